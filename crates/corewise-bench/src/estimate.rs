@@ -86,7 +86,7 @@ pub(crate) fn text(registry: &Registry, tasks: &[Task]) -> Result<String, BenchE
     for task in tasks {
         let cells = task.workload.ids().len();
         let tables = contenders(registry, task)?.len();
-        let (rows, some) = (tables * cells, task.workload.section.seconds(task, tables));
+        let (rows, some) = (tables * cells, task.section.seconds(task, tables));
         let id = task.workload.id();
         let _ = writeln!(
             out,
@@ -124,7 +124,7 @@ mod tests {
         let tasks = tasks.expect("valid");
         tasks
             .iter()
-            .map(|task| task.workload.section.seconds(task, rows(task)))
+            .map(|task| task.section.seconds(task, rows(task)))
             .sum()
     }
 

@@ -15,7 +15,7 @@
 //! | [`verify`] | the checks that void a row |
 //! | [`sections`] | the kinds of experiment, one folder each |
 //! | [`suite`], [`claims`], [`runner`], [`estimate`] | what is measured, in which order, and how long it takes |
-//! | [`record`], [`sink`], [`results`] | the result file |
+//! | [`record`], [`payload`], [`sink`], [`results`] | the result file |
 //! | [`report`], [`compare`], [`show`] | the analysis of results |
 //! | [`server`] | benchmarks of whole servers from papers |
 //! | [`doctor`], [`counters`], [`allocator`], [`manifest`] | the machine |
@@ -47,6 +47,7 @@ pub mod hash;
 pub mod latencies;
 mod list;
 pub mod manifest;
+pub mod payload;
 pub mod plan;
 mod plot;
 pub mod record;

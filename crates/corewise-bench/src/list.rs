@@ -85,6 +85,7 @@ fn json(registry: &Registry) -> String {
     let card = |entry: &crate::dyn_table::Entry| {
         let mut card = serde_json::json!(entry.card);
         card["resizes_on_request"] = entry.resizes().into();
+        card["capabilities"] = serde_json::json!(entry.capabilities());
         card
     };
     let cards: Vec<_> = registry.entries().iter().map(card).collect();

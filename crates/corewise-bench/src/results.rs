@@ -15,10 +15,10 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::payload;
 use crate::record::{
     Cell, Detail, End, Histogram, Manifest, Payload, Record, Role, Row, SCHEMA, Slice,
 };
-use crate::sections;
 
 /// Why a result file cannot be read. Every message is one line.
 #[derive(Debug, thiserror::Error)]
@@ -288,7 +288,7 @@ impl Results {
             || CellResults {
                 cell: row.cell.clone(),
                 rows: Vec::new(),
-                operations: sections::find(&row.cell.section).and_then(|of| of.operations()),
+                operations: payload::operations(&row.cell.section),
             },
         );
         let rows = &mut cells[cell].rows;
@@ -425,7 +425,7 @@ impl Parsed {
             Ok(Record::Manifest(_)) => return Err("a second manifest".to_owned()),
             Ok(Record::End(end)) => self.end = Some(end),
             Ok(record) => {
-                sections::check(&record)?;
+                payload::check(&record)?;
                 self.records.push(record);
             }
             Err(error) => return Err(error.to_string()),

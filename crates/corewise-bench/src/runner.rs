@@ -120,7 +120,7 @@ impl<'a> Runner<'a> {
 
     fn cell(&mut self, task: &Task) -> Result<(), BenchError> {
         let contenders = contenders(self.registry, task)?;
-        task.workload.section.run(self, task, &contenders)
+        task.section.run(self, task, &contenders)
     }
 
     /// Returns the requested tables that are not among these contenders.
@@ -268,7 +268,7 @@ impl<'a> Runner<'a> {
 /// others.
 pub(crate) fn contenders(registry: &Registry, task: &Task) -> Result<Vec<Contender>, BenchError> {
     let workload = &task.workload;
-    let section = workload.section;
+    let section = task.section;
     let contender = |name: &str, role| -> Result<Option<Contender>, BenchError> {
         let entry = registry.find(name)?;
         let able = entry

@@ -1,5 +1,7 @@
 //! A workload: the checked parameters of \[CHTBench\] §3.3.1 and ours.
 
+use std::any::Any;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use corewise_topology::PinPolicy;
@@ -7,9 +9,6 @@ use corewise_topology::PinPolicy;
 use crate::distribution::Distribution;
 use crate::plan::{Kept, KeyMap, Plan};
 use crate::record::Cell;
-use crate::sections::{Section, Variant};
-use crate::subject::Capability;
-use crate::suite::Params;
 use crate::table::{Setup, Shape};
 
 /// Maximum number of threads of a run.
@@ -17,13 +16,24 @@ pub const MAX_THREADS: usize = 512;
 /// Maximum number of keys of a run.
 pub const MAX_RANGE: u64 = 1 << 31;
 
+/// The placement that a section has unless told otherwise.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnPlacement {
+    /// Names of its pin policies.
+    pub(crate) pins: Vec<String>,
+    /// Percentage of the capacity that is occupied, if the subject is a map.
+    pub(crate) occupancy: Option<f64>,
+}
+
 /// A workload at a number of threads.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// The section it belongs to.
-    pub(crate) section: &'static dyn Section,
+    /// The rules of the section it belongs to.
+    pub(crate) rules: &'static dyn Rules,
     /// The parameters that only the section has.
     pub(crate) variant: Variant,
+    /// Placement that the names of cells do not mention.
+    pub(crate) own_placement: OwnPlacement,
     /// Threads (n).
     pub threads: usize,
     /// Measured milliseconds of a repetition (d), over all its slices.
@@ -65,11 +75,98 @@ pub struct Workload {
 /// A condition, and the message if it does not hold.
 pub(crate) type Check = (bool, String);
 
+/// Parameters of one section, in a type of that section.
+#[derive(Clone, Debug)]
+pub(crate) struct Variant(Arc<dyn Parameters>);
+
+/// What a [`Variant`] can hold.
+pub(crate) trait Parameters: Any + Debug + Send + Sync {}
+
+impl<T: Any + Debug + Send + Sync> Parameters for T {}
+
+impl Variant {
+    pub(crate) fn of(parameters: impl Parameters) -> Self {
+        Self(Arc::new(parameters))
+    }
+
+    /// Returns the parameters.
+    ///
+    /// # Panics
+    ///
+    /// Panics if they are of another type: a section reads only what it made.
+    pub(crate) fn get<T: Any>(&self) -> &T {
+        let any: &dyn Any = &*self.0;
+        any.downcast_ref()
+            .expect("a section reads the variants that it made")
+    }
+}
+
+impl Default for Variant {
+    fn default() -> Self {
+        Self::of(())
+    }
+}
+
+/// What a section decides about its workloads: the rules by which parameters are checked, and cells
+/// are named and described.
+pub(crate) trait Rules: Debug + Sync {
+    /// Returns its name in suites and results.
+    fn name(&self) -> &'static str;
+
+    /// Returns the conditions on its parameters, each with the message if it does not hold.
+    fn checks(&self, _: &Workload) -> Vec<Check> {
+        Vec::new()
+    }
+
+    /// Returns which keys stay while a cell runs.
+    fn kept(&self, _: &Workload) -> Kept {
+        Kept::None
+    }
+
+    /// Returns the operations that a thread may have in flight.
+    fn batch(&self, _: &Workload) -> usize {
+        1
+    }
+
+    /// Returns the work beside an operation, for subjects that are not maps.
+    fn work(&self, _: &Workload) -> u32 {
+        0
+    }
+
+    /// Returns whether tables are built for the entries; if not, they start small and grow.
+    fn is_presized(&self) -> bool {
+        true
+    }
+
+    /// Returns whether all keys are present at the start and at the end.
+    fn is_full(&self, workload: &Workload) -> bool {
+        self.kept(workload) == Kept::All
+    }
+
+    /// Returns whether the name of a cell with all keys present has the distribution.
+    fn names_distribution(&self) -> bool {
+        false
+    }
+
+    /// Returns the end of a cell's name, which distinguishes it from the section's other cells.
+    fn id_suffix(&self, _: &Workload) -> String {
+        String::new()
+    }
+
+    /// Returns the names of all cells that are measured together, its own first; `id` is that.
+    fn ids(&self, _: &Workload, id: String) -> Vec<String> {
+        vec![id]
+    }
+
+    /// Completes the description of a cell.
+    fn describe(&self, _: &Workload, _: &mut Cell) {}
+}
+
 impl Workload {
     /// Checks the parameters; the error describes the first problem.
     pub fn validate(&self) -> Result<(), String> {
         let numbers = self.checks_of_numbers().into_iter();
-        let own = self.section.checks(self).into_iter();
+        let own = self.rules.checks(self).into_iter();
         let kept = self.checks_of_kept().into_iter();
         let entries = self.checks_of_entries().into_iter();
         let mut checks = numbers.chain(own).chain(kept).chain(entries);
@@ -200,17 +297,17 @@ impl Workload {
             self.keys,
         )
         .keeping(self.kept())
-        .working(self.section.work(self))
+        .working(self.rules.work(self))
     }
 
     /// Returns which keys stay while it runs.
     fn kept(&self) -> Kept {
-        self.section.kept(self)
+        self.rules.kept(self)
     }
 
     /// Returns the name of the section it belongs to.
     pub fn section_name(&self) -> &'static str {
-        self.section.name()
+        self.rules.name()
     }
 
     /// Returns the percentage of inserts and removes.
@@ -220,7 +317,7 @@ impl Workload {
 
     /// Returns the number of entries announced to the table.
     pub fn announced(&self) -> usize {
-        if self.section.is_presized() {
+        if self.rules.is_presized() {
             (self.initial as f64 * self.capacity).ceil() as usize
         } else {
             0
@@ -236,7 +333,7 @@ impl Workload {
             value_bytes: shape.value_bytes,
             key_bytes: shape.key_bytes.1,
             entries: self.initial as usize,
-            batch: self.section.batch(self),
+            batch: self.rules.batch(self),
             own_cpus: Arc::default(),
         }
     }
@@ -249,7 +346,7 @@ impl Workload {
 
     /// Returns whether all keys are present at the start and at the end.
     fn is_full(&self) -> bool {
-        self.section.is_full(self)
+        self.rules.is_full(self)
     }
 
     /// Returns its name, unique within a file.
@@ -258,7 +355,7 @@ impl Workload {
         if self.range != 2 * self.initial && !self.is_full() {
             id += &format!(",r={}", self.range);
         }
-        if self.section.is_presized() && !self.is_full() {
+        if self.rules.is_presized() && !self.is_full() {
             id += &format!(",u={}", self.updates());
             if self.insert_percent != self.remove_percent {
                 id += &format!("({}+{})", self.insert_percent, self.remove_percent);
@@ -266,7 +363,7 @@ impl Workload {
             id += &format!(",{}", self.distribution);
         }
         let names_distribution =
-            self.section.names_distribution() || self.distribution != Distribution::Uniform;
+            self.rules.names_distribution() || self.distribution != Distribution::Uniform;
         if self.is_full() && names_distribution {
             id += &format!(",{}", self.distribution);
         }
@@ -283,20 +380,19 @@ impl Workload {
         if self.native_hash {
             id += ",native";
         }
-        id + &self.placement() + &self.section.id_suffix(self)
+        id + &self.placement() + &self.rules.id_suffix(self)
     }
 
     /// Returns the part of a name for pin policy, occupancy and filling thread, as far as they are
     /// not the section's own.
     fn placement(&self) -> String {
-        let own = self.section.defaults().or(&Params::built_in());
+        let own = &self.own_placement;
         let mut words = String::new();
-        if own.pin.is_none_or(|pins| pins != [self.pin_name()]) {
+        if own.pins != [self.pin_name()] {
             words += &format!(",{}", self.pin_name());
         }
         let occupancy = (100.0 / self.capacity * 1e6).round() / 1e6;
-        let is_map = self.section.capability() == Capability::Map;
-        if is_map && occupancy != own.load.unwrap_or(100.0) {
+        if own.occupancy.is_some_and(|own| own != occupancy) {
             words += &format!(",occupancy={occupancy}");
         }
         if self.prefill_by_one {
@@ -307,7 +403,7 @@ impl Workload {
 
     /// Returns the names of all cells that are measured together, its own first.
     pub fn ids(&self) -> Vec<String> {
-        self.section.ids(self, self.id())
+        self.rules.ids(self, self.id())
     }
 
     /// Returns whether a cell of this name is one of its cells. Names in earlier files lack what
@@ -359,7 +455,7 @@ impl Workload {
             variant: String::new(),
             left_out: Vec::new(),
         };
-        self.section.describe(self, &mut cell);
+        self.rules.describe(self, &mut cell);
         cell
     }
 }

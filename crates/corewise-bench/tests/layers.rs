@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The layers that are in order, lowest first. The modules above them are one layer: sections know
-/// suites and results, and these know sections.
-const LAYERS: [&[&str]; 5] = [
+/// The layers that are in order, lowest first. Above them are the sections, with suites and the
+/// runner, and what uses these.
+const LAYERS: [&[&str]; 7] = [
     &["clock", "error", "stamp", "distribution"],
     &["table", "stream", "plan", "hash"],
-    &["record", "latencies", "counters"],
+    &["record", "latencies", "counters", "payload"],
     &["work"],
-    &["subject", "dyn_table", "thread_pool"],
+    &["subject", "dyn_table", "thread_pool", "registry", "sink"],
+    &["results", "plot", "figure", "compare"],
+    &["workload", "verify", "contender"],
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

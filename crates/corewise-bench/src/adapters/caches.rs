@@ -183,14 +183,32 @@ impl<const RANDOM: bool> MeasuredCache for Dedicated<RANDOM> {
     }
 }
 
+/// Polls without an answer after which a thread yields: its server may wait for its processor.
+const SPINS: u32 = 256;
+
+/// Waits for a server.
+struct Idle(u32);
+
+impl Idle {
+    /// Notes the number of answers of a poll.
+    #[inline]
+    fn polled(&mut self, answers: usize) {
+        self.0 = if answers > 0 { 0 } else { self.0 + 1 };
+        if self.0 >= SPINS {
+            self.0 = 0;
+            std::thread::yield_now();
+        } else if answers == 0 {
+            spin_loop();
+        }
+    }
+}
+
 /// Submits a request; polls while the pipeline is full.
 macro_rules! submit {
     ($pipeline:expr, $key:expr, $request:expr, $answers:expr) => {
+        let mut idle = Idle(0);
         while $pipeline.submit($key, $request).is_err() && !is_given_up() {
-            let polled = $pipeline.poll(|key, reply| answer($answers, key, &reply));
-            if polled == 0 {
-                spin_loop();
-            }
+            idle.polled($pipeline.poll(|key, reply| answer($answers, key, &reply)));
         }
     };
 }
@@ -206,8 +224,9 @@ impl CacheHandle for Client<RandomState> {
         submit!(self, key, Request::Insert(key.into(), &value), answers);
     }
     fn drain(&mut self, answers: &mut Answers) {
+        let mut idle = Idle(0);
         while self.outstanding() > 0 && !is_given_up() {
-            self.poll(|key, reply| answer(answers, key, &reply));
+            idle.polled(self.poll(|key, reply| answer(answers, key, &reply)));
         }
     }
 }
@@ -278,9 +297,12 @@ impl CacheHandle for ColocatedHandle<'_> {
         self.poll(answers);
     }
     fn drain(&mut self, answers: &mut Answers) {
+        let mut idle = Idle(0);
         while self.event_loop.outstanding() > 0 && !is_given_up() {
-            self.event_loop
+            let polled = self
+                .event_loop
                 .poll(|key, reply| answer(answers, key, &reply));
+            idle.polled(polled);
         }
     }
     /// Others may still need the thread's partitions.

@@ -106,6 +106,7 @@ mod peers {
         let about = "a sequential cuckoo filter of 8 bits under a lock";
         let mut card = rust("cuckoofilter-mutex", version, about);
         card.hasher = "that of our filters".into();
+        card.reclamation = "none".into();
         card.guarantees = "linearizable; loses another item when it is full".into();
         card.adapter = "a parking_lot::Mutex".into();
         Entry::new(card).subject::<FilterSubject<Locked>>()
@@ -144,6 +145,7 @@ mod peers {
         let version = versions::ATOMIC_CUCKOO_FILTER;
         let mut card = rust("atomic-cuckoo-filter", version, "cuckoo filter of 16 bits");
         card.hasher = "that of our filters".into();
+        card.reclamation = "none".into();
         card.guarantees = "lookups without a lock, updates under one".into();
         Entry::new(card).subject::<FilterSubject<Atomic>>()
     }

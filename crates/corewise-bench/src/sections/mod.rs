@@ -4,12 +4,12 @@
 //!
 //! | part | in the trait | usual file |
 //! |---|---|---|
-//! | name, purpose, default parameters | `Section::name`, `Section::about`, `Section::defaults` | `mod.rs` |
+//! | name, purpose, default parameters | `Rules::name`, `Section::about`, `Section::defaults` | `mod.rs` |
 //! | what it varies besides the common parameters | `Section::variants`, read by `Variant::get` | `mod.rs` |
-//! | checks of parameters, number of keys, names of cells | `Section::checks`, `Section::range`, `Section::id_suffix`, ... | `mod.rs` |
+//! | checks of parameters, number of keys, names of cells | `Rules::checks`, `Section::range`, `Rules::id_suffix`, ... | `mod.rs` |
 //! | the loop of its threads, compiled for each table | a `Loop` | in `work` |
 //! | how a cell is measured and verified | `Section::run` | `cells.rs` |
-//! | what it adds to results | `Section::payloads`: types that implement [`Payload`] | `mod.rs`, `cells.rs` |
+//! | what it adds to results | types that implement [`Payload`](crate::record::Payload) | in `payload` |
 //! | text, figures and plots of results | `Section::lines`, `Section::figures`, `Section::parts` | `plot.rs` |
 //!
 //! Everything else is shared. `closed_loop` measures a mix of operations in interleaved slices,
@@ -70,24 +70,19 @@ pub(crate) mod paced;
 pub mod resize;
 pub mod tails;
 
-use std::any::Any;
-use std::fmt::Debug;
-use std::sync::Arc;
-
 use crate::contender::Contender;
 use crate::dyn_table::{Entry, Maker};
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::Figure;
-use crate::plan::Kept;
 use crate::plot::Part as PagePart;
 use crate::plot::style::Looks;
-use crate::record::{Cell, Fields, Payload, Record, Row};
+use crate::record::Row;
 use crate::results::{Results, RowResults};
 use crate::runner::Runner;
-use crate::subject::{Capability, MeasuredRow, Measurements};
+use crate::subject::Capability;
 use crate::suite::{Params, Task};
-use crate::workload::{Check, Workload};
+use crate::workload::{Rules, Variant, Workload};
 
 /// All sections, in the order in which `bench list` names them.
 pub(crate) static SECTIONS: &[&dyn Section] = &[
@@ -114,12 +109,6 @@ pub(crate) static SECTIONS: &[&dyn Section] = &[
     &mix::CACHE,
 ];
 
-/// What every section may add to results.
-const SHARED: [Schema; 2] = [
-    Schema::row::<MeasuredRow>(),
-    Schema::slice::<Measurements>(),
-];
-
 /// Returns the section of a name.
 pub(crate) fn find(name: &str) -> Option<&'static dyn Section> {
     SECTIONS
@@ -134,107 +123,9 @@ pub(crate) fn names() -> String {
     names.join(", ")
 }
 
-/// Parameters of one section, in a type of that section.
-#[derive(Clone, Debug)]
-pub(crate) struct Variant(Arc<dyn Parameters>);
-
-/// What a [`Variant`] can hold.
-pub(crate) trait Parameters: Any + Debug + Send + Sync {}
-
-impl<T: Any + Debug + Send + Sync> Parameters for T {}
-
-impl Variant {
-    pub(crate) fn of(parameters: impl Parameters) -> Self {
-        Self(Arc::new(parameters))
-    }
-
-    /// Returns the parameters.
-    ///
-    /// # Panics
-    ///
-    /// Panics if they are of another type: a section reads only what it made.
-    pub(crate) fn get<T: Any>(&self) -> &T {
-        let any: &dyn Any = &*self.0;
-        any.downcast_ref()
-            .expect("a section reads the variants that it made")
-    }
-}
-
-impl Default for Variant {
-    fn default() -> Self {
-        Self::of(())
-    }
-}
-
-/// The record that a payload belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RecordKind {
-    Row,
-    Slice,
-    Detail,
-}
-
-/// A type that a section adds to results, for the check of files that are read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Schema {
-    place: RecordKind,
-    name: &'static str,
-    check: fn(&Fields) -> Result<(), String>,
-}
-
-impl Schema {
-    const fn new<P: Payload>(place: RecordKind, check: fn(&Fields) -> Result<(), String>) -> Self {
-        let name = P::NAME;
-        Self { place, name, check }
-    }
-
-    /// A field of rows.
-    pub(crate) const fn row<P: Payload>() -> Self {
-        Self::new::<P>(RecordKind::Row, Fields::check::<P>)
-    }
-
-    /// A field of slices.
-    pub(crate) const fn slice<P: Payload>() -> Self {
-        Self::new::<P>(RecordKind::Slice, Fields::check::<P>)
-    }
-
-    /// A record of its type.
-    pub(crate) const fn record<P: Payload>() -> Self {
-        Self::new::<P>(RecordKind::Detail, Fields::check_all::<P>)
-    }
-}
-
-/// Checks what sections added to a record.
-///
-/// # Errors
-///
-/// A description of the first payload that has another form, or of a record of unknown type.
-pub(crate) fn check(record: &Record) -> Result<(), String> {
-    let (place, fields) = match record {
-        Record::Row(row) => (RecordKind::Row, &row.fields),
-        Record::Slice(slice) => (RecordKind::Slice, &slice.fields),
-        Record::Detail(detail) => (RecordKind::Detail, &detail.fields),
-        _ => return Ok(()),
-    };
-    let schemas = SECTIONS.iter().flat_map(|section| section.payloads());
-    let mut of_place = schemas
-        .chain(&SHARED)
-        .filter(|schema| schema.place == place);
-    match record {
-        Record::Detail(detail) => match of_place.find(|schema| schema.name == detail.kind) {
-            Some(schema) => (schema.check)(&detail.all()),
-            None => Err(format!("unknown type of record `{}`", detail.kind)),
-        },
-        _ => of_place.try_for_each(|schema| (schema.check)(fields)),
-    }
-}
-
-/// A kind of experiment. All methods but the first three have defaults, which are those of a
+/// A kind of experiment. All methods but `about` and `parts` have defaults, which are those of a
 /// section that measures the throughput of a mix in closed loop.
-pub(crate) trait Section: Debug + Sync {
-    /// Returns its name in suites and results.
-    fn name(&self) -> &'static str;
-
+pub(crate) trait Section: Rules {
     /// Returns what it measures, in a line.
     fn about(&self) -> &'static str;
 
@@ -262,58 +153,10 @@ pub(crate) trait Section: Debug + Sync {
     /// Sets parameters that the section does not leave to the suite.
     fn adapt(&self, _: &mut Workload) {}
 
-    /// Returns the conditions on its parameters, each with the message if it does not hold.
-    fn checks(&self, _: &Workload) -> Vec<Check> {
-        Vec::new()
-    }
-
-    /// Returns which keys stay while a cell runs.
-    fn kept(&self, _: &Workload) -> Kept {
-        Kept::None
-    }
-
-    /// Returns the operations that a thread may have in flight.
-    fn batch(&self, _: &Workload) -> usize {
-        1
-    }
-
-    /// Returns the work beside an operation, for subjects that are not maps.
-    fn work(&self, _: &Workload) -> u32 {
-        0
-    }
-
     /// Returns what a subject needs to take part.
     fn capability(&self) -> Capability {
         Capability::Map
     }
-
-    /// Returns whether tables are built for the entries; if not, they start small and grow.
-    fn is_presized(&self) -> bool {
-        true
-    }
-
-    /// Returns whether all keys are present at the start and at the end.
-    fn is_full(&self, workload: &Workload) -> bool {
-        self.kept(workload) == Kept::All
-    }
-
-    /// Returns whether the name of a cell with all keys present has the distribution.
-    fn names_distribution(&self) -> bool {
-        false
-    }
-
-    /// Returns the end of a cell's name, which distinguishes it from the section's other cells.
-    fn id_suffix(&self, _: &Workload) -> String {
-        String::new()
-    }
-
-    /// Returns the names of all cells that are measured together, its own first; `id` is that.
-    fn ids(&self, _: &Workload, id: String) -> Vec<String> {
-        vec![id]
-    }
-
-    /// Completes the description of a cell.
-    fn describe(&self, _: &Workload, _: &mut Cell) {}
 
     /// Returns the maker of a subject; `None` if it lacks what the workload needs.
     fn maker(&self, entry: &Entry, workload: &Workload) -> Option<Maker> {
@@ -343,11 +186,6 @@ pub(crate) trait Section: Debug + Sync {
         estimate::repeated(task, rows, estimate::closed_loop(&task.workload))
     }
 
-    /// Returns the types that it adds to results.
-    fn payloads(&self) -> &'static [Schema] {
-        &[]
-    }
-
     /// Returns why requested tables have no row, for the line that names them.
     fn left_out(&self) -> &'static str {
         "left out"
@@ -368,11 +206,6 @@ pub(crate) trait Section: Debug + Sync {
         Vec::new()
     }
 
-    /// Returns what its operations are, if not a mix of lookups and updates.
-    fn operations(&self) -> Option<&'static str> {
-        None
-    }
-
     /// Returns its rank among the sections of the page, the least first.
     fn page_rank(&self) -> u32 {
         u32::MAX
@@ -387,26 +220,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_differ_in_all_registries() {
+    fn names_differ() {
         let names: Vec<&str> = SECTIONS.iter().map(|section| section.name()).collect();
-        let payloads = SECTIONS.iter().flat_map(|section| section.payloads());
-        let payloads = payloads.chain(&SHARED);
-        let payloads: Vec<&str> = payloads.map(|schema| schema.name).collect();
-        for list in [names, payloads] {
-            let different: std::collections::HashSet<_> = list.iter().collect();
-            assert_eq!(different.len(), list.len(), "{list:?}");
-        }
-    }
-
-    #[test]
-    fn a_record_of_no_section_is_refused() {
-        let line = r#"{"type":"timeline","cell":"c","table":"t","repetition":0,"bin_ms":1.0,
-            "operations":[1],"longest_ns":[2]}"#;
-        let read = |line: &str| serde_json::from_str::<Record>(line).expect("a record");
-        assert_eq!(check(&read(line)), Ok(()));
-        let unknown = line.replace("timeline", "timeliness");
-        assert!(check(&read(&unknown)).is_err_and(|what| what.contains("timeliness")));
-        let damaged = line.replace("[2]", "\"2\"");
-        assert!(check(&read(&damaged)).is_err());
+        let different: std::collections::HashSet<_> = names.iter().collect();
+        assert_eq!(different.len(), names.len(), "{names:?}");
     }
 }

@@ -58,8 +58,9 @@ pub trait CacheHandle {
 pub struct Answers {
     counts: Counts,
     sums: Sums,
-    /// The value of the latest lookup that found one.
-    latest: Option<u64>,
+    /// The number that an audit expects in values, and the bits in which one differed.
+    expected: u32,
+    differing: u32,
 }
 
 impl Answers {
@@ -68,14 +69,13 @@ impl Answers {
     pub fn found(&mut self, key: u64, value: u64) {
         self.counts.get_hits += 1;
         self.sums.check_if(true, key, value);
-        self.latest = Some(value);
+        self.differing |= value as u32 ^ self.expected;
     }
 
     /// A lookup found nothing.
     #[inline(always)]
     pub fn missed(&mut self) {
         self.counts.get_misses += 1;
-        self.latest = None;
     }
 
     /// The result of a lookup.
@@ -127,11 +127,16 @@ impl<C: MeasuredCache> CacheWorker<'_, C> {
     }
 
     #[inline(always)]
-    fn replace(&mut self, key: u64) -> u64 {
+    fn replace(&mut self, key: u64) {
+        let number = self.numbers.draw();
+        self.replace_number(key, number);
+    }
+
+    #[inline(always)]
+    fn replace_number(&mut self, key: u64, number: u32) {
         self.submitted += 1;
-        let value = stamp(key, self.numbers.draw());
+        let value = stamp(key, number);
         self.handle.replace(key, value, &mut self.answers);
-        value
     }
 
     /// Waits for all answers, and for the other threads.
@@ -146,14 +151,6 @@ impl<C: MeasuredCache> CacheWorker<'_, C> {
             counts: self.answers.counts,
             sums: self.answers.sums,
         }
-    }
-
-    /// Looks up a key and waits for the answer.
-    fn value_of(&mut self, key: u64) -> Option<u64> {
-        self.answers.latest = None;
-        self.get(key);
-        self.handle.drain(&mut self.answers);
-        self.answers.latest
     }
 }
 
@@ -263,24 +260,25 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
         problems
     }
 
-    /// Each thread stores values under keys that no other thread writes now.
+    /// Each thread stores values with one number under keys that no other thread writes now, and
+    /// looks these up.
     fn audit(&self, plan: &Plan, part: Part, _: u64, _: u64) -> AuditReport {
         let mut worker = self.worker(plan, part);
         let mut report = AuditReport::default();
-        let keys = plan.part(part.thread, part.threads).take(AUDITED_KEYS);
-        for key in keys.map(|index| plan.key(index)) {
-            if is_given_up() || report.problem.is_some() {
-                break;
-            }
-            let new = worker.replace(key);
-            let found = worker.value_of(key);
+        let keys = || plan.part(part.thread, part.threads).take(AUDITED_KEYS);
+        let number = worker.numbers.draw();
+        for index in keys().take_while(|_| !is_given_up()) {
+            worker.replace_number(plan.key(index), number);
+        }
+        worker.handle.drain(&mut worker.answers);
+        (worker.answers.expected, worker.answers.differing) = (number | 1, 0);
+        for index in keys().take_while(|_| !is_given_up()) {
+            worker.get(plan.key(index));
             report.audited += 1;
-            if found.is_some_and(|found| found != new) {
-                report.problem = Some(format!(
-                    "get of key {key:#x} gave {:#x}, stored was {new:#x}",
-                    found.unwrap_or(0)
-                ));
-            }
+        }
+        worker.handle.drain(&mut worker.answers);
+        if worker.answers.differing != 0 {
+            report.problem = Some("a lookup gave a value that had been replaced".into());
         }
         worker.end();
         report

@@ -9,7 +9,8 @@
 //! items, numbered in the order of their insertion: an insert adds the next one, a remove takes the
 //! first. Half of the lookups are of items that are present and must be found; the others are of
 //! items that are never inserted, and those found are false positives. The number of items stays
-//! within half of the initial one: beyond that, an insert becomes a remove and the reverse.
+//! within half of the initial one, and below the load of a full filter: beyond that, an insert
+//! becomes a remove and the reverse.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,6 +30,9 @@ const LEAST_ABSENT: u64 = 10_000;
 /// How far above the filter's own expectation the rate of false positives may lie: the expectation
 /// is that of the number of items at the end.
 const MOST_OVER_EXPECTED: f64 = 2.0;
+
+/// The load up to which a filter must take every item.
+const FULL_LOAD: f64 = 0.94;
 
 /// A filter under test. Its hash function is part of it.
 pub trait MeasuredFilter: Send + Sync + Sized + 'static {
@@ -50,6 +54,8 @@ pub trait MeasuredFilter: Send + Sync + Sized + 'static {
 #[derive(Debug)]
 pub struct FilterSubject<F> {
     filter: F,
+    /// Items that each thread may have besides the initial ones.
+    room: u64,
     threads: Box<[CachePadded<ThreadItems>]>,
 }
 
@@ -77,8 +83,9 @@ pub struct FilterWorker<'s, F> {
     thread: u64,
     first: u64,
     next: u64,
-    /// Items at the start.
+    /// Items at the start, and how far their number may differ from that.
     initial: u64,
+    spread: u64,
     /// 2^32 over the number of indices.
     share_of_index: u64,
     absent_lookups: u64,
@@ -145,8 +152,9 @@ impl<F: MeasuredFilter> Work for FilterWorker<'_, F> {
         let live = self.next - self.first;
         if operation == GET {
             self.lookup(index);
-        } else if operation == INSERT && live <= self.initial + self.initial / 2
-            || live <= self.initial / 2
+        } else if operation == INSERT && live < self.initial + self.spread
+            || live + self.spread <= self.initial
+            || live == 0
         {
             self.insert();
         } else {
@@ -177,21 +185,26 @@ impl<F: MeasuredFilter> Operate for FilterSubject<F> {
     type Worker<'s> = FilterWorker<'s, F>;
 
     fn build(setup: &Setup) -> Self {
+        let most = setup.capacity as f64 * FULL_LOAD;
+        let room = (most - setup.entries as f64) / setup.threads.max(1) as f64;
         Self {
             filter: F::build(setup),
+            room: room as u64, // 0 if it is full at the start
             threads: (0..setup.threads).map(|_| CachePadded::default()).collect(),
         }
     }
 
     fn worker(&self, plan: &Plan, part: Part) -> FilterWorker<'_, F> {
         let items = &*self.threads[part.thread];
+        let initial = initial_items(plan, part);
         FilterWorker {
             filter: &self.filter,
             items,
             thread: (part.thread as u64) << 40,
             first: load(&items.first),
             next: load(&items.next),
-            initial: initial_items(plan, part),
+            initial,
+            spread: (initial / 2).min(self.room).max(1),
             share_of_index: (1 << 32) / u64::from(plan.range),
             absent_lookups: 0,
             false_positives: 0,

@@ -20,27 +20,27 @@ mod lock;
 mod queue;
 mod sorted_set;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use cache::{Answers, CacheHandle, CacheSubject, MeasuredCache};
 pub use filter::{FilterSubject, MeasuredFilter};
 pub use lock::{LockSubject, MeasuredLock};
 pub use queue::{MeasuredQueue, QueueHandle, QueueSubject};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 pub use sorted_set::{MeasuredSortedSet, SortedSetHandle, SortedSetSubject};
 
 pub(crate) use self::external::External;
 use crate::dyn_table::DynTable;
+pub use crate::payload::{MeasuredRow, Measurements};
 use crate::plan::Plan;
-use crate::record::{Interval, Payload};
 use crate::stream::shifted;
 use crate::table::{Contention, Setup};
 use crate::work::loops::Loops;
 use crate::work::{AuditReport, Drive, DriveReport, Evidence, OpCounts, Part, Sums};
 
 /// What a subject can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Capability {
     /// Lookup, insert and remove of keys with values.
     Map,
@@ -109,24 +109,6 @@ pub trait Work {
     fn kept_misses(&self) -> u64 {
         0
     }
-}
-
-/// Further measurements of a subject in a repetition, by name.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Measurements(pub BTreeMap<String, f64>);
-
-impl Payload for Measurements {
-    const NAME: &'static str = "measurements";
-}
-
-/// The measurements of a row: the median over its repetitions, with its interval.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct MeasuredRow(pub BTreeMap<String, Interval>);
-
-impl Payload for MeasuredRow {
-    const NAME: &'static str = "measured";
 }
 
 /// Hides the type of a subject.

@@ -34,8 +34,9 @@ pub(crate) use self::params::{MoreParamArgs, ParamArgs};
 use crate::claims::Claim;
 use crate::distribution::Distribution;
 use crate::error::BenchError;
-use crate::sections::{self, Section, Variant};
-use crate::workload::{MAX_THREADS, Workload};
+use crate::sections::{self, Section};
+use crate::subject::Capability;
+use crate::workload::{MAX_THREADS, OwnPlacement, Variant, Workload};
 
 /// Maximum number of cells of a suite.
 const MAX_CELLS: usize = 10_000;
@@ -197,6 +198,8 @@ pub const SUITES: [(&str, &str); 9] = [
 /// A cell and its tables.
 #[derive(Clone, Debug)]
 pub struct Task {
+    /// The section it belongs to.
+    pub(crate) section: &'static dyn Section,
     /// What to measure.
     pub workload: Workload,
     /// The tables; empty for all that fit.
@@ -423,8 +426,9 @@ fn task(
     let share = params.insert_share.unwrap_or(50.0) / 100.0;
     let own = section.range(point.initial, point.update, share);
     let mut workload = Workload {
-        section,
+        rules: section,
         variant,
+        own_placement: own_placement(section),
         threads: point.threads,
         duration_ms: params.duration_ms.unwrap_or_default(),
         slices: params.slices.unwrap_or_default(),
@@ -451,11 +455,21 @@ fn task(
         return Err(format!("repetitions: {repetitions} (1 to 10000)"));
     }
     Ok(Task {
+        section,
         workload,
         tables: params.tables.clone().unwrap_or_default(),
         reference: params.reference.clone().unwrap_or_default(),
         repetitions,
     })
+}
+
+fn own_placement(section: &dyn Section) -> OwnPlacement {
+    let own = section.defaults().or(&Params::built_in());
+    let is_map = section.capability() == Capability::Map;
+    OwnPlacement {
+        pins: own.pin.unwrap_or_default(),
+        occupancy: is_map.then_some(own.load.unwrap_or(100.0)),
+    }
 }
 
 /// Returns the number of keys for `initial` entries, as the parameters decide it.

@@ -424,7 +424,7 @@ fn the_suites_of_papers_end_in_time() {
                 0 => ALL,
                 some => some,
             };
-            task.workload.section.seconds(task, tables + 2)
+            task.section.seconds(task, tables + 2)
         };
         tasks.expect("valid").iter().map(seconds).sum::<f64>() / 60.0
     };

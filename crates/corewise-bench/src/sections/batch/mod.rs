@@ -18,24 +18,24 @@
 mod plot;
 
 use corewise_measure::stats::{Ratio, Spread};
-use serde::{Deserialize, Serialize};
 
 use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
+pub use crate::payload::{BatchSummary, SingleRates};
 use crate::plan::Kept;
 use crate::plot::Part as PagePart;
 use crate::plot::style::Looks;
-use crate::record::{Cell, Fields, Interval, Payload, Slice};
+use crate::record::{Cell, Fields, Slice};
 use crate::results::{Results, RowResults};
 use crate::runner::{RowAccumulator, Runner};
+use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
-use crate::sections::{Schema, Section, Variant};
 use crate::suite::{Params, Task, Threads};
 use crate::table::MOST_BATCHED;
 use crate::work::batched::Batched;
-use crate::workload::{Check, Workload};
+use crate::workload::{Check, Rules, Variant, Workload};
 
 /// The section.
 #[derive(Debug)]
@@ -49,37 +49,33 @@ fn keys_of(workload: &Workload) -> usize {
     workload.variant.get::<BatchKeys>().0
 }
 
-/// Rates of single lookups: one for each short slice of a repetition, from the same round.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct SingleRates(pub Vec<f64>);
-
-impl Payload for SingleRates {
-    const NAME: &'static str = "singles";
-}
-
-/// Lookups in batches, against single lookups in the same table.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BatchSummary {
-    /// Keys per batch.
-    pub keys: usize,
-    /// Rounds that measured both.
-    pub pairs: usize,
-    /// Single lookups per second.
-    pub single: Interval,
-    /// Rate in batches over that of single lookups of the same round.
-    pub ratio: Interval,
-}
-
-impl Payload for BatchSummary {
-    const NAME: &'static str = "batch";
-}
-
-impl Section for BatchSection {
+impl Rules for BatchSection {
     fn name(&self) -> &'static str {
         "batch"
     }
 
+    fn checks(&self, workload: &Workload) -> Vec<Check> {
+        let keys = keys_of(workload);
+        vec![(
+            (1..=MOST_BATCHED).contains(&keys),
+            format!("batch: {keys} keys (1 to {MOST_BATCHED})"),
+        )]
+    }
+
+    fn kept(&self, _: &Workload) -> Kept {
+        Kept::Half
+    }
+
+    fn id_suffix(&self, workload: &Workload) -> String {
+        format!(",batch={}", keys_of(workload))
+    }
+
+    fn describe(&self, workload: &Workload, cell: &mut Cell) {
+        cell.variant = format!("batches of {}", keys_of(workload));
+    }
+}
+
+impl Section for BatchSection {
     fn about(&self) -> &'static str {
         "lookups in batches against single ones, in tables that are larger than the caches"
     }
@@ -121,26 +117,6 @@ impl Section for BatchSection {
         (workload.insert_percent, workload.remove_percent) = (0.0, 0.0);
     }
 
-    fn checks(&self, workload: &Workload) -> Vec<Check> {
-        let keys = keys_of(workload);
-        vec![(
-            (1..=MOST_BATCHED).contains(&keys),
-            format!("batch: {keys} keys (1 to {MOST_BATCHED})"),
-        )]
-    }
-
-    fn kept(&self, _: &Workload) -> Kept {
-        Kept::Half
-    }
-
-    fn id_suffix(&self, workload: &Workload) -> String {
-        format!(",batch={}", keys_of(workload))
-    }
-
-    fn describe(&self, workload: &Workload, cell: &mut Cell) {
-        cell.variant = format!("batches of {}", keys_of(workload));
-    }
-
     fn run(
         &self,
         runner: &mut Runner<'_>,
@@ -163,15 +139,6 @@ impl Section for BatchSection {
         let of = &task.workload;
         let once = 2.0 * estimate::measured(of) + estimate::around(of);
         estimate::repeated(task, rows, once)
-    }
-
-    fn payloads(&self) -> &'static [Schema] {
-        &const {
-            [
-                Schema::row::<BatchSummary>(),
-                Schema::slice::<SingleRates>(),
-            ]
-        }
     }
 
     fn figures(&self, row: &RowResults) -> Vec<Figure> {

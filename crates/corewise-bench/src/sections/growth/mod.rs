@@ -4,51 +4,35 @@ pub(crate) mod cells;
 mod plot;
 
 use corewise_measure::stats::Spread;
-use serde::{Deserialize, Serialize};
 
 use crate::contender::Contender;
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
+pub use crate::payload::Timeline;
 use crate::plot::Part;
 use crate::plot::style::Looks;
-use crate::record::Payload;
 use crate::results::{Results, RowResults};
 use crate::runner::Runner;
-use crate::sections::{Schema, Section};
+use crate::sections::Section;
 use crate::suite::{Params, Task};
-use crate::workload::Workload;
+use crate::workload::{Rules, Workload};
 
 /// The section.
 #[derive(Debug)]
 pub(crate) struct GrowthSection;
 
-/// Progress over time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Timeline {
-    /// The cell's id.
-    pub cell: String,
-    /// The table.
-    pub table: String,
-    /// Repetition, from 0.
-    pub repetition: usize,
-    /// Milliseconds of a bin.
-    pub bin_ms: f64,
-    /// Operations that ended in each bin.
-    pub operations: Vec<u64>,
-    /// The longest operation that ended in each bin.
-    pub longest_ns: Vec<u64>,
-}
-
-impl Payload for Timeline {
-    const NAME: &'static str = "timeline";
-}
-
-impl Section for GrowthSection {
+impl Rules for GrowthSection {
     fn name(&self) -> &'static str {
         "growth"
     }
 
+    fn is_presized(&self) -> bool {
+        false
+    }
+}
+
+impl Section for GrowthSection {
     fn about(&self) -> &'static str {
         "growth from empty: a time line of stalls"
     }
@@ -69,10 +53,6 @@ impl Section for GrowthSection {
         workload.initial = 0;
     }
 
-    fn is_presized(&self) -> bool {
-        false
-    }
-
     fn run(
         &self,
         runner: &mut Runner<'_>,
@@ -86,10 +66,6 @@ impl Section for GrowthSection {
         let of = &task.workload;
         let once = 5.0 * estimate::on_all(of, of.range) + estimate::around(of);
         estimate::repeated(task, rows, once)
-    }
-
-    fn payloads(&self) -> &'static [Schema] {
-        &const { [Schema::record::<Timeline>()] }
     }
 
     /// The longest operation of each growth.

@@ -12,41 +12,56 @@ use corewise_measure::stats::Spread;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use serde::{Deserialize, Serialize};
 
 use crate::contender::{CellContext, Contender, PhaseError, RunningTable, SliceTotals};
 use crate::distribution::Distribution;
 use crate::error::BenchError;
 use crate::figure::{Figure, Unit};
+pub use crate::payload::PairTime;
 use crate::plot::Part;
 use crate::plot::style::Looks;
-use crate::record::{Interval, Payload, Row};
+use crate::record::{Interval, Row};
 use crate::results::{Results, RowResults};
 use crate::runner::Runner;
+use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
-use crate::sections::{Schema, Section};
 use crate::suite::{Params, Task, Threads, words};
 use crate::work::hot::{Hot, KeyPosition};
-use crate::workload::{Check, Workload};
+use crate::workload::{Check, Rules, Workload};
 
 /// The section.
 #[derive(Debug)]
 pub(crate) struct HotSection;
 
-/// Nanoseconds in which a thread removes a key and inserts it again.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PairTime(pub Interval);
-
-impl Payload for PairTime {
-    const NAME: &'static str = "pair_ns";
-}
-
-impl Section for HotSection {
+impl Rules for HotSection {
     fn name(&self) -> &'static str {
         "hot"
     }
 
+    fn checks(&self, workload: &Workload) -> Vec<Check> {
+        let (distribution, initial) = (workload.distribution, workload.initial);
+        vec![
+            (
+                matches!(distribution, Distribution::Single | Distribution::Uniform),
+                format!("distribution: {distribution} (single, uniform)"),
+            ),
+            (
+                initial >= workload.threads as u64,
+                format!("initial: {initial} (a key for each thread)"),
+            ),
+        ]
+    }
+
+    fn is_full(&self, _: &Workload) -> bool {
+        true
+    }
+
+    fn names_distribution(&self) -> bool {
+        true
+    }
+}
+
+impl Section for HotSection {
     fn about(&self) -> &'static str {
         "remove and reinsert: one hot key for each thread, or random ones"
     }
@@ -71,28 +86,6 @@ impl Section for HotSection {
         workload.churn = 0.0;
     }
 
-    fn checks(&self, workload: &Workload) -> Vec<Check> {
-        let (distribution, initial) = (workload.distribution, workload.initial);
-        vec![
-            (
-                matches!(distribution, Distribution::Single | Distribution::Uniform),
-                format!("distribution: {distribution} (single, uniform)"),
-            ),
-            (
-                initial >= workload.threads as u64,
-                format!("initial: {initial} (a key for each thread)"),
-            ),
-        ]
-    }
-
-    fn is_full(&self, _: &Workload) -> bool {
-        true
-    }
-
-    fn names_distribution(&self) -> bool {
-        true
-    }
-
     fn run(
         &self,
         runner: &mut Runner<'_>,
@@ -109,10 +102,6 @@ impl Section for HotSection {
         closed_loop::write(runner, task, contenders, measured)
     }
 
-    fn payloads(&self) -> &'static [Schema] {
-        &const { [Schema::row::<PairTime>()] }
-    }
-
     fn remark(&self, row: &Row) -> String {
         let pair = row.fields.get::<PairTime>();
         pair.map_or(String::new(), |PairTime(ns)| {
@@ -127,10 +116,6 @@ impl Section for HotSection {
         let pair = row.row.fields.get::<PairTime>();
         let figure = |PairTime(ns)| Figure::of_interval("pair", Unit::Nanoseconds, ns);
         pair.map(figure).into_iter().collect()
-    }
-
-    fn operations(&self) -> Option<&'static str> {
-        Some("each removed and inserted again")
     }
 
     fn page_rank(&self) -> u32 {

@@ -29,17 +29,23 @@ use crate::sections::closed_loop::{self, Slices};
 use crate::suite::{Params, Task, Threads};
 use crate::work::Sums;
 use crate::work::iterate::Iterate;
-use crate::workload::Workload;
+use crate::workload::{Rules, Workload};
 
 /// The section.
 #[derive(Debug)]
 pub(crate) struct IterateSection;
 
-impl Section for IterateSection {
+impl Rules for IterateSection {
     fn name(&self) -> &'static str {
         "iterate"
     }
 
+    fn kept(&self, _: &Workload) -> Kept {
+        Kept::All
+    }
+}
+
+impl Section for IterateSection {
     fn about(&self) -> &'static str {
         "iteration over all entries, in tables that can"
     }
@@ -59,10 +65,6 @@ impl Section for IterateSection {
 
     fn adapt(&self, workload: &mut Workload) {
         (workload.insert_percent, workload.remove_percent) = (0.0, 0.0);
-    }
-
-    fn kept(&self, _: &Workload) -> Kept {
-        Kept::All
     }
 
     fn maker(&self, entry: &Entry, workload: &Workload) -> Option<Maker> {
@@ -95,10 +97,6 @@ impl Section for IterateSection {
             spread: Some((ns(rate.high), ns(rate.low))),
         });
         entry.into_iter().collect()
-    }
-
-    fn operations(&self) -> Option<&'static str> {
-        Some("each entry visited")
     }
 
     fn page_rank(&self) -> u32 {

@@ -12,16 +12,19 @@ use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
 use crate::suite::Task;
 use crate::work::timed::Timed;
+use crate::workload::Rules;
 
 /// The section.
 #[derive(Debug)]
 pub(crate) struct LatencySection;
 
-impl Section for LatencySection {
+impl Rules for LatencySection {
     fn name(&self) -> &'static str {
         "latency"
     }
+}
 
+impl Section for LatencySection {
     fn about(&self) -> &'static str {
         "latency of get, put and remove, by success and failure (3.4.5)"
     }

@@ -5,19 +5,19 @@ mod process;
 
 pub use process::{MemoryAnswer, MemoryJob, child_main};
 
-use serde::{Deserialize, Serialize};
-
 use crate::contender::Contender;
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
+pub use crate::payload::{Garbage, MemoryPoint};
 use crate::plot::Part;
 use crate::plot::style::Looks;
-use crate::record::{Payload, Role};
+use crate::record::Role;
 use crate::results::{Results, RowResults};
 use crate::runner::Runner;
-use crate::sections::{Schema, Section};
+use crate::sections::Section;
 use crate::suite::{Params, Task, Threads};
+use crate::workload::Rules;
 
 /// Seconds of a process besides its operations; most of them churn.
 const PROCESS_S: f64 = 0.65;
@@ -26,63 +26,17 @@ const PROCESS_S: f64 = 0.65;
 #[derive(Debug)]
 pub(crate) struct MemorySection;
 
-/// Memory of a table at a number of entries.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MemoryPoint {
-    /// The cell's id.
-    pub cell: String,
-    /// The table.
-    pub table: String,
-    /// Entries.
-    pub entries: u64,
-    /// Bytes of keys and values alone.
-    pub payload_bytes: u64,
-    /// Bytes allocated and not freed; `None` for memory outside the allocator.
-    pub live_bytes: Option<u64>,
-    /// Peak of `live_bytes` while the table was filled.
-    pub peak_live_bytes: Option<u64>,
-    /// Growth of the process's resident set.
-    pub resident_bytes: u64,
-    /// Peak of `resident_bytes` while the table was filled.
-    pub peak_resident_bytes: u64,
-    /// Bytes still allocated after all entries are removed and the table has settled.
-    pub emptied_bytes: Option<u64>,
-    /// Bytes still allocated after the table is dropped.
-    pub dropped_bytes: Option<u64>,
-}
-
-/// Memory over time while a table of steady size is churned.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Garbage {
-    /// The cell's id.
-    pub cell: String,
-    /// The table.
-    pub table: String,
-    /// Entries.
-    pub entries: u64,
-    /// Milliseconds between two samples.
-    pub interval_ms: f64,
-    /// Live bytes, or the resident set, minus their value before the churn.
-    pub over_bytes: Vec<i64>,
-    /// `live` or `resident`.
-    pub source: String,
-    /// The same after the table has settled.
-    pub settled_bytes: i64,
-}
-
-impl Payload for MemoryPoint {
-    const NAME: &'static str = "memory";
-}
-
-impl Payload for Garbage {
-    const NAME: &'static str = "garbage";
-}
-
-impl Section for MemorySection {
+impl Rules for MemorySection {
     fn name(&self) -> &'static str {
         "memory"
     }
 
+    fn is_presized(&self) -> bool {
+        false
+    }
+}
+
+impl Section for MemorySection {
     fn about(&self) -> &'static str {
         "bytes per entry, peak and garbage (3.4.8)"
     }
@@ -94,10 +48,6 @@ impl Section for MemorySection {
             threads: Some(vec![Threads::Words("cpus".into())]),
             ..Params::default()
         }
-    }
-
-    fn is_presized(&self) -> bool {
-        false
     }
 
     /// Only tables that store something, once each.
@@ -118,10 +68,6 @@ impl Section for MemorySection {
     fn seconds(&self, task: &Task, rows: usize) -> f64 {
         let of = &task.workload;
         (PROCESS_S + 4.0 * estimate::on_all(of, of.initial)) * rows as f64
-    }
-
-    fn payloads(&self) -> &'static [Schema] {
-        &const { [Schema::record::<MemoryPoint>(), Schema::record::<Garbage>()] }
     }
 
     /// Bytes per entry, and the most garbage.

@@ -12,10 +12,10 @@ use crate::plot::svg::{count, shorten};
 use crate::plot::{Part, Plot, dots};
 use crate::record::{Cell, Row};
 use crate::results::{CellResults, Results, RowResults};
-use crate::sections::{Section, Variant};
+use crate::sections::Section;
 use crate::subject::Capability;
 use crate::suite::{Params, Threads, words};
-use crate::workload::{Check, Workload};
+use crate::workload::{Check, Rules, Variant, Workload};
 
 /// A section that measures a mix.
 #[derive(Debug)]
@@ -353,27 +353,9 @@ fn concurrent() -> Params {
     }
 }
 
-impl Section for MixSection {
+impl Rules for MixSection {
     fn name(&self) -> &'static str {
         self.name
-    }
-
-    fn about(&self) -> &'static str {
-        self.about
-    }
-
-    fn defaults(&self) -> Params {
-        (self.defaults)()
-    }
-
-    fn variants(&self, params: &Params) -> Vec<Variant> {
-        if self.capability == Capability::Cache {
-            let sizes = params.batch.iter().flatten();
-            return sizes.map(|&size| Variant::of(InFlight(size))).collect();
-        }
-        let work = params.work.as_deref().filter(|_| self.has_work());
-        let works = work.unwrap_or(&[0]).iter();
-        works.map(|&work| Variant::of(BesideWork(work))).collect()
     }
 
     fn checks(&self, workload: &Workload) -> Vec<Check> {
@@ -405,23 +387,11 @@ impl Section for MixSection {
         }
     }
 
-    /// Other subjects than maps are filled by all threads, and are not churned.
-    fn adapt(&self, workload: &mut Workload) {
-        if self.capability != Capability::Map {
-            workload.churn = 0.0;
-            workload.prefill_by_one = false;
-        }
-    }
-
     fn work(&self, workload: &Workload) -> u32 {
         match self.capability {
             Capability::Cache => 0,
             _ => workload.variant.get::<BesideWork>().0,
         }
-    }
-
-    fn capability(&self) -> Capability {
-        self.capability
     }
 
     fn id_suffix(&self, workload: &Workload) -> String {
@@ -446,6 +416,38 @@ impl Section for MixSection {
             let (batch, percent) = (self.batch(workload), workload.capacity * 100.0);
             cell.variant = format!("batches of {batch}, capacity {percent:.0} %");
         }
+    }
+}
+
+impl Section for MixSection {
+    fn about(&self) -> &'static str {
+        self.about
+    }
+
+    fn defaults(&self) -> Params {
+        (self.defaults)()
+    }
+
+    fn variants(&self, params: &Params) -> Vec<Variant> {
+        if self.capability == Capability::Cache {
+            let sizes = params.batch.iter().flatten();
+            return sizes.map(|&size| Variant::of(InFlight(size))).collect();
+        }
+        let work = params.work.as_deref().filter(|_| self.has_work());
+        let works = work.unwrap_or(&[0]).iter();
+        works.map(|&work| Variant::of(BesideWork(work))).collect()
+    }
+
+    /// Other subjects than maps are filled by all threads, and are not churned.
+    fn adapt(&self, workload: &mut Workload) {
+        if self.capability != Capability::Map {
+            workload.churn = 0.0;
+            workload.prefill_by_one = false;
+        }
+    }
+
+    fn capability(&self) -> Capability {
+        self.capability
     }
 
     fn remark(&self, row: &Row) -> String {

@@ -9,9 +9,9 @@ use crate::plot::{Part, latencies};
 use crate::record::Cell;
 use crate::results::Results;
 use crate::runner::Runner;
-use crate::sections::{Section, Variant};
+use crate::sections::Section;
 use crate::suite::{Params, Task};
-use crate::workload::Workload;
+use crate::workload::{Rules, Variant, Workload};
 
 /// The section.
 #[derive(Debug)]
@@ -30,11 +30,28 @@ fn pacing(workload: &Workload) -> Pacing {
     *workload.variant.get()
 }
 
-impl Section for PacedSection {
+impl Rules for PacedSection {
     fn name(&self) -> &'static str {
         "paced"
     }
 
+    fn id_suffix(&self, workload: &Workload) -> String {
+        match pacing(workload) {
+            Pacing::Rate(rate) => format!(",{rate}/s"),
+            Pacing::Load(load) => format!(",load={load}"),
+        }
+    }
+
+    fn describe(&self, workload: &Workload, cell: &mut Cell) {
+        cell.mode = "open".into();
+        cell.rate_per_s = match pacing(workload) {
+            Pacing::Rate(rate) => Some(rate),
+            Pacing::Load(_) => None,
+        };
+    }
+}
+
+impl Section for PacedSection {
     fn about(&self) -> &'static str {
         "latency at a rate, from the intended start (open loop)"
     }
@@ -53,21 +70,6 @@ impl Section for PacedSection {
         let loads = params.loads.iter().flatten();
         let loads = loads.map(|&load| Pacing::Load(load / 100.0));
         rates.chain(loads).map(Variant::of).collect()
-    }
-
-    fn id_suffix(&self, workload: &Workload) -> String {
-        match pacing(workload) {
-            Pacing::Rate(rate) => format!(",{rate}/s"),
-            Pacing::Load(load) => format!(",load={load}"),
-        }
-    }
-
-    fn describe(&self, workload: &Workload, cell: &mut Cell) {
-        cell.mode = "open".into();
-        cell.rate_per_s = match pacing(workload) {
-            Pacing::Rate(rate) => Some(rate),
-            Pacing::Load(_) => None,
-        };
     }
 
     fn run(

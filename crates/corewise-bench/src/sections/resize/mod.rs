@@ -6,23 +6,22 @@ mod cells;
 mod plot;
 mod worker;
 
-use serde::{Deserialize, Serialize};
-
 use crate::contender::Contender;
 use crate::dyn_table::{Entry, Maker};
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
+pub use crate::payload::ResizeSummary;
 use crate::plan::Kept;
 use crate::plot::Part;
 use crate::plot::style::Looks;
 use crate::plot::svg;
-use crate::record::{Interval, Payload, Row};
+use crate::record::{Interval, Row};
 use crate::results::{Results, RowResults};
 use crate::runner::Runner;
-use crate::sections::{Schema, Section, Variant};
+use crate::sections::Section;
 use crate::suite::{Params, Task, Threads, words};
-use crate::workload::{Check, MAX_RANGE, Workload};
+use crate::workload::{Check, MAX_RANGE, Rules, Variant, Workload};
 
 /// The section.
 #[derive(Debug)]
@@ -39,56 +38,40 @@ fn buckets(workload: &Workload) -> Buckets {
     *workload.variant.get()
 }
 
-/// Rates of lookups, or of a mix with updates, while the table is resized back and forth without
-/// pause.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ResizeSummary {
-    /// Buckets at the two sizes, as the table counts them.
-    pub buckets: (usize, usize),
-    /// Rounds that measured all variants one after the other.
-    pub pairs: usize,
-    /// Operations per second at the smaller size, at rest.
-    pub small: Interval,
-    /// The same at the larger size, at rest.
-    pub large: Interval,
-    /// The same while the table was resized.
-    pub resizing: Interval,
-    /// `resizing` over the rate at the slower of the two sizes, round by round.
-    pub to_slower: Interval,
-    /// `resizing` over the rate at the faster size, round by round.
-    pub to_faster: Interval,
-    /// `between`, `below`, `above` or `undecided`.
-    pub position: String,
-    /// Rate at the larger size while the other CPU resizes a second table of the kind, over the
-    /// same without: the share that the machine costs, whatever the table does.
-    pub machine: Interval,
-    /// Resizes per second.
-    pub resizes_per_s: Interval,
-    /// Share of the time in which a resize was in progress.
-    pub busy_share: Interval,
-    /// Whether the resizing thread had a separate CPU.
-    pub own_cpu: bool,
-}
-
-impl ResizeSummary {
-    /// Least share of the time with a resize in progress for a row of continuous resizing.
-    pub const LEAST_BUSY: f64 = 0.9;
-
-    /// Returns whether the median round reached [`Self::LEAST_BUSY`].
-    pub fn is_continuous(&self) -> bool {
-        self.busy_share.value >= Self::LEAST_BUSY
-    }
-}
-
-impl Payload for ResizeSummary {
-    const NAME: &'static str = "resize";
-}
-
-impl Section for ResizeSection {
+impl Rules for ResizeSection {
     fn name(&self) -> &'static str {
         "resize"
     }
 
+    fn checks(&self, workload: &Workload) -> Vec<Check> {
+        let Buckets { small, large } = buckets(workload);
+        vec![(
+            small < large && small >= 1 && large as u64 <= MAX_RANGE,
+            format!("buckets: {small}-{large} (1 to {MAX_RANGE}, the smaller first)"),
+        )]
+    }
+
+    fn kept(&self, workload: &Workload) -> Kept {
+        if workload.updates() > 0.0 {
+            Kept::Half
+        } else {
+            Kept::All
+        }
+    }
+
+    fn id_suffix(&self, workload: &Workload) -> String {
+        let Buckets { small, large } = buckets(workload);
+        format!(",b={small}-{large}")
+    }
+
+    fn ids(&self, workload: &Workload, id: String) -> Vec<String> {
+        let Buckets { small, large } = buckets(workload);
+        let base = id.trim_end_matches(&format!("{small}-{large}")).to_owned();
+        vec![id, format!("{base}{small}"), format!("{base}{large}")]
+    }
+}
+
+impl Section for ResizeSection {
     fn about(&self) -> &'static str {
         "lookups, or a mix, beside a thread that resizes without pause, and at both sizes at rest (Triplett 6.1)"
     }
@@ -137,33 +120,6 @@ impl Section for ResizeSection {
         })
     }
 
-    fn checks(&self, workload: &Workload) -> Vec<Check> {
-        let Buckets { small, large } = buckets(workload);
-        vec![(
-            small < large && small >= 1 && large as u64 <= MAX_RANGE,
-            format!("buckets: {small}-{large} (1 to {MAX_RANGE}, the smaller first)"),
-        )]
-    }
-
-    fn kept(&self, workload: &Workload) -> Kept {
-        if workload.updates() > 0.0 {
-            Kept::Half
-        } else {
-            Kept::All
-        }
-    }
-
-    fn id_suffix(&self, workload: &Workload) -> String {
-        let Buckets { small, large } = buckets(workload);
-        format!(",b={small}-{large}")
-    }
-
-    fn ids(&self, workload: &Workload, id: String) -> Vec<String> {
-        let Buckets { small, large } = buckets(workload);
-        let base = id.trim_end_matches(&format!("{small}-{large}")).to_owned();
-        vec![id, format!("{base}{small}"), format!("{base}{large}")]
-    }
-
     fn maker(&self, entry: &Entry, workload: &Workload) -> Option<Maker> {
         entry.resizable_maker(&workload.kind, workload.native_hash)
     }
@@ -181,10 +137,6 @@ impl Section for ResizeSection {
         let of = &task.workload;
         let once = 4.0 * estimate::measured(of) + 2.0 * estimate::around(of);
         estimate::repeated(task, rows, once)
-    }
-
-    fn payloads(&self) -> &'static [Schema] {
-        &const { [Schema::row::<ResizeSummary>()] }
     }
 
     fn left_out(&self) -> &'static str {

@@ -5,78 +5,24 @@ mod cells;
 mod nothing;
 mod plot;
 
-use serde::{Deserialize, Serialize};
-
 use crate::contender::Contender;
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
+pub use crate::payload::{BothTails, SlowCount, Tail};
 use crate::plot::Part;
 use crate::plot::style::Looks;
 use crate::plot::svg::time;
-use crate::record::{Payload, Row};
+use crate::record::Row;
 use crate::results::{Results, RowResults};
 use crate::runner::Runner;
-use crate::sections::{Schema, Section};
+use crate::sections::Section;
 use crate::suite::{Params, Task};
-use crate::workload::{Check, Workload};
+use crate::workload::{Check, Rules, Workload};
 
 /// The section.
 #[derive(Debug)]
 pub(crate) struct TailsSection;
-
-/// Slow operations of the writer and of the reader.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct BothTails(pub Vec<Tail>);
-
-impl Payload for BothTails {
-    const NAME: &'static str = "tails";
-}
-
-/// Slow operations of one of the two threads of a growth, and of an empty loop.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Tail {
-    /// `writer` or `reader`.
-    pub side: String,
-    /// Its operations in all repetitions.
-    pub operations: u64,
-    /// Its time in all repetitions.
-    pub elapsed_ns: u64,
-    /// The 99.9th percentile of the latencies.
-    pub p999_ns: f64,
-    /// The longest latency.
-    pub max_ns: f64,
-    /// Numbers of operations over each limit.
-    pub slow: Vec<SlowCount>,
-    /// Operations of the empty loop.
-    pub empty_operations: u64,
-    /// Time of the empty loop.
-    pub empty_elapsed_ns: u64,
-    /// The longest operation of the empty loop.
-    pub empty_max_ns: f64,
-}
-
-/// Operations that took longer than a limit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SlowCount {
-    /// The limit in microseconds.
-    pub over_us: u64,
-    /// Operations of the table over it.
-    pub count: u64,
-    /// `count` by repetition.
-    pub counts: Vec<u64>,
-    /// Operations of the empty loop over it.
-    pub empty_count: u64,
-    /// `empty_count` by repetition.
-    pub empty_counts: Vec<u64>,
-    /// `empty_count`, scaled to the table's time.
-    pub expected: f64,
-    /// `expected` plus three standard deviations; a deviation is at least 1.
-    pub allowed: f64,
-    /// Whether `count` is at most `allowed`.
-    pub within: bool,
-}
 
 /// Returns the slow operations of a row.
 fn tails_of(row: &Row) -> Vec<Tail> {
@@ -84,11 +30,24 @@ fn tails_of(row: &Row) -> Vec<Tail> {
     tails.unwrap_or_default().0
 }
 
-impl Section for TailsSection {
+impl Rules for TailsSection {
     fn name(&self) -> &'static str {
         "tails"
     }
 
+    fn checks(&self, workload: &Workload) -> Vec<Check> {
+        vec![(
+            workload.threads == 2,
+            format!("threads: {} (2: a writer and a reader)", workload.threads),
+        )]
+    }
+
+    fn is_presized(&self) -> bool {
+        false
+    }
+}
+
+impl Section for TailsSection {
     fn about(&self) -> &'static str {
         "growth by one writer beside one reader: slow operations against an empty loop's"
     }
@@ -119,17 +78,6 @@ impl Section for TailsSection {
         workload.initial = 0;
     }
 
-    fn checks(&self, workload: &Workload) -> Vec<Check> {
-        vec![(
-            workload.threads == 2,
-            format!("threads: {} (2: a writer and a reader)", workload.threads),
-        )]
-    }
-
-    fn is_presized(&self) -> bool {
-        false
-    }
-
     fn run(
         &self,
         runner: &mut Runner<'_>,
@@ -147,20 +95,12 @@ impl Section for TailsSection {
         estimate::repeated(task, rows, once)
     }
 
-    fn payloads(&self) -> &'static [Schema] {
-        &const { [Schema::row::<BothTails>()] }
-    }
-
     fn lines(&self, row: &Row) -> Vec<String> {
         tails_of(row).iter().map(line).collect()
     }
 
     fn figures(&self, row: &RowResults) -> Vec<Figure> {
         tails_of(&row.row).iter().flat_map(shares).collect()
-    }
-
-    fn operations(&self) -> Option<&'static str> {
-        Some("inserts beside lookups")
     }
 
     fn page_rank(&self) -> u32 {

@@ -1,0 +1,338 @@
+//! What sections and subjects add to results, besides what every row has.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Fields, Interval, Payload, Record};
+
+/// All payloads.
+const SCHEMAS: [Schema; 10] = [
+    Schema::row::<MeasuredRow>(),
+    Schema::slice::<Measurements>(),
+    Schema::row::<PairTime>(),
+    Schema::row::<BatchSummary>(),
+    Schema::slice::<SingleRates>(),
+    Schema::record::<Timeline>(),
+    Schema::row::<BothTails>(),
+    Schema::record::<MemoryPoint>(),
+    Schema::record::<Garbage>(),
+    Schema::row::<ResizeSummary>(),
+];
+
+/// The record that a payload belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RecordKind {
+    Row,
+    Slice,
+    Detail,
+}
+
+/// A type that a section adds to results, for the check of files that are read.
+#[derive(Clone, Copy, Debug)]
+struct Schema {
+    place: RecordKind,
+    name: &'static str,
+    check: fn(&Fields) -> Result<(), String>,
+}
+
+impl Schema {
+    const fn new<P: Payload>(place: RecordKind, check: fn(&Fields) -> Result<(), String>) -> Self {
+        let name = P::NAME;
+        Self { place, name, check }
+    }
+
+    /// A field of rows.
+    const fn row<P: Payload>() -> Self {
+        Self::new::<P>(RecordKind::Row, Fields::check::<P>)
+    }
+
+    /// A field of slices.
+    const fn slice<P: Payload>() -> Self {
+        Self::new::<P>(RecordKind::Slice, Fields::check::<P>)
+    }
+
+    /// A record of its type.
+    const fn record<P: Payload>() -> Self {
+        Self::new::<P>(RecordKind::Detail, Fields::check_all::<P>)
+    }
+}
+
+/// Checks what sections added to a record.
+///
+/// # Errors
+///
+/// A description of the first payload that has another form, or of a record of unknown type.
+pub(crate) fn check(record: &Record) -> Result<(), String> {
+    let (place, fields) = match record {
+        Record::Row(row) => (RecordKind::Row, &row.fields),
+        Record::Slice(slice) => (RecordKind::Slice, &slice.fields),
+        Record::Detail(detail) => (RecordKind::Detail, &detail.fields),
+        _ => return Ok(()),
+    };
+    let mut of_place = SCHEMAS.iter().filter(|schema| schema.place == place);
+    match record {
+        Record::Detail(detail) => match of_place.find(|schema| schema.name == detail.kind) {
+            Some(schema) => (schema.check)(&detail.all()),
+            None => Err(format!("unknown type of record `{}`", detail.kind)),
+        },
+        _ => of_place.try_for_each(|schema| (schema.check)(fields)),
+    }
+}
+
+/// Returns what the operations of a section are, if not a mix of lookups and updates.
+pub(crate) fn operations(section: &str) -> Option<&'static str> {
+    match section {
+        "hot" => Some("each removed and inserted again"),
+        "iterate" => Some("each entry visited"),
+        _ => None,
+    }
+}
+
+/// Further measurements of a subject in a repetition, by name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Measurements(pub BTreeMap<String, f64>);
+
+impl Payload for Measurements {
+    const NAME: &'static str = "measurements";
+}
+
+/// The measurements of a row: the median over its repetitions, with its interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MeasuredRow(pub BTreeMap<String, Interval>);
+
+impl Payload for MeasuredRow {
+    const NAME: &'static str = "measured";
+}
+
+/// Nanoseconds in which a thread removes a key and inserts it again.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PairTime(pub Interval);
+
+impl Payload for PairTime {
+    const NAME: &'static str = "pair_ns";
+}
+
+/// Rates of single lookups: one for each short slice of a repetition, from the same round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SingleRates(pub Vec<f64>);
+
+impl Payload for SingleRates {
+    const NAME: &'static str = "singles";
+}
+
+/// Lookups in batches, against single lookups in the same table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BatchSummary {
+    /// Keys per batch.
+    pub keys: usize,
+    /// Rounds that measured both.
+    pub pairs: usize,
+    /// Single lookups per second.
+    pub single: Interval,
+    /// Rate in batches over that of single lookups of the same round.
+    pub ratio: Interval,
+}
+
+impl Payload for BatchSummary {
+    const NAME: &'static str = "batch";
+}
+
+/// Progress over time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// The cell's id.
+    pub cell: String,
+    /// The table.
+    pub table: String,
+    /// Repetition, from 0.
+    pub repetition: usize,
+    /// Milliseconds of a bin.
+    pub bin_ms: f64,
+    /// Operations that ended in each bin.
+    pub operations: Vec<u64>,
+    /// The longest operation that ended in each bin.
+    pub longest_ns: Vec<u64>,
+}
+
+impl Payload for Timeline {
+    const NAME: &'static str = "timeline";
+}
+
+/// Slow operations of the writer and of the reader.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BothTails(pub Vec<Tail>);
+
+impl Payload for BothTails {
+    const NAME: &'static str = "tails";
+}
+
+/// Slow operations of one of the two threads of a growth, and of an empty loop.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tail {
+    /// `writer` or `reader`.
+    pub side: String,
+    /// Its operations in all repetitions.
+    pub operations: u64,
+    /// Its time in all repetitions.
+    pub elapsed_ns: u64,
+    /// The 99.9th percentile of the latencies.
+    pub p999_ns: f64,
+    /// The longest latency.
+    pub max_ns: f64,
+    /// Numbers of operations over each limit.
+    pub slow: Vec<SlowCount>,
+    /// Operations of the empty loop.
+    pub empty_operations: u64,
+    /// Time of the empty loop.
+    pub empty_elapsed_ns: u64,
+    /// The longest operation of the empty loop.
+    pub empty_max_ns: f64,
+}
+
+/// Operations that took longer than a limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SlowCount {
+    /// The limit in microseconds.
+    pub over_us: u64,
+    /// Operations of the table over it.
+    pub count: u64,
+    /// `count` by repetition.
+    pub counts: Vec<u64>,
+    /// Operations of the empty loop over it.
+    pub empty_count: u64,
+    /// `empty_count` by repetition.
+    pub empty_counts: Vec<u64>,
+    /// `empty_count`, scaled to the table's time.
+    pub expected: f64,
+    /// `expected` plus three standard deviations; a deviation is at least 1.
+    pub allowed: f64,
+    /// Whether `count` is at most `allowed`.
+    pub within: bool,
+}
+
+/// Memory of a table at a number of entries.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryPoint {
+    /// The cell's id.
+    pub cell: String,
+    /// The table.
+    pub table: String,
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of keys and values alone.
+    pub payload_bytes: u64,
+    /// Bytes allocated and not freed; `None` for memory outside the allocator.
+    pub live_bytes: Option<u64>,
+    /// Peak of `live_bytes` while the table was filled.
+    pub peak_live_bytes: Option<u64>,
+    /// Growth of the process's resident set.
+    pub resident_bytes: u64,
+    /// Peak of `resident_bytes` while the table was filled.
+    pub peak_resident_bytes: u64,
+    /// Bytes still allocated after all entries are removed and the table has settled.
+    pub emptied_bytes: Option<u64>,
+    /// Bytes still allocated after the table is dropped.
+    pub dropped_bytes: Option<u64>,
+}
+
+/// Memory over time while a table of steady size is churned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Garbage {
+    /// The cell's id.
+    pub cell: String,
+    /// The table.
+    pub table: String,
+    /// Entries.
+    pub entries: u64,
+    /// Milliseconds between two samples.
+    pub interval_ms: f64,
+    /// Live bytes, or the resident set, minus their value before the churn.
+    pub over_bytes: Vec<i64>,
+    /// `live` or `resident`.
+    pub source: String,
+    /// The same after the table has settled.
+    pub settled_bytes: i64,
+}
+
+impl Payload for MemoryPoint {
+    const NAME: &'static str = "memory";
+}
+
+impl Payload for Garbage {
+    const NAME: &'static str = "garbage";
+}
+
+/// Rates of lookups, or of a mix with updates, while the table is resized back and forth without
+/// pause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResizeSummary {
+    /// Buckets at the two sizes, as the table counts them.
+    pub buckets: (usize, usize),
+    /// Rounds that measured all variants one after the other.
+    pub pairs: usize,
+    /// Operations per second at the smaller size, at rest.
+    pub small: Interval,
+    /// The same at the larger size, at rest.
+    pub large: Interval,
+    /// The same while the table was resized.
+    pub resizing: Interval,
+    /// `resizing` over the rate at the slower of the two sizes, round by round.
+    pub to_slower: Interval,
+    /// `resizing` over the rate at the faster size, round by round.
+    pub to_faster: Interval,
+    /// `between`, `below`, `above` or `undecided`.
+    pub position: String,
+    /// Rate at the larger size while the other CPU resizes a second table of the kind, over the
+    /// same without: the share that the machine costs, whatever the table does.
+    pub machine: Interval,
+    /// Resizes per second.
+    pub resizes_per_s: Interval,
+    /// Share of the time in which a resize was in progress.
+    pub busy_share: Interval,
+    /// Whether the resizing thread had a separate CPU.
+    pub own_cpu: bool,
+}
+
+impl ResizeSummary {
+    /// Least share of the time with a resize in progress for a row of continuous resizing.
+    pub const LEAST_BUSY: f64 = 0.9;
+
+    /// Returns whether the median round reached [`Self::LEAST_BUSY`].
+    pub fn is_continuous(&self) -> bool {
+        self.busy_share.value >= Self::LEAST_BUSY
+    }
+}
+
+impl Payload for ResizeSummary {
+    const NAME: &'static str = "resize";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_differ() {
+        let names: Vec<&str> = SCHEMAS.iter().map(|schema| schema.name).collect();
+        let different: std::collections::HashSet<_> = names.iter().collect();
+        assert_eq!(different.len(), names.len(), "{names:?}");
+    }
+
+    #[test]
+    fn a_record_of_no_section_is_refused() {
+        let line = r#"{"type":"timeline","cell":"c","table":"t","repetition":0,"bin_ms":1.0,
+            "operations":[1],"longest_ns":[2]}"#;
+        let read = |line: &str| serde_json::from_str::<Record>(line).expect("a record");
+        assert_eq!(check(&read(line)), Ok(()));
+        let unknown = line.replace("timeline", "timeliness");
+        assert!(check(&read(&unknown)).is_err_and(|what| what.contains("timeliness")));
+        let damaged = line.replace("[2]", "\"2\"");
+        assert!(check(&read(&damaged)).is_err());
+    }
+}
