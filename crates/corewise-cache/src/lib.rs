@@ -33,10 +33,7 @@
 //! let cache = Arc::new(Relativistic::new(Config::default()));
 //! let mut session = cache.session();
 //! let mut sink = Values::default();
-//! let set = Verb::Store(Store {
-//!     mode: StoreMode::Set, value: b"world", client_flags: 0, deadline: Deadline::NEVER,
-//!     compare_cas: None, stale_if_older: false, new_cas: None, vivify: None,
-//! });
+//! let set = Verb::Store(Store::new(StoreMode::Set, b"world"));
 //! let ops = [
 //!     Op { token: 0, key: b"hello", verb: set },
 //!     Op { token: 1, key: b"hello", verb: Verb::Get(Get::default()) },

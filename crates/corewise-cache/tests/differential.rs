@@ -1,12 +1,12 @@
-//! Random operations, executed by every engine and by a plain model of it.
+//! Random operations, executed by every engine and by a model of memcached.
 
 #[macro_use]
 mod common;
 
-use common::{Cache, NOW, Seen, TestEngine, later, store};
-use corewise_ops::{Arith, Deadline, Delete, Get, Store, StoreMode, Verb};
+use common::{Cache, Seen, TestEngine, later};
+use corewise_ops::{Arith, Deadline, Delete, Get, Op, Store, StoreMode, Verb};
+use corewise_testkit::memcached::{Item, Model};
 use proptest::prelude::*;
-use std::collections::HashMap;
 
 for_every_engine! {
     an_engine_does_what_a_plain_map_would
@@ -48,38 +48,6 @@ enum Cas {
     Wrong,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-struct Entry {
-    value: Vec<u8>,
-    deadline: Option<u64>,
-    cas: u64,
-}
-
-/// The expected behaviour of an engine, in the simplest form.
-#[derive(Default)]
-struct Model {
-    entries: HashMap<u8, Entry>,
-    ms: u64,
-}
-
-impl Model {
-    fn live(&mut self, key: u8) -> Option<&mut Entry> {
-        let ms = self.ms;
-        self.entries
-            .retain(|_, entry| entry.deadline.is_none_or(|at| at > ms));
-        self.entries.get_mut(&key)
-    }
-
-    fn cas(&mut self, key: u8, cas: Cas) -> Option<u64> {
-        let present = self.live(key).map_or(12_345, |entry| entry.cas);
-        match cas {
-            Cas::None => None,
-            Cas::Right => Some(present),
-            Cas::Wrong => Some(present + 1),
-        }
-    }
-}
-
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let key = 0u8..4;
     let ttl = proptest::option::of(1u16..50);
@@ -116,201 +84,127 @@ fn name(key: u8) -> Vec<u8> {
     vec![b'k'; len]
 }
 
-fn deadline(model: &Model, ttl: Option<u16>) -> (Deadline, Option<u64>) {
-    match ttl {
-        None => (Deadline::NEVER, None),
-        Some(ttl) => {
-            let at = model.ms + u64::from(ttl);
-            (Deadline::at_ms(NOW.ms + at), Some(at))
-        }
-    }
+/// An engine and the model that it must agree with.
+struct Compared<E: TestEngine> {
+    cache: Cache<E>,
+    model: Model,
+    ms: u64,
 }
 
-fn check_get<E: TestEngine>(cache: &mut Cache<E>, model: &mut Model, key: u8, touch: Option<u16>) {
-    let (to, at) = deadline(model, touch);
-    let get = Get {
-        touch: touch.map(|_| to),
-        ..Get::default()
-    };
-    let seen = cache.run(&name(key), Verb::Get(get));
-    let expected = model.live(key).map(|entry| {
-        if touch.is_some() {
-            entry.deadline = at;
+impl<E: TestEngine> Compared<E> {
+    fn new() -> Self {
+        Self {
+            cache: Cache::roomy(),
+            model: Model::default(),
+            ms: 0,
         }
-        entry.clone()
-    });
-    match (seen, expected) {
-        (Seen::Found { value, cas, .. }, Some(entry)) => {
-            assert_eq!((value, cas), (entry.value, entry.cas));
-        }
-        (Seen::Missing(_), None) => {}
-        (seen, expected) => panic!("{seen:?} where {expected:?} was expected"),
     }
-}
 
-fn check_store<E: TestEngine>(
-    cache: &mut Cache<E>,
-    model: &mut Model,
-    key: u8,
-    request: Store<'_>,
-    at: Option<u64>,
-) {
-    let seen = cache.store(&name(key), request);
-    let (mode, cas) = (request.mode, request.compare_cas);
-    let old = model.live(key).cloned();
-    let extends = matches!(mode, StoreMode::Append | StoreMode::Prepend);
-    let (value, at) = match (&old, mode) {
-        (None, StoreMode::Set) if cas.is_some() => {
-            return assert!(matches!(seen, Seen::Missing(_)), "{seen:?}");
-        }
-        (None, StoreMode::Replace | StoreMode::Append | StoreMode::Prepend)
-        | (Some(_), StoreMode::Add) => return assert_eq!(seen, Seen::NotStored),
-        (Some(old), _) if cas.is_some_and(|cas| cas != old.cas) => {
-            return assert_eq!(seen, Seen::Exists);
-        }
-        (Some(old), _) if extends => {
-            let parts = [&old.value[..], request.value];
-            let parts = if mode == StoreMode::Append {
-                parts
-            } else {
-                [parts[1], parts[0]]
-            };
-            (parts.concat(), old.deadline)
-        }
-        _ => (request.value.to_vec(), at),
-    };
-    let Seen::Stored { value: stored, cas } = seen else {
-        panic!("{seen:?} for a store")
-    };
-    assert_eq!(stored, value);
-    if let Some(old) = old {
-        assert!(cas > old.cas, "cas values of a key grow");
+    fn deadline(&self, ttl: Option<u16>) -> Deadline {
+        let at = |ttl| Deadline::after_ms(self.cache.now, u64::from(ttl));
+        ttl.map_or(Deadline::NEVER, at)
     }
-    model.entries.insert(
-        key,
-        Entry {
-            value,
-            deadline: at,
-            cas,
-        },
-    );
-}
 
-fn check_arith<E: TestEngine>(cache: &mut Cache<E>, model: &mut Model, key: u8, arith: Arith) {
-    let seen = cache.arith(&name(key), arith);
-    let Some(entry) = model.live(key) else {
-        let Some((value, _)) = arith.vivify else {
-            return assert!(matches!(seen, Seen::Missing(_)), "{seen:?}");
+    fn cas(&mut self, key: u8, cas: Cas) -> Option<u64> {
+        let item = self.model.live(&name(key), self.cache.now);
+        let present = item.map_or(12_345, |item| item.cas);
+        match cas {
+            Cas::None => None,
+            Cas::Right => Some(present),
+            Cas::Wrong => Some(present + 1),
+        }
+    }
+
+    /// Executes an operation on both. The outcomes must be the same, except that each has its own
+    /// cas values; the model then takes over those of the engine.
+    fn run(&mut self, key: u8, verb: Verb<'_>) {
+        let key = &name(key)[..];
+        let now = self.cache.now;
+        let old_cas = self.model.live(key, now).map(|item| item.cas);
+        let seen = self.cache.run(key, verb);
+        let op = Op {
+            token: 0,
+            key,
+            verb,
         };
-        assert!(
-            matches!(seen, Seen::Counter { value: v, .. } if v == value),
-            "{seen:?}"
-        );
-        // The test reads the value to learn its cas value.
-        let cas = cache.get(&name(key)).cas();
-        let value = value.to_string().into_bytes();
-        model.entries.insert(
-            key,
-            Entry {
-                value,
-                deadline: None,
-                cas,
-            },
-        );
-        return;
-    };
-    let digits = entry
-        .value
-        .split(u8::is_ascii_whitespace)
-        .next()
-        .unwrap_or_default();
-    let number = std::str::from_utf8(digits)
-        .ok()
-        .filter(|text| entry.value.len() <= 20 && text.bytes().all(|c| c.is_ascii_digit()))
-        .and_then(|text| text.parse::<u64>().ok());
-    let Some(number) = number else {
-        return assert_eq!(seen, Seen::NonNumeric);
-    };
-    let number = if arith.decrement {
-        number.saturating_sub(arith.delta)
-    } else {
-        number.wrapping_add(arith.delta)
-    };
-    let text = format!("{number:<width$}", width = entry.value.len()).into_bytes();
-    assert_eq!(
-        seen,
-        Seen::Counter {
-            value: number,
-            text: text.clone()
-        }
-    );
-    entry.value = text;
-    entry.cas = cache.get(&name(key)).cas();
-}
-
-fn check<E: TestEngine>(cache: &mut Cache<E>, model: &mut Model, step: Step) {
-    match step {
-        Step::Get { key, touch } => check_get(cache, model, key, touch),
-        Step::Store {
-            key,
-            mode,
-            value,
-            ttl,
-            cas,
-        } => {
-            let (deadline, at) = deadline(model, ttl);
-            let compare_cas = model.cas(key, cas);
-            let request = Store {
-                deadline,
-                compare_cas,
-                ..store(mode, &value)
-            };
-            check_store(cache, model, key, request, at);
-        }
-        Step::Delete { key, cas } => {
-            let compare_cas = model.cas(key, cas);
-            let seen = cache.delete(
-                &name(key),
-                Delete {
-                    compare_cas,
-                    ..Delete::default()
-                },
-            );
-            match model.live(key) {
-                None => assert!(matches!(seen, Seen::Missing(_)), "{seen:?}"),
-                Some(entry) if compare_cas.is_some_and(|cas| cas != entry.cas) => {
-                    assert_eq!(seen, Seen::Exists);
-                }
-                Some(_) => {
-                    assert_eq!(seen, Seen::Deleted);
-                    model.entries.remove(&key);
-                }
+        let expected = Seen::by(|sink| self.model.run(now, &op, sink));
+        match (&seen, &expected) {
+            (Seen::Found { .. }, Seen::Found { .. }) => {
+                let of = |seen: &Seen| (seen.value().map(<[u8]>::to_vec), seen.cas());
+                assert_eq!(of(&seen), of(&expected));
+                assert_eq!(seen.deadline(), expected.deadline());
             }
+            (Seen::Stored { cas, .. }, Seen::Stored { .. }) => {
+                assert_eq!(seen.value(), expected.value());
+                assert!(old_cas < Some(*cas), "cas values of a key grow");
+                self.item(key).cas = *cas;
+            }
+            (Seen::Counter { .. }, Seen::Counter { .. }) => {
+                assert_eq!(seen, expected);
+                // The outcome does not tell the cas value.
+                self.item(key).cas = self.cache.get(key).cas();
+            }
+            (Seen::Missing(_), Seen::Missing(_)) => {}
+            _ => assert_eq!(seen, expected),
         }
-        Step::Arith {
-            key,
-            delta,
-            decrement,
-            vivify,
-        } => {
-            let vivify = vivify.then_some((delta, Deadline::NEVER));
-            let arith = Arith {
+    }
+
+    fn item(&mut self, key: &[u8]) -> &mut Item {
+        self.model.items.get_mut(key).expect("the key has an item")
+    }
+
+    fn check(&mut self, step: Step) {
+        match step {
+            Step::Get { key, touch } => {
+                let touch = touch.map(|ttl| self.deadline(Some(ttl)));
+                let get = Get {
+                    touch,
+                    ..Get::default()
+                };
+                self.run(key, Verb::Get(get));
+            }
+            Step::Store {
+                key,
+                mode,
+                value,
+                ttl,
+                cas,
+            } => {
+                let store = Store {
+                    deadline: self.deadline(ttl),
+                    compare_cas: self.cas(key, cas),
+                    ..Store::new(mode, &value)
+                };
+                self.run(key, Verb::Store(store));
+            }
+            Step::Delete { key, cas } => {
+                let delete = Delete {
+                    compare_cas: self.cas(key, cas),
+                    ..Delete::default()
+                };
+                self.run(key, Verb::Delete(delete));
+            }
+            Step::Arith {
+                key,
                 delta,
                 decrement,
-                compare_cas: None,
-                new_cas: None,
-                touch: None,
                 vivify,
-            };
-            check_arith(cache, model, key, arith);
-        }
-        Step::Wait(ms) => {
-            model.ms += u64::from(ms);
-            cache.now = later(model.ms);
-        }
-        Step::Flush => {
-            cache.engine.flush_all(Deadline::PAST, cache.now);
-            model.entries.clear();
+            } => {
+                let arith = Arith {
+                    decrement,
+                    vivify: vivify.then_some((delta, Deadline::NEVER)),
+                    ..Arith::new(delta)
+                };
+                self.run(key, Verb::Arith(arith));
+            }
+            Step::Wait(ms) => {
+                self.ms += u64::from(ms);
+                self.cache.now = later(self.ms);
+            }
+            Step::Flush => {
+                self.cache.engine.flush_all(Deadline::PAST, self.cache.now);
+                self.model.items.clear();
+            }
         }
     }
 }
@@ -322,11 +216,12 @@ fn an_engine_does_what_a_plain_map_would<E: TestEngine>() {
         ..ProptestConfig::default()
     };
     proptest!(config, |(steps in steps())| {
-        let (mut cache, mut model) = (Cache::<E>::roomy(), Model::default());
+        let mut compared = Compared::<E>::new();
         for step in steps {
-            check(&mut cache, &mut model, step);
+            compared.check(step);
         }
-        model.live(0);
-        prop_assert!(cache.engine.stats().items >= model.entries.len() as u64);
+        let Compared { cache, model, .. } = compared;
+        let live = model.items.values().filter(|item| !item.deadline.is_past(cache.now));
+        prop_assert!(cache.engine.stats().items >= live.count() as u64);
     });
 }

@@ -1,5 +1,5 @@
 //! Recorded histories of several threads in every engine, checked for linearizability by
-//! `corewise-history`.
+//! `corewise-testkit`.
 //!
 //! Each round works on a few keys of a fresh engine: undisturbed, while the table grows, and while
 //! items are evicted. During eviction a value may vanish at any time, but nothing may come back.
@@ -12,11 +12,11 @@ mod common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, Worker, at_once, fewer, incr, number, store};
 use corewise_cache::Session;
-use corewise_history::models::{
+use corewise_ops::{Deadline, Delete, Get, Store, StoreMode, Verb};
+use corewise_testkit::history::models::{
     CacheCall, EntryOp, EntryOutcome, EvictingEntry, ItemVersion, MapEntry,
 };
-use corewise_history::{History, Operation, Recorder, Recording};
-use corewise_ops::{Deadline, Delete, Get, Store, StoreMode, Verb};
+use corewise_testkit::history::{History, Operation, Recorder, Recording};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;

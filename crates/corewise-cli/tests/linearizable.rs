@@ -1,4 +1,4 @@
-//! Checks with `corewise-history` that the replies to several connections of one server are
+//! Checks with `corewise-testkit` that the replies to several connections of one server are
 //! linearizable: undisturbed, with flushes, while another connection makes the table grow, and
 //! while another one causes evictions, when a value may vanish at any time but must not reappear.
 //! Half of the requests use the classic protocol, half the meta protocol. The check must detect a
@@ -13,10 +13,10 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Client, Engine, Kind};
-use corewise_history::models::{
+use corewise_testkit::history::models::{
     CacheCall, EntryOp, EntryOutcome, EvictingEntry, ItemVersion, MapEntry,
 };
-use corewise_history::{History, Recorder, Recording};
+use corewise_testkit::history::{History, Recorder, Recording};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use common::{
     Client, Engine, Redis, TestServer, concerns_the_server_under_test, show, skip, wait_until,
 };
-use corewise_history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
-use corewise_history::{History, Recorder, Recording};
+use corewise_testkit::history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
+use corewise_testkit::history::{History, Recorder, Recording};
 use corewise_wire::resp::{ReplyReader, encode_request};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};

@@ -8,30 +8,7 @@ use corewise_cphash::{
     AndersonLock, Client, Config, CpHash, Eviction, Key, LockHash, RawLock, Replace, Request,
     SpinLock, Stats,
 };
-
-/// A small pseudo-random sequence.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % bound
-    }
-
-    fn choose(&mut self, choices: &[usize]) -> usize {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-}
-
-/// Work that every test does less of under sanitizers.
-fn fewer(count: u64) -> u64 {
-    match std::env::var_os("COREWISE_FEWER") {
-        Some(_) => count.div_ceil(8),
-        None => count,
-    }
-}
+use corewise_testkit::random::{Random, fewer};
 
 const BUDGETS: [usize; 4] = [2 * 128, 4096, 40_000, LARGEST_BUDGET];
 const LARGEST_BUDGET: usize = 300_000;

@@ -11,22 +11,11 @@ use corewise_cphash::{
     Client, Colocated, Config, ConfigError, CpHash, Eviction, Full, InsertError, Key, MAX_BUCKETS,
     MAX_SERVER_THREADS, PinPolicy, Replace, Reply, Request,
 };
+use corewise_testkit::random::{Random, fewer};
 
 /// Panics, without the message and the backtrace of a panic that is a mistake.
 fn expected_panic() -> ! {
     std::panic::resume_unwind(Box::new("expected"))
-}
-
-/// A small pseudo-random sequence.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % bound
-    }
 }
 
 fn config() -> Config {
@@ -52,14 +41,6 @@ fn settle<S: BuildHasher>(client: &mut Client<S>, mut deliver: impl FnMut(u64, R
         if client.poll(&mut deliver) == 0 {
             std::thread::yield_now();
         }
-    }
-}
-
-/// Work that every test does less of under sanitizers.
-fn fewer(count: u64) -> u64 {
-    match std::env::var_os("COREWISE_FEWER") {
-        Some(_) => (count / 8).max(2),
-        None => count,
     }
 }
 

@@ -9,8 +9,9 @@ use std::sync::{Barrier, Mutex};
 use corewise_cphash::{
     Client, Colocated, Config, CpHash, Entry, Eviction, Full, LockHash, Replace, Reply, Request,
 };
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_history::{History, Operation, Recorder, Recording};
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::history::{History, Operation, Recorder, Recording};
+use corewise_testkit::random::{Random, is_short};
 
 type Op = EntryOp<u64>;
 type Outcome = EntryOutcome<u64>;
@@ -19,27 +20,12 @@ const THREADS: u64 = 3;
 const KEYS: u64 = 4;
 /// Calls of a thread, fewer under sanitizers.
 fn calls() -> u64 {
-    match std::env::var_os("COREWISE_FEWER") {
-        Some(_) => 100,
-        None => 300,
-    }
+    if is_short() { 100 } else { 300 }
 }
 /// Calls of a thread for each turn of what goes on meanwhile.
 const CALLS_PER_TURN: u64 = 20;
 /// Room for all keys in every partition, whatever their values, so nothing is evicted.
 const BUDGET: usize = 1 << 16;
-
-/// A small pseudo-random sequence.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % bound
-    }
-}
 
 /// The bytes that stand for a number: of 8 to 200 bytes, so that some values are overwritten in
 /// their place and others are not, and such that a mixture of two of them stands for none.
@@ -339,7 +325,7 @@ struct Pipelined<'c> {
 
 impl Pipelined<'_> {
     fn stamp(&self) -> u64 {
-        // SeqCst: as in the recorder of `corewise-history`.
+        // SeqCst: as in the recorder of `corewise-testkit`.
         self.clock.fetch_add(1, SeqCst)
     }
 

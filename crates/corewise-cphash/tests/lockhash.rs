@@ -8,22 +8,11 @@ use corewise_cphash::{
     AndersonLock, Config, ConfigError, Eviction, InsertError, Key, LockHash, MAX_BUCKETS, RawLock,
     Reply, Request, SpinLock,
 };
+use corewise_testkit::random::{Random, fewer};
 
 /// Panics, without the message and the backtrace of a panic that is a mistake.
 fn expected_panic() -> ! {
     std::panic::resume_unwind(Box::new("expected"))
-}
-
-/// A small pseudo-random sequence.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % bound
-    }
 }
 
 /// A value that reveals its key and whether it is whole.
@@ -56,11 +45,7 @@ fn threads_find_only_whole_values<L: RawLock>(eviction: Eviction) {
     let worker = |seed: u64| {
         let mut random = Random(seed);
         let mut kept = Vec::new();
-        let operations = match std::env::var_os("COREWISE_FEWER") {
-            Some(_) => 2_000,
-            None => 15_000,
-        };
-        for serial in 0..operations {
+        for serial in 0..fewer(15_000) {
             let key = random.below(600);
             let text = key.to_string();
             let name = if key < 300 {

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use corewise_cphash::{
     Config, CpHash, Entry, Eviction, InsertError, Key, LockHash, Replace, Reply, Request,
 };
+use corewise_testkit::random::Random;
 
 struct Counting;
 
@@ -44,18 +45,6 @@ fn live() -> usize {
 /// Panics, without the message and the backtrace of a panic that is a mistake.
 fn expected_panic() -> ! {
     std::panic::resume_unwind(Box::new("expected"))
-}
-
-/// A small pseudo-random sequence.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % bound
-    }
 }
 
 /// Lengths from 1 byte to 1 MiB: ascending, descending, all equal for a while, and random.

@@ -4,6 +4,7 @@
 use std::num::NonZeroUsize;
 
 use corewise_filter::{BatchError, CuckooFilter, InsertError};
+use corewise_testkit::random::is_short;
 
 fn hashes(filter: &CuckooFilter, items: std::ops::Range<u64>) -> Vec<u64> {
     items.map(|item| filter.hash(&item)).collect()
@@ -83,8 +84,7 @@ fn parallel_builds_end_when_the_filter_is_full() {
 /// the filter, and otherwise the number that the error tells.
 #[test]
 fn parallel_builds_forget_nothing_beside_a_remover() {
-    let is_short = std::env::var_os("COREWISE_FEWER").is_some();
-    for round in 0..if is_short { 4 } else { 24 } {
+    for round in 0..if is_short() { 4 } else { 24 } {
         let builder = CuckooFilter::builder().slots(20_000).bits(32);
         let filter = builder.build().unwrap();
         let mut old = hashes(&filter, 0..19_500);

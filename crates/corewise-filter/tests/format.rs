@@ -5,18 +5,7 @@ use std::hash::Hasher;
 use std::io::{self, Read};
 
 use corewise_filter::{Builder, CuckooFilter, FilterHasher, LoadError};
-
-/// A small pseudo-random sequence.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) as usize % bound
-    }
-}
+use corewise_testkit::random::{Random, is_short};
 
 fn filled(builder: Builder) -> CuckooFilter {
     let filter = builder.build().unwrap();
@@ -197,21 +186,20 @@ fn errors_tell_what_is_wrong() {
 /// and that works.
 #[test]
 fn consistent_bytes_are_a_working_filter() {
-    let is_short = std::env::var_os("COREWISE_FEWER").is_some();
-    let rounds = if is_short { 20 } else { 150 };
+    let rounds = if is_short() { 20 } else { 150 };
     let mut random = Random(1);
     let mut loaded = 0;
     for builder in all_shapes() {
         let bytes = filled(builder).to_bytes();
         for _ in 0..rounds {
             let mut changed = bytes.clone();
-            for _ in 0..1 + random.below(3) {
-                let end = [64, changed.len()][random.below(2)];
-                let at = random.below(end);
-                changed[at] = [0, 1, 0xff, random.below(256) as u8][random.below(4)];
+            for _ in 0..1 + random.index(3) {
+                let end = [64, changed.len()][random.index(2)];
+                let at = random.index(end);
+                changed[at] = [0, 1, 0xff, random.index(256) as u8][random.index(4)];
             }
-            if random.below(8) == 0 {
-                let end = random.below(changed.len());
+            if random.index(8) == 0 {
+                let end = random.index(changed.len());
                 changed.truncate(end / 8 * 8);
             }
             if changed.len() >= 64 {

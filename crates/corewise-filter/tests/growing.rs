@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use corewise_filter::{BuildError, CuckooFilter, GrowingFilter, Growth, InsertError, MAX_LINKS};
+use corewise_testkit::random::is_short;
 
 fn growth(max_links: usize) -> Growth {
     Growth {
@@ -123,8 +124,7 @@ fn rates_that_mean_nothing_are_refused() {
 #[test]
 fn rates_are_as_promised_whatever_the_size_of_the_first_link() {
     let absent = std::env::var("COREWISE_FPR_QUERIES").ok();
-    let is_short = std::env::var_os("COREWISE_FEWER").is_some();
-    let absent = absent.map_or(if is_short { 10_000 } else { 60_000 }, |text| {
+    let absent = absent.map_or(if is_short() { 10_000 } else { 60_000 }, |text| {
         text.parse().expect("a number")
     });
     let slots = [

@@ -2,10 +2,11 @@
 //! linearizability item by item, while other threads move them.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-use std::sync::Barrier;
+use std::sync::atomic::AtomicBool;
 
 use corewise_filter::{CuckooFilter, InsertError};
-use corewise_history::{Model, Recording};
+use corewise_testkit::history::{Model, record_beside};
+use corewise_testkit::random::Random;
 
 const THREADS: u64 = 3;
 const ITEMS: u64 = 4;
@@ -80,18 +81,6 @@ fn perform(filter: &CuckooFilter, item: u64, op: Op) -> Outcome {
     }
 }
 
-/// A small pseudo-random sequence.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % bound
-    }
-}
-
 /// Checks histories of a filter of this shape.
 fn check(bits: u32, is_semi_sorted: bool) {
     let builder = CuckooFilter::builder()
@@ -109,30 +98,8 @@ fn check(bits: u32, is_semi_sorted: bool) {
     let mut background: Vec<(u64, bool)> = others.map(|item| (item, true)).collect();
     items.iter().for_each(|item| assert!(filter.remove(item)));
 
-    let recording = Recording::new();
-    let barrier = Barrier::new(THREADS as usize + 1);
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let mut recorder = recording.recorder(CALLS as usize);
-            let (filter, barrier, items) = (&filter, &barrier, &items);
-            scope.spawn(move || {
-                let mut random = Random(thread + 1);
-                barrier.wait();
-                for _ in 0..CALLS {
-                    let item = items[random.below(ITEMS) as usize];
-                    let op = match random.below(9) {
-                        0 | 1 => Op::Insert,
-                        2 => Op::InsertUnique,
-                        3..6 => Op::Remove,
-                        6 | 7 => Op::Contains,
-                        _ => Op::Count,
-                    };
-                    recorder.record(item, op, || perform(filter, item, op));
-                }
-            });
-        }
-        // Removes and inserts the others, so that full buckets change.
-        barrier.wait();
+    // Removes and inserts the others, so that full buckets change.
+    let beside = || {
         let mut random = Random(99);
         for _ in 0..CALLS {
             let (item, is_present) = &mut background[random.below(44) as usize];
@@ -143,8 +110,28 @@ fn check(bits: u32, is_semi_sorted: bool) {
                 *is_present = filter.insert(item).is_ok();
             }
         }
-    });
-    let history = recording.finish().unwrap();
+    };
+    let is_over = AtomicBool::new(false);
+    let history = record_beside(
+        THREADS,
+        CALLS as usize,
+        &is_over,
+        beside,
+        |thread, recorder| {
+            let mut random = Random(thread + 1);
+            for _ in 0..CALLS {
+                let item = random.choose(&items);
+                let op = match random.below(9) {
+                    0 | 1 => Op::Insert,
+                    2 => Op::InsertUnique,
+                    3..6 => Op::Remove,
+                    6 | 7 => Op::Contains,
+                    _ => Op::Count,
+                };
+                recorder.record(item, op, || perform(&filter, item, op));
+            }
+        },
+    );
     let summary = history.check(&Copies).assert_linearizable();
     assert_eq!(summary.operations as u64, THREADS * CALLS);
 }

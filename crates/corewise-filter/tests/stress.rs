@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use corewise_filter::CuckooFilter;
+use corewise_testkit::random::{Random, is_short};
 
 const SLOTS: usize = 1 << 14;
 const WRITERS: u64 = 2;
@@ -13,24 +14,8 @@ const READERS: u64 = 2;
 /// The number of operations of each filter: `COREWISE_STRESS_OPERATIONS` replaces it.
 fn operations() -> u64 {
     let wanted = std::env::var("COREWISE_STRESS_OPERATIONS").ok();
-    let short = if std::env::var_os("COREWISE_FEWER").is_some() {
-        200_000
-    } else {
-        1_500_000
-    };
+    let short = if is_short() { 200_000 } else { 1_500_000 };
     wanted.map_or(short, |text| text.parse().expect("a number"))
-}
-
-/// A small pseudo-random sequence.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % bound
-    }
 }
 
 /// Inserts and removes items, and looks them up while they are present. Each call is an operation.

@@ -7,13 +7,13 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-use corewise_history::Recording;
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_locks::elide::{
     Cause, Cop, Counts, Elided, NoTransactions, Outcome, Policy, Retry, Rtm, Scm, ScmOpt, Scripted,
     Slr, SlrScm, Subscribe, Transaction, Tx, When,
 };
 use corewise_locks::{Clh, DistributedRw, Mcs, Tas, Ticket, Ttas, TtasBackoff};
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::history::record_threads;
 
 const THREADS: usize = 8;
 
@@ -613,36 +613,29 @@ fn sections_are_linearizable() {
     fn check<P: Policy>() {
         let map: Elided<[AtomicU64; 2], Mcs, P, Scripted> =
             Elided::new(Default::default(), Some(Scripted::new()));
-        let recording = Recording::new();
-        std::thread::scope(|scope| {
-            for thread in 0..4u64 {
-                let (map, mut recorder) = (&map, recording.recorder(60));
-                scope.spawn(move || {
-                    let mut state = thread + 1;
-                    for round in 0..60 {
-                        let script = [random_outcome(&mut state), random_outcome(&mut state)];
-                        let _script = Scripted::play(script, Outcome::Commit);
-                        let key = (random(&mut state) % 2) as usize;
-                        let value = thread * 1_000 + round + 1;
-                        let held = |old: u64| EntryOutcome::Held((old != 0).then_some(old));
-                        if random(&mut state).is_multiple_of(2) {
-                            recorder.record(key, EntryOp::Insert(value), || {
-                                held(map.run(|cells, tx| {
-                                    let old = tx.load(&cells[key]);
-                                    tx.store(&cells[key], value);
-                                    old
-                                }))
-                            });
-                        } else {
-                            recorder.record(key, EntryOp::Get, || {
-                                held(map.run(|cells, tx| tx.load(&cells[key])))
-                            });
-                        }
-                    }
-                });
+        let history = record_threads(4, 60, |thread, recorder| {
+            let mut state = thread + 1;
+            for round in 0..60 {
+                let script = [random_outcome(&mut state), random_outcome(&mut state)];
+                let _script = Scripted::play(script, Outcome::Commit);
+                let key = (random(&mut state) % 2) as usize;
+                let value = thread * 1_000 + round + 1;
+                let held = |old: u64| EntryOutcome::Held((old != 0).then_some(old));
+                if random(&mut state).is_multiple_of(2) {
+                    recorder.record(key, EntryOp::Insert(value), || {
+                        held(map.run(|cells, tx| {
+                            let old = tx.load(&cells[key]);
+                            tx.store(&cells[key], value);
+                            old
+                        }))
+                    });
+                } else {
+                    recorder.record(key, EntryOp::Get, || {
+                        held(map.run(|cells, tx| tx.load(&cells[key])))
+                    });
+                }
             }
         });
-        let history = recording.finish().expect("all recorders are dropped");
         history.check(&MapEntry::new()).assert_linearizable();
     }
     check::<Retry<5>>();

@@ -1,6 +1,6 @@
 //! Programs that must not compile; see the module of this name in `corewise-maps`.
 
-use crate::refused::{invariant, refused};
+use corewise_testkit::{invariant, refused};
 
 invariant! {
     "use corewise_maps_lab::chained::*;";

@@ -7,8 +7,6 @@
 //! - [`clht_lock_free`] and [`hopscotch`]: tables that are the best of ours in few workloads.
 //! - [`elided_clht`] and [`elided_filter`]: a CLHT and a cuckoo filter whose updates are hardware
 //!   transactions.
-//!
-//! The example `memory_policies` compares the miss ratios of memory managers and eviction policies.
 
 #[cfg(doc)]
 use corewise_maps::RelativisticMap;
@@ -20,17 +18,5 @@ pub mod clht_lock_free;
 mod compile_fail;
 pub mod elided_clht;
 pub mod elided_filter;
-#[cfg(test)]
-#[path = "../../corewise-maps/tests/common/every.rs"]
-mod every;
-#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
-#[path = "../../corewise-maps/tests/common/hashing.rs"]
-mod hashing;
 pub mod hopscotch;
-#[cfg(test)]
-#[path = "../../corewise-maps/tests/common/operation_pairs.rs"]
-mod operation_pairs;
-#[cfg(doctest)]
-#[path = "../../corewise-maps/tests/common/refused.rs"]
-mod refused;
 pub mod rename;

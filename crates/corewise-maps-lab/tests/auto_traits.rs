@@ -2,17 +2,12 @@
 //! neither.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-use std::marker::PhantomData;
-
 use corewise_maps::relativistic::DefaultHasher;
 use corewise_maps_lab::chained::{self, ChainedMap, ChainedRef};
 use corewise_maps_lab::rename::{self, RenameMap, RenameRef};
 use corewise_rcu::Guard;
 
-#[path = "../../corewise-maps/tests/common/auto_traits.rs"]
-mod auto_traits;
-
-use auto_traits::{Both, Neither, OnlySend, OnlySync, expect_of_contents, expect_traits, is};
+use corewise_testkit::{expect_of_contents, expect_traits};
 
 type ChainedKeys<T> = ChainedMap<T, u64, chained::PerEntry>;
 type ChainedValues<T> = ChainedMap<u64, T, chained::RwLocked>;

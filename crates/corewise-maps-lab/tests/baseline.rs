@@ -9,10 +9,7 @@ use corewise_maps_lab::chained::{ChainedMap, ChainedTable, Resized};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "../../corewise-maps/tests/common/every.rs"]
-mod every;
-
-use every::for_every;
+use corewise_testkit::for_every;
 
 type Map<V, A> = ChainedMap<u64, V, A>;
 

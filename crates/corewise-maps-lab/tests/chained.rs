@@ -7,21 +7,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 
-use corewise_history::Recording;
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_maps::relativistic::ResizeError;
 use corewise_maps_lab::chained::{self, ChainedMap, ChainedTable};
 use corewise_rcu::Domain;
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::history::record_beside;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "../../corewise-maps/tests/common/every.rs"]
-mod every;
-#[path = "../../corewise-maps/tests/common/hashing.rs"]
-mod hashing;
-
-use every::for_every;
-use hashing::Hashing;
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::Hashing;
 
 for_every! {
     out_of_place: chained::OutOfPlace,
@@ -173,46 +168,30 @@ fn histories_beside_resizes_are_linearizable<A: ChainedTable>() {
     const CALLS: u64 = 900;
     for seed in 0..2 {
         let map = WithOwn::<A>::in_domain(1, Hashing::Own, Domain::global().clone());
-        let (resizing, start) = (Resizing::default(), Barrier::new(THREADS as usize + 1));
-        let recording = Recording::new();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                start.wait();
-                resizing.go_on(&map, 5);
-            });
-            let workers: Vec<_> = (0..THREADS)
-                .map(|thread| {
-                    let mut recorder = recording.recorder(4 * CALLS as usize);
-                    let (map, start, resizing) = (&map, &start, &resizing);
-                    scope.spawn(move || {
-                        let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
-                        start.wait();
-                        for call in 0..CALLS {
-                            if call % 150 == 0 {
-                                resizing.next();
-                            }
-                            // Keys that share a bucket at some sizes and not at others.
-                            let key = rng.random_range(0..4) * 4;
-                            let op = match rng.random_range(0..4) {
-                                0 => EntryOp::TryInsert(thread << 32 | call),
-                                1 => EntryOp::Remove,
-                                2 => EntryOp::Get,
-                                _ => {
-                                    let keys = [0, 4, 8, 12].map(|other| key ^ other);
-                                    recorder.record_batch(keys, EntryOp::Get, || held(map, keys));
-                                    continue;
-                                }
-                            };
-                            recorder.record(key, op.clone(), || perform(map, key, &op));
-                        }
-                    })
-                })
-                .collect();
-            let done: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-            resizing.stop.store(true, Relaxed);
-            assert!(done.iter().all(Result::is_ok), "a thread has panicked");
+        let resizing = Resizing::default();
+        let beside = || resizing.go_on(&map, 5);
+        let room = 4 * CALLS as usize;
+        let history = record_beside(THREADS, room, &resizing.stop, beside, |thread, recorder| {
+            let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
+            for call in 0..CALLS {
+                if call % 150 == 0 {
+                    resizing.next();
+                }
+                // Keys that share a bucket at some sizes and not at others.
+                let key = rng.random_range(0..4) * 4;
+                let op = match rng.random_range(0..4) {
+                    0 => EntryOp::TryInsert(thread << 32 | call),
+                    1 => EntryOp::Remove,
+                    2 => EntryOp::Get,
+                    _ => {
+                        let keys = [0, 4, 8, 12].map(|other| key ^ other);
+                        recorder.record_batch(keys, EntryOp::Get, || held(&map, keys));
+                        continue;
+                    }
+                };
+                recorder.record(key, op.clone(), || perform(&map, key, &op));
+            }
         });
-        let history = recording.finish().expect("all recorders are back");
         history.check(&MapEntry::new()).assert_linearizable();
     }
 }

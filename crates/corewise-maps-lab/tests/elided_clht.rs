@@ -3,51 +3,22 @@
 
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
+mod common;
+
 use std::collections::HashMap;
 
-use corewise_history::Recording;
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
+use common::script;
 use corewise_locks::elide::{
     Cause, Outcome, Policy, Retry, Rtm, Scm, ScmOpt, Scripted, Slr, SlrScm, Subscribe, Transaction,
 };
 use corewise_locks::{DistributedRw, Mcs, Parking, RawLock, Ttas};
 use corewise_maps_lab::elided_clht::{Auto, Coarse, Fine, TableFull, Versioned, auto, elided};
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::history::record_threads;
+use corewise_testkit::random::{Random, is_short};
 
 fn scaled(number: u64) -> u64 {
-    if std::env::var_os("COREWISE_FEWER").is_some() {
-        number / 10
-    } else {
-        number
-    }
-}
-
-/// A small generator of numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
-    }
-
-    fn script(&mut self) -> Vec<Outcome> {
-        let causes = [
-            Cause::Conflict,
-            Cause::Capacity,
-            Cause::Unspecified,
-            Cause::Explicit(9),
-        ];
-        let cause = causes[self.below(4) as usize];
-        (0..self.below(4))
-            .map(|_| match self.below(3) {
-                0 => Outcome::AbortAtBegin(cause),
-                1 => Outcome::AbortAtAccess(self.below(8) as u32, cause),
-                _ => Outcome::AbortAtCommit(cause),
-            })
-            .collect()
-    }
+    if is_short() { number / 10 } else { number }
 }
 
 trait Map: Sync {
@@ -116,7 +87,7 @@ impl<L: RawLock> Map for Versioned<L> {
 fn agrees_with_std(table: &impl Map) {
     let (mut random, mut expected) = (Random(7), HashMap::new());
     for _ in 0..scaled(8_000) {
-        let _script = Scripted::play(random.script(), Outcome::Commit);
+        let _script = Scripted::play(script(&mut random, Cause::Explicit(9), 8), Outcome::Commit);
         let (key, value) = (random.below(3_000), random.below(u64::MAX));
         match random.below(4) {
             0 | 1 => assert_eq!(table.insert(key, value), expected.insert(key, value)),
@@ -142,7 +113,10 @@ fn threads_agree(table: &impl Map) {
                 let mut random = Random(writer + 1);
                 for round in 0..4 {
                     for key in (0..keys).map(|key| key * WRITERS + writer) {
-                        let _script = Scripted::play(random.script(), Outcome::Commit);
+                        let _script = Scripted::play(
+                            script(&mut random, Cause::Explicit(9), 8),
+                            Outcome::Commit,
+                        );
                         let old = (round > 0).then(|| key * 10 + round - 1);
                         assert_eq!(table.insert(key, key * 10 + round), old);
                         if random.below(8) == 0 {
@@ -231,32 +205,28 @@ fn a_fine_table_that_is_full_refuses() {
 
 /// Histories of few keys are linearizable, also while the table grows.
 fn has_linearizable_histories(table: &impl Map) {
-    let recording = Recording::new();
-    std::thread::scope(|scope| {
-        for thread in 0..3 {
-            let mut recorder = recording.recorder(150);
-            scope.spawn(move || {
-                let mut random = Random(thread + 1);
-                for round in 0..150 {
-                    let _script = Scripted::play(random.script(), Outcome::Commit);
-                    // Other keys, so that the table grows.
-                    table.insert(1_000 + thread * 1_000 + round, 0);
-                    let (key, value) = (random.below(3), thread * 1_000 + round);
-                    match random.below(4) {
-                        0 | 1 => recorder.record(key, EntryOp::Insert(value), || {
-                            EntryOutcome::Held(table.insert(key, value))
-                        }),
-                        2 => recorder.record(key, EntryOp::Remove, || {
-                            EntryOutcome::Held(table.remove(key))
-                        }),
-                        _ => recorder
-                            .record(key, EntryOp::Get, || EntryOutcome::Held(table.get(key))),
-                    };
-                }
+    let history = record_threads(3, 150, |thread, recorder| {
+        let mut random = Random(thread + 1);
+        for round in 0..150 {
+            let script = script(&mut random, Cause::Explicit(9), 8);
+            let _script = Scripted::play(script, Outcome::Commit);
+            // Other keys, so that the table grows.
+            table.insert(1_000 + thread * 1_000 + round, 0);
+            let (key, value) = (random.below(3), thread * 1_000 + round);
+            let op = match random.below(4) {
+                0 | 1 => EntryOp::Insert(value),
+                2 => EntryOp::Remove,
+                _ => EntryOp::Get,
+            };
+            recorder.record(key, op.clone(), || {
+                EntryOutcome::Held(match op {
+                    EntryOp::Insert(value) => table.insert(key, value),
+                    EntryOp::Remove => table.remove(key),
+                    _ => table.get(key),
+                })
             });
         }
     });
-    let history = recording.finish().expect("all recorders are dropped");
     history.check(&MapEntry::new()).assert_linearizable();
 }
 

@@ -3,47 +3,22 @@
 
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
+mod common;
+
 use std::collections::HashMap;
 
+use common::script;
 use corewise_locks::elide::{Cause, Outcome, Policy, Rtm, Scripted, Subscribe, Transaction};
 use corewise_maps_lab::elided_filter::{
     ElidedFilter, RetryFilter, ScmFilter, SlrFilter, SlrScmFilter,
 };
-
-/// A small generator of numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
-    }
-
-    fn script(&mut self) -> Vec<Outcome> {
-        let causes = [
-            Cause::Conflict,
-            Cause::Capacity,
-            Cause::Unspecified,
-            Cause::BadPrefix,
-        ];
-        let cause = causes[self.below(4) as usize];
-        (0..self.below(4))
-            .map(|_| match self.below(3) {
-                0 => Outcome::AbortAtBegin(cause),
-                1 => Outcome::AbortAtAccess(self.below(4) as u32, cause),
-                _ => Outcome::AbortAtCommit(cause),
-            })
-            .collect()
-    }
-}
+use corewise_testkit::random::Random;
 
 /// No item that is there is missed, whatever moves for others.
 fn agrees_with_std<L: Subscribe, P: Policy, B: Transaction>(filter: &ElidedFilter<L, P, B>) {
     let (mut random, mut copies) = (Random(5), HashMap::<u64, u32>::new());
     for _ in 0..4_000 {
-        let _script = Scripted::play(random.script(), Outcome::Commit);
+        let _script = Scripted::play(script(&mut random, Cause::BadPrefix, 4), Outcome::Commit);
         let key = random.below(600);
         let number = copies.entry(key).or_default();
         match random.below(4) {
@@ -72,7 +47,8 @@ fn threads_agree<L: Subscribe, P: Policy, B: Transaction>(filter: &ElidedFilter<
                 let mut random = Random(thread + 1);
                 let keys = thread * 1_000..thread * 1_000 + 300;
                 for key in keys.clone() {
-                    let _script = Scripted::play(random.script(), Outcome::Commit);
+                    let _script =
+                        Scripted::play(script(&mut random, Cause::BadPrefix, 4), Outcome::Commit);
                     let insert = if key % 2 == 0 {
                         ElidedFilter::insert
                     } else {

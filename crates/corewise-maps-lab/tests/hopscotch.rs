@@ -11,19 +11,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use corewise_history::Recording;
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_maps::copy_map::{Builder, Full, Limit, TryInsertError, Unlimited};
 use corewise_maps::relativistic::ResizeError;
 use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable, Overflowing};
 use corewise_rcu::Domain;
+use corewise_testkit::history::Recording;
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "../../corewise-maps/tests/common/hashing.rs"]
-mod hashing;
-
-use hashing::{Hashing, NumberHasher};
+use corewise_testkit::hashing::{Hashing, NumberHasher};
 
 thread_local! {
     /// Whether node allocations fail in this thread.

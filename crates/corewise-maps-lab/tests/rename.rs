@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use corewise_history::{Model, Recorder, Recording, Verdict};
 use corewise_maps_lab::rename::{RenameError, RenameMap};
+use corewise_testkit::history::{Model, Recorder, Recording, Verdict};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

@@ -8,7 +8,7 @@
 //!
 //! `Send` and `Sync` need no such tests: `tests/auto_traits.rs` checks both for every public type.
 
-use crate::refused::{invariant, refused};
+use corewise_testkit::{invariant, refused};
 
 invariant! {
     "use corewise_maps::{*, copy_map::*};";

@@ -94,12 +94,6 @@ mod counts;
 #[cfg(target_pointer_width = "64")]
 pub mod cuckoo;
 mod equivalent;
-#[cfg(test)]
-#[path = "../tests/common/hashing.rs"]
-mod hashing;
-#[cfg(test)]
-#[path = "../tests/common/operation_pairs.rs"]
-mod operation_pairs;
 #[cfg(target_pointer_width = "64")]
 mod pair_cell;
 #[cfg(doc)]
@@ -110,9 +104,6 @@ mod panics;
 #[cfg(all(doctest, target_pointer_width = "64"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
-#[cfg(all(doctest, target_pointer_width = "64"))]
-#[path = "../tests/common/refused.rs"]
-mod refused;
 pub mod relativistic;
 mod shared;
 #[cfg(target_pointer_width = "64")]

@@ -7,7 +7,6 @@
 //! `src/compile_fail.rs`.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use corewise_maps::clht::{self, LockBasedTable};
@@ -20,10 +19,8 @@ use corewise_maps_lab::clht_lock_free::{self, LockFreeTable};
 use corewise_maps_lab::hopscotch::{self, HopscotchTable};
 use corewise_rcu::{Guard, OwnedGuard, QsbrGuard};
 
-#[path = "common/auto_traits.rs"]
-mod auto_traits;
-
-use auto_traits::{Both, Neither, OnlySend, OnlySync, expect_of_contents, expect_traits, is};
+use corewise_testkit::auto_traits::{Both, Neither, OnlySend, OnlySync};
+use corewise_testkit::{expect_of_contents, expect_traits, implements};
 
 #[test]
 fn the_probe_tells_the_traits_apart() {
@@ -272,11 +269,11 @@ fn maps_may_cross_a_catch_if_their_contents_may() {
     use std::cell::Cell;
     use std::panic::{RefUnwindSafe, UnwindSafe};
     type Broken = RelativisticMap<u64, Cell<u64>>;
-    assert!(is!(RelativisticMap<u64, String>: UnwindSafe));
-    assert!(is!(RelativisticMap<u64, String>: RefUnwindSafe));
-    assert!(is!(rel::RelativisticSet<u64>: RefUnwindSafe));
-    assert!(is!(MapRef<'static, u64, String>: UnwindSafe));
-    assert!(is!(MapRef<'static, u64, String>: RefUnwindSafe));
-    assert!(!is!(Broken: RefUnwindSafe) && !is!(Broken: UnwindSafe));
-    assert!(!is!(MapRef<'static, u64, Cell<u64>>: RefUnwindSafe));
+    assert!(implements!(RelativisticMap<u64, String>: UnwindSafe));
+    assert!(implements!(RelativisticMap<u64, String>: RefUnwindSafe));
+    assert!(implements!(rel::RelativisticSet<u64>: RefUnwindSafe));
+    assert!(implements!(MapRef<'static, u64, String>: UnwindSafe));
+    assert!(implements!(MapRef<'static, u64, String>: RefUnwindSafe));
+    assert!(!implements!(Broken: RefUnwindSafe) && !implements!(Broken: UnwindSafe));
+    assert!(!implements!(MapRef<'static, u64, Cell<u64>>: RefUnwindSafe));
 }

@@ -15,13 +15,8 @@ use corewise_rcu::Domain;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "common/every.rs"]
-mod every;
-#[path = "common/hashing.rs"]
-mod hashing;
-
-use every::for_every;
-use hashing::Hashing;
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::Hashing;
 
 /// A value that counts its live instances.
 #[derive(Debug)]

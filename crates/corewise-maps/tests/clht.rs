@@ -15,13 +15,8 @@ use corewise_maps::{Word, WordKey};
 use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_rcu::Domain;
 
-#[path = "common/every.rs"]
-mod every;
-#[path = "common/hashing.rs"]
-mod hashing;
-
-use every::for_every;
-use hashing::{Hashing, NumberHasher};
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::{Hashing, NumberHasher};
 
 thread_local! {
     /// Whether bucket allocations fail in this thread, and the bytes that it has allocated and not

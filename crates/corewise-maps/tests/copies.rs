@@ -20,14 +20,10 @@ use rand::{RngExt, SeedableRng};
 
 #[path = "common/copies.rs"]
 mod copies;
-#[path = "common/every.rs"]
-mod every;
-#[path = "common/hashing.rs"]
-mod hashing;
 
 use copies::{Boxed, Boxes, Copies, NumberMap, for_all_contents, for_all_tables};
-use every::for_every;
-use hashing::Hashing;
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::Hashing;
 
 for_all_contents! {{
     every_operation_does_what_a_hash_map_does

@@ -9,26 +9,22 @@ use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use corewise_history::Recording;
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{Computed, Operation};
 use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
+use corewise_testkit::history::Recording;
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 #[path = "common/copies.rs"]
 mod copies;
-#[path = "common/every.rs"]
-mod every;
-#[path = "common/hashing.rs"]
-mod hashing;
 
 use copies::{Boxed, Boxes, Copies, NumberMap, for_all_tables};
-use every::for_every;
-use hashing::Hashing;
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::Hashing;
 
 for_all_tables! {{
     histories_beside_resizes_are_linearizable

@@ -8,19 +8,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use corewise_history::Recording;
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_maps::copy_map::{Builder, Full, Limit, Limited, TryInsertError, Unlimited};
 use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
 use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::Domain;
+use corewise_testkit::history::Recording;
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "common/hashing.rs"]
-mod hashing;
-
-use hashing::{Hashing, NumberHasher};
+use corewise_testkit::hashing::{Hashing, NumberHasher};
 
 type Map<L = Unlimited> = CuckooMap<u64, u64, Hashing, L>;
 

@@ -19,10 +19,7 @@ use corewise_rcu::Domain;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "common/every.rs"]
-mod every;
-
-use every::for_every;
+use corewise_testkit::for_every;
 
 thread_local! {
     static HASHES: Cell<Says> = const { Cell::new(Says::TheTruth) };

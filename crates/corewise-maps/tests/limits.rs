@@ -13,13 +13,8 @@ use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_rcu::Domain;
 
-#[path = "common/every.rs"]
-mod every;
-#[path = "common/hashing.rs"]
-mod hashing;
-
-use every::for_every;
-use hashing::Hashing;
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::Hashing;
 
 for_every! {
     lock_based: LockBasedTable<u64, u64>,

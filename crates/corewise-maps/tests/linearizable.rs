@@ -5,10 +5,10 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_history::{History, Recorder, Recording};
 use corewise_maps::RelativisticMap;
 use corewise_maps::relativistic::{Compute, Operation};
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::history::{History, Recorder, Recording};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

@@ -14,10 +14,7 @@ use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
 use corewise_rcu::Domain;
 
-#[path = "common/every.rs"]
-mod every;
-
-use every::for_every;
+use corewise_testkit::for_every;
 
 for_every! {
     clht_lock_based: LockBasedTable<u64, u64>,

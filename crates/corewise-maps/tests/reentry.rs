@@ -18,10 +18,7 @@ use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
 use corewise_rcu::Domain;
 
-#[path = "common/every.rs"]
-mod every;
-
-use every::for_every;
+use corewise_testkit::for_every;
 
 type Text = NonNull<String>;
 

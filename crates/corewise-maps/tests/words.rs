@@ -7,23 +7,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use corewise_history::Recording;
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_maps::clht::LockBased;
 use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
 use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
 use corewise_maps_lab::clht_lock_free::LockFree;
 use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
+use corewise_testkit::history::Recording;
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "common/every.rs"]
-mod every;
-#[path = "common/hashing.rs"]
-mod hashing;
-
-use every::for_every;
-use hashing::Hashing;
+use corewise_testkit::for_every;
+use corewise_testkit::hashing::Hashing;
 
 for_every! {
     lock_based: LockBased<u64, u64, Hashing>,

@@ -11,13 +11,13 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 
 use common::{Dictionary, DictionaryWrite, Queue, QueueWrite, Random, scaled};
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_history::{History, Model, Recorder, Recording};
 use corewise_nr::baseline::{
     Batch, Combine, FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked,
 };
 use corewise_nr::sorted_set::{Conditions, Direction, Inserted, operation as set};
 use corewise_nr::{Builder, Concurrent, NodeReplicated, Operation, Sequential, SortedSet};
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::history::{History, Model, Recorder, Recording};
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 3;

@@ -7,14 +7,14 @@ use std::rc::Rc;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use corewise_history::Recording;
-use corewise_history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_nr::Sequential;
 use corewise_nr::structures::dictionary::{self, BTreeDictionary, SkipListDictionary};
 use corewise_nr::structures::lock_free::{LockFreePriorityQueue, LockFreeSkipList, OutOfNodes};
 use corewise_nr::structures::priority_queue::{self, HeapQueue, SkipListQueue};
 use corewise_nr::structures::queue::{self, Queue};
 use corewise_nr::structures::skip_list::SkipList;
+use corewise_testkit::history::Recording;
+use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(LockFreeSkipList<u64, String>: Send, Sync);

@@ -221,6 +221,23 @@ pub struct Store<'a> {
     pub vivify: Option<Deadline>,
 }
 
+impl<'a> Store<'a> {
+    /// A store on no condition but the mode's, of an item that never expires.
+    #[must_use]
+    pub const fn new(mode: StoreMode, value: &'a [u8]) -> Self {
+        Self {
+            mode,
+            value,
+            client_flags: 0,
+            deadline: Deadline::NEVER,
+            compare_cas: None,
+            stale_if_older: false,
+            new_cas: None,
+            vivify: None,
+        }
+    }
+}
+
 /// Parameters of a removal.
 ///
 /// Outcomes: [`Outcome::Deleted`], [`Outcome::Stored`] (kept: `mark_stale` or `drop_value`),
@@ -260,6 +277,21 @@ pub struct Arith {
     pub touch: Option<Deadline>,
     /// If absent, create the counter with this value and deadline instead of reporting a miss.
     pub vivify: Option<(u64, Deadline)>,
+}
+
+impl Arith {
+    /// An increment on no condition.
+    #[must_use]
+    pub const fn new(delta: u64) -> Self {
+        Self {
+            delta,
+            decrement: false,
+            compare_cas: None,
+            new_cas: None,
+            touch: None,
+            vivify: None,
+        }
+    }
 }
 
 /// A change of one item by a function.

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use corewise_cache::engines::relativistic::{Config, Relativistic};
     use corewise_cache::{Clock, ManualClock, Session};
-    use corewise_ops::{Deadline, Flow, Op, Outcome, ReplySink, Store, StoreMode, Token, Verb};
+    use corewise_ops::{Flow, Op, Outcome, ReplySink, Store, StoreMode, Token, Verb};
     use std::sync::Arc;
 
     struct Ignore;
@@ -180,16 +180,7 @@ mod tests {
         let now = ManualClock::new(1_700_000_000).now();
         let mut session = engine.session();
         for i in 0..items {
-            let store = Store {
-                mode: StoreMode::Set,
-                value: b"v",
-                client_flags: 0,
-                deadline: Deadline::NEVER,
-                compare_cas: None,
-                stale_if_older: false,
-                new_cas: None,
-                vivify: None,
-            };
+            let store = Store::new(StoreMode::Set, b"v");
             let key = format!("{i:0250}");
             let op = Op {
                 token: 0,

@@ -1,16 +1,15 @@
-//! An engine for tests: it keeps its items in a map, notes what it executes, and completes
+//! An engine for tests: a model of memcached that notes what it executes, and completes
 //! operations where the test says.
 
 use corewise_atomic::lock::Mutex;
 use corewise_cache::engines::relativistic::{Config, Relativistic, RelativisticSession};
-use corewise_cache::{
-    ClassStats, Cursor, Engine, EngineStats, Reservation, ScanStep, Session, size_class,
-};
+use corewise_cache::{ClassStats, Cursor, Engine, EngineStats, Reservation, ScanStep, Session};
 use corewise_ops::{
-    Absence, Arith, Change, Deadline, Decided, Edit, Flow, ItemFlags, ItemView, Now, Op, Outcome,
-    ReplySink, Store, StoreMode, Update, Updated, Verb,
+    Deadline, Edit, Flow, ItemView, Now, Op, Outcome, ReplySink, Store, StoreMode, Update, Updated,
+    Verb,
 };
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use corewise_testkit::memcached::{Model, Seen};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Where operations complete.
@@ -32,7 +31,7 @@ pub(crate) enum Completion {
 /// What a test sees of the engine, and what it sets.
 #[derive(Default)]
 pub(crate) struct Script {
-    pub(crate) items: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(crate) model: Model,
     /// The operations that were executed, in order: `get k`, `store k`, `flush`.
     pub(crate) executed: Vec<String>,
     /// Keys for which the engine has no memory.
@@ -77,10 +76,18 @@ impl FakeEngine {
 
 impl Script {
     pub(crate) fn set(&mut self, key: &str, value: &[u8]) {
-        self.items.insert(key.into(), value.into());
+        let verb = Verb::Store(Store::new(StoreMode::Set, value));
+        let op = Op {
+            token: 0,
+            key: key.as_bytes(),
+            verb,
+        };
+        let now = Now { ms: 1, unix_s: 0 };
+        let seen = Seen::by(|sink| self.model.run(now, &op, sink));
+        assert!(seen.is_stored(), "{seen:?}");
     }
 
-    fn execute<S: ReplySink>(&mut self, op: &Op<'_>, sink: &mut S) -> Flow {
+    fn execute<S: ReplySink>(&mut self, now: Now, op: &Op<'_>, sink: &mut S) -> Flow {
         let name = match op.verb {
             Verb::Get(_) => "get",
             Verb::Store(_) => "store",
@@ -93,118 +100,17 @@ impl Script {
         if self.no_memory.contains(op.key) {
             return sink.complete(op.token, Outcome::OutOfMemory);
         }
-        match op.verb {
-            Verb::Store(store) => self.store(op, &store, sink),
-            Verb::Arith(arith) => self.arith(op, arith, sink),
-            Verb::Edit(edit) => self.edit(op, &edit, sink),
-            Verb::Delete(_) => match self.items.remove(op.key) {
-                Some(_) => sink.complete(op.token, Outcome::Deleted),
-                None => sink.complete(op.token, Outcome::Missing(Absence::Unknown)),
-            },
-            Verb::Get(_) => match self.items.get(op.key) {
-                Some(value) => sink.complete(op.token, Outcome::Found(view(op.key, value))),
-                None => sink.complete(op.token, Outcome::Missing(Absence::Unknown)),
-            },
-        }
+        self.model.run(now, op, sink)
     }
 
-    fn store<S: ReplySink>(&mut self, op: &Op<'_>, store: &Store<'_>, sink: &mut S) -> Flow {
-        let before = self.items.get(op.key);
-        let wants_present = !matches!(
-            store.mode,
-            StoreMode::Set | StoreMode::Overwrite | StoreMode::Add
-        );
-        let is_refused = match before {
-            Some(_) => store.mode == StoreMode::Add,
-            None => wants_present && store.vivify.is_none(),
-        };
-        if is_refused {
-            return sink.complete(op.token, Outcome::NotStored);
-        }
-        let before = before.map_or(&b""[..], Vec::as_slice);
-        let value = match store.mode {
-            StoreMode::Append => [before, store.value].concat(),
-            StoreMode::Prepend => [store.value, before].concat(),
-            _ => store.value.to_vec(),
-        };
-        let flow = sink.complete(op.token, Outcome::Stored(view(op.key, &value)));
-        self.items.insert(op.key.to_vec(), value);
-        flow
-    }
-
-    fn update(&mut self, key: &[u8], update: &mut dyn Update) -> Updated {
+    fn update(&mut self, now: Now, key: &[u8], update: &mut dyn Update) -> Updated {
         let name = String::from_utf8_lossy(key);
         self.executed.push(format!("update {name}"));
         if self.no_memory.contains(key) {
             return Updated::OutOfMemory;
         }
-        let old = self.items.get(key).map(|value| view(key, value));
-        let change = update.update(old.as_ref());
-        self.carry_out(key, change);
+        self.model.update(now, key, update);
         Updated::Done
-    }
-
-    fn carry_out(&mut self, key: &[u8], change: Change<'_>) {
-        match change {
-            Change::Keep | Change::Touch(_) => {}
-            Change::Remove => {
-                self.items.remove(key);
-            }
-            Change::Write { value, .. } => {
-                self.items.insert(key.to_vec(), value.to_vec());
-            }
-        }
-    }
-
-    fn edit<S: ReplySink>(&mut self, op: &Op<'_>, edit: &Edit<'_>, sink: &mut S) -> Flow {
-        let old = self.items.get(op.key).cloned();
-        let seen = old.as_ref().map(|value| view(op.key, value));
-        let mut new = Vec::new();
-        let outcome = match (edit.decide)(edit, seen.as_ref(), &mut new) {
-            Err(why) => Outcome::Refused(why),
-            Ok(Decided { decision, number }) => {
-                self.carry_out(op.key, decision.with(&new));
-                Outcome::Edited {
-                    number,
-                    old: old.as_deref(),
-                    is_changed: decision.is_change(old.is_some()),
-                }
-            }
-        };
-        sink.complete(op.token, outcome)
-    }
-
-    fn arith<S: ReplySink>(&mut self, op: &Op<'_>, arith: Arith, sink: &mut S) -> Flow {
-        let Some(text) = self.items.get_mut(op.key) else {
-            return sink.complete(op.token, Outcome::Missing(Absence::Unknown));
-        };
-        let number = std::str::from_utf8(text).ok().and_then(|t| t.parse().ok());
-        let Some(before) = number else {
-            return sink.complete(op.token, Outcome::NonNumeric);
-        };
-        let value = if arith.decrement {
-            u64::saturating_sub(before, arith.delta)
-        } else {
-            u64::wrapping_add(before, arith.delta)
-        };
-        *text = value.to_string().into_bytes();
-        let view = view(op.key, text);
-        sink.complete(op.token, Outcome::Counter { value, view })
-    }
-}
-
-fn view<'v>(key: &'v [u8], value: &'v [u8]) -> ItemView<'v> {
-    let footprint = size_class::HEADER + key.len() + value.len();
-    ItemView {
-        key,
-        value,
-        client_flags: 0,
-        cas: 1,
-        deadline: Deadline::NEVER,
-        idle_s: 0,
-        flags: ItemFlags::NONE,
-        footprint,
-        size_class: size_class::of(footprint),
     }
 }
 
@@ -276,7 +182,7 @@ pub(crate) struct FakeSession {
 }
 
 impl Session for FakeSession {
-    fn submit<S: ReplySink>(&mut self, _: Now, ops: &[Op<'_>], sink: &mut S) -> usize {
+    fn submit<S: ReplySink>(&mut self, now: Now, ops: &[Op<'_>], sink: &mut S) -> usize {
         assert!(self.is_online, "nothing may be submitted now");
         if let Completion::InPoll { queue, .. } = self.completion() {
             let room = queue - self.queue.len();
@@ -285,7 +191,7 @@ impl Session for FakeSession {
         }
         let mut script = self.engine.script.lock();
         for (index, op) in ops.iter().enumerate() {
-            if script.execute(op, sink) == Flow::Pause {
+            if script.execute(now, op, sink) == Flow::Pause {
                 return index + 1;
             }
         }
@@ -314,12 +220,12 @@ impl Session for FakeSession {
         self.submit(now, &[Op { verb, ..*op }], sink) == 1
     }
 
-    fn update(&mut self, _: Now, key: &[u8], update: &mut dyn Update) -> Updated {
+    fn update(&mut self, now: Now, key: &[u8], update: &mut dyn Update) -> Updated {
         assert!(self.queue.is_empty(), "operations are pending");
-        self.engine.script.lock().update(key, update)
+        self.engine.script.lock().update(now, key, update)
     }
 
-    fn poll<S: ReplySink>(&mut self, _: Now, sink: &mut S) -> usize {
+    fn poll<S: ReplySink>(&mut self, now: Now, sink: &mut S) -> usize {
         let Completion::InPoll { at_once, idle, .. } = self.completion() else {
             return 0;
         };
@@ -333,7 +239,7 @@ impl Session for FakeSession {
                 break;
             };
             let mut script = self.engine.script.lock();
-            if script.execute(&queued.op(), sink) == Flow::Pause {
+            if script.execute(now, &queued.op(), sink) == Flow::Pause {
                 break;
             }
         }
@@ -379,7 +285,7 @@ impl Engine for FakeEngine {
     fn flush_all(&self, _: Deadline, _: Now) {
         let mut script = self.script.lock();
         script.executed.push("flush".to_owned());
-        script.items.clear();
+        script.model.items.clear();
     }
 
     fn memory_limit(&self) -> u64 {
@@ -399,8 +305,8 @@ impl Engine for FakeEngine {
     fn reset_stats(&self) {}
 
     fn scan(&self, _: Cursor, _: usize, _: Now, show: &mut dyn FnMut(&ItemView<'_>)) -> ScanStep {
-        for (key, value) in &self.script.lock().items {
-            show(&view(key, value));
+        for (key, item) in &self.script.lock().model.items {
+            show(&item.view(key));
         }
         ScanStep::Done
     }

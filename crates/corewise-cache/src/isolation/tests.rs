@@ -19,16 +19,7 @@ fn at(ms: u64) -> Now {
 }
 
 fn store(mode: StoreMode, value: &[u8]) -> Verb<'_> {
-    Verb::Store(Store {
-        mode,
-        value,
-        client_flags: 0,
-        deadline: Deadline::NEVER,
-        compare_cas: None,
-        stale_if_older: false,
-        new_cas: None,
-        vivify: None,
-    })
+    Verb::Store(Store::new(mode, value))
 }
 
 fn set(value: &[u8]) -> Verb<'_> {
@@ -144,14 +135,7 @@ fn a_watch_sees_changes_and_nothing_else() {
                 _ = c.run(NOW, b"absent", Verb::Delete(Delete::default()));
             }),
             ("count", true, |c| {
-                let one = Arith {
-                    delta: 1,
-                    decrement: false,
-                    compare_cas: None,
-                    new_cas: None,
-                    touch: None,
-                    vivify: None,
-                };
+                let one = Arith::new(1);
                 _ = c.run(NOW, b"k", Verb::Arith(one));
             }),
             ("touch", true, |c| {

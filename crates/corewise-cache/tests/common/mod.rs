@@ -6,14 +6,13 @@ mod thread_pool;
 #[macro_use]
 mod engines;
 
+pub use corewise_testkit::memcached::{Collect, Seen};
+pub use corewise_testkit::random::fewer;
 pub use engines::{Setup, TestEngine};
 pub use thread_pool::{Worker, at_once};
 
 use corewise_cache::{Cursor, Engine, ScanStep, Session};
-use corewise_ops::{
-    Absence, Arith, Deadline, Delete, Flow, Get, ItemFlags, ItemView, Now, Op, Outcome, ReplySink,
-    Store, StoreMode, Token, Verb,
-};
+use corewise_ops::{Arith, Delete, Get, ItemView, Now, Op, Store, StoreMode, Verb};
 use std::sync::Arc;
 
 pub const NOW: Now = Now {
@@ -25,136 +24,6 @@ pub fn later(ms: u64) -> Now {
     Now {
         ms: NOW.ms + ms,
         unix_s: NOW.unix_s + ms / 1_000,
-    }
-}
-
-/// An owned copy of an outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
-    Found {
-        value: Vec<u8>,
-        client_flags: u32,
-        cas: u64,
-        deadline: Deadline,
-        flags: ItemFlags,
-    },
-    Stored {
-        value: Vec<u8>,
-        cas: u64,
-    },
-    Counter {
-        value: u64,
-        text: Vec<u8>,
-    },
-    Deleted,
-    Missing(Absence),
-    NotStored,
-    Exists,
-    NonNumeric,
-    TooLarge,
-    OutOfMemory,
-    Edited {
-        number: i64,
-        old: Option<Vec<u8>>,
-    },
-    Refused(&'static str),
-}
-
-impl Seen {
-    pub fn of(outcome: &Outcome<'_>) -> Self {
-        match *outcome {
-            Outcome::Found(v) => Self::Found {
-                value: v.value.to_vec(),
-                client_flags: v.client_flags,
-                cas: v.cas,
-                deadline: v.deadline,
-                flags: v.flags,
-            },
-            Outcome::Stored(v) => Self::Stored {
-                value: v.value.to_vec(),
-                cas: v.cas,
-            },
-            Outcome::Counter { value, view } => Self::Counter {
-                value,
-                text: view.value.to_vec(),
-            },
-            Outcome::Deleted => Self::Deleted,
-            Outcome::Missing(absence) => Self::Missing(absence),
-            Outcome::NotStored => Self::NotStored,
-            Outcome::Exists => Self::Exists,
-            Outcome::NonNumeric => Self::NonNumeric,
-            Outcome::TooLarge => Self::TooLarge,
-            Outcome::OutOfMemory => Self::OutOfMemory,
-            Outcome::Edited { number, old, .. } => Self::Edited {
-                number,
-                old: old.map(<[u8]>::to_vec),
-            },
-            Outcome::Refused(why) => Self::Refused(why),
-        }
-    }
-
-    pub fn value(&self) -> Option<&[u8]> {
-        match self {
-            Self::Found { value, .. } | Self::Stored { value, .. } => Some(value),
-            _ => None,
-        }
-    }
-
-    pub fn cas(&self) -> u64 {
-        match self {
-            Self::Found { cas, .. } | Self::Stored { cas, .. } => *cas,
-            other => panic!("{other:?} has no cas value"),
-        }
-    }
-
-    pub fn deadline(&self) -> Deadline {
-        match self {
-            Self::Found { deadline, .. } => *deadline,
-            other => panic!("{other:?} has no deadline"),
-        }
-    }
-
-    /// Whether a read or a conditional write found nothing. Engines may differ in the reported
-    /// reason.
-    pub fn is_absent(&self) -> bool {
-        matches!(self, Self::Missing(_))
-    }
-
-    pub fn is_stored(&self) -> bool {
-        matches!(self, Self::Stored { .. })
-    }
-
-    pub fn flags(&self) -> ItemFlags {
-        match self {
-            Self::Found { flags, .. } => *flags,
-            other => panic!("{other:?} has no flags"),
-        }
-    }
-}
-
-/// A sink that collects outcomes, and pauses once it has `pause_after`.
-pub struct Collect {
-    pub seen: Vec<(Token, Seen)>,
-    pub pause_after: usize,
-}
-
-impl Collect {
-    pub fn new() -> Self {
-        Self {
-            seen: Vec::new(),
-            pause_after: usize::MAX,
-        }
-    }
-}
-
-impl ReplySink for Collect {
-    fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow {
-        self.seen.push((token, Seen::of(&outcome)));
-        if self.seen.len() >= self.pause_after {
-            Flow::Pause
-        } else {
-            Flow::Continue
-        }
     }
 }
 
@@ -244,35 +113,11 @@ impl<E: TestEngine> Cache<E> {
 }
 
 pub fn store(mode: StoreMode, value: &[u8]) -> Store<'_> {
-    Store {
-        mode,
-        value,
-        client_flags: 0,
-        deadline: Deadline::NEVER,
-        compare_cas: None,
-        stale_if_older: false,
-        new_cas: None,
-        vivify: None,
-    }
+    Store::new(mode, value)
 }
 
 pub fn incr(delta: u64) -> Arith {
-    Arith {
-        delta,
-        decrement: false,
-        compare_cas: None,
-        new_cas: None,
-        touch: None,
-        vivify: None,
-    }
-}
-
-/// Reduces work where everything is slow, as under a sanitizer.
-pub fn fewer(count: u64) -> u64 {
-    match std::env::var_os("COREWISE_FEWER") {
-        Some(_) => count.div_ceil(8),
-        None => count,
-    }
+    Arith::new(delta)
 }
 
 /// A value of at least eight bytes, each of which depends on `stamp`. [`stamp_of`] recovers the

@@ -23,7 +23,7 @@ use super::paper::{
     Atc11Form, Cut, HighBitsForm, InPlaceForm, NoAuxiliaryForm, OutOfPlaceForm, Paper, Replaced,
     ResizeVariant, ReversedForm,
 };
-use crate::every::for_every;
+use corewise_testkit::for_every;
 
 type Position = *const Head;
 

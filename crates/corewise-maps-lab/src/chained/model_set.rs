@@ -31,7 +31,9 @@ use corewise_atomic::thread;
 use corewise_rcu::{Domain, Guard};
 
 use super::algorithm::{Algorithm, ChainLink};
-use crate::operation_pairs::{self, Answer, Operated, Operation, beside_a_resize, pairs};
+use corewise_testkit::operation_pairs::{
+    self, Answer, Operated, Operation, beside_a_resize, pairs,
+};
 
 #[repr(C)]
 struct Node {

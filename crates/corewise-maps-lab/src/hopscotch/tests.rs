@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use super::home_bucket::HomeBucket;
 use super::tags::Tag;
 use super::{HopscotchMap, Overflowing};
-use crate::hashing::Hashing;
+use corewise_testkit::hashing::Hashing;
 
 type Map = HopscotchMap<u64, u64, Hashing>;
 

@@ -4,7 +4,7 @@ use corewise_rcu::Domain;
 
 use super::CuckooMap;
 use crate::copy_map::TryInsertError;
-use crate::hashing::Hashing;
+use corewise_testkit::hashing::Hashing;
 
 type Map = CuckooMap<u64, u64, Hashing>;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 use corewise_maps::copy_map::{BoxMap, Computed, CopyMap, Operation, Table, TryInsertError};
 use corewise_rcu::Domain;
 
-use crate::hashing::Hashing;
+use corewise_testkit::hashing::Hashing;
 
 /// What a number is stored as.
 pub(crate) trait Number: Copy + Send + Sync + 'static {
@@ -375,7 +375,7 @@ where
     }
 }
 
-/// Makes [`for_every`](crate::every::for_every) tests for all tables, with words, pairs of four
+/// Makes [`for_every`](corewise_testkit::for_every) tests for all tables, with words, pairs of four
 /// words, and boxes.
 macro_rules! for_all_tables {
     ($tests:tt) => {

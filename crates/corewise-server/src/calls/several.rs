@@ -5,7 +5,7 @@ use super::{Context, Decision, first, text, transactions};
 use crate::shared::BATCH;
 use corewise_cache::Engine;
 use corewise_cache::item::MAX_KEY_BYTES;
-use corewise_ops::{Deadline, Delete, Get, Op, Outcome, Store, StoreMode, Verb};
+use corewise_ops::{Delete, Get, Op, Outcome, Store, StoreMode, Verb};
 use corewise_wire::resp::{Args, Form};
 
 /// `MGET key …`, in a transaction; otherwise the codec makes it a sequence of operations.
@@ -94,16 +94,7 @@ fn set_all<E: Engine>(cx: &mut Context<'_, E>, pairs: Pairs<'_>) -> bool {
 }
 
 fn overwrite(value: &[u8]) -> Verb<'_> {
-    Verb::Store(Store {
-        mode: StoreMode::Overwrite,
-        value,
-        client_flags: 0,
-        deadline: Deadline::NEVER,
-        compare_cas: None,
-        stale_if_older: false,
-        new_cas: None,
-        vivify: None,
-    })
+    Verb::Store(Store::new(StoreMode::Overwrite, value))
 }
 
 /// `MSET key value …`.

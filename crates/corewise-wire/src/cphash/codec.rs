@@ -1,7 +1,7 @@
 //! The server's side: the state of one connection, and the framing of its input.
 
 use bumpalo::Bump;
-use corewise_ops::{Deadline, Delete, Get, Store, StoreMode, Verb};
+use corewise_ops::{Delete, Get, Store, StoreMode, Verb};
 
 use super::{HEADER_LEN, INSERT, Key, LOOKUP};
 use crate::memcached::{Command, Limits, ReplyEncoder};
@@ -224,16 +224,7 @@ impl Codec {
             }
         };
         let key = scratch.alloc(header.key.text());
-        let verb = Verb::Store(Store {
-            mode: StoreMode::Set,
-            value,
-            client_flags: 0,
-            deadline: Deadline::NEVER,
-            compare_cas: None,
-            stale_if_older: false,
-            new_cas: None,
-            vivify: None,
-        });
+        let verb = Verb::Store(Store::new(StoreMode::Set, value));
         Step::Op {
             consumed,
             key,

@@ -127,14 +127,10 @@ impl Codec {
             Data::Value(value) => value,
         };
         let verb = Verb::Store(Store {
-            mode: mode(s.command),
-            value,
             client_flags: s.client_flags,
             deadline: deadline(s.exptime_s, cx.now),
             compare_cas: s.compare_cas,
-            stale_if_older: false,
-            new_cas: None,
-            vivify: None,
+            ..Store::new(mode(s.command), value)
         });
         let form = ReplyEncoder::classic(s.command, s.key, s.noreply);
         Step::Op {
@@ -270,12 +266,8 @@ pub(super) fn arith(line: Line<'_>, command: Command) -> Step<'_> {
         return Step::answer(consumed, reply::BAD_DELTA, noreply);
     };
     let verb = Verb::Arith(Arith {
-        delta,
         decrement: command == Command::Decr,
-        compare_cas: None,
-        new_cas: None,
-        touch: None,
-        vivify: None,
+        ..Arith::new(delta)
     });
     Step::Op {
         consumed,

@@ -1,14 +1,10 @@
-//! A model engine, a few lines per verb, and a driver that feeds it from a codec, like a server
-//! without sockets, threads or eviction.
+//! A driver that feeds the model of memcached from a codec, like a server without sockets, threads
+//! or eviction.
 #![allow(dead_code, reason = "each user takes a part")]
 
-use std::collections::HashMap;
-
 use bumpalo::Bump;
-use corewise_ops::{
-    Absence, Arith, Deadline, Delete, Flow, Get, ItemFlags, ItemView, Now, Op, Outcome, ReplySink,
-    Store, StoreMode, Verb,
-};
+use corewise_ops::{Flow, Now, Op};
+use corewise_testkit::memcached::Model;
 use corewise_wire::memcached::{self, Admin, Limits, ReplyWriter, StatsRequest, reply};
 use corewise_wire::{Call, Codec, Form, Step, cphash};
 
@@ -16,246 +12,6 @@ pub(crate) const NOW: Now = Now {
     ms: 1_000_000,
     unix_s: 1_800_000_000,
 };
-
-#[derive(Clone, Debug)]
-pub(crate) struct Item {
-    pub(crate) value: Vec<u8>,
-    pub(crate) client_flags: u32,
-    pub(crate) cas: u64,
-    pub(crate) deadline: Deadline,
-    pub(crate) flags: ItemFlags,
-}
-
-/// A table without eviction and without limit.
-pub(crate) struct Model {
-    pub(crate) items: HashMap<Vec<u8>, Item>,
-    last_cas: u64,
-}
-
-impl Default for Model {
-    /// Cas values start at a number that no test guesses.
-    fn default() -> Self {
-        Self {
-            items: HashMap::new(),
-            last_cas: 1000,
-        }
-    }
-}
-
-fn view<'a>(key: &'a [u8], item: &'a Item) -> ItemView<'a> {
-    ItemView {
-        key,
-        value: &item.value,
-        client_flags: item.client_flags,
-        cas: item.cas,
-        deadline: item.deadline,
-        idle_s: 0,
-        flags: item.flags,
-        footprint: 64 + key.len() + item.value.len(),
-        size_class: 1,
-    }
-}
-
-fn without(flags: ItemFlags, gone: ItemFlags) -> ItemFlags {
-    [
-        ItemFlags::WON,
-        ItemFlags::WIN_SENT,
-        ItemFlags::STALE,
-        ItemFlags::FETCHED,
-    ]
-    .into_iter()
-    .filter(|bit| flags.contains(*bit) && !gone.contains(*bit))
-    .fold(ItemFlags::NONE, ItemFlags::with)
-}
-
-impl Model {
-    pub(crate) fn submit(&mut self, op: &Op<'_>, sink: &mut dyn ReplySink) -> Flow {
-        let dead = self
-            .items
-            .get(op.key)
-            .is_some_and(|item| item.deadline.is_past(NOW));
-        if dead {
-            self.items.remove(op.key);
-        }
-        match op.verb {
-            Verb::Get(get) => self.get(op, get, sink),
-            Verb::Store(store) => self.store(op, store, sink),
-            Verb::Delete(delete) => self.delete(op, delete, sink),
-            Verb::Arith(arith) => self.arith(op, arith, sink),
-            Verb::Edit(_) => panic!("no command of memcached is an edit"),
-        }
-    }
-
-    fn next_cas(&mut self, wanted: Option<u64>) -> u64 {
-        self.last_cas += 1;
-        wanted.unwrap_or(self.last_cas)
-    }
-
-    fn get(&mut self, op: &Op<'_>, get: Get, sink: &mut dyn ReplySink) -> Flow {
-        if let Some(item) = self.items.get_mut(op.key) {
-            if let Some(deadline) = get.touch {
-                item.deadline = deadline;
-            }
-            let mut shown = item.clone();
-            let unwon = !item.flags.contains(ItemFlags::WIN_SENT);
-            let short = get.recache_below_ms.is_some_and(|below| {
-                item.deadline
-                    .remaining_ms(NOW)
-                    .is_some_and(|left| left < below)
-            });
-            let stale = get.claim_stale && item.flags.contains(ItemFlags::STALE);
-            if unwon && (short || stale) {
-                shown.flags = shown.flags.with(ItemFlags::WON);
-                item.flags = item.flags.with(ItemFlags::WIN_SENT);
-            }
-            if !get.quiet {
-                item.flags = item.flags.with(ItemFlags::FETCHED);
-            }
-            return sink.complete(op.token, Outcome::Found(view(op.key, &shown)));
-        }
-        let Some(vivify) = get.vivify else {
-            return sink.complete(op.token, Outcome::Missing(Absence::Unknown));
-        };
-        let cas = self.next_cas(vivify.new_cas);
-        let mut item = Item {
-            value: Vec::new(),
-            client_flags: 0,
-            cas,
-            deadline: vivify.deadline,
-            flags: ItemFlags::WON,
-        };
-        let flow = sink.complete(op.token, Outcome::Found(view(op.key, &item)));
-        item.flags = ItemFlags::WIN_SENT.with(ItemFlags::FETCHED);
-        self.items.insert(op.key.to_vec(), item);
-        flow
-    }
-
-    fn store(&mut self, op: &Op<'_>, s: Store<'_>, sink: &mut dyn ReplySink) -> Flow {
-        let old = self.items.get(op.key).cloned();
-        let joins = matches!(s.mode, StoreMode::Append | StoreMode::Prepend);
-        let mut flags = ItemFlags::NONE;
-        let mut deadline = s.deadline;
-        match (&old, s.compare_cas) {
-            (None, Some(_)) => return sink.complete(op.token, Outcome::Missing(Absence::Unknown)),
-            (Some(item), Some(cas)) if item.cas != cas => {
-                if !(s.stale_if_older && cas < item.cas) {
-                    return sink.complete(op.token, Outcome::Exists);
-                }
-                flags = item.flags.with(ItemFlags::STALE);
-                deadline = item.deadline;
-            }
-            _ => {}
-        }
-        let refused = match (s.mode, &old) {
-            (StoreMode::Add, Some(_)) | (StoreMode::Replace, None) => true,
-            (StoreMode::Append | StoreMode::Prepend, None) => s.vivify.is_none(),
-            _ => false,
-        };
-        if refused {
-            return sink.complete(op.token, Outcome::NotStored);
-        }
-        let (value, client_flags, deadline) = match (s.mode, old) {
-            (StoreMode::Append, Some(o)) => {
-                ([&o.value[..], s.value].concat(), o.client_flags, o.deadline)
-            }
-            (StoreMode::Prepend, Some(o)) => {
-                ([s.value, &o.value[..]].concat(), o.client_flags, o.deadline)
-            }
-            (_, None) if joins => (
-                s.value.to_vec(),
-                s.client_flags,
-                s.vivify.unwrap_or(Deadline::NEVER),
-            ),
-            _ => (s.value.to_vec(), s.client_flags, deadline),
-        };
-        let cas = self.next_cas(s.new_cas);
-        let item = Item {
-            value,
-            client_flags,
-            cas,
-            deadline,
-            flags,
-        };
-        let flow = sink.complete(op.token, Outcome::Stored(view(op.key, &item)));
-        self.items.insert(op.key.to_vec(), item);
-        flow
-    }
-
-    fn delete(&mut self, op: &Op<'_>, d: Delete, sink: &mut dyn ReplySink) -> Flow {
-        let Some(item) = self.items.get_mut(op.key) else {
-            return sink.complete(op.token, Outcome::Missing(Absence::Unknown));
-        };
-        if d.compare_cas.is_some_and(|cas| cas != item.cas) {
-            return sink.complete(op.token, Outcome::Exists);
-        }
-        if !d.mark_stale && !d.drop_value {
-            self.items.remove(op.key);
-            return sink.complete(op.token, Outcome::Deleted);
-        }
-        if d.drop_value {
-            item.value.clear();
-            item.client_flags = 0;
-        }
-        if d.mark_stale {
-            item.flags = without(item.flags, ItemFlags::WIN_SENT).with(ItemFlags::STALE);
-            item.deadline = d.touch.unwrap_or(item.deadline);
-        }
-        self.last_cas += 1;
-        item.cas = d.new_cas.unwrap_or(self.last_cas);
-        sink.complete(op.token, Outcome::Stored(view(op.key, item)))
-    }
-
-    fn arith(&mut self, op: &Op<'_>, a: Arith, sink: &mut dyn ReplySink) -> Flow {
-        let cas = self.next_cas(a.new_cas);
-        if let Some(item) = self.items.get_mut(op.key) {
-            if a.compare_cas.is_some_and(|cas| cas != item.cas) {
-                return sink.complete(op.token, Outcome::Exists);
-            }
-            let text = std::str::from_utf8(&item.value)
-                .unwrap_or("")
-                .trim_end_matches(' ');
-            let Ok(old) = text.parse::<u64>() else {
-                return sink.complete(op.token, Outcome::NonNumeric);
-            };
-            let value = if a.decrement {
-                old.saturating_sub(a.delta)
-            } else {
-                old.wrapping_add(a.delta)
-            };
-            item.value = format!("{value:<width$}", width = item.value.len()).into_bytes();
-            item.cas = cas;
-            item.deadline = a.touch.unwrap_or(item.deadline);
-            return sink.complete(
-                op.token,
-                Outcome::Counter {
-                    value,
-                    view: view(op.key, item),
-                },
-            );
-        }
-        let Some((value, deadline)) = a.vivify else {
-            return sink.complete(op.token, Outcome::Missing(Absence::Unknown));
-        };
-        let flags = ItemFlags::NONE;
-        let text = value.to_string().into_bytes();
-        let item = Item {
-            value: text,
-            client_flags: 0,
-            cas,
-            deadline,
-            flags,
-        };
-        let flow = sink.complete(
-            op.token,
-            Outcome::Counter {
-                value,
-                view: view(op.key, &item),
-            },
-        );
-        self.items.insert(op.key.to_vec(), item);
-        flow
-    }
-}
 
 /// One connection to a model.
 pub(crate) struct Session {
@@ -347,14 +103,12 @@ impl Session {
                     assert!((1..=250).contains(&key.len()));
                     let forms: [Form<'_>; 1] = [form];
                     let mut sink = ReplyWriter::new(&forms, NOW, &mut self.out);
-                    let flow = self.model.submit(
-                        &Op {
-                            token: 0,
-                            key,
-                            verb,
-                        },
-                        &mut sink,
-                    );
+                    let op = Op {
+                        token: 0,
+                        key,
+                        verb,
+                    };
+                    let flow = self.model.run(NOW, &op, &mut sink);
                     assert_eq!((flow, sink.completed()), (Flow::Continue, 1));
                     consumed
                 }

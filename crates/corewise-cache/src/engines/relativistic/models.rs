@@ -49,16 +49,7 @@ fn run(session: &mut RelativisticSession, key: &[u8], verb: Verb<'_>) -> Option<
 }
 
 fn store(mode: StoreMode, value: &[u8]) -> Verb<'_> {
-    Verb::Store(Store {
-        mode,
-        value,
-        client_flags: 0,
-        deadline: Deadline::NEVER,
-        compare_cas: None,
-        stale_if_older: false,
-        new_cas: None,
-        vivify: None,
-    })
+    Verb::Store(Store::new(mode, value))
 }
 
 fn get(touch: Option<Deadline>) -> Verb<'static> {
@@ -220,14 +211,7 @@ fn nothing_is_made_of_an_item_that_is_evicted_meanwhile() {
         });
         assert_eq!(run(&mut mine, b"k", get(None)), None, "it came back");
         // Now the counter is gone.
-        let incr = Verb::Arith(Arith {
-            delta: 1,
-            decrement: false,
-            compare_cas: None,
-            new_cas: None,
-            touch: None,
-            vivify: None,
-        });
+        let incr = Verb::Arith(Arith::new(1));
         run(&mut other, b"k", incr);
         assert_eq!(run(&mut mine, b"k", get(None)), None);
     });

@@ -7,6 +7,7 @@
 
 use super::*;
 use corewise_ops::{Arith, Delete, Get, Outcome, Store, StoreMode, Token, Verb};
+use corewise_testkit::random::{fewer, is_short};
 use std::collections::HashMap;
 
 const MIB: u64 = 1 << 20;
@@ -65,14 +66,8 @@ fn stamp_of(value: &[u8]) -> u64 {
 /// A plain `set`.
 fn set_of(value: &[u8], deadline: Deadline) -> Verb<'_> {
     Verb::Store(Store {
-        mode: StoreMode::Set,
-        value,
-        client_flags: 0,
         deadline,
-        compare_cas: None,
-        stale_if_older: false,
-        new_cas: None,
-        vivify: None,
+        ..Store::new(StoreMode::Set, value)
     })
 }
 
@@ -213,14 +208,7 @@ impl Cache {
     }
 
     fn incr(&mut self, key: u64) -> Seen {
-        let verb = Verb::Arith(Arith {
-            delta: 1,
-            decrement: false,
-            compare_cas: None,
-            new_cas: None,
-            touch: None,
-            vivify: None,
-        });
+        let verb = Verb::Arith(Arith::new(1));
         self.run(key, verb)
     }
 
@@ -329,19 +317,9 @@ impl Draw {
     }
 }
 
-fn fewer(count: u64) -> u64 {
-    match std::env::var_os("COREWISE_FEWER") {
-        Some(_) => count.div_ceil(8),
-        None => count,
-    }
-}
-
 /// The step with which a list is tried: `step`, or larger with `COREWISE_FEWER`.
 fn every(step: usize) -> usize {
-    match std::env::var_os("COREWISE_FEWER") {
-        Some(_) => 8 * step,
-        None => step,
-    }
+    if is_short() { 8 * step } else { step }
 }
 
 /// Value sizes from 50 bytes to a quarter of the limit: some per power of two, and those at which
@@ -641,14 +619,7 @@ fn counters_of_a_full_cache_go_on_when_they_need_more_digits() {
         while number < 9_000_000_000_000_000_000 {
             let more = (number + 1) * 9;
             for key in counters.clone() {
-                let arith = Arith {
-                    delta: more,
-                    decrement: false,
-                    compare_cas: None,
-                    new_cas: None,
-                    touch: None,
-                    vivify: None,
-                };
+                let arith = Arith::new(more);
                 let seen = cache.run(key, Verb::Arith(arith));
                 assert_eq!(seen, Seen::Number(number + more), "{memory} bytes, {key}");
             }

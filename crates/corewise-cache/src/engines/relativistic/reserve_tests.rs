@@ -62,16 +62,7 @@ fn engine(memory: u64, eviction: Eviction) -> Arc<Relativistic> {
 }
 
 fn store(mode: StoreMode) -> Store<'static> {
-    Store {
-        mode,
-        value: b"",
-        client_flags: 0,
-        deadline: Deadline::NEVER,
-        compare_cas: None,
-        stale_if_older: false,
-        new_cas: None,
-        vivify: None,
-    }
+    Store::new(mode, b"")
 }
 
 fn op<'a>(key: &'a [u8], verb: Verb<'a>) -> Op<'a> {

@@ -8,7 +8,7 @@ use corewise_rcu::Domain;
 
 use crate::clht::Boxed;
 use crate::copy_map::CopyMap;
-use crate::hashing::Hashing;
+use corewise_testkit::hashing::Hashing;
 
 /// Written before it is shared and when it is dropped: a concurrent reader of either write is a
 /// race.

@@ -55,7 +55,7 @@ use corewise_rcu::{Domain, Guard};
 use super::chain::{Arena, Link};
 use super::raw::{Policy, RawTable};
 use super::word::{NodeId, Probe, fold};
-use crate::operation_pairs::{
+use corewise_testkit::operation_pairs::{
     self, Answer, Keys, Operated, Operation, beside_a_resize, pairs_with_replacements,
 };
 

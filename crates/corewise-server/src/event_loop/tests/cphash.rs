@@ -219,7 +219,7 @@ fn what_is_received_before_the_end_is_answered() {
         assert_eq!(replies, found(b"a"));
         assert!(client.is_closed, "{rest}");
         assert_eq!(
-            server.engine.script.lock().items.len(),
+            server.engine.script.lock().model.items.len(),
             1,
             "an unfinished request is dropped"
         );

@@ -475,9 +475,11 @@ fn a_multiget_goes_on_where_its_socket_was_full() {
         let mut line = "gets".to_owned();
         for i in 0..KEYS {
             let value = format!("{i:02}").repeat(LARGE / 2);
-            server.set(&format!("k{i}"), value.as_bytes());
-            line += &format!(" k{i} missing");
-            expected += &format!("VALUE k{i} 0 {} 1\r\n{value}\r\n", value.len());
+            let key = format!("k{i}");
+            server.set(&key, value.as_bytes());
+            let cas = server.engine.script.lock().model.items[key.as_bytes()].cas;
+            line += &format!(" {key} missing");
+            expected += &format!("VALUE {key} 0 {} {cas}\r\n{value}\r\n", value.len());
         }
         line += "\r\nmn\r\n";
         expected += "END\r\nMN\r\n";
