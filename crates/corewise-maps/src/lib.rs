@@ -2,7 +2,7 @@
 //!
 //! | table | use it for | lookups | updates | memory per entry (`u64`, `u64`) |
 //! |---|---|---|---|---|
-//! | [`RelativisticMap`], [`RelativisticSet`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, not disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets, up to 43 below 10^6 entries, and 57 there while two tables exist |
+//! | [`RelativisticMap`], [`RelativisticSet`] | maps that are read more than written, that grow and shrink, whose users hold guards | wait-free, not disturbed by a resize | lock-free insertions, a bucket's lock for the rest | 32 bytes and 11 to 21 of buckets, up to 43 below 10^6 entries and 85 below 1,536, and 57 there while two tables exist |
 //! | [`clht::LockBased`] | keys and values of one word ([`Word`]); many updates | lock-free, without a write or a wait; one cache line | a bucket's lock; one cache line; an update without effect writes nothing | 38 to 105 bytes of buckets, median 49 |
 //! | [`cuckoo::CuckooMap`] | many small pairs of any `Copy` types, up to 32 bytes, in little memory | without a write or a lock; two words and one pair; repeated if an entry nearby was removed or moved meanwhile | one or two buckets' locks; displace other entries when the table is dense | 19 to 57 bytes of buckets, median 26 |
 //!

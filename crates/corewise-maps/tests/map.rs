@@ -136,6 +136,25 @@ fn the_table_follows_the_number_of_entries() {
     }
 }
 
+/// Each resize of a map that only grows is to more buckets: what it has grown for is not so little
+/// that it shrinks.
+#[test]
+#[cfg(not(corewise_stress))]
+fn a_map_that_has_grown_does_not_shrink_at_once() {
+    let map = RelativisticMap::builder().domain(Domain::new()).build();
+    let mut buckets = map.resize_state().buckets;
+    let mut grown = 0;
+    for n in 0..10_000 {
+        map.pin().insert(n, n);
+        map.settle().unwrap();
+        let state = map.resize_state();
+        grown += u64::from(state.buckets > buckets);
+        buckets = state.buckets;
+        assert_eq!(state.completed, grown, "{n} entries, {buckets} buckets");
+    }
+    assert!(grown >= 4, "{grown}");
+}
+
 #[test]
 fn a_map_has_as_many_buckets_as_were_asked_for() {
     let map = RelativisticMap::builder()

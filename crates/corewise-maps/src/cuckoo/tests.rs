@@ -1,8 +1,11 @@
 //! Tests of what is written and what waits: guarantees 1 to 4 of the module.
 
+use std::hash::BuildHasher;
+
 use corewise_rcu::Domain;
 
 use super::CuckooMap;
+use super::state::{Homes, Side};
 use crate::copy_map::TryInsertError;
 use corewise_testkit::hashing::Hashing;
 
@@ -96,6 +99,38 @@ fn moves_are_counted_twice() {
     // Under `corewise_stress` the table grows before it is dense.
     assert!(moves > 0 || cfg!(corewise_stress));
     assert!(moves.is_multiple_of(2), "{moves}");
+}
+
+/// Without memory for another overflow bucket, those that the buckets of a key have are filled; a
+/// map that was cleared has all of them, and they are empty.
+#[test]
+fn a_full_map_has_no_room_in_any_bucket_of_the_key() {
+    let array = map(16, 0..0).bytes();
+    for more in (0..2_000).step_by(400) {
+        let builder = CuckooMap::<u64, u64>::builder().buckets(16);
+        let builder = builder.automatic_resize(false).domain(Domain::new());
+        let builder = builder.hasher(Hashing::Mixed).max_bytes(array + more);
+        let map = builder.build();
+        let handle = map.pin();
+        let table = handle.version().table();
+        let has_room = |bucket| {
+            let bucket = table.lock(bucket).unwrap();
+            bucket.free().or(bucket.free_overflow()).is_some()
+        };
+        for round in 0..2 {
+            for key in 0..200u64 {
+                if handle.insert(key, !key).is_err() {
+                    let homes = Homes::new(Hashing::Mixed.hash_one(key));
+                    for side in [Side::First, Side::Second] {
+                        let bucket = homes.bucket(side, table.mask());
+                        assert!(!has_room(bucket), "{more} bytes, round {round}, {key}");
+                    }
+                }
+            }
+            assert!(map.len() < 200, "the map was never full");
+            handle.clear();
+        }
+    }
 }
 
 /// A moved bucket stays unchanged, for readers that have seen it before.

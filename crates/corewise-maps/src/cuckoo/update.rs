@@ -235,36 +235,47 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
     ) -> Result<Put<V>, Full> {
         let mut spare = None;
         let mut attempts = 0;
+        // Set when there is no memory for a spare bucket: the key's overflow buckets may have room.
+        let mut uses_overflow_room = false;
         loop {
             if !replace && let Some(there) = Self::look_up(at, homes, &pair.0) {
                 return Ok(Put::There(there.pair.1));
             }
-            let table = match Self::try_put(at, homes, pair, replace, &mut spare) {
-                Attempt::Done(Put::New { crowded }) => {
-                    // Also if other entries had to move.
-                    let crowded = crowded || attempts > 0;
-                    return Ok(Put::New { crowded });
-                }
-                Attempt::Done(put) => return Ok(put),
-                Attempt::NoRoom(table) => table,
-            };
+            let table =
+                match Self::try_put(at, homes, pair, replace, &mut spare, uses_overflow_room) {
+                    Attempt::Done(Put::New { crowded }) => {
+                        // Also if other entries had to move.
+                        let crowded = crowded || attempts > 0;
+                        return Ok(Put::New { crowded });
+                    }
+                    Attempt::Done(put) => return Ok(put),
+                    Attempt::NoRoom(table) => table,
+                };
             attempts += 1;
             if attempts <= ATTEMPTS && path::make_room(at, homes) {
                 continue;
             }
             // Allocate without a lock.
             drop(spare.take());
-            spare = Some(table.overflow().spare().ok_or(Full)?);
+            spare = table.overflow().spare();
+            if spare.is_none() {
+                if uses_overflow_room || mutant!("cuckoo_is_full_early") {
+                    return Err(Full);
+                }
+                uses_overflow_room = true;
+            }
         }
     }
 
-    /// Inserts or replaces, in the room of both buckets or in the spare bucket.
+    /// Inserts or replaces, in the room of both buckets or in the spare bucket. With a spare bucket
+    /// or if `uses_overflow_room`, also in the room of their overflow buckets.
     fn try_put<'t>(
         at: &'t TableVersion<Self>,
         homes: Homes,
         pair: (K, V),
         replace: bool,
         spare: &mut Option<Spare<'t, K, V>>,
+        uses_overflow_room: bool,
     ) -> Attempt<'t, K, V> {
         let mut both = false;
         loop {
@@ -291,11 +302,14 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
             let is_crowded = room.is_none();
             let entry = |side| CuckooEntry::new(pair, homes.tag, side);
             if is_crowded {
-                let Some(spare) = spare.take_if(|spare| spare.is_of(table.overflow())) else {
-                    return Attempt::NoRoom(table);
-                };
-                room = held.room(true);
+                let spare = spare.take_if(|spare| spare.is_of(table.overflow()));
+                if spare.is_some() || uses_overflow_room {
+                    room = held.room(true);
+                }
                 if room.is_none() {
+                    let Some(spare) = spare else {
+                        return Attempt::NoRoom(table);
+                    };
                     // SAFETY: 1: checked by `is_of`, for the table of the first bucket.
                     unsafe { held.first.hang(spare, &entry(Side::First)) };
                 }

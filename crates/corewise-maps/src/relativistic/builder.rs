@@ -9,8 +9,8 @@ use super::map::{DefaultHasher, FEWEST_BUCKETS, Node, RelativisticMap};
 use super::raw::{Policy, RawTable};
 use super::slab::Slabs;
 
-/// Buckets below which a map's table quadruples. Its buckets then take up to 43 bytes per entry,
-/// and 16 MiB at most.
+/// Buckets below which a map's table quadruples, or grows by 8 while it is small. Its buckets then
+/// take up to 43 bytes per entry, or 85 while it is small, and 16 MiB at most.
 const QUADRUPLE_BELOW: usize = 1 << 20;
 
 /// The settings of a [`RelativisticMap`]; returned by [`RelativisticMap::builder`].

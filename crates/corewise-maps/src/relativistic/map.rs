@@ -291,7 +291,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// Requests the smallest number of buckets that fits the entries, and permits the map to shrink
     /// to it in future. Updates (or [`settle`](Self::settle)) do the work. A map shrinks by
     /// halving, as long as its number of buckets is even. The shrink may wait for guards that were
-    /// pinned before a growth ended, and until it has begun, the map does not grow.
+    /// pinned before a growth ended. If the map has to grow first, it drops the request.
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;

@@ -42,8 +42,7 @@
 //!    removal or replacement locks the bucket for a handful of stores. While a bucket is being
 //!    resized, all its updates lock it. No thread waits for a grace period while it holds a lock.
 //! 5. *Resizing* is done in small steps by updates ([`RelativisticMap::settle`] does the rest).
-//!    Growth does not wait for readers, unless a requested shrink waits for them: expansions are
-//!    stacked, see `resize`. A thread may update
+//!    Growth does not wait for readers: expansions are stacked, see `resize`. A thread may update
 //!    under a guard that it never drops; then nothing is freed, and chains get longer by half a
 //!    node for each doubling.
 //! 6. *Panics* in `Hash`, `Eq`, `Clone`, `Drop` and closures leave the map consistent: none of them
@@ -55,7 +54,7 @@
 //! |---|---|---|
 //! | entries | memory; some number from 2^31 to 2^32 | allocation fails as in `std` |
 //! | buckets | 2^31 | chains get longer |
-//! | load | 3 entries for 4 buckets, [`Builder::automatic_resize`] | the table doubles, or quadruples below 2^20 buckets; without memory for that, chains get longer |
+//! | load | 3 entries for 4 buckets, [`Builder::automatic_resize`] | the table doubles; below 2^20 buckets it quadruples, and below 2^9 it grows by 8; without memory for that, chains get longer |
 //! | removed entries that wait for readers | [`Builder::backlog_limits`], and 64 KiB per thread | see [`MapRef::try_upsert`] |
 //! | free memory kept for a thread | 256 KiB, and a thousandth of the map's nodes that were never used | goes to the map's other threads, then to the allocator |
 //! | free slabs kept | one: 2 MiB at most | are returned to the allocator |

@@ -34,9 +34,9 @@
 //!    to updaters before it is published to readers, bucket by bucket, and an update waits for the
 //!    cross-linking of one bucket at most.
 //! 2. An expansion may be *stacked* on one that is not unzipped yet: its buckets point into zipped
-//!    chains. So growth never waits for readers, not even for the updater's own guard, unless a
-//!    shrink was requested before and waits for them. Chains grow by half a node for each stacked
-//!    level. Levels are unzipped oldest first.
+//!    chains. So growth never waits for readers, not even for the updater's own guard. Chains grow
+//!    by half a node for each stacked level. Levels are unzipped oldest first. A requested resize
+//!    that waits for readers is dropped when the table has to grow.
 //! 3. The paper's `aux` check alone does not make removals safe, see
 //!    [`raw`](super::raw#several-predecessors).
 //! 4. A shrink does not have to wait before updates continue: an update after publication concerns
@@ -119,6 +119,8 @@ use super::word::{BUSY, BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe};
 
 /// Maximum factor by which a step's budget grows in a sweep that finds few buckets left to cut.
 const MOST_SPARSE: usize = 64;
+/// Children of a bucket up to which a sweep visits as many buckets as its budget says.
+const SWEPT: usize = 4;
 /// Words of a dead table that one step gives back: one huge page of them, or 512 small pages.
 const DISCARD: usize = HUGE_PAGE / size_of::<u64>();
 /// Distance in buckets between a bucket whose first node is prefetched and the one being visited.
@@ -470,7 +472,7 @@ impl<A: Arena> RawTable<A> {
     pub(super) fn set_thresholds(&self, policy: Policy, buckets: usize) {
         let above = Policy::most_entries(buckets);
         let (above, below) = match policy.automatic {
-            true if buckets > policy.min_buckets => (above, buckets / 8),
+            true if buckets > policy.min_buckets => (above, Policy::fewest_entries(buckets)),
             true => (above, 0),
             false => (usize::MAX, 0),
         };
@@ -478,7 +480,7 @@ impl<A: Arena> RawTable<A> {
         self.grow_above.store(above, Relaxed);
         self.shrink_below.store(below, Relaxed);
         self.report_after
-            .store((buckets / 64).clamp(1, 64), Relaxed);
+            .store(Policy::report_after(buckets), Relaxed);
         let batch = if buckets < NEARBY {
             NEAR_BATCH
         } else {
@@ -719,33 +721,54 @@ impl<A: Arena> LockedResizer<'_, A> {
 
     /// The number of buckets to resize to now, if a resize is due.
     fn due(&mut self) -> Option<usize> {
-        let raw = self.raw;
         self.shrink_waits = false;
         let buckets = self.newest().len();
         if let Some(wanted) = self.wanted {
             let next = self.way_to(wanted, buckets);
-            return next.filter(|next| *next > buckets || self.may_shrink());
+            let next = next.filter(|next| *next > buckets || self.may_shrink());
+            if next.is_some() || self.wanted.is_none() || mutant!("request_delays_growth") {
+                return next;
+            }
+            // The request waits for readers, and growth must not. A table that is full by now is
+            // not to become smaller, so its growth replaces the request.
+            let growth = self.growth(buckets);
+            self.wanted.take_if(|_| growth.is_some());
+            return growth;
         }
         #[cfg(corewise_stress)]
         if self.policy.automatic && self.levels < 4 {
             let next = self.stressed(buckets);
             return next.filter(|next| *next > buckets || self.may_shrink());
         }
-        if !self.policy.automatic {
+        self.growth(buckets).or_else(|| self.shrink(buckets))
+    }
+
+    /// The number of buckets to grow to automatically, if there are too many entries.
+    fn growth(&self, buckets: usize) -> Option<usize> {
+        let raw = self.raw;
+        let count = raw.count();
+        let is_full = count > Policy::most_entries(buckets) && self.levels < MAX_LEVELS - 2;
+        if !is_full || !self.policy.automatic {
             return None;
         }
-        let count = raw.count();
-        if count > Policy::most_entries(buckets) && self.levels < MAX_LEVELS - 2 {
-            let factor = Policy::buckets_for(count).div_ceil(buckets);
-            // Relaxed: written under our lock.
-            let most = raw.most_buckets.load(Relaxed);
-            let quadruples = buckets < self.policy.quadruple_below && buckets <= most / 4;
-            let least = if quadruples { 4 } else { 2 };
-            let wanted = buckets.checked_mul(factor.next_power_of_two().max(least));
-            return wanted.and_then(|wanted| self.within_bound(wanted));
+        let factor = Policy::buckets_for(count).div_ceil(buckets);
+        // Relaxed: written under our lock.
+        let most = raw.most_buckets.load(Relaxed);
+        let least = self.policy.least_factor(buckets, most);
+        let wanted = buckets.checked_mul(factor.next_power_of_two().max(least))?;
+        self.within_bound(wanted)
+    }
+
+    /// The number of buckets to shrink to automatically, if there are few entries and no reader
+    /// delays it.
+    fn shrink(&mut self, buckets: usize) -> Option<usize> {
+        let count = self.raw.count();
+        let has_few = count < Policy::fewest_entries(buckets);
+        let is_sparse = has_few && buckets > self.policy.min_buckets;
+        if !is_sparse || !self.policy.automatic {
+            return None;
         }
-        let is_sparse = buckets > self.policy.min_buckets && count < buckets / 8;
-        let wanted = is_sparse.then(|| self.shrunk(buckets, count))??;
+        let wanted = self.shrunk(buckets, count)?;
         self.shrink_waits = !self.may_shrink();
         (!self.shrink_waits).then_some(wanted)
     }
@@ -847,20 +870,16 @@ impl<A: Arena> LockedResizer<'_, A> {
             from,
             to,
             end,
-            per_budget: Ratio {
-                times: self.sparse,
-                by: 1,
-            },
+            per_budget: Ratio { times: 1, by: 1 },
         };
-        if kind != Kind::Unzip {
-            // SAFETY: 1: the pass begins.
-            let (source, target) = unsafe { (pass.source(), pass.target()) };
-            let fan = source.len().max(target.len()) / end;
-            pass.per_budget = Ratio {
-                times: 2,
-                by: fan.max(2),
-            };
-        }
+        // SAFETY: 1, both: the pass begins.
+        let (source, target) = unsafe { (pass.source(), pass.target()) };
+        let fan = source.len().max(target.len()) / end;
+        let (times, by) = match kind {
+            Kind::Unzip => (self.sparse, (fan / SWEPT).max(1)),
+            _ => (2, fan.max(2)),
+        };
+        pass.per_budget = Ratio { times, by };
         self.raw.passes.of(kind).start(pass);
         pass
     }

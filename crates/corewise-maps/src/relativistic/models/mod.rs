@@ -52,6 +52,7 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::{hint, thread};
 use corewise_rcu::{Domain, Guard};
 
+use super::RelativisticMap;
 use super::chain::{Arena, Link};
 use super::raw::{Policy, RawTable};
 use super::word::{NodeId, Probe, fold};
@@ -724,6 +725,53 @@ fn expansions_are_stacked_and_updated() {
         assert_eq!(set.keys(), [1, 2, 4, 6, 8]);
         assert!([1, 2, 4, 6, 8].iter().all(|key| set.has(*key)));
     });
+}
+
+/// A reader keeps each kind of requested resize from going on: to fewer buckets, to the present
+/// number while chains are zipped, and to more through a common divisor.
+#[test]
+#[cfg(not(corewise_stress))]
+fn growth_does_not_wait_for_a_requested_resize() {
+    for requested in [16, 64, 96] {
+        let map = RelativisticMap::builder();
+        let map = map.buckets(8).domain(Domain::new()).build();
+        let guard = map.domain().pin();
+        for n in 0..40u64 {
+            map.pin().insert(n, n);
+        }
+        let state = map.resize_state();
+        assert_eq!((state.buckets, state.zipped), (64, 1));
+        map.raw.resizer.lock().ask(requested);
+        for n in 40..3_000 {
+            map.pin().insert(n, n);
+        }
+        assert!(
+            map.longest_chain() < 40,
+            "{requested}: {}",
+            map.longest_chain()
+        );
+        assert!(map.resize_state().buckets >= 4_096, "{requested}");
+        drop(guard);
+        map.settle().unwrap();
+        assert_eq!(map.resize_state().zipped, 0);
+        assert!((0..3_000).all(|n| map.pin().contains_key(&n)));
+    }
+}
+
+/// A request that nothing delays is met before the table grows, also if it is full then.
+#[test]
+#[cfg(not(corewise_stress))]
+fn a_requested_resize_that_need_not_wait_is_not_dropped() {
+    let map = RelativisticMap::builder().domain(Domain::new()).build();
+    for n in 0..40u64 {
+        map.pin().insert(n, n);
+    }
+    map.settle().unwrap();
+    let completed = map.resize_state().completed;
+    map.resize_to(32).unwrap();
+    map.settle().unwrap();
+    // Down, and up again.
+    assert_eq!(map.resize_state().completed, completed + 2);
 }
 
 /// All operations together, for the checker of long schedules.
