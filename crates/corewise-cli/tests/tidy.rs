@@ -48,7 +48,7 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ),
     (
         "different things: still to be renamed",
-        "Change Clock Form Key Mode Node Operation Policy Ratio RawLock Request Rtm Server \
+        "Change Clock Form Item Key Mode Model Node Operation Policy Ratio RawLock Request Rtm Server \
          Transaction",
     ),
 ];
