@@ -629,7 +629,7 @@ const BATCHES: &str = "
 fn wrong_answers_in_batches_void_their_rows_and_no_other() {
     let (rows, _, end) = measure(BATCHES);
     let missed = "missed keys that were there all the time";
-    // Found by the measurement, or in one that was too short only by the audit.
+    // The measurement finds it; if the measurement was too short, the audit does.
     for (table, words) in [
         ("hides in batches", [missed, "get in a batch of key"]),
         ("hides", [missed, "of key"]),

@@ -143,6 +143,16 @@ fn banned_phrases(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
+/// Lines by which a crate includes a file of another crate.
+fn foreign_files(text: &str) -> Vec<(usize, String)> {
+    let is_foreign = |line: &str| line.starts_with("#[path") && line.contains("../corewise-");
+    (1..)
+        .zip(text.lines())
+        .filter(|(_, line)| is_foreign(line))
+        .map(|(number, line)| (number, line.to_owned()))
+        .collect()
+}
+
 /// SAFETY comments that state no reason.
 fn empty_safety_comments(text: &str) -> Vec<(usize, String)> {
     let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
@@ -435,6 +445,11 @@ fn atomic_orderings_have_comments() {
 }
 
 #[test]
+fn no_crate_includes_files_of_another() {
+    assert_none(&complaints("rs", foreign_files));
+}
+
+#[test]
 fn links_between_documents_lead_somewhere() {
     let mut dead = String::new();
     for path in files("md") {
@@ -474,6 +489,9 @@ fn the_readme_is_short() {
 fn each_check_finds_what_it_is_for() {
     let wide = format!("fn f() {{}} // {}", "x".repeat(WIDTH));
     assert_eq!(too_wide(&wide).len(), 1);
+    let foreign = format!("#[path = \"../../{}/tests/a.rs\"]\nmod a;", "corewise-maps");
+    assert_eq!(foreign_files(&foreign).len(), 1);
+    assert!(foreign_files("#[path = \"common/a.rs\"]\nmod a;").is_empty());
     let slashes = "///";
     let banned = format!("{slashes} Whoever\n{slashes} so-many whoeverness\n");
     assert_eq!(banned_phrases(&banned).len(), 2);

@@ -45,10 +45,10 @@
 //!
 //! # Design choices and rejected alternatives
 //!
-//! Example `batched` of `corewise-maps-lab` in commit `d11e241`; now the benchmark's section `batch`
-//! (2026-11-22, `batched -- 10000000 9`: 10^7 entries, one thread, a two-core virtual machine under heavy load from other users). Each cell
-//! has the medians of the ratios of a lookup alone to one in batches of 16 and 64, all under one
-//! handle, with the lowest and highest.
+//! Example `batched` of `corewise-maps-lab` in commit `d11e241`; now the benchmark's section
+//! `batch` (2026-11-22, `batched -- 10000000 9`: 10^7 entries, one thread, a two-core virtual
+//! machine under heavy load from other users). Each cell has the medians of the ratios of a lookup
+//! alone to one in batches of 16 and 64, all under one handle, with the lowest and highest.
 //!
 //! | | `RelativisticMap` | `clht::LockBased` | `OutOfPlace` of `corewise-maps-lab` |
 //! |---|---|---|---|

@@ -117,6 +117,8 @@ const MIN_BATCH_ROUNDS: usize = 4;
 /// writes one cache line that only the calling thread uses. Logged operations are dropped when
 /// their entry is used again, so they may live for a lap of the log: always fewer than twice
 /// [`Builder::max_log`](crate::Builder::max_log), also while a replica is idle or read for long.
+/// A thread that uses several structures in turn looks its registration up in a hash table each
+/// time it changes between them; a [`handle`](Self::handle) needs no look-up.
 pub struct NodeReplicated<D: Sequential> {
     pub(crate) log: Log<D::Write>,
     /// Made when needed, and kept until the structure is dropped.

@@ -1,5 +1,5 @@
-//! What the tests of several crates share. For development only: crates that are published use it in
-//! their tests, and no user's program contains it.
+//! What the tests of several crates share. For development only: crates that are published use it
+//! in their tests, and no user's program contains it.
 //!
 //! - [`history`]: histories of concurrent operations, checked for linearizability.
 //! - [`memcached`]: what memcached does, as a model that executes operations.

@@ -62,12 +62,12 @@
 //! of its rate, and [`NoAuxiliary`], with 0.90 (0.51 - 1.58), are not distinguishable from it, with
 //! little more than half the resizes a second.
 //!
-//! *Sorted buckets* (example `sorted_buckets` of commit `53e8774`, 2026-11-22; the benchmark has the
-//! tables `chained:sorted-high-bits` and `chained:sorted-reversed`), 8 entries a bucket; medians of the ratios to unsorted buckets,
-//! with the lowest and highest of 15. Sorted by high bits, a miss takes 0.81 (0.52 - 1.40), a
-//! failed removal 0.75 (0.57 - 1.73), a hit 1.05 (0.52 - 1.66); by the reversed hash 0.97, 0.91 and
-//! 1.31. So the gain that §4.3 announces shows in the medians at most: half of a short chain is
-//! saved, but each node costs one more comparison.
+//! *Sorted buckets* (example `sorted_buckets` of commit `53e8774`, 2026-11-22; the benchmark has
+//! the tables `chained:sorted-high-bits` and `chained:sorted-reversed`), 8 entries a bucket;
+//! medians of the ratios to unsorted buckets, with the lowest and highest of 15. Sorted by high
+//! bits, a miss takes 0.81 (0.52 - 1.40), a failed removal 0.75 (0.57 - 1.73), a hit 1.05 (0.52 -
+//! 1.66); by the reversed hash 0.97, 0.91 and 1.31. So the gain that §4.3 announces shows in the
+//! medians at most: half of a short chain is saved, but each node costs one more comparison.
 //!
 //! # Guarantees
 //!

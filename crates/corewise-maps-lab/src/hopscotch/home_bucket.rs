@@ -54,6 +54,7 @@ pub(super) struct Unsettled;
 pub(super) enum Place<'t, K, V> {
     /// In the cell at this offset in the neighbourhood.
     Cell(usize),
+    /// In this slot of a node.
     Slot(&'t Node<K, V>, usize),
     /// On its way to a cell or slot, which is being written.
     Scratch,
@@ -158,8 +159,8 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
     {
         let Self { table, index } = self;
         let tags = table.tags();
-        // Tags are few, and cached when cells are not: most pairs are in the line of their home's
-        // cell.
+        // Before the tags are read: most pairs are in the cache line of their home's cell, and tags
+        // are cached more often than cells.
         hint::prefetch(table.cell(index));
         let changes = tags.changes(index);
         let before = changes.look();
@@ -167,7 +168,7 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
             for offset in tags.find(index, group, tag) {
                 let cell = table.cell_at(index, offset);
                 if cell / BUCKETS != index / BUCKETS {
-                    // The removals of the other segment count.
+                    // The cell is in the next segment, whose removals `before` does not count.
                     return Err(Unsettled);
                 }
                 let torn = table.cell(cell).load();
@@ -208,7 +209,7 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
         }
     }
 
-    /// Returns all pairs, as they were at one time.
+    /// Returns all pairs that the home had at one point in time.
     pub(super) fn pairs(self) -> Result<Vec<(K, V)>, Moved>
     where
         K: Eq,
@@ -222,7 +223,7 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
             pairs.clear();
             let mut changing = None;
             let each = |Found { place, pair, .. }: Found<'t, K, V>| {
-                // A pair in the scratch may still, or already, be in its slot.
+                // While a pair is replaced, it is in the scratch and may be in its slot, too.
                 let again = matches!(place, Place::Slot(..)) && changing == Some(pair.0);
                 if matches!(place, Place::Scratch) {
                     changing = Some(pair.0);
@@ -238,8 +239,8 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
         }
     }
 
-    /// Calls `each` with the home's pairs, until it breaks. If it does not break, all these pairs
-    /// were there at one time. The pair in the scratch comes before those in slots.
+    /// Calls `each` with the home's pairs until it breaks. If it does not break, the home had all
+    /// these pairs at one point in time. The pair in the scratch comes before those in slots.
     #[inline(always)]
     fn visit<B>(
         self,
@@ -260,6 +261,7 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
         Ok(None)
     }
 
+    /// [`visit`](Self::visit), of the pairs outside of the neighbourhood.
     #[cold]
     fn visit_further<B>(
         self,
@@ -331,7 +333,7 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
         Ok(Found { place, torn, pair })
     }
 
-    /// Locks the home, if it still is as it was seen.
+    /// Locks the home if it has not changed since it was seen.
     pub(super) fn lock(self, seen: &Seen<'t, K, V>) -> Option<LockedHome<'t, K, V>> {
         let Version { info, wraps } = seen.version;
         let locked = self.exchange(info)?;
@@ -339,7 +341,7 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
         (self.table.wraps().load(Relaxed) == wraps).then_some(locked)
     }
 
-    /// Locks the home in any state, unless another thread changes its info.
+    /// Locks the home in any state, unless another thread holds the lock or changes the info.
     pub(super) fn try_lock(self) -> Result<Option<LockedHome<'t, K, V>>, Moved> {
         let Version { info, .. } = self.version();
         if info.is_moved() && !mutant!("hop_ignores_moved") {
@@ -371,14 +373,14 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
         taken.is_ok().then(|| LockedHome { home: self, info })
     }
 
-    /// Moves the home's first key before a free cell to that cell, which is `distance` cells after
-    /// the home. Returns the offset from the home of the cell that is free now; `Ok(None)` if there
-    /// is no such key, `Err` if another thread has the home.
+    /// Moves the first of the home's keys to a free cell, `distance` cells after the home, if the
+    /// key is before that cell. Returns the offset from the home of the cell that the key has left;
+    /// `Ok(None)` if there is no such key, `Err` if another thread has locked the home.
     ///
     /// # Safety
     ///
-    /// 1. The caller has claimed the free cell. If another one is returned, it has that one
-    ///    instead.
+    /// 1. The caller has claimed the free cell. If a cell is returned, the caller has claimed that
+    ///    one instead.
     pub(super) unsafe fn displace(self, distance: usize) -> Result<Option<usize>, NoRoom> {
         let Version { info, .. } = self.version();
         if info.hops().before(distance).next().is_none() || info.is_moved() {
@@ -499,7 +501,7 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
         }
     }
 
-    /// Whether a pair is unchanged since it was found, in this home as it was seen.
+    /// Whether a pair is unchanged since it was found; the home was locked as it was seen then.
     pub(super) fn still_has(&self, found: &Found<'t, K, V>) -> bool {
         self.torn(&found.place).is_same(&found.torn)
     }
@@ -512,7 +514,8 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
         self.home.visit(self.home.version(), each)
     }
 
-    /// Adds a pair whose key is absent; returns whether it was hard to find a place.
+    /// Adds a pair whose key is absent. Returns whether the neighbourhood is crowded, so that keys
+    /// were displaced for the pair or it is in a node.
     pub(super) fn insert(
         mut self,
         pair: (K, V),
@@ -650,7 +653,7 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
             self.show(*offset, tag);
         }
         self.settle(before, None);
-        // From here on another home may use the scratch.
+        // Other homes of the segment may use the scratch after this.
         drop(segment);
     }
 
@@ -738,9 +741,9 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
 
     /// Gives the home another info, while it stays locked.
     fn publish(&mut self, info: Info) {
-        let comes_round = !info.has_version_of(self.info) && info.is_first_version();
+        let wraps_around = !info.has_version_of(self.info) && info.is_first_version();
         let count = || {
-            if comes_round {
+            if wraps_around {
                 // Release: pairs with the Acquire in `version`: a thread that has the first count
                 // reads no info older than the present one, and a thread that has the second reads
                 // none older than the new one.

@@ -883,9 +883,9 @@ impl<'t, A: Arena> Lineage<'t, A> {
             // SAFETY: 1: the lock keeps the chain, and the owner's section its nodes.
             unsafe { first_of_child(self.arena, link.next(), children, bucket) }
         };
-        // In the mirror, at most its own word leads to the node, into a chain that belongs to the
-        // root. It must go on to a node of its own bucket: updates of other buckets do not look for
-        // links here.
+        // In the mirror, at most the bucket's own word leads to the node, into a chain of the root.
+        // After the removal it must lead to a node of the same bucket, because updates of other
+        // buckets do not look for links in the mirror.
         if let Some(mirror) = self.mirror
             && !mutant!("no_mirror")
         {

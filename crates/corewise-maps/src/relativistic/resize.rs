@@ -1,5 +1,24 @@
 //! Resizing: a state machine that advances in bounded steps.
 //!
+//! ```text
+//!  build: the new table
+//!        ┌──── begin, larger ─────────▶ Zip ─── built: publish, levels + 1 ─────────────────┐
+//!      none ◀───────────────────────────────────────────────────────────────────────────────┤
+//!        └──── begin, smaller ──▶ CrossLink ─── built: publish ──▶ Open ─── built: retire ──┘
+//!              (may_shrink)
+//!
+//!  sweep: the oldest of several levels
+//!        ┌──── begin_sweep, levels > 1 ──▶ Unzip ─── swept, nothing is left: retire, levels - 1 ─┐
+//!        │     (`after` is over)             └────── swept, something is left to cut ────────────┤
+//!      none ◀────────────────────────────────────────────────────── start the next `after` ──────┘
+//!
+//!  garbage: retired tables
+//!      waits for its readers ──▶ is discarded in pieces, one a step ──▶ freed
+//! ```
+//!
+//! A larger table may be built while an older one is unzipped. `after` is the grace period that
+//! begins when a sweep ends or the second level is published.
+//!
 //! *Shrink* (\[ATC11\] §4): cross-link the chains of each new bucket, publish the smaller table,
 //! and discard the larger one. Two steps wait for readers: the first, if an expansion ended a short
 //! time ago (see [Order of chains](#order-of-chains)), and the one that frees the larger array.

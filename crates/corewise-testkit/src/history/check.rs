@@ -1,14 +1,15 @@
 //! The search for an order that explains a key's operations.
 //!
-//! A configuration stands just before a return (its *step*): everything that returned earlier has
-//! been placed in the order, and of the open operations those in `placed`. The operation that is
-//! about to return must be placed now, after any of the other open ones. The search is depth-first
+//! A *step* is the return of an operation. A configuration describes the search just before a step:
+//! the order contains all operations that returned earlier, and those open operations that are in
+//! `placed`. The operation that is about to return must be placed now, after any number of the
+//! other open ones. The search is depth-first
 //! with an explicit stack, and first tries to place the operation that returns first. The stack
 //! holds the alternatives left along one path: at most the open operations of each step.
 //!
-//! 1. *Every order is tried*, down to the step at which each operation is placed. Whatever an order
-//!    has before the operation that a step forces was invoked before that return, so it is open at
-//!    the step, and the search can place it there.
+//! 1. *Every order is tried*, as far as it decides at which step an operation is placed. In any
+//!    order, the operations before the one that a step forces were invoked before that return. So
+//!    they are open at the step, and the search can place them there.
 //! 2. *No configuration is visited twice*: nothing else determines what can follow.
 //! 3. *Reads are placed at once*: see [`Model`].
 
@@ -17,8 +18,8 @@ use crate::history::{MAX_OPEN, Model, Operation, Reason, Summary, Undecided, Ver
 use std::collections::HashSet;
 use std::fmt::Debug;
 
-/// Most configurations that [`History::check`](crate::history::History::check) visits for a key before it
-/// gives up. With a state of one word each takes some 64 bytes.
+/// Most configurations that [`History::check`](crate::history::History::check) visits for a key
+/// before it gives up. With a state of one word each takes some 64 bytes.
 pub const DEFAULT_LIMIT: usize = 4_000_000;
 
 /// Most states shown with a violation.

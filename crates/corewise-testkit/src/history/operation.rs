@@ -15,8 +15,8 @@ pub struct Response<R> {
     pub returned: u64,
 }
 
-/// One call by one thread. Made by a [`Recorder`](crate::history::Recorder), or by hand as in a test of a
-/// model.
+/// One call by one thread. Made by a [`Recorder`](crate::history::Recorder), or by hand as in a
+/// test of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation<K, O, R> {
     /// The calling thread; shown with a violation and ignored by the checker.

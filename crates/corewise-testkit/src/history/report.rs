@@ -33,7 +33,8 @@ impl Verdict {
     /// Otherwise, with the violation or the reason why there is no verdict.
     ///
     /// ```
-    /// # use corewise_testkit::history::{History, Operation, models::{EntryOp, EntryOutcome, MapEntry}};
+    /// # use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+    /// # use corewise_testkit::history::{History, Operation};
     /// let insert = Operation::new(0, "key", EntryOp::Insert(1), 0);
     /// let history = History::new(vec![insert.returning(EntryOutcome::Held(None), 1)]);
     /// let summary = history.check(&MapEntry::new()).assert_linearizable();
@@ -51,7 +52,8 @@ impl Verdict {
     /// The violation, if there is one.
     ///
     /// ```
-    /// # use corewise_testkit::history::{History, Operation, models::{EntryOp, EntryOutcome, MapEntry}};
+    /// # use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+    /// # use corewise_testkit::history::{History, Operation};
     /// let get = Operation::new(0, "key", EntryOp::Get, 0);
     /// let history = History::new(vec![get.returning(EntryOutcome::Held(Some(1)), 1)]);
     /// let violation = history.check(&MapEntry::new()).violation().unwrap();

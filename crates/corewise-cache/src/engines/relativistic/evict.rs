@@ -19,7 +19,7 @@
 //!    segment holds ([`Candidate::gain`](super::heap::Candidate)).
 //! 3. *An item to be kept is evicted* only if there is no room for a copy and none to come, or if
 //!    all memory was walked twice and everything in it was to be kept.
-//! 4. *Sweeping* a flush removes nothing that was stored after it.
+//! 4. *Flushing* removes nothing that was stored after the flush.
 
 use super::Relativistic;
 use super::appender::Appender;
@@ -38,9 +38,9 @@ use corewise_rcu::Guard;
 const BATCH: usize = 16;
 /// Items whose buckets are prefetched ahead.
 const AHEAD: usize = 8;
-/// Segments examined in search of one to compact, if eviction is possible instead: while sparse
-/// segments are found, and while none are found. During a turnover of the memory every segment is
-/// still examined several times.
+/// Segments examined in a search for one to compact, if eviction is possible instead:
+/// [`SAMPLE_IDLE`] after a search that found no sparse segment. During a turnover of the memory
+/// every segment is still examined several times.
 const SAMPLE: u32 = 64;
 const SAMPLE_IDLE: u32 = 4;
 /// Number of sparse segments of which the best is compacted, if nothing may be evicted.
@@ -171,7 +171,8 @@ impl Evictor {
             let walk = match parked {
                 Some(walk) if engine.heap.generation(walk.claim.segment) < generation => walk,
                 parked => {
-                    // The segment may hold items stored since; another walk begins it again.
+                    // The segment of the parked walk may hold items that were stored since the
+                    // flush: it is given up, and a later walk begins at its start.
                     if let Some(walk) = parked {
                         engine.heap.unclaim(engine.table.domain(), walk.claim);
                     }
@@ -317,7 +318,7 @@ impl Evictor {
         }
     }
 
-    /// Whether items to be kept are evicted nevertheless.
+    /// Whether the walk evicts items although they are to be kept.
     fn forces(&self, allowed: u64) -> bool {
         self.kept_bytes > 2 * allowed
     }
@@ -435,7 +436,7 @@ unsafe fn keep(
         spare: 0,
     };
     let Some(memory) = site.appender.allocate(engine, queue, request) else {
-        // Or a flush has just come, and the item will be removed when the walk reaches it again.
+        // Or a flush has begun meanwhile: the walk removes the item when it visits it again.
         return Visit::NoRoom;
     };
     let state = bits | found.state() & !policy::BITS;

@@ -31,9 +31,9 @@
 //!
 //! `cargo run --release -p corewise-maps-lab --example memory_policies -- --share 20 --seeds 1` in
 //! commit `d11e241` replays generated traces against segments and size classes under several
-//! policies. The table gives miss ratios with room for a fifth of the footprint (2026-11-21; `--design
-//! seg-s3+thr=1+unit=2+small=25+clean=85`, `small=10`, without `unit`, `seg-sieve+clean=85`,
-//! `class-sieve`, `class-lru`):
+//! policies. The table gives miss ratios with room for a fifth of the footprint (2026-11-21;
+//! `--design seg-s3+thr=1+unit=2+small=25+clean=85`, `small=10`, without `unit`,
+//! `seg-sieve+clean=85`, `class-sieve`, `class-lru`):
 //!
 //! | trace | this | small queue of 10 % | hits alike | SIEVE, segments | SIEVE, size classes | LRU, size classes |
 //! |---|---|---|---|---|---|---|

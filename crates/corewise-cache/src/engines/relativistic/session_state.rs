@@ -32,9 +32,9 @@ const SLEEPS: Sleeps = Sleeps {
 /// be evicted.
 const TURNS: u64 = 4;
 const TURNS_REFUSING: u64 = 1;
-/// How often a session looks for something to evict after it found nothing: some tenths of a
-/// second, in which a thread that was interrupted while it wrote an item, or walked a segment, can
-/// proceed.
+/// How often a session looks for something to evict after it found nothing. This takes some tenths
+/// of a second. A thread that was interrupted while it wrote an item or walked a segment can
+/// proceed in that time.
 const LOOKS: u32 = 4_000;
 /// Number of looks after which the session seals the open segments of others.
 const LOOKS_BEFORE_SEALING: u32 = 64;
