@@ -99,10 +99,11 @@ const MIN_BATCH_ROUNDS: usize = 4;
 ///    beside other reads of its replica and beside everything on other replicas.
 /// 3. *Panics.* A write that panics does so in every replica, which keeps what the panic left; only
 ///    its caller gets the panic. The panic hook runs once for each replica, inside the operation,
-///    so it must not call the structure. A panic in the destructor of an operation or a response
-///    reaches the caller that owns the value; elsewhere it is swallowed. If destructors of replicas
-///    panic when the structure is dropped, all run, and the first panic goes on. A read that panics
-///    affects nothing else.
+///    so it must not call the structure: that panics (4), and the standard library aborts the
+///    process at any panic in a hook, even one that the hook would catch. A panic in the destructor
+///    of an operation or a response reaches the caller that owns the value; elsewhere it is
+///    swallowed. If destructors of replicas panic when the structure is dropped, all run, and the
+///    first panic goes on. A read that panics affects nothing else, but the hook runs inside it.
 /// 4. *No nesting.* An operation, or a closure given to [`read`](Self::read), that calls the
 ///    structure that executes it gets a panic. It must not wait for a thread that uses the
 ///    structure either: that would be a deadlock. Destructors of operations run outside, and may

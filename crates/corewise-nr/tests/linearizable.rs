@@ -1,13 +1,14 @@
-//! Recorded histories of several threads, checked for linearizability: a queue, a dictionary and a
-//! sorted set, with 1, 2 and 4 replicas, while the log grows, while replicas join and leave, and
-//! for the baselines.
+//! Recorded histories of several threads, checked for linearizability: a queue, priority queues, a
+//! dictionary and a sorted set, with 1, 2 and 4 replicas, while the log grows, while replicas join
+//! and leave, and for the baselines.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use crate::common;
 
+use std::fmt::Debug;
 use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Barrier, mpsc};
+use std::sync::{Barrier, Mutex, mpsc};
 use std::thread;
 
 use common::{Dictionary, DictionaryWrite, Queue, QueueWrite, Random, scaled};
@@ -15,9 +16,10 @@ use corewise_nr::baseline::{
     Batch, Combine, FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked,
 };
 use corewise_nr::sorted_set::{Conditions, Direction, Inserted, operation as set};
+use corewise_nr::structures::priority_queue::{self as priority, HeapQueue, SkipListQueue};
 use corewise_nr::{Builder, Concurrent, NodeReplicated, Operation, Sequential, SortedSet};
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_testkit::history::{History, Model, Recorder, Recording};
+use corewise_testkit::history::{History, Model, Recorder, Recording, Verdict};
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 3;
@@ -47,7 +49,15 @@ trait Recorded: Sequential + Clone + Default {
         recorder: &mut Recorder<u64, Self::Op, Self::Outcome>,
     );
     fn empty(_: &impl Concurrent<Self>, _: u64, _: &mut Recorder<u64, Self::Op, Self::Outcome>) {}
-    fn check(history: &History<u64, Self::Op, Self::Outcome>);
+    fn check(history: &History<u64, Self::Op, Self::Outcome>) -> Verdict;
+}
+
+/// In any order.
+fn shuffled<T, const N: usize>(mut items: [T; N], random: &mut Random) -> [T; N] {
+    for last in (1..N).rev() {
+        items.swap(last, random.below(last as u64 + 1) as usize);
+    }
+    items
 }
 
 impl Recorded for Dictionary {
@@ -85,8 +95,8 @@ impl Recorded for Dictionary {
         });
     }
 
-    fn check(history: &History<u64, Op, Outcome>) {
-        history.check(&MapEntry::new()).assert_linearizable();
+    fn check(history: &History<u64, Op, Outcome>) -> Verdict {
+        history.check(&MapEntry::new())
     }
 }
 
@@ -160,16 +170,13 @@ impl Recorded for Queue {
         (_, fresh): (u64, u64),
         recorder: &mut Recorder<u64, QueueOp, Option<u64>>,
     ) {
-        let mut ops = [
+        let ops = [
             QueueOp::Write(QueueWrite::Push(fresh)),
             QueueOp::Write(QueueWrite::Pop),
             QueueOp::Write(QueueWrite::Pop),
             QueueOp::Front,
         ];
-        for last in (1..ops.len()).rev() {
-            ops.swap(last, random.below(last as u64 + 1) as usize);
-        }
-        for op in ops {
+        for op in shuffled(ops, random) {
             op.record(structure, recorder);
         }
     }
@@ -184,8 +191,130 @@ impl Recorded for Queue {
         }
     }
 
-    fn check(history: &History<u64, QueueOp, Option<u64>>) {
-        history.check(&QueueModel).assert_linearizable();
+    fn check(history: &History<u64, QueueOp, Option<u64>>) -> Verdict {
+        history.check(&QueueModel)
+    }
+}
+
+/// What a thread does with a priority queue.
+#[derive(Clone, Copy, Debug)]
+enum PriorityOp {
+    Write(priority::Write<u64>),
+    Min,
+}
+
+impl PriorityOp {
+    fn record<D: PriorityQueue>(
+        self,
+        structure: &impl Concurrent<D>,
+        recorder: &mut Recorder<u64, Self, priority::Response<u64>>,
+    ) -> priority::Response<u64> {
+        *recorder.record(0, self, || match self {
+            Self::Write(write) => structure.execute(Operation::Write(write)),
+            Self::Min => structure.execute(Operation::Read(priority::Read::Min)),
+        })
+    }
+}
+
+/// A priority queue as a sorted array of keys, no two of which are equal.
+struct PriorityModel;
+
+impl Model for PriorityModel {
+    type State = Vec<u64>;
+    type Op = PriorityOp;
+    type Outcome = priority::Response<u64>;
+
+    fn initial(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn step(&self, keys: &Vec<u64>, op: &PriorityOp, outcome: &Self::Outcome) -> Option<Vec<u64>> {
+        let expected = match op {
+            PriorityOp::Write(priority::Write::Insert(_)) => priority::Response::Inserted,
+            PriorityOp::Min | PriorityOp::Write(priority::Write::RemoveMin) => {
+                priority::Response::Key(keys.first().copied())
+            }
+        };
+        (*outcome == expected).then(|| self.pending(keys, op).remove(0))
+    }
+
+    fn pending(&self, keys: &Vec<u64>, op: &PriorityOp) -> Vec<Vec<u64>> {
+        let mut keys = keys.clone();
+        match *op {
+            PriorityOp::Write(priority::Write::Insert(key)) => {
+                keys.insert(keys.partition_point(|&other| other < key), key);
+            }
+            PriorityOp::Write(priority::Write::RemoveMin) if !keys.is_empty() => {
+                keys.remove(0);
+            }
+            _ => {}
+        }
+        vec![keys]
+    }
+
+    fn only_reads(&self, op: &PriorityOp, _: &Self::Outcome) -> bool {
+        matches!(op, PriorityOp::Min)
+    }
+}
+
+/// A priority queue that counts as [`Recorded`].
+trait PriorityQueue:
+    Sequential<
+        Read = priority::Read,
+        Write = priority::Write<u64>,
+        Response = priority::Response<u64>,
+    > + Clone
+    + Default
+{
+}
+
+impl PriorityQueue for HeapQueue<u64> {}
+impl PriorityQueue for SkipListQueue<u64> {}
+
+impl<D: PriorityQueue> Recorded for D {
+    type Op = PriorityOp;
+    type Outcome = priority::Response<u64>;
+
+    // The keys present are those inserted less those returned, whatever the order of the operations
+    // that are done. So each set of done operations has one state, and while no more than four
+    // operations overlap, a step has at most 2^4 = 16 configurations. Rounds keep the arrays of the
+    // model short.
+    const TURN: u64 = 4;
+    const ROUND: u64 = 8;
+
+    fn turn(
+        structure: &impl Concurrent<Self>,
+        random: &mut Random,
+        (_, fresh): (u64, u64),
+        recorder: &mut Recorder<u64, PriorityOp, Self::Outcome>,
+    ) {
+        let key = random.below(KEYS) << 32 | fresh;
+        let ops = [
+            PriorityOp::Write(priority::Write::Insert(key)),
+            PriorityOp::Write(priority::Write::RemoveMin),
+            PriorityOp::Write(match random.below(2) {
+                0 => priority::Write::Insert(key + 1),
+                _ => priority::Write::RemoveMin,
+            }),
+            PriorityOp::Min,
+        ];
+        for op in shuffled(ops, random) {
+            op.record(structure, recorder);
+        }
+    }
+
+    fn empty(
+        structure: &impl Concurrent<Self>,
+        _: u64,
+        recorder: &mut Recorder<u64, PriorityOp, Self::Outcome>,
+    ) {
+        while PriorityOp::Min.record(structure, recorder) != priority::Response::Key(None) {
+            PriorityOp::Write(priority::Write::RemoveMin).record(structure, recorder);
+        }
+    }
+
+    fn check(history: &History<u64, PriorityOp, Self::Outcome>) -> Verdict {
+        history.check(&PriorityModel)
     }
 }
 
@@ -362,7 +491,7 @@ impl Recorded for SortedSet {
         let bounds = set::OwnedBounds::Score(Bound::Excluded(0.0), Bound::Included(score + 1.0));
         let conditions = Conditions::default();
         let direction = Direction::Ascending;
-        let mut ops = [
+        let ops = [
             SetOp::Write(set::Write::Increment {
                 member: incremented,
                 delta: 1.0,
@@ -393,10 +522,7 @@ impl Recorded for SortedSet {
                 },
             }),
         ];
-        for last in (1..ops.len()).rev() {
-            ops.swap(last, random.below(last as u64 + 1) as usize);
-        }
-        for op in ops {
+        for op in shuffled(ops, random) {
             op.record(structure, round, recorder);
         }
     }
@@ -410,8 +536,8 @@ impl Recorded for SortedSet {
         SetOp::Read(set::Read::Len).record(structure, round, recorder);
     }
 
-    fn check(history: &History<u64, SetOp, set::Response>) {
-        history.check(&SetModel).assert_linearizable();
+    fn check(history: &History<u64, SetOp, set::Response>) -> Verdict {
+        history.check(&SetModel)
     }
 }
 
@@ -430,6 +556,35 @@ impl<D: Sequential, S: Concurrent<D>> Concurrent<D> for Late<'_, S> {
     }
 }
 
+/// Calls and records `operations` of a thread, which `wait`s for the others before and after one
+/// of them empties the structure.
+fn work<D: Recorded>(
+    structure: &impl Concurrent<D>,
+    operations: u64,
+    (seed, number): (u64, u64),
+    mut recorder: Recorder<u64, D::Op, D::Outcome>,
+    wait: impl Fn(),
+) {
+    let mut random = Random::new(seed << 8 | number);
+    for turn in 0..operations / D::TURN {
+        // The number of the round that ends, or goes on.
+        let its = turn / D::ROUND;
+        if turn % D::ROUND == D::ROUND - 1 {
+            wait();
+            if number == 0 {
+                D::empty(structure, its, &mut recorder);
+            }
+            wait();
+        }
+        let its = (turn + 1) / D::ROUND;
+        // No two writes have the same value, apart from increments.
+        let fresh = (turn * THREADS + number) << 16;
+        let late = random.below(16) == 0;
+        let structure = Late { structure, late };
+        D::turn(&structure, &mut random, (its, fresh), &mut recorder);
+    }
+}
+
 /// Records threads that use a structure while another repeats `meanwhile`, and checks the history.
 fn check<D: Recorded, S: Concurrent<D>>(
     seed: u64,
@@ -443,28 +598,12 @@ fn check<D: Recorded, S: Concurrent<D>>(
         let workers: Vec<_> = (0..THREADS)
             .map(|number| {
                 // One more to empty the structure with: a recorder has a bound.
-                let mut recorder = recording.recorder(2 * operations() as usize);
+                let recorder = recording.recorder(2 * operations() as usize);
                 let (start, round) = (&start, &round);
                 scope.spawn(move || {
-                    let mut random = Random::new(seed << 8 | number);
                     start.wait();
-                    for turn in 0..operations() / D::TURN {
-                        // The number of the round that ends, or goes on.
-                        let its = turn / D::ROUND;
-                        if turn % D::ROUND == D::ROUND - 1 {
-                            round.wait();
-                            if number == 0 {
-                                D::empty(structure, its, &mut recorder);
-                            }
-                            round.wait();
-                        }
-                        let its = (turn + 1) / D::ROUND;
-                        // No two writes have the same value, apart from increments.
-                        let fresh = (turn * THREADS + number) << 16;
-                        let late = random.below(16) == 0;
-                        let structure = Late { structure, late };
-                        D::turn(&structure, &mut random, (its, fresh), &mut recorder);
-                    }
+                    let wait = || _ = round.wait();
+                    work(structure, operations(), (seed, number), recorder, wait);
                 })
             })
             .collect();
@@ -479,18 +618,100 @@ fn check<D: Recorded, S: Concurrent<D>>(
         stop.store(true, Relaxed);
         assert!(done.iter().all(Result::is_ok), "a thread has panicked");
     });
-    D::check(&recording.finish().expect("all recorders are back"));
+    D::check(&recording.finish().expect("all recorders are back")).assert_linearizable();
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// Reads miss the last write, as at a replica that is behind.
+    StaleRead,
+    /// One write in [`LOSS`] takes no effect.
+    LostWrite,
+    /// One write in [`LOSS`] is executed again.
+    RepeatedWrite,
+}
+
+const LOSS: u64 = 5;
+
+/// A structure that is wrong if it has a fault.
+struct Faulty<D> {
+    fault: Fault,
+    state: Mutex<FaultyState<D>>,
+}
+
+#[derive(Default)]
+struct FaultyState<D> {
+    before: D,
+    now: D,
+    writes: u64,
+}
+
+impl<D: Recorded> Concurrent<D> for Faulty<D> {
+    fn execute(&self, operation: Operation<D>) -> D::Response {
+        let mut state = self.state.lock().unwrap();
+        let operation = match operation {
+            Operation::Read(operation) if self.fault == Fault::StaleRead => {
+                return state.before.read(&operation);
+            }
+            Operation::Read(operation) => return state.now.read(&operation),
+            Operation::Write(operation) => operation,
+        };
+        state.before = state.now.clone();
+        state.writes += 1;
+        let response = state.now.write(&operation);
+        match self.fault {
+            Fault::LostWrite if state.writes.is_multiple_of(LOSS) => {
+                state.now = state.before.clone();
+            }
+            Fault::RepeatedWrite if state.writes.is_multiple_of(LOSS) => {
+                state.now.write(&operation);
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+/// One thread, so that nothing depends on a schedule.
+fn faults_are_found<D: Recorded>() {
+    for fault in [
+        Fault::None,
+        Fault::StaleRead,
+        Fault::LostWrite,
+        Fault::RepeatedWrite,
+    ] {
+        let state = Mutex::new(FaultyState::default());
+        let recording = Recording::new();
+        let recorder = recording.recorder(0);
+        work::<D>(&Faulty { fault, state }, 200, (1, 0), recorder, || ());
+        let verdict = D::check(&recording.finish().expect("the recorder is back"));
+        assert_eq!(
+            verdict.violation().is_some(),
+            fault != Fault::None,
+            "{fault:?}"
+        );
+    }
+}
+
+#[test]
+fn histories_show_faults() {
+    faults_are_found::<Dictionary>();
+    faults_are_found::<Queue>();
+    faults_are_found::<HeapQueue<u64>>();
+    faults_are_found::<SortedSet>();
 }
 
 /// All replicas have the same data.
-fn assert_equal_replicas<D: Recorded + PartialEq + std::fmt::Debug>(shared: &NodeReplicated<D>) {
+fn assert_equal_replicas<D: Recorded + Debug>(shared: &NodeReplicated<D>) {
     let read = |id| shared.handle(Some(id)).unwrap().read(D::clone);
     let all: Vec<D> = shared.replicas().into_iter().map(read).collect();
-    assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "{all:?}");
+    let digests: Vec<u64> = all.iter().map(|data| data.digest().unwrap()).collect();
+    assert!(digests.iter().all(|&it| it == digests[0]), "{all:?}");
     assert_eq!(shared.divergence(), None);
 }
 
-fn replicas_are_linearizable<D: Recorded + PartialEq + std::fmt::Debug>() {
+fn replicas_are_linearizable<D: Recorded + Debug>() {
     for (replicas, log, is_direct) in [
         (1, 1024, true),
         (1, 16, false),
@@ -520,13 +741,17 @@ fn a_queue_is_linearizable() {
 }
 
 #[test]
+fn priority_queues_are_linearizable() {
+    replicas_are_linearizable::<HeapQueue<u64>>();
+    replicas_are_linearizable::<SkipListQueue<u64>>();
+}
+
+#[test]
 fn a_sorted_set_is_linearizable() {
     replicas_are_linearizable::<SortedSet>();
 }
 
-fn histories_are_linearizable_while_the_log_grows<D: Recorded + PartialEq + std::fmt::Debug>(
-    largest: usize,
-) {
+fn histories_are_linearizable_while_the_log_grows<D: Recorded + Debug>(largest: usize) {
     for seed in 0..3 {
         let builder = Builder::new().replicas(2).log(4).max_log(largest);
         let shared = builder.compare_every(5).build(|_| D::default()).unwrap();
@@ -568,14 +793,19 @@ fn a_dictionary_is_linearizable_while_the_log_grows() {
 }
 
 #[test]
+fn queues_are_linearizable_while_the_log_grows() {
+    // Two threads call at least twelve writes in a round.
+    histories_are_linearizable_while_the_log_grows::<Queue>(16);
+    histories_are_linearizable_while_the_log_grows::<SkipListQueue<u64>>(16);
+}
+
+#[test]
 fn a_sorted_set_is_linearizable_while_the_log_grows() {
     // A round has too few writes to fill a larger log while the other replica is behind.
     histories_are_linearizable_while_the_log_grows::<SortedSet>(8);
 }
 
-fn histories_are_linearizable_while_replicas_come_and_go<
-    D: Recorded + PartialEq + std::fmt::Debug,
->() {
+fn histories_are_linearizable_while_replicas_come_and_go<D: Recorded + Debug>() {
     for seed in 0..3 {
         let builder = Builder::new().replicas(1 + seed as usize).log(8);
         let builder = builder.max_replicas(4).compare_every(5);
@@ -604,6 +834,11 @@ fn a_dictionary_is_linearizable_while_replicas_come_and_go() {
 #[test]
 fn a_queue_is_linearizable_while_replicas_come_and_go() {
     histories_are_linearizable_while_replicas_come_and_go::<Queue>();
+}
+
+#[test]
+fn a_priority_queue_is_linearizable_while_replicas_come_and_go() {
+    histories_are_linearizable_while_replicas_come_and_go::<HeapQueue<u64>>();
 }
 
 #[test]
