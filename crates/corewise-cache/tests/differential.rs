@@ -4,7 +4,7 @@ use crate::common;
 
 use common::{Cache, Seen, TestEngine, later};
 use corewise_ops::{Arith, Deadline, Delete, Get, Op, Store, StoreMode, Verb};
-use corewise_testkit::memcached::{Item, Model};
+use corewise_testkit::memcached::{MemcachedModel, ModelItem};
 use proptest::prelude::*;
 
 for_every_engine! {
@@ -86,7 +86,7 @@ fn name(key: u8) -> Vec<u8> {
 /// An engine and the model that it must agree with.
 struct Compared<E: TestEngine> {
     cache: Cache<E>,
-    model: Model,
+    model: MemcachedModel,
     ms: u64,
 }
 
@@ -94,7 +94,7 @@ impl<E: TestEngine> Compared<E> {
     fn new() -> Self {
         Self {
             cache: Cache::roomy(),
-            model: Model::default(),
+            model: MemcachedModel::default(),
             ms: 0,
         }
     }
@@ -148,7 +148,7 @@ impl<E: TestEngine> Compared<E> {
         }
     }
 
-    fn item(&mut self, key: &[u8]) -> &mut Item {
+    fn item(&mut self, key: &[u8]) -> &mut ModelItem {
         self.model.items.get_mut(key).expect("the key has an item")
     }
 

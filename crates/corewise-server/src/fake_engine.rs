@@ -8,7 +8,7 @@ use corewise_ops::{
     Deadline, Edit, Flow, ItemView, Now, Op, Outcome, ReplySink, Store, StoreMode, Update, Updated,
     Verb,
 };
-use corewise_testkit::memcached::{Model, Seen};
+use corewise_testkit::memcached::{MemcachedModel, Seen};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) enum Completion {
 /// What a test sees of the engine, and what it sets.
 #[derive(Default)]
 pub(crate) struct Script {
-    pub(crate) model: Model,
+    pub(crate) model: MemcachedModel,
     /// The operations that were executed, in order: `get k`, `store k`, `flush`.
     pub(crate) executed: Vec<String>,
     /// Keys for which the engine has no memory.

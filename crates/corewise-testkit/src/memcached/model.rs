@@ -12,7 +12,7 @@ const MAX_DIGITS: usize = 20;
 
 /// An item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
+pub struct ModelItem {
     /// The value.
     pub value: Vec<u8>,
     /// Not interpreted.
@@ -25,7 +25,7 @@ pub struct Item {
     pub flags: ItemFlags,
 }
 
-impl Item {
+impl ModelItem {
     /// An item without flags.
     fn new(value: Vec<u8>, client_flags: u32, deadline: Deadline, cas: u64) -> Self {
         Self {
@@ -65,13 +65,13 @@ impl Item {
 
 /// A table of items without eviction and without limit.
 #[derive(Clone, Debug)]
-pub struct Model {
+pub struct MemcachedModel {
     /// The items, also expired ones that no operation has met since.
-    pub items: BTreeMap<Vec<u8>, Item>,
+    pub items: BTreeMap<Vec<u8>, ModelItem>,
     last_cas: u64,
 }
 
-impl Default for Model {
+impl Default for MemcachedModel {
     /// Cas values start at a number that no test guesses.
     fn default() -> Self {
         Self {
@@ -81,9 +81,9 @@ impl Default for Model {
     }
 }
 
-impl Model {
+impl MemcachedModel {
     /// The item of a key, unless it has expired.
-    pub fn live(&mut self, key: &[u8], now: Now) -> Option<&mut Item> {
+    pub fn live(&mut self, key: &[u8], now: Now) -> Option<&mut ModelItem> {
         if self.items.get(key)?.deadline.is_past(now) {
             self.items.remove(key);
         }
@@ -94,11 +94,11 @@ impl Model {
     ///
     /// ```
     /// use corewise_ops::{Deadline, Now, Op, Store, StoreMode, Verb};
-    /// use corewise_testkit::memcached::{Model, Seen};
+    /// use corewise_testkit::memcached::{MemcachedModel, Seen};
     ///
     /// let now = Now { ms: 10_000, unix_s: 1_700_000_000 };
     /// let store = Store::new(StoreMode::Append, b"2");
-    /// let mut model = Model::default();
+    /// let mut model = MemcachedModel::default();
     /// let seen = Seen::by(|sink| model.run(now, &Op { token: 0, key: b"k", verb: Verb::Store(store) }, sink));
     /// assert_eq!(seen, Seen::NotStored);
     /// ```
@@ -152,7 +152,7 @@ impl Model {
             return sink.complete(op.token, Outcome::Missing(Absence::Unknown));
         };
         let cas = self.next_cas(vivify.new_cas);
-        let mut item = Item::new(Vec::new(), 0, vivify.deadline, cas);
+        let mut item = ModelItem::new(Vec::new(), 0, vivify.deadline, cas);
         item.flags = ItemFlags::WON;
         let flow = sink.complete(op.token, Outcome::Found(item.view(op.key)));
         item.flags = ItemFlags::WIN_SENT.with(ItemFlags::FETCHED);
@@ -223,7 +223,7 @@ impl Model {
             }
             (None, Some((value, deadline))) => {
                 let text = value.to_string().into_bytes();
-                (value, Item::new(text, 0, deadline, cas))
+                (value, ModelItem::new(text, 0, deadline, cas))
             }
             (None, None) => {
                 return sink.complete(op.token, Outcome::Missing(Absence::Unknown));
@@ -270,7 +270,7 @@ impl Model {
                 deadline,
             } => {
                 let cas = self.next_cas(None);
-                let item = Item::new(value.to_vec(), client_flags, deadline, cas);
+                let item = ModelItem::new(value.to_vec(), client_flags, deadline, cas);
                 self.items.insert(key.to_vec(), item);
             }
         }
@@ -278,7 +278,7 @@ impl Model {
 }
 
 /// The item after a store of an absent key, without its cas value.
-fn stored_new(store: &Store<'_>) -> Result<Item, Outcome<'static>> {
+fn stored_new(store: &Store<'_>) -> Result<ModelItem, Outcome<'static>> {
     let deadline = match store.mode {
         StoreMode::Set | StoreMode::Overwrite if store.compare_cas.is_some() => {
             return Err(Outcome::Missing(Absence::Unknown));
@@ -288,11 +288,11 @@ fn stored_new(store: &Store<'_>) -> Result<Item, Outcome<'static>> {
         StoreMode::Append | StoreMode::Prepend => store.vivify.ok_or(Outcome::NotStored)?,
     };
     let value = store.value.to_vec();
-    Ok(Item::new(value, store.client_flags, deadline, 0))
+    Ok(ModelItem::new(value, store.client_flags, deadline, 0))
 }
 
 /// The item after a store over another one, without its cas value.
-fn stored_over(old: &Item, store: &Store<'_>) -> Result<Item, Outcome<'static>> {
+fn stored_over(old: &ModelItem, store: &Store<'_>) -> Result<ModelItem, Outcome<'static>> {
     if store.mode == StoreMode::Add {
         return Err(Outcome::NotStored);
     }
@@ -309,13 +309,13 @@ fn stored_over(old: &Item, store: &Store<'_>) -> Result<Item, Outcome<'static>> 
         StoreMode::Prepend => [store.value, &old.value].concat(),
         _ => {
             let value = store.value.to_vec();
-            let item = Item::new(value, store.client_flags, deadline, 0);
-            return Ok(Item { flags, ..item });
+            let item = ModelItem::new(value, store.client_flags, deadline, 0);
+            return Ok(ModelItem { flags, ..item });
         }
     };
-    Ok(Item {
+    Ok(ModelItem {
         flags,
-        ..Item::new(value, old.client_flags, old.deadline, 0)
+        ..ModelItem::new(value, old.client_flags, old.deadline, 0)
     })
 }
 

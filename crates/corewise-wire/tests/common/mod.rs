@@ -4,7 +4,7 @@
 
 use bumpalo::Bump;
 use corewise_ops::{Flow, Now, Op};
-use corewise_testkit::memcached::Model;
+use corewise_testkit::memcached::MemcachedModel;
 use corewise_wire::memcached::{self, Admin, Limits, ReplyWriter, StatsRequest, reply};
 use corewise_wire::{Call, Codec, Form, Step, cphash};
 
@@ -17,7 +17,7 @@ pub(crate) const NOW: Now = Now {
 pub(crate) struct Session {
     pub(crate) codec: Codec,
     pub(crate) limits: corewise_wire::Limits,
-    pub(crate) model: Model,
+    pub(crate) model: MemcachedModel,
     pub(crate) unread: Vec<u8>,
     pub(crate) out: Vec<u8>,
     pub(crate) closed: bool,
@@ -42,7 +42,7 @@ impl Session {
         Self {
             codec: codec.into(),
             limits: limits.into(),
-            model: Model::default(),
+            model: MemcachedModel::default(),
             unread: Vec::new(),
             out: Vec::new(),
             closed: false,
@@ -120,7 +120,7 @@ impl Session {
 }
 
 /// A short reply to each admin command, so that sessions can be compared.
-fn admin_reply(codec: &mut Codec, admin: Admin<'_>, model: &mut Model, out: &mut Vec<u8>) {
+fn admin_reply(codec: &mut Codec, admin: Admin<'_>, model: &mut MemcachedModel, out: &mut Vec<u8>) {
     let silent = match admin {
         Admin::FlushAll { at, noreply } => {
             if at.is_none() {
