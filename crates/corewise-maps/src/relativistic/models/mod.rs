@@ -54,6 +54,7 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::{hint, thread};
 use corewise_rcu::{Domain, Guard};
 
+#[cfg(not(corewise_stress))]
 use super::RelativisticMap;
 use super::chain::{Arena, Link};
 use super::raw::{Policy, RawTable};
