@@ -22,7 +22,7 @@ pub(crate) const SLOW_US: [u64; 3] = [3, 50, 100];
 
 /// Shared by writer and reader.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct TailProgress {
     /// Number of keys inserted, from the first index on.
     inserted: CachePadded<AtomicU32>,
     /// Whether the writer is done.
@@ -35,7 +35,7 @@ pub struct Tails {
     /// All threads start here.
     pub(crate) start: Start,
     /// The writer's progress.
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) progress: Arc<TailProgress>,
     /// Runs for this time, over the keys again and again; if `None`, until all are inserted.
     pub(crate) run_ticks: Option<u64>,
     /// Time limit.
@@ -85,7 +85,7 @@ impl Loop for Tails {
 }
 
 /// Releases the reader on drop, also after a panic of the writer.
-struct Done<'a>(&'a Progress);
+struct Done<'a>(&'a TailProgress);
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {
