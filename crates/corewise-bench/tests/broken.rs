@@ -794,7 +794,7 @@ fn a_key_that_is_lost_beside_updates_voids_the_row() {
 fn a_resize_row_says_where_its_rate_lies() {
     let (rows, records, _) = measure(
         &RESIZE
-            .replace("'forgets', 'blinks', 'idles', 'drifts', 'fixed'", "")
+            .replace("'forgets', 'blinks', 'idles', 'drifts', 'fixed'", "'fixed'")
             .replace("duration-ms = 100", "duration-ms = 40"),
     );
     let with = rows

@@ -195,7 +195,7 @@ fn a_filter_may_affirm_a_few_absent_items_and_deny_no_present_one() {
         ],
     );
     let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
-    assert_eq!(sound.cell.id, "filter/i=2000,u=20,uniform,n=2");
+    assert_eq!(sound.cell.id, "filter/i=2000,u=20,uniform,n=2,default");
     let MeasuredRow(measured) = sound.fields.get().expect("measurements");
     assert_eq!(measured["false positives"].value, 0.0);
     assert!((2700.0..8500.0).contains(&measured["bits an item"].value));
@@ -277,8 +277,8 @@ fn a_lock_whose_sections_do_not_add_up_is_void() {
         tables = ['leaky']";
     let (rows, results) = measure(&Registry::new(entries, Vec::new()), section);
     let ids: Vec<_> = rows.iter().map(|row| &*row.cell.id).collect();
-    assert!(ids.contains(&"lock/i=1,u=50,uniform,n=2,w=0"), "{ids:?}");
-    assert!(ids.contains(&"lock/i=1,u=50,uniform,n=2,w=50"), "{ids:?}");
+    assert!(ids.contains(&"lock/i=1,u=50,uniform,n=2,default,w=0"), "{ids:?}");
+    assert!(ids.contains(&"lock/i=1,u=50,uniform,n=2,default,w=50"), "{ids:?}");
     assert_problems(
         &rows,
         &[("sound", ""), ("leaky", "exclusive sections counted")],
@@ -378,7 +378,7 @@ fn a_priority_queue_gives_back_each_key_once_and_in_order() {
     assert_problems(&rows, &expected);
     let ids: Vec<_> = rows.iter().map(|row| &*row.cell.id).collect();
     assert!(
-        ids.contains(&"queue/i=2000,u=50,uniform,n=2,w=8"),
+        ids.contains(&"queue/i=2000,u=50,uniform,n=2,default,w=8"),
         "{ids:?}"
     );
 }
@@ -609,7 +609,7 @@ fn a_cache_answers_each_operation_and_holds_what_it_has_room_for() {
     assert_problems(&rows, &expected);
     assert_eq!(
         rows[0].cell.id,
-        "cache/i=2000,r=2000,u=30(30+0),uniform,n=2,batch=7,load=200"
+        "cache/i=2000,r=2000,u=30(30+0),uniform,n=2,default,batch=7,load=200"
     );
 }
 
