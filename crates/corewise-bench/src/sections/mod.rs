@@ -49,7 +49,7 @@
 //! # Adding a section
 //!
 //! Write a preset in `mix`, or a folder with a unit struct that implements `Section`; add it to
-//! [`SECTIONS`], and name it in `suites/choosing.toml`. A parameter that no section has yet is a
+//! `SECTIONS`, and name it in `suites/choosing.toml`. A parameter that no section has yet is a
 //! line in `suite/params.rs`.
 //!
 //! # Measured loops
