@@ -277,8 +277,14 @@ fn a_lock_whose_sections_do_not_add_up_is_void() {
         tables = ['leaky']";
     let (rows, results) = measure(&Registry::new(entries, Vec::new()), section);
     let ids: Vec<_> = rows.iter().map(|row| &*row.cell.id).collect();
-    assert!(ids.contains(&"lock/i=1,u=50,uniform,n=2,default,w=0"), "{ids:?}");
-    assert!(ids.contains(&"lock/i=1,u=50,uniform,n=2,default,w=50"), "{ids:?}");
+    assert!(
+        ids.contains(&"lock/i=1,u=50,uniform,n=2,default,w=0"),
+        "{ids:?}"
+    );
+    assert!(
+        ids.contains(&"lock/i=1,u=50,uniform,n=2,default,w=50"),
+        "{ids:?}"
+    );
     assert_problems(
         &rows,
         &[("sound", ""), ("leaky", "exclusive sections counted")],
