@@ -52,7 +52,7 @@ trait Recorded: Sequential + Clone + Default {
     fn check(history: &History<u64, Self::Op, Self::Outcome>) -> Verdict;
 }
 
-/// In any order.
+/// The items in a random order.
 fn shuffled<T, const N: usize>(mut items: [T; N], random: &mut Random) -> [T; N] {
     for last in (1..N).rev() {
         items.swap(last, random.below(last as u64 + 1) as usize);
@@ -257,7 +257,7 @@ impl Model for PriorityModel {
     }
 }
 
-/// A priority queue that counts as [`Recorded`].
+/// The priority queues whose operations are [`priority::Read`] and [`priority::Write`].
 trait PriorityQueue:
     Sequential<
         Read = priority::Read,
@@ -597,7 +597,7 @@ fn check<D: Recorded, S: Concurrent<D>>(
     thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS)
             .map(|number| {
-                // One more to empty the structure with: a recorder has a bound.
+                // Twice as much: room for the operations that empty the structure.
                 let recorder = recording.recorder(2 * operations() as usize);
                 let (start, round) = (&start, &round);
                 scope.spawn(move || {
@@ -626,13 +626,15 @@ enum Fault {
     None,
     /// Reads miss the last write, as at a replica that is behind.
     StaleRead,
-    /// One write in [`LOSS`] takes no effect.
+    /// One write in [`WRITES_PER_FAULT`] takes no effect.
     LostWrite,
-    /// One write in [`LOSS`] is executed again.
+    /// One write in [`WRITES_PER_FAULT`] is executed again.
     RepeatedWrite,
 }
 
-const LOSS: u64 = 5;
+const WRITES_PER_FAULT: u64 = 5;
+/// Operations in a history that shows a fault.
+const FAULTY_OPERATIONS: u64 = 200;
 
 /// A structure that is wrong if it has a fault.
 struct Faulty<D> {
@@ -661,10 +663,10 @@ impl<D: Recorded> Concurrent<D> for Faulty<D> {
         state.writes += 1;
         let response = state.now.write(&operation);
         match self.fault {
-            Fault::LostWrite if state.writes.is_multiple_of(LOSS) => {
+            Fault::LostWrite if state.writes.is_multiple_of(WRITES_PER_FAULT) => {
                 state.now = state.before.clone();
             }
-            Fault::RepeatedWrite if state.writes.is_multiple_of(LOSS) => {
+            Fault::RepeatedWrite if state.writes.is_multiple_of(WRITES_PER_FAULT) => {
                 state.now.write(&operation);
             }
             _ => {}
@@ -673,7 +675,7 @@ impl<D: Recorded> Concurrent<D> for Faulty<D> {
     }
 }
 
-/// One thread, so that nothing depends on a schedule.
+/// Records one thread, so that nothing depends on a schedule.
 fn faults_are_found<D: Recorded>() {
     for fault in [
         Fault::None,
@@ -684,13 +686,11 @@ fn faults_are_found<D: Recorded>() {
         let state = Mutex::new(FaultyState::default());
         let recording = Recording::new();
         let recorder = recording.recorder(0);
-        work::<D>(&Faulty { fault, state }, 200, (1, 0), recorder, || ());
+        let structure = Faulty { fault, state };
+        work::<D>(&structure, FAULTY_OPERATIONS, (1, 0), recorder, || ());
         let verdict = D::check(&recording.finish().expect("the recorder is back"));
-        assert_eq!(
-            verdict.violation().is_some(),
-            fault != Fault::None,
-            "{fault:?}"
-        );
+        let is_found = verdict.violation().is_some();
+        assert_eq!(is_found, fault != Fault::None, "{fault:?}");
     }
 }
 
