@@ -97,7 +97,7 @@ fn a_status_word_reaches_the_caller() {
                 // `commit`: in the transaction.
                 let result = unsafe { rtm.begin().map(|()| rtm.commit()) };
                 assert_eq!(result, Err(Abort { cause, status }), "{fate:?}");
-                // SAFETY: as above.
+                // SAFETY: 1 of both: nothing happens between `begin` and `commit`.
                 let result = unsafe { rtm.begin().map(|()| rtm.commit()) };
                 assert_eq!(result, Ok(()), "{fate:?}");
             });
@@ -354,7 +354,9 @@ fn sections_of_two_locks_nest() {
     });
     let (of_outer, of_inner) = (outer.counts(), inner.counts());
     assert_eq!(of_outer.aborted_by(Cause::Nested), 3);
-    assert_eq!((of_outer.fallbacks, of_inner.committed), (1, 1));
+    // The holder's section and this one, which takes the lock if the holder is slow.
+    assert_eq!(of_inner.committed + of_inner.fallbacks, 2);
+    assert_eq!(of_outer.fallbacks, 1);
     for pair in [outer.into_inner(), inner.into_inner()] {
         assert_eq!(pair.map(AtomicU64::into_inner), [2, 2]);
     }
@@ -374,7 +376,10 @@ fn no_transaction_commits_beside_a_holder() {
                 pair.run(|[one, other], tx| {
                     tx.store(one, 1);
                     is_inside.store(1, SeqCst);
-                    while pair.counts().aborted_by(Cause::Locked) == 0 {
+                    // Until the other thread has taken notice of the lock.
+                    while pair.counts().aborted_by(Cause::Locked) == 0
+                        && is_inside.load(SeqCst) == 1
+                    {
                         std::thread::yield_now();
                     }
                     assert_eq!((tx.load(one), tx.load(other)), (1, 0), "it was undone");
@@ -386,6 +391,7 @@ fn no_transaction_commits_beside_a_holder() {
             std::thread::yield_now();
         }
         emulated(&[], Fate::Commit, &data, || add(&pair));
+        is_inside.store(2, SeqCst);
     });
     assert_eq!(pair.into_inner().map(AtomicU64::into_inner), [2, 2]);
 }
