@@ -341,7 +341,7 @@ fn sections_of_two_locks_nest() {
             emulated(&[], Fate::AbortAtBegin(DEBUG), &[], || {
                 inner.run(|_, _| {
                     is_inside.store(1, SeqCst);
-                    while outer.counts().aborted_by(Cause::Nested) < 3 {
+                    while outer.counts().fallbacks == 0 {
                         std::thread::yield_now();
                     }
                 });
@@ -376,9 +376,10 @@ fn no_transaction_commits_beside_a_holder() {
                 pair.run(|[one, other], tx| {
                     tx.store(one, 1);
                     is_inside.store(1, SeqCst);
-                    // Until the other thread has taken notice of the lock.
+                    // Until the other thread was aborted, has committed, or waits for the lock.
                     while pair.counts().aborted_by(Cause::Locked) == 0
                         && is_inside.load(SeqCst) == 1
+                        && pair.counts().fallbacks == 1
                     {
                         std::thread::yield_now();
                     }
