@@ -12,6 +12,13 @@
 //!
 //! A section that makes a system call, allocates memory that is not mapped, or loops for ever is
 //! aborted, by the kernel's timer at the latest.
+//!
+//! # Evidence
+//!
+//! `tests/emulated_rtm.rs` executes these instructions on an emulator, on processors without RTM:
+//! it shows how they are encoded, what they clobber, and how each policy deals with an abort at any
+//! instruction. Isolation and the undoing of a panic need the hardware: `tests/elide.rs` runs on
+//! it where it exists. This version has run on the emulator, not on hardware.
 
 use std::fmt;
 

@@ -1,0 +1,420 @@
+//! Emulates the instructions of RTM where the processor has none, in the handler of SIGILL.
+//!
+//! A processor without RTM raises SIGILL at `xbegin`, `xend`, `xabort` and `xtest`. The handler
+//! decodes the instruction and changes the interrupted thread's registers and memory as a
+//! processor would.
+//!
+//! # What is emulated
+//!
+//! - All registers are restored by an abort: general, flags, and the state that XSAVE saves.
+//! - Memory is restored by an abort: the thread's stack from the call of [`emulated`], and the
+//!   regions that the test names. Other memory is not, such as the heap and thread-locals.
+//! - Transactions of all threads run one after the other, so they are isolated from each other.
+//!   They are *not* isolated from code outside of transactions: what a thread writes under the
+//!   lock does not abort a transaction. Tests must exclude such pairs, or expect them.
+//! - An abort happens where the test's script says: at `xbegin`, at `xend`, at `xabort`, or after
+//!   a number of instructions, which the trap flag counts.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use corewise_locks::elide::{NoTransactions, Rtm};
+use libc::{c_int, c_void, siginfo_t, ucontext_t};
+
+/// Bits of the status word.
+pub(crate) const EXPLICIT: u32 = 1;
+pub(crate) const RETRY: u32 = 1 << 1;
+pub(crate) const CONFLICT: u32 = 1 << 2;
+pub(crate) const CAPACITY: u32 = 1 << 3;
+pub(crate) const DEBUG: u32 = 1 << 4;
+pub(crate) const NESTED: u32 = 1 << 5;
+
+/// Lengths of the instructions.
+const XBEGIN_LEN: usize = 6;
+const OTHER_LEN: usize = 3;
+/// Bits of the flags: carry, parity, auxiliary, zero, sign, overflow; and the trap flag.
+const ARITHMETIC_FLAGS: i64 = 0x8d5;
+const ZERO_FLAG: i64 = 0x40;
+const TRAP_FLAG: i64 = 0x100;
+/// The general registers, RIP and the flags come first in `gregs`.
+const REGISTERS: usize = libc::REG_EFL as usize + 1;
+/// Below the stack pointer, functions use this number of bytes.
+const RED_ZONE: usize = 128;
+/// The state that FXSAVE saves; where it tells how long the state of XSAVE is, and the magic number
+/// in front of that.
+const FXSAVE_LEN: usize = 512;
+const XSAVE_MAGIC_AT: usize = 464;
+const XSAVE_LEN_AT: usize = 468;
+const XSAVE_MAGIC: u32 = 0x4650_5853;
+/// Room for the saved state, and for the signal's own stack.
+const XSAVE_ROOM: usize = 16 << 10;
+const MEMORY_ROOM: usize = 256 << 10;
+const SIGNAL_STACK: usize = 128 << 10;
+
+/// How a transaction ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It commits, unless it executes `xabort`.
+    Commit,
+    /// It is aborted with a status word.
+    AbortAtBegin(u32),
+    AbortAtEnd(u32),
+    /// It is aborted after a number of instructions, if it is longer.
+    AbortAfter(u32, u32),
+}
+
+/// What a thread's transactions did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traps {
+    pub(crate) began: u64,
+    pub(crate) committed: u64,
+    pub(crate) aborted: u64,
+    /// `xtest`.
+    pub(crate) tests: u64,
+}
+
+/// Memory that an abort restores.
+#[derive(Clone, Copy)]
+pub(crate) struct Region {
+    address: usize,
+    len: usize,
+}
+
+pub(crate) fn region<T>(value: &T) -> Region {
+    Region {
+        address: ptr::from_ref(value).expose_provenance(),
+        len: size_of::<T>(),
+    }
+}
+
+/// The emulated processor of a thread.
+struct Machine {
+    /// Reversed.
+    script: Vec<Fate>,
+    otherwise: Fate,
+    regions: Vec<Region>,
+    stack_end: usize,
+    traps: Traps,
+    /// Of nested transactions.
+    depth: u32,
+    fate: Fate,
+    instructions: u32,
+    fallback: usize,
+    registers: [i64; REGISTERS],
+    vectors: Vec<u8>,
+    stack: Region,
+    memory: Vec<u8>,
+}
+
+thread_local! {
+    static MACHINE: Cell<*mut Machine> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// The thread that is in a transaction holds this.
+static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+
+/// Proof of RTM for tests inside of [`emulated`]. None if the processor executes the instructions,
+/// whatever CPUID reports.
+pub(crate) fn rtm() -> Option<Rtm> {
+    if matches!(Rtm::detect(), Err(NoTransactions::Absent)) {
+        // SAFETY: the type has no size. What it proves is that the instructions can be executed:
+        // tests do that in `emulated` only.
+        let rtm = unsafe { std::mem::transmute::<(), Rtm>(()) };
+        let (_, traps) = emulated(&[], Fate::Commit, &[], || rtm.is_in_transaction());
+        if traps.tests == 1 {
+            return Some(rtm);
+        }
+    }
+    println!("SKIPPED: the processor executes the instructions of RTM");
+    None
+}
+
+/// Runs a closure with transactions that end as scripted, then `otherwise`.
+#[inline(never)]
+pub(crate) fn emulated<R>(
+    script: &[Fate],
+    otherwise: Fate,
+    regions: &[Region],
+    run: impl FnOnce() -> R,
+) -> (R, Traps) {
+    let stack_end = 0u8;
+    let mut machine = Box::new(Machine {
+        script: script.iter().rev().copied().collect(),
+        otherwise,
+        regions: regions.to_vec(),
+        stack_end: (&raw const stack_end).addr(),
+        traps: Traps::default(),
+        depth: 0,
+        fate: Fate::Commit,
+        instructions: 0,
+        fallback: 0,
+        registers: [0; REGISTERS],
+        vectors: vec![0; XSAVE_ROOM],
+        stack: Region { address: 0, len: 0 },
+        memory: vec![0; MEMORY_ROOM],
+    });
+    let machine = &raw mut *machine;
+    let _installed = Installed::new(machine);
+    let result = call(run);
+    // SAFETY: the box lives, and the handler runs in emulated instructions only.
+    (result, unsafe { (*machine).traps })
+}
+
+/// Has a stack frame below that of its caller.
+#[inline(never)]
+fn call<R>(run: impl FnOnce() -> R) -> R {
+    run()
+}
+
+/// The thread has a machine and a stack for signals, until this is dropped.
+struct Installed {
+    before: libc::stack_t,
+    _stack: Vec<u8>,
+}
+
+impl Installed {
+    fn new(machine: *mut Machine) -> Self {
+        static HANDLERS: Once = Once::new();
+        HANDLERS.call_once(|| [libc::SIGILL, libc::SIGTRAP].into_iter().for_each(handle));
+        let mut stack = vec![0u8; SIGNAL_STACK];
+        let new = libc::stack_t {
+            ss_sp: stack.as_mut_ptr().cast(),
+            ss_flags: 0,
+            ss_size: stack.len(),
+        };
+        let mut before = new;
+        // SAFETY: the stack lives until `drop` has put the former one back.
+        let error = unsafe { libc::sigaltstack(&raw const new, &raw mut before) };
+        assert_eq!(error, 0);
+        MACHINE.set(machine);
+        Self {
+            before,
+            _stack: stack,
+        }
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        MACHINE.set(ptr::null_mut());
+        // SAFETY: what the system returned above.
+        unsafe { libc::sigaltstack(&raw const self.before, ptr::null_mut()) };
+    }
+}
+
+fn handle(signal: c_int) {
+    // SAFETY: all zeros is a valid value; the handler below is one for SA_SIGINFO.
+    let error = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_signal as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigaction(signal, &raw const action, ptr::null_mut())
+    };
+    assert_eq!(error, 0);
+}
+
+/// Calls nothing that allocates or locks.
+extern "C" fn on_signal(signal: c_int, _: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the system passes the context, and the thread waits for this function.
+    let context = unsafe { &mut *context.cast::<ucontext_t>() };
+    let machine = MACHINE.get();
+    // SAFETY: the machine lives while it is installed. The code outside of the handler does not
+    // use it meanwhile.
+    let is_known = !machine.is_null() && unsafe { (*machine).trap(signal, context) };
+    if !is_known {
+        // The instruction raises the signal again, which then ends the process.
+        // SAFETY: there are no obligations.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+fn registers(context: &mut ucontext_t) -> &mut [i64; 23] {
+    &mut context.uc_mcontext.gregs
+}
+
+/// The state of FXSAVE or XSAVE in the context.
+fn vectors(context: &ucontext_t) -> Region {
+    let state = context.uc_mcontext.fpregs.cast::<u8>();
+    // SAFETY: the state has at least the length of FXSAVE; the system fills these words.
+    let (magic, len) = unsafe {
+        let word = |at| state.add(at).cast::<u32>().read_unaligned();
+        (word(XSAVE_MAGIC_AT), word(XSAVE_LEN_AT))
+    };
+    let len = if magic == XSAVE_MAGIC {
+        len as usize
+    } else {
+        FXSAVE_LEN
+    };
+    if len > XSAVE_ROOM {
+        std::process::abort();
+    }
+    Region {
+        address: state.expose_provenance(),
+        len,
+    }
+}
+
+/// Copies between a region and the memory that saves it.
+///
+/// # Safety
+///
+/// 1. The region can be read and written, and no other thread writes it.
+unsafe fn copy(region: Region, saved: &mut [u8], is_restored: bool) {
+    let place = ptr::with_exposed_provenance_mut::<u8>(region.address);
+    if saved.len() < region.len {
+        std::process::abort();
+    }
+    // SAFETY: 1; the saved bytes are beside it.
+    unsafe {
+        if is_restored {
+            ptr::copy_nonoverlapping(saved.as_ptr(), place, region.len);
+        } else {
+            ptr::copy_nonoverlapping(place, saved.as_mut_ptr(), region.len);
+        }
+    }
+}
+
+impl Machine {
+    /// Emulates an instruction; false if it is not one of RTM.
+    fn trap(&mut self, signal: c_int, context: &mut ucontext_t) -> bool {
+        if signal == libc::SIGTRAP {
+            self.step(context);
+            return true;
+        }
+        let at = registers(context)[libc::REG_RIP as usize] as usize;
+        let code = ptr::with_exposed_provenance::<[u8; 3]>(at);
+        // SAFETY: the processor has read an instruction here; more code follows all of them.
+        match unsafe { code.read() } {
+            [0xc7, 0xf8, _] => self.begin(context, at),
+            [0x0f, 0x01, 0xd5] => return self.end(context),
+            [0x0f, 0x01, 0xd6] => self.test(context),
+            [0xc6, 0xf8, code] => {
+                registers(context)[libc::REG_RIP as usize] += OTHER_LEN as i64;
+                if self.depth > 0 {
+                    self.abort(context, EXPLICIT | u32::from(code) << 24);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn begin(&mut self, context: &mut ucontext_t, at: usize) {
+        self.depth += 1;
+        if self.depth == 1 {
+            // Acquire: pairs with the Release in `finish`. Relaxed: a failure reads nothing.
+            while IS_RUNNING
+                .compare_exchange(false, true, Acquire, Relaxed)
+                .is_err()
+            {
+                // SAFETY: there are no obligations.
+                unsafe { libc::sched_yield() };
+            }
+            self.traps.began += 1;
+            self.fate = self.script.pop().unwrap_or(self.otherwise);
+            let offset = ptr::with_exposed_provenance::<i32>(at + 2);
+            // SAFETY: the operand of `xbegin`.
+            let offset = unsafe { offset.read_unaligned() };
+            self.fallback = (at + XBEGIN_LEN).wrapping_add_signed(offset as isize);
+            self.save(context);
+        }
+        registers(context)[libc::REG_RIP as usize] += XBEGIN_LEN as i64;
+        match self.fate {
+            Fate::AbortAtBegin(status) | Fate::AbortAfter(0, status) => {
+                self.abort(context, status);
+            }
+            Fate::AbortAfter(instructions, _) if self.depth == 1 => {
+                self.instructions = instructions;
+                registers(context)[libc::REG_EFL as usize] |= TRAP_FLAG;
+            }
+            _ => {}
+        }
+    }
+
+    fn save(&mut self, context: &mut ucontext_t) {
+        self.registers
+            .copy_from_slice(&registers(context)[..REGISTERS]);
+        let start = registers(context)[libc::REG_RSP as usize] as usize - RED_ZONE;
+        self.stack = Region {
+            address: start,
+            len: self.stack_end.saturating_sub(start),
+        };
+        // SAFETY: 1: the context is of this thread, which waits for the handler.
+        unsafe { copy(vectors(context), &mut self.vectors, false) };
+        self.copy_memory(false);
+    }
+
+    fn copy_memory(&mut self, is_restored: bool) {
+        let mut from = 0;
+        for region in self.regions.iter().copied().chain([self.stack]) {
+            // SAFETY: 1: the stack is of this thread, and the handler has its own. The regions
+            // belong to the test, whose other threads write them in transactions only, or wait.
+            unsafe { copy(region, &mut self.memory[from..], is_restored) };
+            from += region.len;
+        }
+    }
+
+    /// Counts an instruction.
+    fn step(&mut self, context: &mut ucontext_t) {
+        match self.fate {
+            Fate::AbortAfter(_, status) if self.depth > 0 => {
+                self.instructions -= 1;
+                if self.instructions == 0 {
+                    self.abort(context, status);
+                }
+            }
+            _ => registers(context)[libc::REG_EFL as usize] &= !TRAP_FLAG,
+        }
+    }
+
+    /// False outside of a transaction, where the instruction faults.
+    fn end(&mut self, context: &mut ucontext_t) -> bool {
+        match (self.depth, self.fate) {
+            (0, _) => return false,
+            (1, Fate::AbortAtEnd(status)) => {
+                self.abort(context, status);
+                return true;
+            }
+            (1, _) => {
+                self.traps.committed += 1;
+                registers(context)[libc::REG_EFL as usize] &= !TRAP_FLAG;
+                self.finish();
+            }
+            _ => self.depth -= 1,
+        }
+        registers(context)[libc::REG_RIP as usize] += OTHER_LEN as i64;
+        true
+    }
+
+    fn test(&mut self, context: &mut ucontext_t) {
+        self.traps.tests += 1;
+        let flags = &mut registers(context)[libc::REG_EFL as usize];
+        *flags &= !ARITHMETIC_FLAGS;
+        if self.depth == 0 {
+            *flags |= ZERO_FLAG;
+        }
+        registers(context)[libc::REG_RIP as usize] += OTHER_LEN as i64;
+    }
+
+    /// Undoes the transaction and goes on at the fallback of the outermost one.
+    fn abort(&mut self, context: &mut ucontext_t, status: u32) {
+        let nested = if self.depth > 1 { NESTED } else { 0 };
+        self.traps.aborted += 1;
+        self.copy_memory(true);
+        // SAFETY: 1: the context is of this thread, which waits for the handler.
+        unsafe { copy(vectors(context), &mut self.vectors, true) };
+        let all = registers(context);
+        all[..REGISTERS].copy_from_slice(&self.registers);
+        all[libc::REG_RIP as usize] = self.fallback as i64;
+        all[libc::REG_RAX as usize] = i64::from(status | nested);
+        self.finish();
+    }
+
+    fn finish(&mut self) {
+        self.depth = 0;
+        IS_RUNNING.store(false, Release); // pairs with the Acquire in `begin`
+    }
+}
