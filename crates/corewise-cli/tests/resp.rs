@@ -17,6 +17,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 for_every_engine! {
     strings_are_set_read_and_changed
     options_of_set_are_those_of_redis
+    the_last_of_repeated_times_counts
     numbers_are_counted
     deadlines_are_set_told_and_removed
     both_protocols_see_the_same_items
@@ -149,17 +150,6 @@ fn options_of_set_are_those_of_redis(engine: Engine) {
             ("expiretime k", ":4102444800\r\n"),
             ("set k 9 pxat 4102444800123", "+OK\r\n"),
             ("pexpiretime k", ":4102444800123\r\n"),
-            // The last time counts.
-            ("set k 9 exat x exat 4102444801", "+OK\r\n"),
-            ("expiretime k", ":4102444801\r\n"),
-            ("getex k pxat 1 pxat 4102444800321", "$1\r\n9\r\n"),
-            ("pexpiretime k", ":4102444800321\r\n"),
-            ("getex k ex 1 px 1", "-ERR syntax error\r\n"),
-            ("getex k ex 1 exat 1", "-ERR syntax error\r\n"),
-            (
-                "set k v ex 9 ex 0",
-                "-ERR invalid expire time in 'set' command\r\n",
-            ),
             ("set k gone pxat 1", "+OK\r\n"),
             ("exists k", ":0\r\n"),
             ("set k v nx xx", "-ERR syntax error\r\n"),
@@ -198,6 +188,24 @@ fn options_of_set_are_those_of_redis(engine: Engine) {
             ),
             ("getex k nx", "-ERR syntax error\r\n"),
             ("exists k", ":0\r\n"),
+        ],
+    );
+}
+
+fn the_last_of_repeated_times_counts(engine: Engine) {
+    converse_with(
+        engine,
+        &[
+            ("set k 9 exat x exat 4102444801", "+OK\r\n"),
+            ("expiretime k", ":4102444801\r\n"),
+            ("getex k pxat 1 pxat 4102444800321", "$1\r\n9\r\n"),
+            ("pexpiretime k", ":4102444800321\r\n"),
+            ("getex k ex 1 px 1", "-ERR syntax error\r\n"),
+            ("getex k ex 1 exat 1", "-ERR syntax error\r\n"),
+            (
+                "set k v ex 9 ex 0",
+                "-ERR invalid expire time in 'set' command\r\n",
+            ),
         ],
     );
 }

@@ -53,7 +53,8 @@ fn is_storable<E: Engine>(cx: &mut Context<'_, E>, last_bit: u64) -> bool {
     fits
 }
 
-/// Stores the value unless the item has it: then Redis does not count the command as a write, either.
+/// Stores the value unless the item has it: then Redis does not count the command as a write,
+/// either.
 fn rewrite_if_changed(old: Option<&ItemView<'_>>, new: &[u8]) -> Decision {
     if old.is_some_and(|old| old.value == new) {
         Decision::Keep

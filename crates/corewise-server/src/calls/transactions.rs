@@ -7,9 +7,10 @@
 //! # Bounds
 //!
 //! A transaction has at most [`MAX_REQUESTS`] requests, which together are no longer than one
-//! request may be. A client watches at most [`MAX_WATCHED`] keys. Requests and keys count as input of
-//! the connection, and are refused beyond the limit of all buffers. The replies to a transaction take at most [`Context::most_replies`] bytes; if they are
-//! longer, all requests are executed, and the connection is closed instead of a reply.
+//! request may be. A client watches at most [`MAX_WATCHED`] keys. Requests and keys count as
+//! input of the connection, and are refused beyond the limit of all buffers. The replies to a
+//! transaction take at most [`Context::most_replies`] bytes; if they are longer, all requests are
+//! executed, and the connection is closed instead of a reply.
 
 use super::Context;
 use super::table::{self, Command};
