@@ -52,7 +52,13 @@ pub trait Engine: Send + Sync + Sized + 'static {
     /// The memory budget in bytes.
     fn memory_limit(&self) -> u64;
 
+    /// The largest memory budget that [`set_memory_limit`](Self::set_memory_limit) can set.
+    fn most_memory(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Changes the memory budget. After a reduction, later writes evict until the budget is met.
+    /// More than [`most_memory`](Self::most_memory) means that.
     fn set_memory_limit(&self, bytes: u64);
 
     /// Sets the number of bytes that the engine's owner uses beside the engine and that count

@@ -17,6 +17,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 for_every_engine! {
     strings_are_set_read_and_changed
     options_of_set_are_those_of_redis
+    the_last_of_repeated_times_counts
     numbers_are_counted
     deadlines_are_set_told_and_removed
     both_protocols_see_the_same_items
@@ -25,6 +26,8 @@ for_every_engine! {
     connections_choose_their_version
     unknown_commands_are_errors
     wrong_arguments_are_errors
+    patterns_and_names_are_bounded
+    a_memory_limit_is_set_or_refused
     malformed_requests_close_the_connection
     values_over_the_limit_are_refused_and_change_nothing
     large_values_come_back_whole
@@ -185,6 +188,24 @@ fn options_of_set_are_those_of_redis(engine: Engine) {
             ),
             ("getex k nx", "-ERR syntax error\r\n"),
             ("exists k", ":0\r\n"),
+        ],
+    );
+}
+
+fn the_last_of_repeated_times_counts(engine: Engine) {
+    converse_with(
+        engine,
+        &[
+            ("set k 9 exat x exat 4102444801", "+OK\r\n"),
+            ("expiretime k", ":4102444801\r\n"),
+            ("getex k pxat 1 pxat 4102444800321", "$1\r\n9\r\n"),
+            ("pexpiretime k", ":4102444800321\r\n"),
+            ("getex k ex 1 px 1", "-ERR syntax error\r\n"),
+            ("getex k ex 1 exat 1", "-ERR syntax error\r\n"),
+            (
+                "set k v ex 9 ex 0",
+                "-ERR invalid expire time in 'set' command\r\n",
+            ),
         ],
     );
 }
@@ -505,6 +526,64 @@ fn wrong_arguments_are_errors(engine: Engine) {
             ),
         ],
     );
+}
+
+fn patterns_and_names_are_bounded(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    let (longest, longer) = ("?".repeat(1_024), "?".repeat(1_025));
+    for (request, empty) in [
+        ("keys ", "*0\r\n"),
+        ("config get x ", "*0\r\n"),
+        ("command list filterby pattern ", "*0\r\n"),
+        ("scan 0 count 9 match ", "*2\r\n"),
+    ] {
+        client.ask(
+            format!("{request}{longer}\r\n"),
+            "-ERR the pattern exceeds the maximum length\r\n",
+        );
+        client.ask(format!("{request}{longest}\r\n"), empty);
+    }
+    client.read_until(b"*0\r\n"); // the rest of the reply to SCAN
+    let names = " foo".repeat(256);
+    for (request, reply) in [
+        ("command info", format!("*256\r\n{}", "$-1\r\n".repeat(256))),
+        ("command docs", "*0\r\n".to_owned()),
+    ] {
+        client.ask(format!("{request}{names}\r\n"), reply);
+        client.ask(
+            format!("{request}{names} foo\r\n"),
+            "-ERR too many names of commands\r\n",
+        );
+    }
+    server.assert_well();
+}
+
+/// Engines differ in the limits that they can set. None takes another one instead.
+fn a_memory_limit_is_set_or_refused(engine: Engine) {
+    const BYTES: u64 = 1_000_000_000 << 20;
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let (mut client, mut text) = (connect(&server), server.connect());
+    client.send(format!("config set maxmemory {BYTES}\r\n").as_bytes());
+    let is_set = client.line() == "+OK";
+    text.ask(
+        "cache_memlimit 1000000000\r\n",
+        if is_set {
+            "OK\r\n"
+        } else {
+            "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n"
+        },
+    );
+    let limit = if is_set { BYTES } else { 64 << 20 }.to_string();
+    client.ask(
+        "config get maxmemory\r\n",
+        format!("*2\r\n$9\r\nmaxmemory\r\n${}\r\n{limit}\r\n", limit.len()),
+    );
+    server.assert_well();
 }
 
 fn malformed_requests_close_the_connection(engine: Engine) {

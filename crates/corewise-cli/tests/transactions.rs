@@ -23,6 +23,7 @@ for_every_engine! {
     a_transaction_ends_with_its_connection
     errors_while_queueing_abort_a_transaction
     an_exec_fails_if_a_watched_key_has_changed
+    a_read_of_memcached_changes_a_watched_key_if_it_writes
     watches_end
     no_increment_is_lost_beside_other_writers
     an_exec_fails_if_a_watched_key_was_evicted
@@ -31,6 +32,7 @@ for_every_engine! {
     commands_on_several_keys_answer_as_redis_does
     transactions_are_bounded
     watches_count_as_memory_of_their_connections
+    watches_are_refused_without_memory
     the_largest_transaction_is_executed
     histories_with_transactions_are_linearizable
     a_torn_mset_is_found_out
@@ -238,6 +240,13 @@ const CHANGES: &[(&str, &str, bool)] = &[
     ("copy x k", ":0\r\n", false),
     ("copy x k replace", ":1\r\n", true),
     ("multi\r\nset k 1\r\nexec", "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n", true),
+    ("setbit k 2 1", ":1\r\n", false),
+    ("setbit k 2 0", ":1\r\n", true),
+    ("setbit k 8 0", ":0\r\n", true),
+    ("setbit absent 0 0", ":0\r\n", true),
+    ("bitfield k overflow fail incrby u2 0 100", "*1\r\n$-1\r\n", false),
+    ("bitfield k set u8 0 53", "*1\r\n:53\r\n", false),
+    ("bitfield k incrby u8 0 1", "*1\r\n:54\r\n", true),
     ("flushall", OK, true),
 ];
 
@@ -294,6 +303,42 @@ fn an_exec_fails_if_a_watched_key_has_changed(engine: Engine) {
     one.send(b"multi\r\nping\r\nexec\r\n");
     (0..3).for_each(|_| _ = reply(&mut one));
     one.ask("watch k\r\nmulti\r\nexec\r\n", "+OK\r\n+OK\r\n*0\r\n");
+    server.assert_well();
+}
+
+/// Commands of memcached before and after `WATCH k`, and whether `EXEC` fails.
+#[rustfmt::skip]
+const META_GETS: &[(&str, &str, bool)] = &[
+    ("set k 0 0 1\r\n5\r\n", "mg k v\r\n", false),
+    ("mg k s\r\n", "mg k N30 R30\r\n", false), // it is there, for ever
+    ("md k I\r\n", "mg k\r\n", true),          // it wins the stale item
+    ("mg k s\r\n", "mg k\r\n", false),
+    ("mg k s\r\n", "mg k T9\r\n", true),
+    ("ms k 1 T20\r\n5\r\n", "mg k R30\r\n", true),
+    ("mg k s\r\n", "mg k R30\r\n", false),
+    ("md k\r\n", "mg k\r\n", false),
+    ("mg k\r\n", "mg k N30\r\n", true),
+];
+
+fn a_read_of_memcached_changes_a_watched_key_if_it_writes(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let (mut one, mut text) = (connect(&server), server.connect());
+    for (before, change, fails) in META_GETS {
+        text.send(before.as_bytes());
+        text.line();
+        one.ask("watch k\r\n", OK);
+        text.send(change.as_bytes());
+        if text.line().starts_with("VA ") {
+            text.line();
+        }
+        let expected = if *fails { "*-1\r\n" } else { "*1\r\n+PONG\r\n" };
+        one.ask(
+            "multi\r\nping\r\nexec\r\n",
+            format!("{OK}{QUEUED}{expected}"),
+        );
+    }
     server.assert_well();
 }
 
@@ -554,8 +599,12 @@ fn commands_on_several_keys_answer_as_redis_does(engine: Engine) {
     // A command that fails changes nothing.
     let long = "k".repeat(65_537);
     let too_large = "-ERR key or value exceeds the maximum size of an item\r\n";
+    let largest = "x".repeat(1_048_516);
+    let larger = format!("{largest}x");
     for words in [
-        &["mset", "a", "9", &long, "1"][..],
+        &["mset", "a", "9", "b", &larger][..],
+        &["msetnx", "a", "9", "h", &larger],
+        &["mset", "a", "9", &long, "1"],
         &["msetnx", "a", "9", &long, "1"],
         &["rename", "u", &long],
     ] {
@@ -565,6 +614,12 @@ fn commands_on_several_keys_answer_as_redis_does(engine: Engine) {
         client.ask(request, too_large);
     }
     client.ask("exists a u\r\n", ":1\r\n");
+    let mut request = Vec::new();
+    encode_request(
+        &[b"mset", b"a", b"9", b"b", largest.as_bytes()],
+        &mut request,
+    );
+    client.ask(request, OK);
     server.assert_well();
 }
 
@@ -587,6 +642,7 @@ fn transactions_are_bounded(engine: Engine) {
     let many = |count: usize| -> String { (0..count).map(|i| format!(" {i}")).collect() };
     client.ask(format!("watch{}\r\n", many(1024)), OK);
     client.ask("watch x\r\n", "-ERR too many watched keys\r\n");
+    client.ask("watch 5 7 5\r\n", OK); // they are watched already
     client.ask("unwatch\r\nwatch x\r\nunwatch\r\n", "+OK\r\n+OK\r\n+OK\r\n");
     // Replies: 100 of 1,000,000 bytes.
     let value = "x".repeat(1_000_000);
@@ -633,6 +689,29 @@ fn watches_count_as_memory_of_their_connections(engine: Engine) {
     });
     drop(clients);
     wait_until("they have gone", || held() <= before);
+    server.assert_well();
+}
+
+fn watches_are_refused_without_memory(engine: Engine) {
+    const LEN: usize = 65_000;
+    // More keys than connections may have memory for.
+    const KEYS: usize = (8 << 20) / LEN;
+    let Some(mut server) = start(engine, &["-m", "16"]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    let mut watch = |i: usize| {
+        let mut request = Vec::new();
+        encode_request(&[b"WATCH", format!("{i:0LEN$}").as_bytes()], &mut request);
+        client.send(&request);
+        client.line()
+    };
+    let refusal = (0..KEYS).map(&mut watch).find(|line| line != "+OK");
+    let expected = "-OOM command not allowed when used memory > 'maxmemory'.";
+    assert_eq!(refusal.as_deref(), Some(expected));
+    assert_eq!(watch(0), "+OK"); // it is watched already
+    client.ask("unwatch\r\nping\r\n", "+OK\r\n+PONG\r\n");
+    client.ask("watch x\r\n", OK);
     server.assert_well();
 }
 

@@ -52,8 +52,13 @@ impl<E: Engine> Context<'_, E> {
             }
             Admin::Verbosity { noreply, .. } => self.say(reply::OK, noreply),
             Admin::CacheMemlimit { megabytes, noreply } => {
-                self.engine.set_memory_limit(u64::from(megabytes) << 20);
-                self.say(reply::OK, noreply);
+                let bytes = u64::from(megabytes) << 20;
+                if bytes > self.engine.most_memory() {
+                    self.say(reply::MEMLIMIT_FAILED, noreply);
+                } else {
+                    self.engine.set_memory_limit(bytes);
+                    self.say(reply::OK, noreply);
+                }
             }
             Admin::Shutdown { .. } => {
                 self.shared.stop();

@@ -1,12 +1,14 @@
 //! Whether an operation has changed its item.
 
-use corewise_ops::{Change, Flow, ItemView, Outcome, ReplySink, StoreMode, Token, Update, Verb};
+use corewise_ops::{
+    Change, Flow, ItemFlags, ItemView, Outcome, ReplySink, StoreMode, Token, Update, Verb,
+};
 
 /// Notes what becomes of one operation, and passes it on.
 pub(super) struct NotingSink<'s, K> {
     sink: &'s mut K,
-    /// The operation is a read that may change the item.
-    reads_and_writes: bool,
+    /// The operation is a read that replaces the deadline.
+    touches: bool,
     /// The operation removes the item if it fails, as a `set` of memcached does.
     removes_on_failure: bool,
     /// The operation has changed the item, or may have.
@@ -17,14 +19,12 @@ pub(super) struct NotingSink<'s, K> {
 
 impl<'s, K> NotingSink<'s, K> {
     pub(super) fn new(verb: &Verb<'_>, sink: &'s mut K) -> Self {
-        let reads_and_writes = matches!(verb, Verb::Get(get)
-            if get.touch.is_some() || get.vivify.is_some() || get.claim_stale
-                || get.recache_below_ms.is_some());
+        let touches = matches!(verb, Verb::Get(get) if get.touch.is_some());
         let removes_on_failure = matches!(verb, Verb::Store(store)
             if store.mode == StoreMode::Set && store.compare_cas.is_none());
         Self {
             sink,
-            reads_and_writes,
+            touches,
             removes_on_failure,
             is_changed: false,
             flow: Flow::Continue,
@@ -35,7 +35,8 @@ impl<'s, K> NotingSink<'s, K> {
 impl<K: ReplySink> ReplySink for NotingSink<'_, K> {
     fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow {
         self.is_changed |= match &outcome {
-            Outcome::Found(_) => self.reads_and_writes,
+            // The one that wins an item has created or marked it.
+            Outcome::Found(item) => self.touches || item.flags.contains(ItemFlags::WON),
             Outcome::Edited { is_changed, .. } => *is_changed,
             Outcome::Stored(_) | Outcome::Counter { .. } | Outcome::Deleted => true,
             Outcome::TooLarge | Outcome::OutOfMemory => self.removes_on_failure,

@@ -5,7 +5,7 @@ use crate::engines::locked::Locked;
 use crate::engines::lockhash::LockHash;
 use crate::engines::relativistic::Relativistic;
 use corewise_ops::{
-    Arith, Change, Deadline, Delete, Flow, Get, ItemView, Outcome, Store, StoreMode, Verb,
+    Arith, Change, Deadline, Delete, Flow, Get, ItemView, Outcome, Store, StoreMode, Verb, Vivify,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -109,12 +109,24 @@ fn is_seen<E: Engine>(
 /// Longer than the value of any item.
 const TOO_LARGE: usize = 2 << 20;
 
+/// A read that creates the item if it is absent, and wins it if it is stale or expires soon.
+const VIVIFY: Get = Get {
+    touch: None,
+    vivify: Some(Vivify {
+        deadline: Deadline::NEVER,
+        new_cas: None,
+    }),
+    recache_below_ms: Some(1),
+    claim_stale: true,
+    quiet: false,
+};
+
 #[test]
 fn a_watch_sees_changes_and_nothing_else() {
     fn check<E: Engine>(engine: E) {
         type Change<S> = fn(&mut Client<S>);
         let (engine, isolation, mut clients) = start(engine);
-        let cases: [(&str, bool, Change<E::Session>); 16] = [
+        let cases: [(&str, bool, Change<E::Session>); 18] = [
             ("nothing", false, |_| ()),
             ("get", false, |c| _ = c.get(b"k")),
             ("set", true, |c| _ = c.run(NOW, b"k", set(b"6"))),
@@ -153,6 +165,12 @@ fn a_watch_sees_changes_and_nothing_else() {
                     ..Get::default()
                 };
                 _ = c.run(NOW, b"k", Verb::Get(touch));
+            }),
+            ("create by a read", true, |c| {
+                _ = c.run(NOW, b"absent", Verb::Get(VIVIFY));
+            }),
+            ("a read that may create and claim", false, |c| {
+                _ = c.run(NOW, b"k", Verb::Get(VIVIFY));
             }),
             ("update", true, |c| {
                 let _ = c.member.update(&mut c.session, NOW, b"k", &mut Remove);

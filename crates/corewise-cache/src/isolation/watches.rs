@@ -76,13 +76,19 @@ impl Watches {
         self.now = now;
     }
 
-    /// About the number of bytes that the watches take.
+    /// About the number of bytes that the watch of a key takes.
     #[must_use]
-    pub fn held_bytes(&self) -> usize {
+    pub fn bytes_of(key: &[u8]) -> usize {
         /// Entries in two vectors, which double, and the counts of an `Arc`.
         const EACH: usize =
             2 * (size_of::<(Arc<[u8]>, Version)>() + size_of::<Watch>()) + 2 * size_of::<usize>();
-        self.keys.iter().map(|(key, _)| key.len() + EACH).sum()
+        key.len() + EACH
+    }
+
+    /// About the number of bytes that the watches take.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.keys().map(Self::bytes_of).sum()
     }
 
     /// The watched keys.

@@ -3,7 +3,7 @@
 use super::strings::{MAX_VALUE, rewrite, store, value_of};
 use super::{Context, first, text, until_nul};
 use corewise_cache::Engine;
-use corewise_ops::{Deadline, Delete, Get, Outcome, StoreMode, Verb};
+use corewise_ops::{Deadline, Decision, Delete, Get, ItemView, Outcome, StoreMode, Verb};
 use corewise_wire::resp::{Args, Form, parse_integer};
 
 mod error {
@@ -53,6 +53,16 @@ fn is_storable<E: Engine>(cx: &mut Context<'_, E>, last_bit: u64) -> bool {
     fits
 }
 
+/// Stores the value unless the item has it: then Redis does not count the command as a write,
+/// either.
+fn rewrite_if_changed(old: Option<&ItemView<'_>>, new: &[u8]) -> Decision {
+    if old.is_some_and(|old| old.value == new) {
+        Decision::Keep
+    } else {
+        rewrite(old)
+    }
+}
+
 /// Shows the value of a key; `None` if there is none.
 fn read<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], mut look: impl FnMut(Option<&[u8]>)) {
     cx.operate(key, Verb::Get(Get::default()), |outcome| match outcome {
@@ -94,7 +104,7 @@ pub(super) fn setbit<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         was_set = bit(new, offset);
         new.resize(new.len().max((offset >> 3) as usize + 1), 0);
         set_bit(new, offset, is_set);
-        rewrite(old)
+        rewrite_if_changed(old, new)
     });
     if done {
         cx.reply().integer(i64::from(was_set));
@@ -436,7 +446,7 @@ fn fields<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, may_write: boo
             .iter()
             .map(|command| command.execute(new))
             .collect();
-        rewrite(old)
+        rewrite_if_changed(old, new)
     });
     if done {
         print_fields(cx, &replies);

@@ -42,6 +42,11 @@ const fn facts(
     }
 }
 
+/// The most names in one `COMMAND INFO` or `COMMAND DOCS`, whose replies are much longer than the
+/// request.
+const MAX_NAMES: usize = 256;
+const _: () = assert!(FACTS.len() <= MAX_NAMES);
+
 /// Sorted by name. There are facts on more commands than exist.
 #[rustfmt::skip]
 const FACTS: &[Facts] = &[
@@ -284,6 +289,7 @@ pub(super) fn command<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         b"list" if args.len() == 0 => list(cx, |_| true),
         b"list" if args.len() == 3 => filtered_list(cx, args),
         b"list" => cx.error(text::SYNTAX),
+        b"info" | b"docs" if args.len() > MAX_NAMES => cx.error("ERR too many names of commands"),
         b"info" => command_info(cx, args),
         b"docs" => command_docs(cx, args),
         b"getkeys" => get_keys(cx, args),
@@ -345,6 +351,9 @@ fn filtered_list<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [filter_by, kind, word] = first(&mut args);
     if !filter_by.eq_ignore_ascii_case(b"filterby") {
         return cx.error(text::SYNTAX);
+    }
+    if word.len() > glob::MAX_PATTERN {
+        return cx.error(text::LONG_PATTERN);
     }
     let word = word.to_ascii_lowercase();
     match kind.to_ascii_lowercase().as_slice() {

@@ -1,4 +1,8 @@
-//! Patterns of `SCAN MATCH` and `CONFIG GET`.
+//! Patterns of `COMMAND LIST`, `CONFIG GET`, `KEYS` and `SCAN MATCH`.
+
+/// The longest pattern that these commands accept, in bytes: a long one takes much time for each
+/// long key, and other clients of the thread wait.
+pub(super) const MAX_PATTERN: usize = 1 << 10;
 
 /// Whether `text` matches the pattern: `*` any bytes, `?` one byte, `[a-c]` and `[^a-c]` one byte
 /// of a set or outside of it, and `\` before a byte that has no special meaning. As in Redis, the

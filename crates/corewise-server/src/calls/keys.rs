@@ -249,6 +249,9 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let (mut pattern, mut count, mut shows_strings) = (&b"*"[..], SCAN_COUNT, true);
     while let Some(option) = args.next() {
         match (option.to_ascii_lowercase().as_slice(), args.next()) {
+            (b"match", Some(value)) if value.len() > glob::MAX_PATTERN => {
+                return cx.error(text::LONG_PATTERN);
+            }
             (b"match", Some(value)) => pattern = value,
             (b"count", Some(value)) => match parse_integer(value) {
                 None => return cx.error(text::NOT_AN_INTEGER),

@@ -30,6 +30,9 @@ enum Failure {
 /// `KEYS pattern`. Visits all items, which holds up the connections of its loop, as in Redis.
 pub(super) fn keys<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [pattern] = first(&mut args);
+    if pattern.len() > glob::MAX_PATTERN {
+        return cx.error(text::LONG_PATTERN);
+    }
     let start = cx.out.len();
     let mut printed = Err(Failure::Resized);
     for _ in 0..ATTEMPTS {

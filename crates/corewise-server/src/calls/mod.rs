@@ -65,6 +65,7 @@ mod text {
     pub(super) const SYNTAX: &str = "ERR syntax error";
     pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
     pub(super) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+    pub(super) const LONG_PATTERN: &str = "ERR the pattern exceeds the maximum length";
     pub(super) const NO_SUCH_KEY: &str = "ERR no such key";
     pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 }

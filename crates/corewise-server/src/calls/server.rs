@@ -96,6 +96,10 @@ pub(super) fn config<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 }
 
 fn config_get<E: Engine>(cx: &mut Context<'_, E>, patterns: Args<'_>) {
+    let mut long = patterns.filter(|pattern| pattern.len() > glob::MAX_PATTERN);
+    if long.next().is_some() {
+        return cx.error(text::LONG_PATTERN);
+    }
     let all = parameters(cx);
     let is_wanted = |name: &str| {
         let mut patterns = patterns;
@@ -130,6 +134,9 @@ fn config_set<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         _ if given > 2 => "duplicate parameter",
         None => "argument must be a memory value",
         Some(..MIN_MEMORY) => "argument must be at least 1mb",
+        Some(bytes) if bytes > cx.engine.most_memory() => {
+            "argument is more than can be set at run time"
+        }
         Some(bytes) => {
             cx.engine.set_memory_limit(bytes);
             return cx.reply().simple("OK");

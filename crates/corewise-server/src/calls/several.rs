@@ -4,8 +4,8 @@ use super::connection::is_database;
 use super::{Context, Decision, first, text, transactions};
 use crate::shared::BATCH;
 use corewise_cache::Engine;
-use corewise_cache::item::MAX_KEY_BYTES;
-use corewise_ops::{Delete, Get, Op, Outcome, Store, StoreMode, Verb};
+use corewise_cache::item::Contents;
+use corewise_ops::{Deadline, Delete, Get, Op, Outcome, Store, StoreMode, Verb};
 use corewise_wire::resp::{Args, Form};
 
 /// `MGET key …`, in a transaction; otherwise the codec makes it a sequence of operations.
@@ -52,9 +52,16 @@ impl<'i> Pairs<'i> {
             return None;
         }
         // Before the first is set, so that a command that fails changes nothing.
-        let most = cx.shared.config.max_item_size;
-        let fits = |(key, value): (&[u8], &[u8])| {
-            key.len() <= MAX_KEY_BYTES && key.len() + value.len() <= most
+        let most = cx.shared.limits.memcached.max_payload();
+        let fits = |(key, value)| {
+            let contents = Contents {
+                key,
+                value: [value, b""],
+                client_flags: 0,
+                deadline: Deadline::NEVER,
+                state: 0,
+            };
+            contents.payload() <= most && contents.fits_header()
         };
         if !Self(args).all(fits) {
             cx.error(Form::error_text(&Outcome::TooLarge));

@@ -60,18 +60,22 @@ impl<'i> Options<'i> {
     fn parse(mut args: Args<'i>, is_set: bool) -> Option<Self> {
         let mut options = Self::default();
         while let Some(option) = args.next() {
-            let is_timed = options.time.is_some() || options.keeps_deadline || options.persists;
             match option.to_ascii_lowercase().as_slice() {
                 b"nx" if is_set && !options.if_present => options.if_absent = true,
                 b"xx" if is_set && !options.if_absent => options.if_present = true,
                 b"get" if is_set => options.returns_old = true,
                 b"keepttl" if is_set && options.time.is_none() => options.keeps_deadline = true,
                 b"persist" if !is_set && options.time.is_none() => options.persists = true,
-                unit @ (b"ex" | b"px" | b"exat" | b"pxat") if !is_timed => {
+                unit @ (b"ex" | b"px" | b"exat" | b"pxat") => {
                     let form = TimeForm {
                         in_seconds: unit[0] == b'e',
                         is_absolute: unit.len() == 4,
                     };
+                    // The last of several times of one form counts.
+                    let is_other = options.time.is_some_and(|(_, before)| before != form);
+                    if is_other || options.keeps_deadline || options.persists {
+                        return None;
+                    }
                     options.time = Some((args.next()?, form));
                 }
                 _ => return None,

@@ -7,15 +7,17 @@
 //! # Bounds
 //!
 //! A transaction has at most [`MAX_REQUESTS`] requests, which together are no longer than one
-//! request may be. They count as input of the connection. A client watches at most [`MAX_WATCHED`]
-//! keys. The replies to a transaction take at most [`Context::most_replies`] bytes; if they are
-//! longer, all requests are executed, and the connection is closed instead of a reply.
+//! request may be. A client watches at most [`MAX_WATCHED`] keys. Requests and keys count as
+//! input of the connection, and are refused beyond the limit of all buffers. The replies to a
+//! transaction take at most [`Context::most_replies`] bytes; if they are longer, all requests are
+//! executed, and the connection is closed instead of a reply.
 
 use super::Context;
 use super::table::{self, Command};
 use corewise_cache::Engine;
 use corewise_cache::isolation::{Transaction, Watches};
 use corewise_wire::resp::{Args, Request, RequestQueue};
+use std::collections::HashSet;
 
 /// The most requests of a transaction.
 const MAX_REQUESTS: usize = 1 << 16;
@@ -245,15 +247,16 @@ pub(super) fn watch<E: Engine>(cx: &mut Context<'_, E>, keys: Args<'_>) {
     if queue(cx).is_some() {
         return cx.error("ERR WATCH inside MULTI is not allowed");
     }
+    let shared = cx.shared;
     let state = &mut cx.conn.client.get_or_insert_default().transactions;
-    let watched = state
-        .watches
-        .as_ref()
-        .map_or(0, |watches| watches.keys().len());
-    if watched + keys.len() > MAX_WATCHED {
+    let Some(keys) = unwatched(state.watches.as_ref(), keys) else {
         return cx.error("ERR too many watched keys");
+    };
+    let more = keys.iter().map(|key| Watches::bytes_of(key)).sum::<usize>();
+    if shared.buffer_bytes() + (state.held() + more) as u64 > shared.buffer_limit {
+        return cx.error(OUT_OF_MEMORY);
     }
-    let isolation = &cx.shared.isolation;
+    let isolation = &shared.isolation;
     let watches = state
         .watches
         .get_or_insert_with(|| Watches::new(isolation, cx.now));
@@ -261,6 +264,21 @@ pub(super) fn watch<E: Engine>(cx: &mut Context<'_, E>, keys: Args<'_>) {
         watches.add(cx.session, cx.now, key);
     }
     cx.reply().simple("OK");
+}
+
+/// The keys that are not watched yet, each once; `None` if the client would watch too many.
+fn unwatched<'i>(watches: Option<&Watches>, keys: Args<'i>) -> Option<Vec<&'i [u8]>> {
+    let mut watched: HashSet<&[u8]> = watches.into_iter().flat_map(Watches::keys).collect();
+    let mut more = Vec::new();
+    for key in keys {
+        if watched.insert(key) {
+            more.push(key);
+        }
+        if watched.len() > MAX_WATCHED {
+            return None;
+        }
+    }
+    Some(more)
 }
 
 /// `UNWATCH`.

@@ -702,8 +702,12 @@ impl Engine for Relativistic {
         self.memory.load(Ordering::Relaxed)
     }
 
+    fn most_memory(&self) -> u64 {
+        self.heap.most_allowed()
+    }
+
     fn set_memory_limit(&self, bytes: u64) {
-        let bytes = bytes.clamp(MIN_MEMORY, self.heap.most_allowed());
+        let bytes = bytes.clamp(MIN_MEMORY, self.most_memory());
         // Relaxed: a setting.
         let before = self.memory.swap(bytes, Ordering::Relaxed);
         if bytes > before {
