@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -477,9 +478,10 @@ fn a_server_told_to_stop_first_answers_what_it_received(engine: Engine) {
     }
     let mut server = engine.start();
     let value = "x".repeat(100_000);
-    let mut clients: Vec<Client> = (0..8).map(|_| server.connect()).collect();
+    // No more than a busy machine sends in the five seconds after which the server ends anyway.
+    let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
     clients[0].ask(set("a", &value), "STORED\r\n");
-    let (requests, reply) = ("get a\r\n".repeat(100), value_reply("a", &value));
+    let (requests, reply) = ("get a\r\n".repeat(60), value_reply("a", &value));
     for client in &mut clients {
         client.send(requests.as_bytes());
         // Its requests have arrived, and most of its replies do not fit the socket buffers yet.
@@ -487,7 +489,7 @@ fn a_server_told_to_stop_first_answers_what_it_received(engine: Engine) {
     }
     server.terminate();
     for client in &mut clients {
-        (1..100).for_each(|_| client.expect(&reply));
+        (1..60).for_each(|_| client.expect(&reply));
     }
     clients.iter_mut().for_each(Client::expect_end);
     assert_eq!(server.wait().code(), Some(0), "{}", server.said());
@@ -504,13 +506,13 @@ fn a_server_told_to_stop_lets_each_client_go_once_it_is_answered(engine: Engine)
     idle.ask(set("a", &value), "STORED\r\n");
     half.ask("mn\r\nset b 0 0 10\r\nabc", "MN\r\n");
     let reply = value_reply("a", &value);
-    slow.send("get a\r\n".repeat(20).as_bytes());
+    slow.send("get a\r\n".repeat(8).as_bytes());
     slow.expect(&reply);
     server.terminate();
     // Before the slow client has read all its replies.
     idle.expect_end();
     half.expect_end();
-    (1..20).for_each(|_| slow.expect(&reply));
+    (1..8).for_each(|_| slow.expect(&reply));
     slow.expect_end();
     assert_eq!(server.wait().code(), Some(0), "{}", server.said());
     server.assert_no_panic();
@@ -638,13 +640,28 @@ fn nothing_is_served_before_authentication() {
 }
 
 fn an_item_of_a_hundred_megabytes_is_kept_whole(engine: Engine) {
+    const BYTES: usize = 100 * 1024 * 1024;
+    // One for all engines, and in pieces: most of the time went into copies.
+    static VALUE: LazyLock<String> = LazyLock::new(|| pattern(BYTES));
     let mut server = engine.with(&["-m", "512", "-I", "128m"]);
-    let value = pattern(100 * 1024 * 1024);
     let mut client = server.connect();
-    client.ask(set("large", &value), "STORED\r\n");
-    client.ask("get large\r\n", value_reply("large", &value));
-    client.ask(format!("ms large {}\r\n{value}\r\n", value.len()), "HD\r\n");
-    client.ask("mg large s\r\n", format!("HD s{}\r\n", value.len()));
+    let store = |client: &mut Client, line: String, reply| {
+        client.send(line.as_bytes());
+        client.send(VALUE.as_bytes());
+        client.ask("\r\n", reply);
+    };
+    store(
+        &mut client,
+        format!("set large 0 0 {BYTES}\r\n"),
+        "STORED\r\n",
+    );
+    client.ask("get large\r\n", format!("VALUE large 0 {BYTES}\r\n"));
+    for piece in VALUE.as_bytes().chunks(100_000) {
+        client.expect(piece);
+    }
+    client.expect("\r\nEND\r\n");
+    store(&mut client, format!("ms large {BYTES}\r\n"), "HD\r\n");
+    client.ask("mg large s\r\n", format!("HD s{BYTES}\r\n"));
     client.ask("delete large\r\n", "DELETED\r\n");
     server.assert_well();
 }
@@ -1094,13 +1111,14 @@ fn replies_that_nobody_reads_are_bounded_together(engine: Engine) {
     });
     let grown = server.peak_rss_kib().saturating_sub(before);
     assert!(grown < 64 * 1024, "{grown} KiB for replies");
-    // A client that reads gets its reply in spite of them, once they have been silent for a while.
-    std::thread::sleep(Duration::from_millis(1_500));
-    let mut reader = server.connect();
-    reader.send(b"get large\r\n");
-    assert_eq!(reader.line(), format!("VALUE large 0 {BYTES}"));
-    reader.bytes_slowly(BYTES, Duration::ZERO);
-    reader.expect("\r\nEND\r\n");
+    // A client that reads gets its reply in spite of them, once they have been silent for a while:
+    // one second if they hold the memory on its own loop, five if they hold it on the other.
+    let whole = format!("VALUE large 0 {BYTES}\r\n\r\nEND\r\n").len() + BYTES;
+    wait_until("a client that reads gets its reply", || {
+        let mut reader = server.connect();
+        reader.send(b"get large\r\nquit\r\n");
+        reader.read_to_end().len() == whole
+    });
     drop(silent);
     server.assert_well();
 }

@@ -248,10 +248,10 @@ fn quiet(seed: u64) -> Round {
 fn histories_are_linearizable(engine: Engine) {
     let mut server = engine.start();
     let mut concurrent = 0;
-    for seed in 0..5 {
-        // In the last two rounds, a flush comes every few requests.
+    for seed in 0..3 {
+        // In the last round, a flush comes every few requests.
         let round = Round {
-            flushes: if seed < 3 { 10 } else { 200 },
+            flushes: if seed < 2 { 10 } else { 200 },
             ..quiet(seed)
         };
         let history = round.record(server.address(), || ());
@@ -264,7 +264,7 @@ fn histories_are_linearizable(engine: Engine) {
 }
 
 fn histories_are_linearizable_while_the_table_grows(engine: Engine) {
-    const ITEMS: u64 = 200_000;
+    const ITEMS: u64 = 60_000;
     let mut server = engine.start();
     let mut other = server.connect();
     // A flush would empty the table, which would start to grow again.
@@ -307,7 +307,7 @@ fn histories_are_linearizable_while_items_are_evicted(engine: Engine) {
     let mut forgetful = 0;
     // Whether a request meets an eviction depends on timing, so rounds are added until one does.
     for seed in 0..40 {
-        if seed >= 3 && (forgetful > 0 || Kind::under_test() == Kind::Memcached) {
+        if seed >= 2 && (forgetful > 0 || Kind::under_test() == Kind::Memcached) {
             break;
         }
         // Enough keys that some are not in use when they are evicted.
@@ -317,7 +317,7 @@ fn histories_are_linearizable_while_items_are_evicted(engine: Engine) {
             ..quiet(seed)
         };
         let history = round.record(server.address(), || {
-            for i in 0..500 {
+            for i in 0..150 {
                 let store = format!("set other{} 0 0 {}\r\n{value}\r\n", i % 100, value.len());
                 other.ask(store, "STORED\r\n");
             }

@@ -58,6 +58,15 @@ impl Engine {
         });
     }
 
+    /// A seed for this engine: `COREWISE_SEED` or `usual`, plus the engine's place in the list. So
+    /// no engine repeats the conversations of another one.
+    pub(crate) fn seed(self, usual: u64) -> u64 {
+        let seed = std::env::var("COREWISE_SEED").ok();
+        let seed = seed.map_or(usual, |seed| seed.parse().expect("a number"));
+        let place = Self::TESTED.iter().position(|name| *name == self.0);
+        seed + place.expect("a tested engine") as u64
+    }
+
     /// Starts the server under test with this engine, two threads and 64 MB, on a free port.
     pub(crate) fn start(self) -> TestServer {
         self.with(&[])
