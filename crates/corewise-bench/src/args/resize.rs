@@ -27,7 +27,7 @@ use crate::suite::{Params, Suite};
     corewise bench resize -u 0 --tables relativistic,chained:atc11,chained:rwlock -o atc11.jsonl\n  \
     corewise bench report atc11.jsonl -o atc11.html\n\n\
     With the defaults a table takes seven minutes for each number of readers and each mix, with --quick fifteen \
-    seconds. Given parameters go before the suite's; `bench run --suite resize` has them all, and a tenth of the time.\n\
+    seconds. Given parameters go before the suite's; `bench run --suite resize` has them all, and takes half an hour.\n\
     Exit codes: 0 measured, 1 failed, 2 bad option, 3 a check failed and its row is void.")]
 pub(super) struct ResizeArgs {
     /// Three repetitions of a second
