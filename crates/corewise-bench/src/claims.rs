@@ -50,6 +50,9 @@ pub struct Claim {
     /// The processors that a machine needs to decide it.
     #[serde(default)]
     pub processors: usize,
+    /// Whether sections of the table must have run as hardware transactions to decide it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub transactions: bool,
 }
 
 /// What a result says about a claim.
@@ -60,6 +63,7 @@ enum Decided {
     /// An interval contains a bound, or no cell has both rates.
     Undecided,
     NeedsProcessors(usize),
+    NeedsTransactions,
 }
 
 impl Claim {
@@ -112,6 +116,15 @@ impl Claim {
         }
     }
 
+    /// Returns whether it is about transactions, and the table ran none.
+    fn lacks_transactions(&self, results: &Results) -> bool {
+        let cells = results.cells();
+        let cells = cells.filter(|cell| cell.cell.id.contains(&self.cell));
+        let rows = cells.filter_map(|cell| valid(cell, &self.of));
+        let mut seen = rows.filter_map(|row| row.row.contention);
+        self.transactions && !seen.any(|seen| seen.elided > 0)
+    }
+
     /// Formats the bounds.
     fn bounds(&self) -> String {
         match (self.least, self.most) {
@@ -130,6 +143,7 @@ impl Decided {
             Self::Refuted => ("slower", "refuted".to_owned()),
             Self::Undecided => ("undecided", "undecided".to_owned()),
             Self::NeedsProcessors(number) => ("plain", format!("needs {number} processors")),
+            Self::NeedsTransactions => ("plain", "needs hardware transactions".to_owned()),
         }
     }
 }
@@ -172,7 +186,12 @@ pub(crate) fn verdicts(results: &Results) -> Markup {
 
 fn line(claim: &Claim, results: &Results, processors: usize) -> Markup {
     let ratios = claim.ratios(results);
-    let (class, word) = claim.decide(&ratios, processors).words();
+    let decided = if claim.lacks_transactions(results) {
+        Decided::NeedsTransactions
+    } else {
+        claim.decide(&ratios, processors)
+    };
+    let (class, word) = decided.words();
     html! {
         tr class=(class) {
             th scope="row" { (claim.figure) }
@@ -201,6 +220,7 @@ mod tests {
             least,
             most,
             processors,
+            transactions: false,
         }
     }
 
