@@ -290,7 +290,7 @@ fn print(text: &str) -> u8 {
 }
 
 fn doctor(format: Format) -> String {
-    let report = crate::doctor::doctor(None);
+    let report = crate::doctor::doctor();
     match format {
         Format::Text => report.to_string(),
         Format::Json => report.to_json(),
