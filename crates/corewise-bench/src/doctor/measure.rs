@@ -1,11 +1,10 @@
-//! Checks that must be measured: about two seconds in all.
+//! Checks that must be measured: about a second in all.
 
 use std::fs;
-use std::hint::black_box;
 use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use corewise_measure::ticks::Ticks;
 use corewise_topology::{CpuId, allowed_cpus, pin_current_thread};
@@ -14,15 +13,9 @@ use super::Severity::{self, Note};
 use super::{Finding, over, when};
 
 /// Time for which all CPUs are watched for gaps at once.
-const SPIN: Duration = Duration::from_millis(300);
+const SPIN: Duration = Duration::from_secs(1);
 /// Least time between two readings of a spinning thread that counts as a gap.
 const GAP: Duration = Duration::from_micros(10);
-/// Least time for which steal time is watched.
-const STEAL_WINDOW: Duration = Duration::from_secs(1);
-/// Repetitions of the fixed loop, and the duration of one.
-const LOOPS: usize = 100;
-const LOOP: Duration = Duration::from_millis(5);
-
 /// Gaps in the execution of a thread that only reads the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Jitter {
@@ -35,24 +28,11 @@ struct Jitter {
     lost_share: f64,
 }
 
-/// Times of a fixed integer loop that takes about 5 ms.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Noise {
-    median_ns: f64,
-    /// Distance of the 5th and the 95th percentile, as a share of the median.
-    spread: f64,
-    /// Distance of the least and the greatest, as a share of the median.
-    range: f64,
-}
-
 /// Measures this machine, on the CPUs that the process may use.
 pub(super) fn findings(clock: Ticks) -> Vec<Finding> {
     let cpus = allowed_cpus().unwrap_or_else(|| vec![0]);
     let before = cpu_times(Path::new("/"));
-    let started = Instant::now();
     let jitter = jitter(clock, &cpus);
-    let noise = noise(clock, LOOPS);
-    thread::sleep(STEAL_WINDOW.saturating_sub(started.elapsed()));
     let after = cpu_times(Path::new("/"));
     let stolen = before.zip(after).and_then(|(a, b)| steal_share(a, b));
     let jitter = jitter.into_iter();
@@ -71,9 +51,7 @@ pub(super) fn findings(clock: Ticks) -> Vec<Finding> {
                       and pin to those";
         Finding::new("jitter", worst.judged(), advice)
     });
-    let advice = "differences between tables below this need many repetitions to be seen";
-    let noise = Finding::new("A/A noise", noise.judged(), advice);
-    stolen.into_iter().chain(jitter).chain([noise]).collect()
+    stolen.into_iter().chain(jitter).collect()
 }
 
 fn percent(share: f64) -> String {
@@ -91,18 +69,6 @@ impl Jitter {
         );
         let severity = over(self.lost_share, 0.002, 0.01);
         (severity.max(when(self.longest_ns > 1e6, Note)), evidence)
-    }
-}
-
-impl Noise {
-    fn judged(&self) -> (Severity, String) {
-        let evidence = format!(
-            "{LOOPS} runs of the same {:.1} ms loop: 90 % within {}, all within {}",
-            self.median_ns / 1e6,
-            percent(self.spread),
-            percent(self.range)
-        );
-        (over(self.spread, 0.01, 0.05), evidence)
     }
 }
 
@@ -177,42 +143,6 @@ fn watch(clock: Ticks, cpu: usize, time: Duration) -> Jitter {
     jitter
 }
 
-/// The fixed loop: a dependent chain of multiplications, no memory accesses.
-fn integer_loop(steps: u64) -> u64 {
-    (0..steps).fold(black_box(1), |word, step| {
-        (word ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    })
-}
-
-/// Times the loop `repetitions` times.
-fn noise(clock: Ticks, repetitions: usize) -> Noise {
-    let time = |steps| {
-        let start = clock.now();
-        black_box(integer_loop(black_box(steps)));
-        clock.now() - start
-    };
-    let trial_steps = 200_000;
-    let trial = (0..5).map(|_| time(trial_steps)).min().unwrap_or(1).max(1);
-    let steps = trial_steps * clock.ticks_of(LOOP) / trial;
-    let mut times: Vec<f64> = (0..repetitions)
-        .map(|_| clock.ns_f64(time(steps)))
-        .collect();
-    spread_of(&mut times)
-}
-
-fn spread_of(times: &mut [f64]) -> Noise {
-    times.sort_by(f64::total_cmp);
-    let Some(last) = times.len().checked_sub(1) else {
-        return Noise::default();
-    };
-    let at = |share: f64| times[(share * last as f64).round() as usize];
-    Noise {
-        median_ns: at(0.5),
-        spread: (at(0.95) - at(0.05)) / at(0.5),
-        range: (at(1.0) - at(0.0)) / at(0.5),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,29 +188,5 @@ mod tests {
         assert_eq!(jitter(0.0, 5e3).judged().0, Ok);
         assert_eq!(jitter(0.0, 2e6).judged().0, Note);
         assert_eq!(jitter(0.05, 5e3).judged().0, Warn);
-        let noise = |spread| Noise {
-            spread,
-            ..Noise::default()
-        };
-        assert_eq!(noise(0.0).judged().0, Ok);
-        assert_eq!(noise(0.2).judged().0, Warn);
-    }
-
-    #[test]
-    fn a_constant_loop_has_no_spread() {
-        let noise = spread_of(&mut [5.0; 9]);
-        assert_eq!(
-            (noise.median_ns, noise.spread, noise.range),
-            (5.0, 0.0, 0.0)
-        );
-        let noise = spread_of(&mut [11.0, 10.0, 9.0]);
-        assert_eq!((noise.median_ns, noise.range), (10.0, 0.2));
-        assert_eq!(spread_of(&mut []), Noise::default());
-    }
-
-    #[test]
-    fn a_loop_takes_about_what_it_should() {
-        let noise = noise(Ticks::get(), 3);
-        assert!((1e6..1e9).contains(&noise.median_ns), "{noise:?}");
     }
 }

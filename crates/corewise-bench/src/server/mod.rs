@@ -44,10 +44,10 @@ mod row;
 pub use args::ServerArgs;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 
 use self::args::Engine;
-use self::row::{Point, Row};
+use self::row::Point;
 use crate::args::Format;
 use crate::error::BenchError;
 use crate::record::Record;
@@ -58,57 +58,74 @@ const VOID: u8 = 3;
 
 /// Measures, prints, and draws; returns the exit status.
 pub(crate) fn run(args: &ServerArgs) -> Result<u8, BenchError> {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let (points, program) = (args.points()?, args.program()?);
     let engines = installed(args.engines())?;
-    let mut output = Output::create(args)?;
+    let page = args.output();
+    // Checks that the page can be written before an hour is spent.
+    crate::sink::Sink::create(Some(&page), args.replace, false)?;
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let rows = points.iter().flat_map(|&(operation, clients)| {
+        let program = &program;
+        engines.iter().map(move |&engine| Point {
+            args,
+            program,
+            engine,
+            operation,
+            clients,
+            threads: args.threads(cpus),
+        })
+    });
+    let most = points.iter().map(|(_, clients)| *clients).max();
+    let notes = args.notes(cpus, most.unwrap_or_default());
+    let done = measure(args, (args.line(cpus), notes), rows, &page);
+    if done.is_err() {
+        let _ = std::fs::remove_file(&page); // an empty file is harmless
+    }
+    done
+}
+
+fn measure<'p>(
+    args: &ServerArgs,
+    (plan, notes): (String, Vec<String>),
+    points: impl Iterator<Item = Point<'p>>,
+    page: &Path,
+) -> Result<u8, BenchError> {
     let facts = manifest::manifest(manifest::Run {
-        suite: format!("server, figure {}", args.figure()),
+        suite: format!("server, figure {}", args.figure),
         ..manifest::Run::default()
     });
     let is_json = args.format == Format::Json;
-    let most = points.iter().map(|(_, clients)| *clients).max();
-    let mut lead = vec![text::heading(&facts), args.line(cpus)];
-    let notes = args.notes(cpus, most.unwrap_or_default()).into_iter();
-    lead.extend(notes.map(|note| format!("note: {note}")));
+    let mut lead = vec![text::heading(&facts), plan];
+    lead.extend(notes.into_iter().map(|note| format!("note: {note}")));
     if is_json {
         json(&Record::Manifest(Box::new(facts)));
     } else {
         say(&lead.join("\n"));
     }
-    let (mut rows, mut listing) = (Vec::<Row>::new(), String::new());
-    for (operation, clients) in points {
-        for &engine in &engines {
-            let point = Point {
-                args,
-                program: &program,
-                engine,
-                operation,
-                clients,
-                threads: args.threads(cpus),
-            };
-            rows.push(point.measure()?);
-            let text = row::listed(&rows);
-            if is_json {
-                json(&rows.last());
-            } else {
-                say(&text);
-            }
-            listing += &(text + "\n");
+    let (mut rows, mut listing) = (Vec::new(), String::new());
+    for point in points {
+        rows.push(point.measure()?);
+        let text = row::listed(&rows);
+        if is_json {
+            json(&rows.last());
+        } else {
+            say(&text);
         }
+        listing += &(text + "\n");
     }
     let ratios = row::ratios(&rows);
     let void = rows.iter().filter(|row| !row.problems.is_empty()).count();
     if !is_json {
-        let page = output.path.display();
         say(&format!("\n{}", ratios.join("\n")));
-        say(&format!(
-            "{} rows, {void} void; drawn in {page}",
-            rows.len()
-        ));
+        let (rows, page) = (rows.len(), page.display());
+        say(&format!("{rows} rows, {void} void; drawn in {page}"));
     }
     lead.extend(ratios);
-    output.write(&report::page(lead, &rows, listing.trim()))?;
+    let html = report::page(lead, &rows, listing.trim());
+    std::fs::write(page, html).map_err(|error| BenchError::File {
+        path: page.display().to_string(),
+        error,
+    })?;
     Ok(if void > 0 { VOID } else { 0 })
 }
 
@@ -139,40 +156,5 @@ fn installed(wanted: Vec<Engine>) -> Result<Vec<Engine>, BenchError> {
         Err(BenchError::Usage("no engine is left to measure".into()))
     } else {
         Ok(there)
-    }
-}
-
-/// The page. It must not exist unless it may be replaced, and is removed if there is no result.
-struct Output {
-    path: PathBuf,
-    written: bool,
-}
-
-impl Output {
-    fn create(args: &ServerArgs) -> Result<Self, BenchError> {
-        let path = args.output();
-        // Checks that the page can be written before an hour is spent.
-        crate::sink::Sink::create(Some(&path), args.replace, false)?;
-        Ok(Self {
-            path,
-            written: false,
-        })
-    }
-
-    fn write(&mut self, page: &str) -> Result<(), BenchError> {
-        std::fs::write(&self.path, page).map_err(|error| BenchError::File {
-            path: self.path.display().to_string(),
-            error,
-        })?;
-        self.written = true;
-        Ok(())
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        if !self.written {
-            let _ = std::fs::remove_file(&self.path); // an empty file is harmless
-        }
     }
 }

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::args::{Engine, Operation, ServerArgs};
 use super::process::{Server, last_line};
@@ -60,46 +61,6 @@ pub(crate) struct Row {
     pub(crate) problems: Vec<String>,
 }
 
-/// What a row needs of the report of `corewise load`.
-#[derive(Default, Deserialize)]
-struct LoadReport {
-    targets: Vec<LoadTarget>,
-    slices: Vec<LoadSlice>,
-}
-
-#[derive(Default, Deserialize)]
-struct LoadTarget {
-    identity: LoadIdentity,
-    requests_per_s: Option<LoadSpread>,
-    cpu_ns_per_request: Option<LoadSpread>,
-    kernel_share: Option<f64>,
-    lock_wait_us: Option<u64>,
-    hit_rate: Option<f64>,
-    memory: LoadMemory,
-}
-
-#[derive(Default, Deserialize)]
-struct LoadIdentity {
-    version: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-struct LoadMemory {
-    rss_kib: Option<u64>,
-}
-
-#[derive(Default, Deserialize)]
-struct LoadSpread {
-    median: f64,
-    max: f64,
-}
-
-#[derive(Deserialize)]
-struct LoadSlice {
-    requests: u64,
-    elapsed_ns: u64,
-}
-
 impl Point<'_> {
     /// Starts a server, puts it under load, and returns the row.
     pub(super) fn measure(&self) -> Result<Row, BenchError> {
@@ -117,9 +78,9 @@ impl Point<'_> {
             Some(0) => {
                 let report = serde_json::from_slice(&output.stdout);
                 let unread = |error| BenchError::Failed(format!("the client's report: {error}"));
-                Ok(self.row(report.map_err(unread)?, Vec::new()))
+                Ok(self.row(&report.map_err(unread)?, Vec::new()))
             }
-            Some(WRONG) => Ok(self.row(LoadReport::default(), vec![said.to_owned()])),
+            Some(WRONG) => Ok(self.row(&Value::Null, vec![said.to_owned()])),
             Some(BAD_OPTION) => Err(BenchError::Usage(said.to_owned())),
             _ => Err(BenchError::Failed(format!("a client failed: {said}"))),
         }
@@ -148,29 +109,37 @@ impl Point<'_> {
         command
     }
 
-    fn row(&self, report: LoadReport, problems: Vec<String>) -> Row {
-        let target = report.targets.into_iter().next().unwrap_or_default();
-        let rates = target.requests_per_s.unwrap_or_default();
-        let cpu_ns = target.cpu_ns_per_request.unwrap_or_default().median;
-        let kernel_ns = cpu_ns * target.kernel_share.unwrap_or_default();
-        let measured_ns: u64 = report.slices.iter().map(|slice| slice.elapsed_ns).sum();
-        let available_us = (measured_ns * self.threads as u64) as f64 / 1e3;
-        let rate = |slice: &LoadSlice| slice.requests as f64 * 1e9 / slice.elapsed_ns as f64;
-        let over_limit = |kib: u64| kib as f64 / (self.args.memory_mib << 10) as f64;
+    /// Returns the row of a report of `corewise load`.
+    fn row(&self, report: &Value, problems: Vec<String>) -> Row {
+        let target = &report["targets"][0];
+        let number = |of: &Value, name: &str| of[name].as_f64();
+        let of_spread = |name: &str, end: &str| number(&target[name], end).unwrap_or_default();
+        let cpu_ns = of_spread("cpu_ns_per_request", "median");
+        let kernel_ns = cpu_ns * number(target, "kernel_share").unwrap_or_default();
+        let slices = report["slices"].as_array().map(Vec::as_slice);
+        let slices = slices.unwrap_or_default().iter();
+        let slices =
+            slices.filter_map(|of| Some((number(of, "requests")?, number(of, "elapsed_ns")?)));
+        let measured_ns: f64 = slices.clone().map(|(_, ns)| ns).sum();
+        let available_us = measured_ns * self.threads as f64 / 1e3;
+        let limit_kib = (self.args.memory_mib << 10) as f64;
         Row {
             engine: self.engine.to_string(),
-            version: target.identity.version.unwrap_or_default(),
+            version: target["identity"]["version"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
             operation: self.operation,
             clients: self.clients,
             threads: self.threads,
-            samples_per_s: report.slices.iter().map(rate).collect(),
-            max_per_s: rates.max,
-            median_per_s: rates.median,
+            samples_per_s: slices.map(|(requests, ns)| requests * 1e9 / ns).collect(),
+            max_per_s: of_spread("requests_per_s", "max"),
+            median_per_s: of_spread("requests_per_s", "median"),
             user_ns_per_request: cpu_ns - kernel_ns,
             kernel_ns_per_request: kernel_ns,
-            lock_wait_share: target.lock_wait_us.map(|us| us as f64 / available_us),
-            hit_ratio: target.hit_rate,
-            resident_over_limit: target.memory.rss_kib.map(over_limit),
+            lock_wait_share: number(target, "lock_wait_us").map(|us| us / available_us),
+            hit_ratio: number(target, "hit_rate"),
+            resident_over_limit: number(&target["memory"], "rss_kib").map(|kib| kib / limit_kib),
             problems,
         }
     }
