@@ -47,3 +47,23 @@ pub(crate) fn plain_ratio(ratio: f64) -> String {
         _ => format!("{ratio:.2}"),
     }
 }
+
+/// Returns the geometric mean of each name's values, and the number of its values, in order of
+/// first appearance. Values that have no logarithm are left out.
+pub(crate) fn geometric_means<'a>(
+    values: impl IntoIterator<Item = (&'a str, f64)>,
+) -> Vec<(&'a str, f64, usize)> {
+    let mut means: Vec<(&str, f64, usize)> = Vec::new();
+    for (name, value) in values {
+        let log = value.ln();
+        match means.iter_mut().find(|(known, ..)| *known == name) {
+            _ if !log.is_finite() => {}
+            Some(mean) => (mean.1, mean.2) = (mean.1 + log, mean.2 + 1),
+            None => means.push((name, log, 1)),
+        }
+    }
+    for (_, mean, times) in &mut means {
+        *mean = (*mean / *times as f64).exp();
+    }
+    means
+}

@@ -24,7 +24,7 @@ pub fn html(results: &Results) -> String {
 }
 
 /// Returns the report in a fraction of the bytes, for a page under version control: without single
-/// repetitions, latencies between the named percentiles, tooltips, and a command for each row.
+/// repetitions and tooltips.
 pub fn brief(results: &Results) -> String {
     let mut results = results.clone();
     let cells = results
@@ -34,10 +34,6 @@ pub fn brief(results: &Results) -> String {
     for row in cells.flat_map(|cell| &mut cell.rows) {
         if !row.void() {
             row.slices.clear();
-        }
-        // Latency curves then go through the named percentiles.
-        for histogram in &mut row.histograms {
-            histogram.buckets.clear();
         }
     }
     let looks = Looks::of(&results);

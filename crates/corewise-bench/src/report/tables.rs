@@ -8,7 +8,7 @@ use crate::plot::numbers::{interval, plain_ratio};
 use crate::plot::style::{Looks, measured_once};
 use crate::plot::svg::{bytes, plain, rate};
 use crate::record::{Interval, Manifest, Role};
-use crate::report::{Extent, decision};
+use crate::report::decision;
 use crate::results::{CellResults, Results, RowResults, SectionResults, SourceFile};
 use crate::table::{Contention, TableInfo};
 
@@ -303,61 +303,24 @@ pub(crate) fn commit(manifest: &Manifest) -> String {
     format!("{}{changed}", manifest.commit)
 }
 
-/// Lists the commands that made the files, and those that repeat single rows.
-pub(crate) fn commands(results: &Results, extent: Extent) -> Markup {
+/// Lists the commands that made the files.
+pub(crate) fn commands(results: &Results) -> Markup {
     let command = |file: &SourceFile| {
         let words = file.manifest.command.iter().map(|word| quoted(word));
         words.collect::<Vec<_>>().join(" ")
     };
     html! {
         @for file in &results.files { pre.command { code { (command(file)) } } }
-        @match extent {
-            Extent::Full => (replays(results)),
-            Extent::Brief => p {
-                "A single row is measured again by "
-                code { "corewise bench replay FILE#CELL#TABLE" }
-                "; the name of a cell is under the mouse in the verdicts."
-            },
+        p {
+            "A single row is measured again by "
+            code { "corewise bench replay FILE#CELL#TABLE" }
+            "; the name of a cell is under the mouse in the verdicts."
         }
         @for file in results.files.iter().filter(|file| !file.manifest.plan.is_empty()) {
             details.plan {
                 summary { "The suite as run: " (file.manifest.suite) }
                 pre { code { (file.manifest.plan) } }
             }
-        }
-    }
-}
-
-/// Lists the commands that repeat single rows.
-fn replays(results: &Results) -> Markup {
-    html! {
-        details #replay {
-            summary { "Commands that repeat single rows" }
-            div.scroll {
-                table.replay {
-                    thead {
-                        tr {
-                            th scope="col" { "cell" }
-                            th scope="col" { "table" }
-                            th scope="col" { "command" }
-                        }
-                    }
-                    tbody { @for row in results.rows() { (replay(results, row)) } }
-                }
-            }
-        }
-    }
-}
-
-fn replay(results: &Results, row: &RowResults) -> Markup {
-    let path = results.files[row.file].path.display();
-    let row_name = quoted(&format!("{path}#{}", row.number));
-    let named = row.label.ends_with("(again)");
-    html! {
-        tr {
-            td { (row.row.cell.id) }
-            td { (row.label) @if row.row.role == Role::Again && !named { " (again)" } }
-            td { code { "corewise bench replay " (row_name) } }
         }
     }
 }
