@@ -21,17 +21,17 @@
 //! 4. *Bound.* Three attempts; if they fail, the next three locks of mutexes in the same cell of a
 //!    table of 1,024 do not attempt any.
 //! 5. *What needs the mutex has it.* `trylock`, locks with a time limit and the waits of condition
-//!    variables abort a transaction, and its section runs again with the mutex held. System calls abort by
-//!    themselves.
+//!    variables abort a transaction, and its section runs again with the mutex held. System calls
+//!    abort by themselves.
 //!
 //! Unlike `corewise_locks::elide::Slr` the transaction reads the mutex at begin, because the code
 //! of an unknown program is not sound beside a holder.
-
 //!
 //! # Evidence
 //!
-//! `tests/emulated.rs` runs this code on an emulator of the instructions, in `examples/emulated.rs`,
-//! which differs from the library in [`detect`] only. It has not run on hardware.
+//! `tests/emulated.rs` runs this code on an emulator of the instructions, in
+//! `examples/emulated.rs`, which differs from the library in `detect` only. It has not run on
+//! hardware.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 

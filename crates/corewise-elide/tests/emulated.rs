@@ -1,5 +1,5 @@
-//! Unmodified programs on the library, with the instructions of RTM emulated: no evidence about real
-//! transactions.
+//! Unmodified programs on the library, with the instructions of RTM emulated: no evidence about
+//! real transactions.
 //!
 //! The library is `examples/emulated.rs`: the code of the released one, with another detection. The
 //! emulator (`corewise_testkit::rtm_emulator`) stops other threads during a transaction, undoes the

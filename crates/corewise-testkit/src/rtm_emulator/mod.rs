@@ -254,7 +254,7 @@ extern "C" fn on_signal(signal: c_int, _: *mut siginfo_t, context: *mut c_void) 
         // not use it meanwhile.
         unsafe { (*machine).trap(signal, context) }
     };
-    // SAFETY: as above.
+    // SAFETY: it is still that thread's.
     unsafe { *libc::__errno_location() = error };
     if !is_known {
         // The instruction raises the signal again, which then ends the process.

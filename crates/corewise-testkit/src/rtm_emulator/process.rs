@@ -77,7 +77,7 @@ fn regions_of_program() -> Vec<Region> {
     ) -> c_int {
         // SAFETY: the loader passes an object with its headers, and the vector below.
         let (object, regions) = unsafe { (&*object, &mut *regions.cast::<Vec<Region>>()) };
-        // SAFETY: as above.
+        // SAFETY: the object has this number of headers.
         let headers =
             unsafe { std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) };
         let loaded = headers
