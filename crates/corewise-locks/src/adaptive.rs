@@ -87,8 +87,8 @@ struct Front {
     word: AtomicU32,
     /// Threads that spin.
     waiting: AtomicU32,
-    /// Unlocks that speak for a change: in a row, or in spin mode since no thread spun. The holder writes it, and a thread that begins to
-    /// spin.
+    /// Unlocks that speak for a change: in a row, or in spin mode since no thread spun. The holder
+    /// writes it, and a thread that begins to spin.
     streak: AtomicU32,
     /// The fields below are accessed by the holder only.
     /// Unlocks until the mode may change.
@@ -149,7 +149,7 @@ impl Front {
             self.dwell_left.store(left - 1, Relaxed);
             return false;
         }
-        // Relaxed, both: only the holder accesses it.
+        // Relaxed, both: policy only; see `begin_to_spin`.
         let streak = self.streak.load(Relaxed) + 1;
         let streak = if speaks_for { streak } else { 0 };
         self.streak.store(streak, Relaxed);

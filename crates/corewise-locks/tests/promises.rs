@@ -1,6 +1,19 @@
 //! What the crate promises, under use that tries to break it: leaked guards, destructors of
 //! thread-locals, threads that come and go, sections while a panic unwinds, and all sequences of
 //! aborts.
+//!
+//! # Which test shows what the crate must do
+//!
+//! | requirement | shown by |
+//! |---|---|
+//! | every lock excludes and loses no wake-up | `models.rs` under loom, with the mutants of `models.table` |
+//! | every path of SLR and SCM, by scripted aborts | `elide.rs`: `attempts_of_*`, `lemming_*`; `any_sequence_of_aborts_ends` here |
+//! | a bound on aborts (no livelock) | `attempts_of_*` and `lemming_2_*` in `elide.rs`; on `Rtm`: `attempts_are_those_of_the_policies` in `emulated_rtm.rs` |
+//! | the policies on the instructions of RTM | `emulated_rtm.rs`: *by emulation only* |
+//! | isolation of transactions from the lock's holder | `elide.rs` where the processor has RTM: *not shown where it has none* |
+//! | the preloaded library elides, and falls back for each cause | `emulated.rs` of corewise-elide: *by emulation only* |
+//! | no instruction of RTM runs without RTM | `instructions.rs`; `preload.rs` of corewise-elide |
+//! | oversubscription does not collapse | that threads sleep: `sleep_tests.rs`, `fifo_tests.rs`; throughput: `--example locks -- 100 9 oversubscribed` |
 
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
