@@ -84,6 +84,44 @@ fn a_flag_that_does_not_exist_is_refused_and_the_lock_goes_on() {
     }
 }
 
+#[test]
+fn a_lock_without_flags_has_writers_only() {
+    let lock = FlagRw::new(0);
+    let read = || drop(lock.read(ReaderFlag::shared(0)));
+    assert!(catch_unwind(AssertUnwindSafe(read)).is_err());
+    let guard = lock.write();
+    assert!(lock.try_write().is_none());
+    drop(guard);
+    assert!(lock.try_write().is_some());
+}
+
+/// A thread holds more locks than it keeps nodes, and unlocks every third one, over and over. Its
+/// nodes serve the next thread.
+fn a_thread_holds_many_locks<L: RawLock>() {
+    const LOCKS: usize = 1_000;
+    let locks: Vec<Lock<usize, L>> = (0..LOCKS).map(|_| Lock::new(0)).collect();
+    for round in 1..=2 {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut guards: Vec<_> = locks.iter().map(|lock| Some(lock.lock())).collect();
+                assert!(locks.iter().all(|lock| lock.try_lock().is_none()));
+                for step in 0..LOCKS {
+                    *guards[step * 3 % LOCKS].take().expect("each once") += 1;
+                }
+            });
+        });
+        let counts = locks
+            .iter()
+            .map(|lock| *lock.try_lock().expect("it is unlocked"));
+        assert_eq!(counts.sum::<usize>(), round * LOCKS);
+    }
+}
+
+#[test]
+fn threads_hold_many_locks() {
+    with_every_lock!(a_thread_holds_many_locks);
+}
+
 /// A leaked guard keeps its lock locked, for its own thread too, and affects no other lock: not one
 /// that is created in its place, nor those that its thread locks in any order.
 fn a_leak_stays_with_its_lock<L: RawLock>() {
