@@ -83,6 +83,10 @@ macro_rules! real {
 real! {
     lock = c"pthread_mutex_lock", None, (mutex: *mut pthread_mutex_t);
     trylock = c"pthread_mutex_trylock", None, (mutex: *mut pthread_mutex_t);
+    timedlock = c"pthread_mutex_timedlock", None,
+        (mutex: *mut pthread_mutex_t, until: *const timespec);
+    clocklock = c"pthread_mutex_clocklock", None,
+        (mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec);
     unlock = c"pthread_mutex_unlock", None, (mutex: *mut pthread_mutex_t);
     cond_wait = c"pthread_cond_wait", Some(CONDITIONS),
         (condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t);

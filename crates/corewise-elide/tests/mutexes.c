@@ -1,14 +1,17 @@
 /* An ordinary program: what POSIX promises of mutexes and condition variables. Prints one line for
- * each promise; with the argument "where", the library that pthread_mutex_lock comes from. */
+ * each promise; with the argument "where", the library that pthread_mutex_lock comes from; with a
+ * number, as many rounds. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { THREADS = 8, ROUNDS = 2000, ITEMS = 500 };
+enum { THREADS = 8 };
+static int rounds = 2000, items = 500;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -22,7 +25,7 @@ static void check(const char *what, int holds)
 
 static void *add(void *unused)
 {
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         pthread_mutex_lock(&mutex);
         counts[0]++;
         counts[1]++;
@@ -33,7 +36,7 @@ static void *add(void *unused)
 
 static void *produce(void *unused)
 {
-    for (int item = 0; item < ITEMS; item++) {
+    for (int item = 0; item < items; item++) {
         pthread_mutex_lock(&mutex);
         while (queue == 4)
             pthread_cond_wait(&changed, &mutex);
@@ -47,7 +50,7 @@ static void *produce(void *unused)
 
 static void *consume(void *unused)
 {
-    for (int item = 0; item < ITEMS; item++) {
+    for (int item = 0; item < items; item++) {
         pthread_mutex_lock(&mutex);
         while (queue == 0)
             pthread_cond_wait(&changed, &mutex);
@@ -102,17 +105,19 @@ int main(int argc, char **argv)
         puts(info.dli_fname);
         return 0;
     }
+    if (argc > 1)
+        rounds = items = atoi(argv[1]);
     for (int number = 0; number < THREADS; number++)
         pthread_create(&threads[number], NULL, add, NULL);
     for (int number = 0; number < THREADS; number++)
         pthread_join(threads[number], NULL);
-    check("no increment is lost", counts[0] == THREADS * ROUNDS && counts[0] == counts[1]);
+    check("no increment is lost", counts[0] == THREADS * rounds && counts[0] == counts[1]);
 
     for (int number = 0; number < THREADS; number++)
         pthread_create(&threads[number], NULL, number % 2 ? produce : consume, NULL);
     for (int number = 0; number < THREADS; number++)
         pthread_join(threads[number], NULL);
-    check("no wake-up is lost", queue == 0 && produced == consumed && produced == 4 * ITEMS);
+    check("no wake-up is lost", queue == 0 && produced == consumed && produced == 4 * items);
 
     pthread_mutex_lock(&mutex);
     int result = tries();

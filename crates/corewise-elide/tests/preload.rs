@@ -4,17 +4,13 @@
 
 #![cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The library, which cargo has built beside this program or one directory above.
 fn library() -> PathBuf {
-    let program = std::env::current_exe().expect("the program has a path");
-    let places = program.ancestors().skip(1).take(2);
-    let mut libraries = places.map(|place| place.join("libcorewise_elide.so"));
-    libraries
-        .find(|library| library.exists())
-        .expect("cargo builds the library")
+    common::library(&["deps", "."], "libcorewise_elide.so")
 }
 
 /// Runs a program with the library, and without; none if it is missing.
@@ -40,17 +36,9 @@ fn assert_same([with, without]: [Output; 2]) -> String {
 /// A program of C that checks what POSIX promises, and from where its functions are.
 #[test]
 fn a_program_of_c_keeps_its_promises() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutexes.c");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutexes");
-    let compiled = Command::new("cc")
-        .args(["-O1", "-pthread", "-o"])
-        .arg(&program)
-        .arg(source)
-        .args(["-ldl"])
-        .status();
-    if !compiled.is_ok_and(|status| status.success()) {
-        return println!("SKIPPED: no compiler of C");
-    }
+    let Some(program) = common::compile("mutexes", "mutexes") else {
+        return;
+    };
     let said = assert_same(both(&program, &[]).expect("it was compiled"));
     assert_eq!(said.lines().count(), 13, "{said}");
     assert!(said.lines().all(|line| line.ends_with(": yes")), "{said}");

@@ -18,8 +18,8 @@
 //!
 //! | from | to | when |
 //! |---|---|---|
-//! | spin | queue | at 16 unlocks in a row, three threads or more spin |
-//! | spin | park | at 16 unlocks in a row, the threads that spin outnumber the other CPUs |
+//! | spin | queue | 16 unlocks found three spinning threads or more, since a time without any |
+//! | spin | park | likewise, and they outnumber the other CPUs at the last one |
 //! | queue | park | the holder slept while it waited |
 //! | queue, park | spin | at 64 unlocks in a row, no thread waits |
 //!
@@ -87,9 +87,10 @@ struct Front {
     word: AtomicU32,
     /// Threads that spin.
     waiting: AtomicU32,
-    /// The fields below are accessed by the holder only.
-    /// Unlocks in a row that speak for a change.
+    /// Unlocks that speak for a change: in a row, or in spin mode since no thread spun. The holder
+    /// writes it, and a thread that begins to spin.
     streak: AtomicU32,
+    /// The fields below are accessed by the holder only.
     /// Unlocks until the mode may change.
     dwell_left: AtomicU32,
     /// The dwell of the last change.
@@ -148,7 +149,7 @@ impl Front {
             self.dwell_left.store(left - 1, Relaxed);
             return false;
         }
-        // Relaxed, both: only the holder accesses it.
+        // Relaxed, both: policy only; see `begin_to_spin`.
         let streak = self.streak.load(Relaxed) + 1;
         let streak = if speaks_for { streak } else { 0 };
         self.streak.store(streak, Relaxed);
@@ -173,20 +174,34 @@ impl Front {
     }
 
     /// The word after an unlock in spin mode.
-    #[inline]
+    #[inline(always)]
     fn after_spin(&self) -> u32 {
         // Relaxed: a hint.
         let waiting = self.waiting.load(Relaxed);
         if waiting < MANY_WAITING {
-            // Relaxed: only the holder accesses it.
-            self.streak.store(0, Relaxed);
-            return FREE;
+            FREE
+        } else {
+            self.after_contention(waiting)
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn after_contention(&self, waiting: u32) -> u32 {
         if !self.counts_for_change(true, UP_AFTER) {
             return FREE;
         }
         self.begin_mode();
         if waiting >= *CPUS { PARK } else { QUEUE }
+    }
+
+    /// Counts a thread that begins to spin. The first one sets the streak to 0, so that unlocks
+    /// without contention write `word` only.
+    fn begin_to_spin(&self) {
+        // Relaxed, both: policy only. The holder may overwrite the streak.
+        if self.waiting.fetch_add(1, Relaxed) == 0 {
+            self.streak.store(0, Relaxed);
+        }
     }
 
     /// The word after an unlock in another mode.
@@ -236,8 +251,7 @@ impl Adaptive {
 
     /// Spins until the lock is taken (true), or the mode changes (false).
     fn spin(&self) -> bool {
-        // Relaxed: the number of threads is a hint.
-        self.front.waiting.fetch_add(1, Relaxed);
+        self.front.begin_to_spin();
         let mut backoff = Backoff::new();
         let is_taken = loop {
             // Relaxed: a hint; the exchange orders, and the other modes read it again.
@@ -247,7 +261,7 @@ impl Adaptive {
                 _ => break false,
             }
         };
-        // Relaxed: as above.
+        // Relaxed: the number of threads is a hint.
         self.front.waiting.fetch_sub(1, Relaxed);
         is_taken
     }

@@ -17,6 +17,9 @@
 //!    with more, some share one. After 16 pauses and 16 yields a thread sleeps, as at
 //!    [`Ticket`](crate::Ticket).
 //! 4. *Limit.* 2^31 threads may wait at once; tickets wrap.
+//! 5. *More threads than CPUs.* Each section costs a context switch, 1 to 3 µs, but no time slice
+//!    of milliseconds; the crate's root has figures. Use [`Parking`](crate::Parking) or
+//!    [`Adaptive`](crate::Adaptive) then.
 //!
 //! # Deviations
 //!

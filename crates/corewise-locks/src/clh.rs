@@ -17,6 +17,9 @@
 //!    in the end, as for [`Mcs`](crate::Mcs).
 //! 4. *Memory.* As for [`Mcs`](crate::Mcs). A thread that gets the lock from another also gets that
 //!    thread's node and leaves it its own; above a limit nodes go to a pool.
+//! 5. *More threads than CPUs.* Each section costs a context switch, 1 to 3 µs, but no time slice
+//!    of milliseconds; the crate's root has figures. Use [`Parking`](crate::Parking) or
+//!    [`Adaptive`](crate::Adaptive) then.
 //!
 //! # Deviation
 //!

@@ -1,6 +1,6 @@
-//! The traits of `lock_api`.
+//! The traits of `lock_api`. Every unlock of a FIFO lock is fair.
 
-use ::lock_api::{GuardNoSend, RawMutex, RawRwLock};
+use ::lock_api::{GuardNoSend, RawMutex, RawMutexFair, RawRwLock};
 
 use crate::{
     Adaptive, Anderson, Clh, DistributedRw, Mcs, Parking, RawLock, RawSharedLock, Tas, Ticket,
@@ -26,8 +26,9 @@ macro_rules! raw_mutex {
 
             #[inline]
             unsafe fn unlock(&self) {
-                // SAFETY: 1: the trait requires that the current context holds the lock. 2: it
-                // is called by guards, which borrow the lock.
+                // SAFETY: 1: the trait requires that the current context holds the lock. 2: guards
+                // borrow the lock; `force_unlock` of a lock that was moved since its guard was
+                // leaked panics at locks with nodes by address, and does no harm at others.
                 unsafe { RawLock::unlock(self) };
             }
 
@@ -49,6 +50,20 @@ raw_mutex!(
     [] Parking,
     [] Adaptive,
 );
+
+macro_rules! fair {
+    ($([$($generics:tt)*] $name:ty),* $(,)?) => {$(
+        // SAFETY: an unlock hands the lock to the thread that has waited longest.
+        unsafe impl<$($generics)*> RawMutexFair for $name {
+            #[inline]
+            unsafe fn unlock_fair(&self) {
+                // SAFETY: the caller's obligations are the same.
+                unsafe { RawMutex::unlock(self) };
+            }
+        }
+    )*};
+}
+fair!([] Ticket, [const N: usize] Anderson<N>, [] Clh, [] Mcs);
 
 // SAFETY: exclusion by 1 of `RawLock` and `RawSharedLock`; guards stay on their thread, as the
 // methods that unlock need.

@@ -19,6 +19,9 @@
 //!    handed to a thread that the system lets wait behind threads that only yield.
 //! 4. *Memory.* A node of 128 bytes for each lock that a thread holds or waits for at once; nodes
 //!    are reused and never freed.
+//! 5. *More threads than CPUs.* Each section costs a context switch, 1 to 3 µs, but no time slice
+//!    of milliseconds; the crate's root has figures. Use [`Parking`](crate::Parking) or
+//!    [`Adaptive`](crate::Adaptive) then.
 //!
 //! # Deviation
 //!
@@ -34,6 +37,9 @@ use crate::wait::QueueWait;
 use crate::{RawLock, constructor};
 
 /// A FIFO lock of one word whose waiting threads each read their own cache line.
+///
+/// A lock that was moved since its guard was leaked cannot be unlocked: `force_unlock` of `lock_api`
+/// panics.
 ///
 /// ```
 /// use corewise_locks::{Lock, Mcs};

@@ -15,6 +15,9 @@
 //!    again. After 16 pauses and 16 yields a thread sleeps, so that the thread whose turn it is
 //!    does not have to wait for a CPU behind threads that only yield.
 //! 4. *Limit.* 2^31 threads may wait at once; tickets wrap.
+//! 5. *More threads than CPUs.* Each section costs a context switch, 1 to 3 µs, but no time slice
+//!    of milliseconds; the crate's root has figures. Use [`Parking`](crate::Parking) or
+//!    [`Adaptive`](crate::Adaptive) then.
 //!
 //! # Deviation
 //!

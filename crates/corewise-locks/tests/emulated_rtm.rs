@@ -15,18 +15,18 @@
     not(any(corewise_loom, corewise_shuttle, corewise_tsan, miri))
 ))]
 
-mod emulator;
-
 use std::arch::asm;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use corewise_locks::elide::{
-    Abort, Cause, Counts, Elided, Opaque, Policy, Retry, Rtm, Scm, ScmOpt, Slr, SlrScm, Subscribe,
+    Abort, Cause, Counts, Elided, NoTransactions, Opaque, Policy, Retry, Rtm, Scm, ScmOpt, Slr,
+    SlrScm, Subscribe,
 };
 use corewise_locks::{Mcs, Ticket, Ttas};
-use emulator::{
-    CAPACITY, CONFLICT, DEBUG, EXPLICIT, Fate, NESTED, RETRY, Traps, emulated, region, rtm,
+use corewise_testkit::rtm_emulator::{
+    self as emulator, CAPACITY, CONFLICT, DEBUG, EXPLICIT, Fate, NESTED, RETRY, Traps, emulated,
+    region,
 };
 
 const OFTEN: u32 = CONFLICT | RETRY;
@@ -54,6 +54,18 @@ const STATUSES: [(u32, Cause); 14] = [
     (explicit(0xfd), Cause::BadPrefix),
     (explicit(0xfc), Cause::Panicked),
 ];
+
+/// Proof of RTM for tests inside of [`emulated`]. None if the processor executes the instructions,
+/// whatever CPUID reports.
+fn rtm() -> Option<Rtm> {
+    if matches!(Rtm::detect(), Err(NoTransactions::Absent)) && emulator::is_emulated() {
+        // SAFETY: the type has no size. What it proves is that the instructions can be executed:
+        // tests do that in `emulated` only.
+        return Some(unsafe { std::mem::transmute::<(), Rtm>(()) });
+    }
+    println!("SKIPPED: the processor executes the instructions of RTM");
+    None
+}
 
 type Pair = [AtomicU64; 2];
 

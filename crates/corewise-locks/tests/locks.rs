@@ -264,15 +264,31 @@ fn lock_api_accepts_the_locks() {
         assert!(lock.try_lock().is_none());
         assert_eq!(*guard, 2_000);
     }
-    check::<Mcs>();
-    check::<Clh>();
-    check::<Ticket>();
-    check::<Anderson>();
+    fn check_fair<R: lock_api::RawMutexFair<GuardMarker = lock_api::GuardNoSend> + Sync>() {
+        check::<R>();
+        let lock = lock_api::Mutex::<R, usize>::new(1);
+        let mut guard = lock.lock();
+        lock_api::MutexGuard::bump(&mut guard);
+        assert!(lock.try_lock().is_none());
+        lock_api::MutexGuard::unlock_fair(guard);
+        assert!(lock.try_lock().is_some());
+    }
+    check_fair::<Mcs>();
+    check_fair::<Clh>();
+    check_fair::<Ticket>();
+    check_fair::<Anderson>();
     check::<Tas>();
     check::<Ttas>();
     check::<TtasBackoff>();
     check::<Parking>();
     check::<Adaptive>();
+
+    let lock = lock_api::Mutex::<Mcs, u32>::new(1);
+    std::mem::forget(lock.lock());
+    let moved = Box::new(lock);
+    // SAFETY: the guard was leaked above.
+    let unlock = AssertUnwindSafe(|| unsafe { moved.force_unlock() });
+    assert!(catch_unwind(unlock).is_err() && moved.is_locked());
 
     let lock = lock_api::RwLock::<DistributedRw, u32>::new(1);
     assert_eq!(*lock.read() + *lock.read(), 2);

@@ -1,6 +1,19 @@
 //! What the crate promises, under use that tries to break it: leaked guards, destructors of
 //! thread-locals, threads that come and go, sections while a panic unwinds, and all sequences of
 //! aborts.
+//!
+//! # Which test shows what the crate must do
+//!
+//! | requirement | shown by |
+//! |---|---|
+//! | every lock excludes and loses no wake-up | `models.rs` under loom, with the mutants of `models.table` |
+//! | every path of SLR and SCM, by scripted aborts | `elide.rs`: `attempts_of_*`, `lemming_*`; `any_sequence_of_aborts_ends` here |
+//! | a bound on aborts (no livelock) | `attempts_of_*` and `lemming_2_*` in `elide.rs`; on `Rtm`: `attempts_are_those_of_the_policies` in `emulated_rtm.rs` |
+//! | the policies on the instructions of RTM | `emulated_rtm.rs`: *by emulation only* |
+//! | isolation of transactions from the lock's holder | `elide.rs` where the processor has RTM: *not shown where it has none* |
+//! | the preloaded library elides, and falls back for each cause | `emulated.rs` of corewise-elide: *by emulation only* |
+//! | no instruction of RTM runs without RTM | `instructions.rs`; `preload.rs` of corewise-elide |
+//! | oversubscription does not collapse | that threads sleep: `sleep_tests.rs`, `fifo_tests.rs`; throughput: `--example locks -- 100 9 oversubscribed` |
 
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
@@ -69,6 +82,44 @@ fn a_flag_that_does_not_exist_is_refused_and_the_lock_goes_on() {
             assert!(lock.try_write().is_some());
         }
     }
+}
+
+#[test]
+fn a_lock_without_flags_has_writers_only() {
+    let lock = FlagRw::new(0);
+    let read = || drop(lock.read(ReaderFlag::shared(0)));
+    assert!(catch_unwind(AssertUnwindSafe(read)).is_err());
+    let guard = lock.write();
+    assert!(lock.try_write().is_none());
+    drop(guard);
+    assert!(lock.try_write().is_some());
+}
+
+/// A thread holds more locks than it keeps nodes, and unlocks every third one, over and over. Its
+/// nodes serve the next thread.
+fn a_thread_holds_many_locks<L: RawLock>() {
+    const LOCKS: usize = 1_000;
+    let locks: Vec<Lock<usize, L>> = (0..LOCKS).map(|_| Lock::new(0)).collect();
+    for round in 1..=2 {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut guards: Vec<_> = locks.iter().map(|lock| Some(lock.lock())).collect();
+                assert!(locks.iter().all(|lock| lock.try_lock().is_none()));
+                for step in 0..LOCKS {
+                    *guards[step * 3 % LOCKS].take().expect("each once") += 1;
+                }
+            });
+        });
+        let counts = locks
+            .iter()
+            .map(|lock| *lock.try_lock().expect("it is unlocked"));
+        assert_eq!(counts.sum::<usize>(), round * LOCKS);
+    }
+}
+
+#[test]
+fn threads_hold_many_locks() {
+    with_every_lock!(a_thread_holds_many_locks);
 }
 
 /// A leaked guard keeps its lock locked, for its own thread too, and affects no other lock: not one

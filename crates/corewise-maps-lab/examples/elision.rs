@@ -7,9 +7,9 @@
 //! - *Rates*: millions of operations a second, the median of the repetitions, for tables of 10³
 //!   and 10⁶ entries, keys from twice that range, 10 % updates (half of them insertions), and one
 //!   thread and one and four for each CPU. `htm-fine` is the variant with a lock for each group of
-//!   buckets (figure 4.4). `versioned` and `clht-lb` need no transactions; [`auto`] chooses
-//!   between them. Then the same with pinned threads that fill one socket after the other (figure
-//!   4.6).
+//!   buckets (figure 4.4). `versioned` and `clht-lb` need no transactions; their ratio in each
+//!   repetition, median (least - most), shows which of them [`auto`] should choose. Then the same
+//!   with pinned threads that fill one socket after the other (figure 4.6).
 //! - *Counts* for each thousand updates with four threads for each CPU, for 10 and 80 % updates:
 //!   how many transactions began and committed, how many updates took the main lock or the
 //!   auxiliary one, and the aborts by cause. Lookups are no transactions, so 0 % updates have none.
@@ -326,6 +326,12 @@ fn rates<B: Transaction>(backend: B, is_scripted: bool, length: Duration, repeti
             "{:<13} {:>10} {:>10} {:>10}",
             "", heads[0], heads[1], heads[2]
         );
+        let [.., versioned, lock_based] = &rates;
+        let ratios = versioned
+            .iter()
+            .zip(lock_based)
+            .map(|(one, other)| ratio(one, other));
+        let ratios: Vec<String> = ratios.collect();
         for (name, rates) in NAMES.iter().zip(rates) {
             print!("{name:<13}");
             for mut rates in rates {
@@ -334,7 +340,22 @@ fn rates<B: Transaction>(backend: B, is_scripted: bool, length: Duration, repeti
             }
             println!();
         }
+        println!("versioned over clht-lb: {}", ratios.join(", "));
     }
+}
+
+/// The ratio of the rates of two tables in each repetition: median (least - most).
+fn ratio(one: &[f64], other: &[f64]) -> String {
+    let mut ratios: Vec<f64> = one.iter().zip(other).map(|(a, b)| a / b).collect();
+    ratios.sort_by(f64::total_cmp);
+    let [.., most] = *ratios else {
+        unreachable!("a repetition at least")
+    };
+    format!(
+        "{:.2} ({:.2} - {most:.2})",
+        ratios[ratios.len() / 2],
+        ratios[0]
+    )
 }
 
 fn counts<B: Transaction>(backend: B, is_scripted: bool, length: Duration) {

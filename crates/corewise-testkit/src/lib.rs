@@ -8,9 +8,10 @@
 //! - [`auto_traits`]: whether types are `Send` and `Sync`.
 //! - [`refused`], [`invariant`]: programs that must not compile.
 //! - [`hashing`]: good and bad hashers.
+//! - `rtm_emulator`: the instructions of RTM, on x86-64 processors without it.
 //! - [`random`]: reproducible choices, and how much work a test does.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod auto_traits;
 mod every;
@@ -20,3 +21,11 @@ pub mod memcached;
 pub mod operation_pairs;
 pub mod random;
 mod refused;
+#[cfg(all(
+    target_os = "linux",
+    target_env = "gnu",
+    target_arch = "x86_64",
+    not(miri)
+))]
+#[allow(unsafe_code)]
+pub mod rtm_emulator;

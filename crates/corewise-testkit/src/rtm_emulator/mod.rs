@@ -14,24 +14,45 @@
 //!   lock does not abort a transaction. Tests must exclude such pairs, or expect them.
 //! - An abort happens where the test's script says: at `xbegin`, at `xend`, at `xabort`, or after
 //!   a number of instructions, which the trap flag counts.
+//!
+//! Two modes: [`emulated`] runs a closure on an emulated processor, and [`emulate_process`] makes
+//! one of every thread of a process that does not know of it, in a preloaded library. The second
+//! mode differs:
+//!
+//! - A transaction stops all other threads that have executed an instruction of RTM, from begin
+//!   to end. So transactions are isolated from code outside, which sees all of them or nothing.
+//! - An abort restores the thread's whole stack, and the writable data of the program. It does not
+//!   restore the heap, nor the data of libraries.
+//! - A system call aborts the transaction before it is made.
+//! - The first such instruction of a thread allocates, so it must not come from an allocator. The
+//!   program must not block SIGUSR2, nor use it, nor fork while other threads lock.
+
+mod process;
+mod world;
 
 use std::cell::Cell;
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use corewise_locks::elide::{NoTransactions, Rtm};
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
-/// Bits of the status word.
-pub(crate) const EXPLICIT: u32 = 1;
-pub(crate) const RETRY: u32 = 1 << 1;
-pub(crate) const CONFLICT: u32 = 1 << 2;
-pub(crate) const CAPACITY: u32 = 1 << 3;
-pub(crate) const DEBUG: u32 = 1 << 4;
-pub(crate) const NESTED: u32 = 1 << 5;
+pub use process::{emulate_process, parse_fates};
 
+/// Bit of the status word: `xabort`, with its operand in the highest byte.
+pub const EXPLICIT: u32 = 1;
+/// Bit of the status word: another attempt may commit.
+pub const RETRY: u32 = 1 << 1;
+/// Bit of the status word: another thread accessed the same memory.
+pub const CONFLICT: u32 = 1 << 2;
+/// Bit of the status word: it accessed too much memory.
+pub const CAPACITY: u32 = 1 << 3;
+/// Bit of the status word: a breakpoint.
+pub const DEBUG: u32 = 1 << 4;
+/// Bit of the status word: a nested transaction was aborted.
+pub const NESTED: u32 = 1 << 5;
+
+/// The instruction of a system call.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// Lengths of the instructions.
 const XBEGIN_LEN: usize = 6;
 const OTHER_LEN: usize = 3;
@@ -56,11 +77,12 @@ const SIGNAL_STACK: usize = 128 << 10;
 
 /// How a transaction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub enum Fate {
     /// It commits, unless it executes `xabort`.
     Commit,
-    /// It is aborted with a status word.
+    /// It is aborted at `xbegin` with a status word.
     AbortAtBegin(u32),
+    /// It is aborted at `xend` with a status word.
     AbortAtEnd(u32),
     /// It is aborted after a number of instructions, if it is longer.
     AbortAfter(u32, u32),
@@ -68,33 +90,43 @@ pub(crate) enum Fate {
 
 /// What a thread's transactions did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Traps {
-    pub(crate) began: u64,
-    pub(crate) committed: u64,
-    pub(crate) aborted: u64,
+pub struct Traps {
+    /// `xbegin` outside of a transaction.
+    pub began: u64,
+    /// Outermost `xend`.
+    pub committed: u64,
+    /// Transactions that were undone.
+    pub aborted: u64,
     /// `xtest`.
-    pub(crate) tests: u64,
+    pub tests: u64,
 }
 
 /// Memory that an abort restores.
 #[derive(Clone, Copy)]
-pub(crate) struct Region {
+pub struct Region {
     address: usize,
     len: usize,
 }
 
-pub(crate) fn region<T>(value: &T) -> Region {
+/// The bytes of a value.
+pub fn region<T>(value: &T) -> Region {
     Region {
         address: ptr::from_ref(value).expose_provenance(),
         len: size_of::<T>(),
     }
 }
 
+/// Where a machine takes the fates of its transactions from.
+enum Fates {
+    /// Of a closure: the script, reversed, and what follows it.
+    Script(Vec<Fate>, Fate),
+    /// Of a process, with the thread's place in the list of threads.
+    Process(usize),
+}
+
 /// The emulated processor of a thread.
 struct Machine {
-    /// Reversed.
-    script: Vec<Fate>,
-    otherwise: Fate,
+    fates: Fates,
     regions: Vec<Region>,
     stack_end: usize,
     traps: Traps,
@@ -113,49 +145,32 @@ thread_local! {
     static MACHINE: Cell<*mut Machine> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// The thread that is in a transaction holds this.
-static IS_RUNNING: AtomicBool = AtomicBool::new(false);
-
-/// Proof of RTM for tests inside of [`emulated`]. None if the processor executes the instructions,
-/// whatever CPUID reports.
-pub(crate) fn rtm() -> Option<Rtm> {
-    if matches!(Rtm::detect(), Err(NoTransactions::Absent)) {
-        // SAFETY: the type has no size. What it proves is that the instructions can be executed:
-        // tests do that in `emulated` only.
-        let rtm = unsafe { std::mem::transmute::<(), Rtm>(()) };
-        let (_, traps) = emulated(&[], Fate::Commit, &[], || rtm.is_in_transaction());
-        if traps.tests == 1 {
-            return Some(rtm);
-        }
-    }
-    println!("SKIPPED: the processor executes the instructions of RTM");
-    None
+/// Whether the emulator executes the instructions of RTM: false if the processor does, whatever
+/// CPUID reports.
+pub fn is_emulated() -> bool {
+    let test = || {
+        // SAFETY: the instruction only sets flags, and the emulator executes it if the processor
+        // does not.
+        unsafe { std::arch::asm!("xtest", options(nostack, nomem)) }
+    };
+    emulated(&[], Fate::Commit, &[], test).1.tests == 1
 }
 
 /// Runs a closure with transactions that end as scripted, then `otherwise`.
 #[inline(never)]
-pub(crate) fn emulated<R>(
+pub fn emulated<R>(
     script: &[Fate],
     otherwise: Fate,
     regions: &[Region],
     run: impl FnOnce() -> R,
 ) -> (R, Traps) {
     let stack_end = 0u8;
-    let mut machine = Box::new(Machine {
-        script: script.iter().rev().copied().collect(),
-        otherwise,
-        regions: regions.to_vec(),
-        stack_end: (&raw const stack_end).addr(),
-        traps: Traps::default(),
-        depth: 0,
-        fate: Fate::Commit,
-        instructions: 0,
-        fallback: 0,
-        registers: [0; REGISTERS],
-        vectors: vec![0; XSAVE_ROOM],
-        stack: Region { address: 0, len: 0 },
-        memory: vec![0; MEMORY_ROOM],
-    });
+    let script = script.iter().rev().copied().collect();
+    let mut machine = Box::new(Machine::new(
+        Fates::Script(script, otherwise),
+        regions,
+        (&raw const stack_end).addr(),
+    ));
     let machine = &raw mut *machine;
     let _installed = Installed::new(machine);
     let result = call(run);
@@ -177,8 +192,7 @@ struct Installed {
 
 impl Installed {
     fn new(machine: *mut Machine) -> Self {
-        static HANDLERS: Once = Once::new();
-        HANDLERS.call_once(|| [libc::SIGILL, libc::SIGTRAP].into_iter().for_each(handle));
+        install_handlers();
         let mut stack = vec![0u8; SIGNAL_STACK];
         let new = libc::stack_t {
             ss_sp: stack.as_mut_ptr().cast(),
@@ -205,25 +219,43 @@ impl Drop for Installed {
     }
 }
 
-fn handle(signal: c_int) {
-    // SAFETY: all zeros is a valid value; the handler below is one for SA_SIGINFO.
+fn install_handlers() {
+    static HANDLERS: Once = Once::new();
+    HANDLERS.call_once(|| {
+        for signal in [libc::SIGILL, libc::SIGTRAP] {
+            handle(signal, on_signal as *const () as usize, libc::SA_ONSTACK);
+        }
+    });
+}
+
+fn handle(signal: c_int, handler: usize, flags: c_int) {
+    // SAFETY: all zeros is a valid value; the handlers are for SA_SIGINFO.
     let error = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = on_signal as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        action.sa_sigaction = handler;
+        action.sa_flags = libc::SA_SIGINFO | flags;
         libc::sigaction(signal, &raw const action, ptr::null_mut())
     };
     assert_eq!(error, 0);
 }
 
-/// Calls nothing that allocates or locks.
+/// Calls nothing that allocates or locks, except for the first instruction of a thread in a process
+/// that is emulated.
 extern "C" fn on_signal(signal: c_int, _: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the system passes the context, and the thread waits for this function.
     let context = unsafe { &mut *context.cast::<ucontext_t>() };
+    // SAFETY: the place of the thread's own error number; so below.
+    let error = unsafe { *libc::__errno_location() };
     let machine = MACHINE.get();
-    // SAFETY: the machine lives while it is installed. The code outside of the handler does not
-    // use it meanwhile.
-    let is_known = !machine.is_null() && unsafe { (*machine).trap(signal, context) };
+    let is_known = if machine.is_null() {
+        process::admit(context)
+    } else {
+        // SAFETY: the machine lives while it is installed. The code outside of the handler does
+        // not use it meanwhile.
+        unsafe { (*machine).trap(signal, context) }
+    };
+    // SAFETY: it is still that thread's.
+    unsafe { *libc::__errno_location() = error };
     if !is_known {
         // The instruction raises the signal again, which then ends the process.
         // SAFETY: there are no obligations.
@@ -278,6 +310,23 @@ unsafe fn copy(region: Region, saved: &mut [u8], is_restored: bool) {
 }
 
 impl Machine {
+    fn new(fates: Fates, regions: &[Region], stack_end: usize) -> Self {
+        Self {
+            fates,
+            regions: regions.to_vec(),
+            stack_end,
+            traps: Traps::default(),
+            depth: 0,
+            fate: Fate::Commit,
+            instructions: 0,
+            fallback: 0,
+            registers: [0; REGISTERS],
+            vectors: vec![0; XSAVE_ROOM],
+            stack: Region { address: 0, len: 0 },
+            memory: vec![0; MEMORY_ROOM],
+        }
+    }
+
     /// Emulates an instruction; false if it is not one of RTM.
     fn trap(&mut self, signal: c_int, context: &mut ucontext_t) -> bool {
         if signal == libc::SIGTRAP {
@@ -305,16 +354,18 @@ impl Machine {
     fn begin(&mut self, context: &mut ucontext_t, at: usize) {
         self.depth += 1;
         if self.depth == 1 {
-            // Acquire: pairs with the Release in `finish`. Relaxed: a failure reads nothing.
-            while IS_RUNNING
-                .compare_exchange(false, true, Acquire, Relaxed)
-                .is_err()
-            {
-                // SAFETY: there are no obligations.
-                unsafe { libc::sched_yield() };
-            }
+            world::enter(match self.fates {
+                Fates::Process(place) => Some(place),
+                Fates::Script(..) => None,
+            });
             self.traps.began += 1;
-            self.fate = self.script.pop().unwrap_or(self.otherwise);
+            self.fate = match &mut self.fates {
+                Fates::Script(script, otherwise) => script.pop().unwrap_or(*otherwise),
+                Fates::Process(place) => {
+                    world::stop(*place);
+                    process::next_fate()
+                }
+            };
             let offset = ptr::with_exposed_provenance::<i32>(at + 2);
             // SAFETY: the operand of `xbegin`.
             let offset = unsafe { offset.read_unaligned() };
@@ -328,6 +379,9 @@ impl Machine {
             }
             Fate::AbortAfter(instructions, _) if self.depth == 1 => {
                 self.instructions = instructions;
+                registers(context)[libc::REG_EFL as usize] |= TRAP_FLAG;
+            }
+            _ if self.is_of_process() => {
                 registers(context)[libc::REG_EFL as usize] |= TRAP_FLAG;
             }
             _ => {}
@@ -357,8 +411,20 @@ impl Machine {
         }
     }
 
+    fn is_of_process(&self) -> bool {
+        matches!(self.fates, Fates::Process(_))
+    }
+
     /// Counts an instruction.
     fn step(&mut self, context: &mut ucontext_t) {
+        if self.depth > 0 && self.is_of_process() {
+            let at = registers(context)[libc::REG_RIP as usize] as usize;
+            // SAFETY: the processor reads an instruction here next; more code follows all of them.
+            let code = unsafe { ptr::with_exposed_provenance::<[u8; 2]>(at).read() };
+            if code == SYSCALL {
+                return self.abort(context, 0);
+            }
+        }
         match self.fate {
             Fate::AbortAfter(_, status) if self.depth > 0 => {
                 self.instructions -= 1;
@@ -366,6 +432,7 @@ impl Machine {
                     self.abort(context, status);
                 }
             }
+            _ if self.depth > 0 && self.is_of_process() => {}
             _ => registers(context)[libc::REG_EFL as usize] &= !TRAP_FLAG,
         }
     }
@@ -415,6 +482,9 @@ impl Machine {
 
     fn finish(&mut self) {
         self.depth = 0;
-        IS_RUNNING.store(false, Release); // pairs with the Acquire in `begin`
+        if self.is_of_process() {
+            process::count(&mut self.traps);
+        }
+        world::leave(self.is_of_process());
     }
 }
