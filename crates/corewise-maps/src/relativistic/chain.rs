@@ -7,7 +7,7 @@ use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::table::{Table, load, publish, store};
-use super::word::{BucketWord, Header, NodeId, Probe, fold, hash_bits};
+use super::word::{Header, NodeId, ShiftedHash, fold, hash_bits};
 
 /// The memory in which the nodes of a table live.
 ///
@@ -159,19 +159,19 @@ impl<'t> Slot<'t> {
     }
 }
 
-/// Searches the chain of a bucket.
+/// Searches the chain of a bucket, which starts at `first`.
 ///
 /// # Safety
 ///
-/// 1. The caller is in a section that began before `word` was read.
+/// 1. The caller is in a section that began before `first` was read.
 #[inline(always)]
 pub(super) unsafe fn search<A: Arena>(
     arena: &A,
-    word: BucketWord,
-    hash: u32,
+    first: Option<NodeId>,
+    hash: ShiftedHash,
     mut eq: impl FnMut(NonNull<Link>) -> bool,
 ) -> Option<NonNull<Link>> {
-    let mut next = word.first_for(Probe::new(hash));
+    let mut next = first;
     while let Some(id) = next {
         // SAFETY: it lives as long as the section, by 1.
         let node = unsafe { arena.link(id) };

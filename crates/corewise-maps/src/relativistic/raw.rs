@@ -51,7 +51,7 @@ use corewise_rcu::{Domain, Section};
 use super::chain::{Arena, Link, Nodes, Slot, first_of_child, nodes, search};
 use super::resize::{Passes, Resizer};
 use super::table::{Table, exchange, is_forwarded, load, publish, store};
-use super::word::{BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe, fold};
+use super::word::{BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe, ShiftedHash, fold};
 
 /// The most tables in use at a time: doublings while no grace period ends.
 pub(super) const MAX_LEVELS: usize = 48;
@@ -305,8 +305,9 @@ impl<A: Arena> RawTable<A> {
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
         let hash = fold(hash);
+        let shifted = ShiftedHash::new(hash);
         // SAFETY: 1: the section began before the word is read.
-        unsafe { search(view, table.word(hash), hash, eq) }
+        unsafe { search(view, table.first_for(hash, shifted), shifted, eq) }
     }
 
     /// Prefetches the cache line that a `find` of this hash reads first.
@@ -350,8 +351,7 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         let hash = fold(hash);
         // SAFETY: the caller is in a section, by 1.
-        let word = unsafe { self.current() }.word(hash);
-        let first = word.first_for(Probe::new(hash))?;
+        let first = unsafe { self.current() }.first_for(hash, ShiftedHash::new(hash))?;
         // SAFETY: as above: the node is kept.
         Some(unsafe { view.link(first) })
     }
@@ -385,7 +385,7 @@ impl<A: Arena> RawTable<A> {
     ) -> Option<NonNull<Link>> {
         // SAFETY: 1; the section keeps the node.
         let header = unsafe { self.first_by(view, section, hash)?.as_ref() }.header();
-        if header.has_hash(fold(hash)) {
+        if header.has_hash(ShiftedHash::new(fold(hash))) {
             return None;
         }
         // SAFETY: the section keeps the second node, too.
@@ -411,14 +411,16 @@ impl<A: Arena> RawTable<A> {
         // SAFETY: no other thread has the node yet, by 2.
         let link = unsafe { self.arena.link(node).as_ref() };
         let hash = link.hash();
-        let probe = Probe::new(hash);
+        let shifted = ShiftedHash::new(hash);
+        let probe = shifted.probe();
         loop {
             // SAFETY: the caller is in a section, by 1.
             let table = unsafe { self.current() };
             let slot = table.slot(hash);
             let seen = load(slot);
+            let first = seen.first_for(probe);
             // SAFETY: 1: the section began before the word was read.
-            if let Some(found) = unsafe { search(&self.arena, seen, hash, &mut eq) } {
+            if let Some(found) = unsafe { search(&self.arena, first, shifted, &mut eq) } {
                 return Err(found);
             }
             let inserted = if seen.flags() == 0 || mutant!("insert_ignores_flags") {

@@ -148,9 +148,14 @@ impl<'s, T> View<'s, T> {
 unsafe impl<T> Arena for View<'_, T> {
     #[inline(always)]
     unsafe fn link(&self, id: NodeId) -> NonNull<Link> {
-        let (bytes, bits) = (Self::BYTES, const { slot_bits(Self::BYTES) });
+        const { assert!(Self::BYTES.is_multiple_of(size_of::<u64>())) };
+        // In words, by whose size x86 multiplies as it loads.
+        let words = (id.0.get() as usize).wrapping_mul(Self::BYTES / size_of::<u64>());
+        let words = hint::opaque(words);
         // SAFETY: the caller guarantees that the ID is valid, and the caller of `new` the rest.
-        unsafe { self.0.address_in(id, bytes, bits) }.cast()
+        let origin = unsafe { self.0.origin(id, const { slot_bits(Self::BYTES) }) };
+        // SAFETY: within the slab, as in `address`.
+        unsafe { NonNull::new_unchecked(origin.cast::<u64>().wrapping_add(words)) }.cast()
     }
 }
 
@@ -198,17 +203,19 @@ impl Slabs {
     #[inline(always)]
     unsafe fn address(&self, id: NodeId) -> NonNull<u8> {
         // SAFETY: 1.
-        unsafe { self.address_in(id, self.slot_bytes, self.slot_bits) }
+        let origin = unsafe { self.origin(id, self.slot_bits) };
+        let slot = origin.wrapping_add((id.0.get() as usize).wrapping_mul(self.slot_bytes));
+        // SAFETY: within the slab, by 1: see `directory`.
+        unsafe { NonNull::new_unchecked(slot) }
     }
 
-    /// As [`Slabs::address`], for a caller that knows the slot's bytes and bits.
+    /// The origin of a slot's slab.
     ///
     /// # Safety
     ///
-    /// 1. As there; and `bytes` and `bits` are those of these slabs.
+    /// 1. As for [`Slabs::address`]; and `bits` is `slot_bits` of these slabs.
     #[inline(always)]
-    unsafe fn address_in(&self, id: NodeId, bytes: usize, bits: u32) -> NonNull<u8> {
-        let id = id.0.get();
+    unsafe fn origin(&self, id: NodeId, bits: u32) -> *mut u8 {
         // Acquire: pairs with the Release in `number`, so that the directory's slots are seen, also
         // of a directory that is newer than the ID. Relaxed, below: a thread that has an ID has it
         // from `add_slab`, which wrote the slab's address first, or through a lock or a link that
@@ -216,10 +223,7 @@ impl Slabs {
         let directory = self.directory.load(Acquire);
         // SAFETY: a directory seen by a thread that has an ID has a place for its slab; directories
         // are kept as long as the slabs.
-        let origin = unsafe { &*directory.add((id >> bits) as usize) }.load(Relaxed);
-        let slot = origin.wrapping_add((id as usize).wrapping_mul(bytes));
-        // SAFETY: within the slab, by 1: see `origin`.
-        unsafe { NonNull::new_unchecked(slot) }
+        unsafe { &*directory.add((id.0.get() >> bits) as usize) }.load(Relaxed)
     }
 
     /// Allocates a slot, uninitialized; `None` if no memory or no ID is left.
@@ -364,7 +368,7 @@ impl Slabs {
         // The origin: the address that the slot with ID 0 would have.
         let first = (number << self.slot_bits) as usize;
         let before = first.wrapping_mul(self.slot_bytes);
-        // Relaxed: read only by threads that have an ID of the slab; see `address_in`.
+        // Relaxed: read only by threads that have an ID of the slab; see `origin`.
         place.store(memory.as_ptr().wrapping_sub(before), Relaxed);
         // Relaxed: as in `bytes`.
         self.bytes.fetch_add(slots * self.slot_bytes, Relaxed);
@@ -393,7 +397,7 @@ impl Slabs {
                 AtomicPtr::new(copy(place))
             });
             let new = Box::leak(Box::new(new));
-            // Release: pairs with the Acquire in `address_in`.
+            // Release: pairs with the Acquire in `origin`.
             self.directory.store(new.as_ptr().cast_mut(), Release);
             depot.directories.push(NonNull::from(new));
         }

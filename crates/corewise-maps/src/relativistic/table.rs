@@ -24,11 +24,18 @@ use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release}
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use corewise_atomic::{Slots, mutant, ordering};
 
-use super::word::{BUSY, BucketWord, HASH_BITS, INIT, hash_bits};
+use super::word::{BUSY, BucketWord, HASH_BITS, INIT, NodeId, Probe, ShiftedHash, hash_bits};
 
 pub(super) struct Table {
+    /// As `mask`, but 0 instead of [`NO_MASK`].
+    lookup_mask: usize,
+    /// The first of `words`, or the last if there is no mask: then every lookup finds an empty
+    /// bucket at first, so that only lookups that find nothing check whether there is a mask.
+    lookup_words: NonNull<AtomicU64>,
     /// The number of buckets minus one if that number is a power of two, otherwise [`NO_MASK`].
     mask: usize,
+    buckets: usize,
+    /// The buckets. If there is no mask, an empty word follows.
     words: Slots<AtomicU64>,
     /// The following table, larger or smaller by an integer factor. Set once.
     next: AtomicPtr<Table>,
@@ -37,6 +44,11 @@ pub(super) struct Table {
 }
 
 const NO_MASK: usize = usize::MAX;
+
+// SAFETY: `lookup_words` points into the array of atomics that the table owns.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
 
 /// The least bytes of an array whose pages are likely to be fresh from the system.
 const SMALL_MAPPED: usize = 128 << 10;
@@ -49,16 +61,16 @@ impl Table {
         if buckets > 1 << HASH_BITS {
             return None;
         }
-        let mut words = Slots::try_zeroed(buckets)?;
+        let has_mask = buckets.is_power_of_two();
+        let mut words = Slots::<AtomicU64>::try_zeroed(buckets + usize::from(!has_mask))?;
         if !huge_pages {
             words.prefer_small_pages();
         }
         Some(Box::new(Table {
-            mask: if buckets.is_power_of_two() {
-                buckets - 1
-            } else {
-                NO_MASK
-            },
+            lookup_mask: if has_mask { buckets - 1 } else { 0 },
+            lookup_words: NonNull::from(&words[if has_mask { 0 } else { buckets }..]).cast(),
+            mask: if has_mask { buckets - 1 } else { NO_MASK },
+            buckets,
             words,
             next: AtomicPtr::new(std::ptr::null_mut()),
             published: AtomicBool::new(published),
@@ -67,7 +79,7 @@ impl Table {
 
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
-        self.words.len()
+        self.buckets
     }
 
     /// The bucket of a hash, or of a bucket index of a table that is larger by an integer factor.
@@ -82,7 +94,7 @@ impl Table {
     #[cold]
     fn remainder(&self, hash: u32) -> usize {
         // A division that cannot panic: the unwinding code would cost every lookup.
-        let len = NonZero::new(self.words.len()).unwrap_or(NonZero::<usize>::MIN);
+        let len = NonZero::new(self.buckets).unwrap_or(NonZero::<usize>::MIN);
         hash_bits(hash) as usize % len
     }
 
@@ -105,6 +117,25 @@ impl Table {
     #[inline(always)]
     pub(super) fn word(&self, hash: u32) -> BucketWord {
         load(self.slot(hash))
+    }
+
+    /// The first node of a hash's bucket, if the bucket may hold that hash.
+    #[inline(always)]
+    pub(super) fn first_for(&self, hash: u32, shifted: ShiftedHash) -> Option<NodeId> {
+        let bucket = hash as usize & self.lookup_mask;
+        // SAFETY: one of `words`, of which there are at least `lookup_mask` + 1 from here on.
+        let word = load(unsafe { self.lookup_words.add(bucket).as_ref() });
+        let first = word.first_for(shifted.probe());
+        if first.is_none() && self.mask == NO_MASK {
+            return self.first_without_mask(hash);
+        }
+        first
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first_without_mask(&self, hash: u32) -> Option<NodeId> {
+        self.word(hash).first_for(Probe::new(hash))
     }
 
     /// The following table, if any.
@@ -203,4 +234,29 @@ pub(super) fn exchange(slot: &AtomicU64, from: BucketWord, to: BucketWord) -> bo
 #[inline(always)]
 pub(super) fn is_forwarded(word: BucketWord) -> bool {
     word.flags() & (INIT | BUSY) == INIT
+}
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    /// A lookup reads the bucket that an update of the same hash writes, in tables with a mask and
+    /// without.
+    #[test]
+    fn lookups_and_updates_agree_on_the_bucket() {
+        for buckets in 1..20 {
+            let table = Table::try_new(buckets, true, true).unwrap();
+            let find = |hash| table.first_for(hash, ShiftedHash::new(hash));
+            for hash in (0..1 << HASH_BITS).step_by((1 << HASH_BITS) / 97) {
+                assert_eq!(find(hash), None, "{hash} of {buckets}");
+                let node = NodeId(NonZeroU32::new(hash + 1).unwrap());
+                let slot = table.slot(hash);
+                store(slot, BucketWord::EMPTY.prepend(node, Probe::new(hash)));
+                assert_eq!(find(hash), Some(node), "{hash} of {buckets}");
+                store(slot, BucketWord::EMPTY);
+            }
+        }
+    }
 }
