@@ -18,23 +18,35 @@ pub trait DynTable: Loops + Send + Sync {
     /// Inserts the initial entries.
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts;
     /// Removes and reinserts entries, so that the table has seen deletions.
-    fn churn(&self, plan: &Plan, part: Part, entries: u64) -> OpCounts;
+    fn churn(&self, _: &Plan, _: Part, _entries: u64) -> OpCounts {
+        OpCounts::default()
+    }
     /// Looks up every key of the range.
     fn probe(&self, plan: &Plan, part: Part) -> Sums;
     /// Runs operations on keys that no other thread writes and checks every outcome.
     fn audit(&self, plan: &Plan, part: Part, operations: u64, seed: u64) -> AuditReport;
     /// Removes every key of the range.
-    fn empty(&self, plan: &Plan, part: Part) -> OpCounts;
+    fn empty(&self, _: &Plan, _: Part) -> OpCounts {
+        OpCounts::default()
+    }
     /// Returns the number of entries as the table counts them.
-    fn size(&self) -> Option<usize>;
+    fn size(&self) -> Option<usize> {
+        None
+    }
     /// Reclaims deferred memory.
-    fn settle(&self);
+    fn settle(&self) {}
     /// Returns the lock statistics so far.
-    fn contention(&self) -> Option<Contention>;
+    fn contention(&self) -> Option<Contention> {
+        None
+    }
     /// Resizes to about `buckets` buckets. `None` if it cannot resize on request.
-    fn resize_to(&self, buckets: usize) -> Option<()>;
+    fn resize_to(&self, _buckets: usize) -> Option<()> {
+        None
+    }
     /// Returns the number of buckets. `None` if it cannot resize on request.
-    fn buckets(&self) -> Option<usize>;
+    fn buckets(&self) -> Option<usize> {
+        None
+    }
     /// Returns what is wrong, by the checks of its capability; `None` for a map, which is compared
     /// with its workload.
     fn problems(&self, _: &Plan, _: &Evidence) -> Option<Vec<String>> {
@@ -130,14 +142,21 @@ pub struct Entry {
     pub null: bool,
     /// Whether its entries can be iterated over.
     pub iterates: bool,
-    u64_common: Option<Maker>,
-    u64_native: Option<Maker>,
-    bytes_common: Option<Maker>,
-    bytes_native: Option<Maker>,
-    u64_resize: Option<Maker>,
-    bytes_resize: Option<Maker>,
+    /// Makers of maps.
+    maps: Vec<(MapMaker, Maker)>,
     /// Makers of subjects that are not maps.
     others: Vec<SubjectMaker>,
+}
+
+/// Which maps a maker makes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct MapMaker {
+    /// The name of the kind of keys.
+    kind: &'static str,
+    /// Whether they use their own hash function.
+    native: bool,
+    /// Whether they resize on request.
+    resizes: bool,
 }
 
 /// Makes a subject that is not a map.
@@ -164,55 +183,61 @@ impl Entry {
             max_threads: None,
             null: false,
             iterates: false,
-            u64_common: None,
-            u64_native: None,
-            bytes_common: None,
-            bytes_native: None,
-            u64_resize: None,
-            bytes_resize: None,
+            maps: Vec::new(),
             others: Vec::new(),
         }
     }
 
-    /// Adds a maker for integers with the common hash function.
-    pub fn u64<T: Table<U64>>(mut self) -> Self {
-        self.u64_common = Some(make::<U64, T>);
+    fn map<K: Kind, T: Table<K>>(mut self, native: bool) -> Self {
+        let of = MapMaker {
+            kind: K::NAME,
+            native,
+            resizes: false,
+        };
+        self.maps.push((of, make::<K, T>));
         self.iterates |= T::ITERATES;
         self
+    }
+
+    fn resizable<K: Kind, T: Resize<K>>(mut self) -> Self {
+        let of = MapMaker {
+            kind: K::NAME,
+            native: false,
+            resizes: true,
+        };
+        self.maps.push((of, make_resizable::<K, T>));
+        self
+    }
+
+    /// Adds a maker for integers with the common hash function.
+    pub fn u64<T: Table<U64>>(self) -> Self {
+        self.map::<U64, T>(false)
     }
 
     /// Adds a maker for integers with the table's own hash function.
-    pub fn u64_native<T: Table<U64>>(mut self) -> Self {
-        self.u64_native = Some(make::<U64, T>);
-        self.iterates |= T::ITERATES;
-        self
+    pub fn u64_native<T: Table<U64>>(self) -> Self {
+        self.map::<U64, T>(true)
     }
 
     /// Adds a maker for byte strings with the common hash function.
-    pub fn bytes<T: Table<Bytes>>(mut self) -> Self {
-        self.bytes_common = Some(make::<Bytes, T>);
-        self.iterates |= T::ITERATES;
-        self
+    pub fn bytes<T: Table<Bytes>>(self) -> Self {
+        self.map::<Bytes, T>(false)
     }
 
     /// Adds a maker for byte strings with the table's own hash function.
-    pub fn bytes_native<T: Table<Bytes>>(mut self) -> Self {
-        self.bytes_native = Some(make::<Bytes, T>);
-        self.iterates |= T::ITERATES;
-        self
+    pub fn bytes_native<T: Table<Bytes>>(self) -> Self {
+        self.map::<Bytes, T>(true)
     }
 
     /// Adds a maker for integers with the common hash function, in a table that resizes on request.
-    pub fn u64_resize<T: Resize<U64>>(mut self) -> Self {
-        self.u64_resize = Some(make_resizable::<U64, T>);
-        self
+    pub fn u64_resize<T: Resize<U64>>(self) -> Self {
+        self.resizable::<U64, T>()
     }
 
     /// Adds a maker for byte strings with the common hash function, in a table that resizes on
     /// request.
-    pub fn bytes_resize<T: Resize<Bytes>>(mut self) -> Self {
-        self.bytes_resize = Some(make_resizable::<Bytes, T>);
-        self
+    pub fn bytes_resize<T: Resize<Bytes>>(self) -> Self {
+        self.resizable::<Bytes, T>()
     }
 
     /// Adds a maker of a subject that is not a map.
@@ -240,57 +265,50 @@ impl Entry {
     /// Returns the maker for a kind of keys, `u64` or `bytes`, and a hash function; `None` if the
     /// combination is not supported.
     pub fn maker(&self, kind: &str, native: bool) -> Option<Maker> {
-        match (kind, native) {
-            ("u64", false) => self.u64_common,
-            ("u64", true) => self.u64_native,
-            ("bytes", false) => self.bytes_common,
-            ("bytes", true) => self.bytes_native,
-            _ => None,
-        }
+        self.find(kind, native, false)
     }
 
     /// Returns the maker of a table that resizes on request; `None` if the combination is not
     /// supported.
     pub fn resizable_maker(&self, kind: &str, native: bool) -> Option<Maker> {
-        match (kind, native) {
-            ("u64", false) => self.u64_resize,
-            ("bytes", false) => self.bytes_resize,
-            _ => None,
-        }
+        self.find(kind, native, true)
+    }
+
+    fn find(&self, kind: &str, native: bool, resizes: bool) -> Option<Maker> {
+        let is_it = |of: &MapMaker| of.kind == kind && of.native == native && of.resizes == resizes;
+        let found = self.maps.iter().find(|(of, _)| is_it(of));
+        found.map(|(_, maker)| *maker)
     }
 
     /// Returns the maker of a subject that is not a map; `None` if it lacks the capability, or
     /// needs more threads.
     pub fn subject_maker(&self, capability: Capability, threads: usize) -> Option<Maker> {
-        let mut makers = self.others.iter();
-        let maker = makers.find(|maker| maker.capability == capability)?;
+        let maker = self.subject_of(capability)?;
         (maker.own_threads)(threads).map(|_| maker.make)
     }
 
     /// Returns the threads that a subject with this capability brings, of as many in all.
     pub fn own_threads(&self, capability: Capability, threads: usize) -> usize {
-        let mut makers = self.others.iter();
-        let maker = makers.find(|maker| maker.capability == capability);
+        let maker = self.subject_of(capability);
         let own = maker.and_then(|maker| (maker.own_threads)(threads));
         own.unwrap_or(0)
     }
 
+    fn subject_of(&self, capability: Capability) -> Option<&SubjectMaker> {
+        let mut makers = self.others.iter();
+        makers.find(|maker| maker.capability == capability)
+    }
+
     /// Returns its capabilities.
     pub fn capabilities(&self) -> Vec<Capability> {
-        let maps = [
-            self.u64_common,
-            self.u64_native,
-            self.bytes_common,
-            self.bytes_native,
-        ];
-        let map = maps.iter().flatten().next().map(|_| Capability::Map);
+        let map = self.maps.first().map(|_| Capability::Map);
         let others = self.others.iter().map(|maker| maker.capability);
         map.into_iter().chain(others).collect()
     }
 
     /// Returns whether it resizes on request.
     pub fn resizes(&self) -> bool {
-        self.u64_resize.is_some() || self.bytes_resize.is_some()
+        self.maps.iter().any(|(of, _)| of.resizes)
     }
 }
 

@@ -53,4 +53,13 @@ impl Figure {
             spread: Some((of.low, of.high)),
         }
     }
+
+    /// Formats its value and the ends of its interval.
+    pub(crate) fn text(&self) -> String {
+        let text = |value| self.unit.text(value);
+        match self.spread {
+            Some((low, high)) => format!("{} ({} – {})", text(self.value), text(low), text(high)),
+            None => text(self.value),
+        }
+    }
 }

@@ -44,7 +44,7 @@ fn text(registry: &Registry) -> String {
     }
     out += "\nsections\n";
     for section in SECTIONS {
-        let _ = writeln!(out, "  {:<20} {}", section.name(), section.about());
+        let _ = writeln!(out, "  {:<20} {}", section.name(), section.preset().about);
     }
     out += "\nsuites\n";
     for (name, _) in SUITES {
@@ -96,7 +96,7 @@ fn json(registry: &Registry) -> String {
         .collect();
     let sections: Vec<_> = SECTIONS
         .iter()
-        .map(|of| serde_json::json!({"name": of.name(), "about": of.about()}))
+        .map(|of| serde_json::json!({"name": of.name(), "about": of.preset().about}))
         .collect();
     let suites: Vec<_> = SUITES.iter().map(|(name, _)| name).collect();
     serde_json::json!({"tables": cards, "missing": missing, "sections": sections, "suites": suites})

@@ -330,6 +330,27 @@ impl Counts {
         self.removed + self.remove_failed
     }
 
+    /// Adds a lookup, by whether it found its key.
+    #[inline(always)]
+    pub(crate) fn count_get(&mut self, found: bool) {
+        self.get_hits += u64::from(found);
+        self.get_misses += u64::from(!found);
+    }
+
+    /// Adds an insert, by whether it inserted.
+    #[inline(always)]
+    pub(crate) fn count_insert(&mut self, done: bool) {
+        self.inserted += u64::from(done);
+        self.insert_failed += u64::from(!done);
+    }
+
+    /// Adds a remove, by whether it removed.
+    #[inline(always)]
+    pub(crate) fn count_remove(&mut self, done: bool) {
+        self.removed += u64::from(done);
+        self.remove_failed += u64::from(!done);
+    }
+
     /// Adds another thread's counts.
     pub fn add(&mut self, other: &Self) {
         self.get_hits += other.get_hits;

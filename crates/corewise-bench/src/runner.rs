@@ -9,9 +9,6 @@ use std::time::{Duration, Instant};
 use corewise_measure::stats::{Ratio, Spread};
 use corewise_topology::{Topology, plan as place_threads};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rand::SeedableRng;
-use rand::seq::SliceRandom;
-use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::contender::{CellContext, Contender, PhaseError};
 use crate::distribution::Sampler;
@@ -120,20 +117,11 @@ impl<'a> Runner<'a> {
 
     fn cell(&mut self, task: &Task) -> Result<(), BenchError> {
         let contenders = contenders(self.registry, task)?;
-        task.section.run(self, task, &contenders)
-    }
-
-    /// Returns the requested tables that are not among these contenders.
-    pub(crate) fn left_out(&self, task: &Task, contenders: &[Contender]) -> Vec<String> {
-        let in_it = |name: &String| {
-            contenders
-                .iter()
-                .any(|contender| contender.entry.card.name == *name)
-        };
-        let chosen = self.registry.chosen(&task.tables).into_iter();
-        chosen
-            .filter(|name| !in_it(name) && !self.registry.is_null(name))
-            .collect()
+        task.section.run(&mut CellRun {
+            runner: self,
+            task,
+            contenders: &contenders,
+        })
     }
 
     /// Returns the context of a cell, with its threads placed.
@@ -165,21 +153,45 @@ impl<'a> Runner<'a> {
             patience: self.patience,
         })
     }
+}
+
+/// A cell that is measured.
+pub(crate) struct CellRun<'r, 'a> {
+    pub(crate) runner: &'r mut Runner<'a>,
+    pub(crate) task: &'r Task,
+    pub(crate) contenders: &'r [Contender],
+}
+
+impl CellRun<'_, '_> {
+    /// Returns the requested tables that are not among these contenders.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        let (registry, task) = (self.runner.registry, self.task);
+        let in_it = |name: &String| {
+            self.contenders
+                .iter()
+                .any(|contender| contender.entry.card.name == *name)
+        };
+        let chosen = registry.chosen(&task.tables).into_iter();
+        chosen
+            .filter(|name| !in_it(name) && !registry.is_null(name))
+            .collect()
+    }
 
     /// Writes the latencies of all contenders, with one histogram of all operations if `together`.
     pub(crate) fn histograms(
         &mut self,
-        contenders: &[Contender],
         accumulators: &[RowAccumulator],
         cell: &crate::record::Cell,
         together: bool,
     ) -> Result<(), BenchError> {
-        for (contender, accumulator) in contenders.iter().zip(accumulators) {
+        for (contender, accumulator) in self.contenders.iter().zip(accumulators) {
             let latencies = accumulator.latencies.iter();
             let records =
                 latencies.flat_map(|all| all.records(&cell.id, &contender.name(), together));
             for histogram in records {
-                self.sink.write(&Record::Histogram(Box::new(histogram)))?;
+                self.runner
+                    .sink
+                    .write(&Record::Histogram(Box::new(histogram)))?;
             }
         }
         Ok(())
@@ -188,31 +200,30 @@ impl<'a> Runner<'a> {
     /// Writes the summaries.
     pub(crate) fn rows(
         &mut self,
-        task: &Task,
-        contenders: &[Contender],
         accumulators: &[RowAccumulator],
         cell: &crate::record::Cell,
     ) -> Result<(), BenchError> {
-        let reference = contenders
+        let reference = self
+            .contenders
             .iter()
             .position(|contender| contender.role == Role::Reference);
-        for (contender, accumulator) in contenders.iter().zip(accumulators) {
+        for (contender, accumulator) in self.contenders.iter().zip(accumulators) {
             let against = reference
                 .map(|at| &accumulators[at])
                 .filter(|_| contender.role != Role::Reference);
-            let row = self.row(task, contender, accumulator, against, cell);
-            self.end.rows += 1;
-            self.end.void += usize::from(row.verdict == "void");
-            self.sink.write(&Record::Row(Box::new(row.clone())))?;
-            let show = &mut self.show;
-            self.progress.suspend(|| show(&row));
+            let row = self.row(contender, accumulator, against, cell);
+            let runner = &mut *self.runner;
+            runner.end.rows += 1;
+            runner.end.void += usize::from(row.verdict == "void");
+            runner.sink.write(&Record::Row(Box::new(row.clone())))?;
+            let show = &mut runner.show;
+            runner.progress.suspend(|| show(&row));
         }
         Ok(())
     }
 
     fn row(
         &self,
-        task: &Task,
         contender: &Contender,
         accumulator: &RowAccumulator,
         against: Option<&RowAccumulator>,
@@ -241,7 +252,7 @@ impl<'a> Runner<'a> {
             cell: cell.clone(),
             table: contender.name(),
             role: contender.role,
-            repetitions: task.repetitions,
+            repetitions: self.task.repetitions,
             rate: spread.map(Interval::from),
             ratio: ratio.map(Interval::from),
             verdict: match ratio {
@@ -250,8 +261,8 @@ impl<'a> Runner<'a> {
                 _ => String::new(),
             },
             version: contender.entry.card.version.clone(),
-            allocator: self.manifest.allocator.clone(),
-            pages: self.manifest.pages.clone(),
+            allocator: self.runner.manifest.allocator.clone(),
+            pages: self.runner.manifest.pages.clone(),
             problems,
             contention: accumulator.contention,
             per_operation: accumulator.hardware.iter().map(per).collect(),
@@ -311,19 +322,6 @@ pub(crate) fn contenders(registry: &Registry, task: &Task) -> Result<Vec<Contend
     }
     contenders.retain(|contender| section.takes_part(contender));
     Ok(contenders)
-}
-
-/// Returns the order in which contenders run one after the other: the repetition and the contender
-/// of each turn, with the order of contenders drawn anew in each repetition.
-pub(crate) fn in_turn(task: &Task, contenders: &[Contender], seed: u64) -> Vec<(usize, usize)> {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut turns = Vec::new();
-    for repetition in 0..task.repetitions {
-        let mut order: Vec<usize> = (0..contenders.len()).collect();
-        order.shuffle(&mut rng);
-        turns.extend(order.into_iter().map(|at| (repetition, at)));
-    }
-    turns
 }
 
 impl RowAccumulator {

@@ -80,12 +80,6 @@ pub trait Kind: Send + Sync + 'static {
     /// Returns the stamp of a value; 0, which no value has, if its repetitions differ. (Values
     /// under 16 bytes contain the stamp once, so only its upper half can be checked.)
     fn stamp(value: &Self::Value) -> u64;
-    /// Returns the bytes of a key, for tables that accept only bytes.
-    fn key_bytes(query: &Self::Query) -> &[u8];
-    /// Returns the bytes of a value.
-    fn value_bytes(value: &Self::Value) -> &[u8];
-    /// Returns the stamp of a value given by its bytes; 0 if any byte is wrong.
-    fn stamp_of_bytes(bytes: &[u8]) -> u64;
 }
 
 /// A concurrent hash table under test.
@@ -255,22 +249,6 @@ impl Kind for U64 {
     fn stamp(value: &u64) -> u64 {
         *value
     }
-    fn key_bytes(query: &u64) -> &[u8] {
-        bytes_of(query)
-    }
-    fn value_bytes(value: &u64) -> &[u8] {
-        bytes_of(value)
-    }
-    fn stamp_of_bytes(bytes: &[u8]) -> u64 {
-        bytes.try_into().map_or(0, u64::from_ne_bytes)
-    }
-}
-
-/// Returns the bytes of an integer, in native order.
-fn bytes_of(number: &u64) -> &[u8] {
-    // SAFETY: eight initialised bytes without padding live behind the reference, for as long as it
-    // does, and bytes have no alignment.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(number).cast(), 8) }
 }
 
 /// Byte strings to byte strings.
@@ -343,21 +321,10 @@ impl Kind for Bytes {
 
     #[inline]
     fn stamp(value: &Box<[u8]>) -> u64 {
-        Self::stamp_of_bytes(value)
-    }
-    fn key_bytes(query: &[u8]) -> &[u8] {
-        query
-    }
-    fn value_bytes(value: &Box<[u8]>) -> &[u8] {
-        value
-    }
-
-    #[inline]
-    fn stamp_of_bytes(bytes: &[u8]) -> u64 {
-        let Some(word) = bytes.first_chunk::<8>() else {
+        let Some(word) = value.first_chunk::<8>() else {
             return 0;
         };
-        let (words, rest) = bytes.as_chunks::<8>();
+        let (words, rest) = value.as_chunks::<8>();
         let same = words
             .iter()
             .fold(true, |same, other| same & (other == word));
@@ -380,8 +347,8 @@ mod tests {
             value_bytes: 8,
         });
         assert_eq!(*U64::query(&mut scratch, 7), 7);
-        assert_eq!(U64::stamp_of_bytes(U64::value_bytes(&99)), 99);
-        assert_eq!(U64::stamp_of_bytes(b"short"), 0);
+        assert_eq!(U64::stamp(&99), 99);
+        assert_eq!(Bytes::stamp(&Box::from(*b"short")), 0);
     }
 
     #[test]

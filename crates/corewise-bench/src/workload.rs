@@ -1,7 +1,6 @@
 //! A workload: the checked parameters of \[CHTBench\] §3.3.1 and ours.
 
-use std::any::Any;
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::sync::Arc;
 
 use corewise_topology::PinPolicy;
@@ -75,36 +74,41 @@ pub struct Workload {
 /// A condition, and the message if it does not hold.
 pub(crate) type Check = (bool, String);
 
-/// Parameters of one section, in a type of that section.
-#[derive(Clone, Debug)]
-pub(crate) struct Variant(Arc<dyn Parameters>);
-
-/// What a [`Variant`] can hold.
-pub(crate) trait Parameters: Any + Debug + Send + Sync {}
-
-impl<T: Any + Debug + Send + Sync> Parameters for T {}
-
-impl Variant {
-    pub(crate) fn of(parameters: impl Parameters) -> Self {
-        Self(Arc::new(parameters))
-    }
-
-    /// Returns the parameters.
-    ///
-    /// # Panics
-    ///
-    /// Panics if they are of another type: a section reads only what it made.
-    pub(crate) fn get<T: Any>(&self) -> &T {
-        let any: &dyn Any = &*self.0;
-        any.downcast_ref()
-            .expect("a section reads the variants that it made")
-    }
+/// The parameter of a cell that only its section has.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Variant {
+    #[default]
+    None,
+    /// Keys of a batch, or operations that a thread has in flight.
+    Batch(usize),
+    /// Work beside an operation.
+    Work(u32),
+    /// The numbers of buckets between which the table is resized.
+    Buckets(Buckets),
+    /// Operations per second of all threads.
+    Rate(f64),
+    /// The same as a share of the reference's throughput in closed loop.
+    Load(f64),
 }
 
-impl Default for Variant {
-    fn default() -> Self {
-        Self::of(())
-    }
+/// Two numbers of buckets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Buckets {
+    pub(crate) small: usize,
+    pub(crate) large: usize,
+}
+
+/// Checks that a value is within limits.
+pub(crate) fn within<T: PartialOrd + Display>(
+    name: &str,
+    value: T,
+    (least, most): (T, T),
+    unit: &str,
+) -> Check {
+    (
+        least <= value && value <= most,
+        format!("{name}: {value}{unit} ({least} to {most})"),
+    )
 }
 
 /// What a section decides about its workloads: the rules by which parameters are checked, and cells
@@ -121,16 +125,6 @@ pub(crate) trait Rules: Debug + Sync {
     /// Returns which keys stay while a cell runs.
     fn kept(&self, _: &Workload) -> Kept {
         Kept::None
-    }
-
-    /// Returns the operations that a thread may have in flight.
-    fn batch(&self, _: &Workload) -> usize {
-        1
-    }
-
-    /// Returns the work beside an operation, for subjects that are not maps.
-    fn work(&self, _: &Workload) -> u32 {
-        0
     }
 
     /// Returns whether tables are built for the entries; if not, they start small and grow.
@@ -179,97 +173,62 @@ impl Workload {
     /// Checks of parameters that every section uses.
     fn checks_of_numbers(&self) -> [Check; 8] {
         let updates = self.updates();
+        let (inserts, removes) = (self.insert_percent, self.remove_percent);
+        let (initial, range, capacity) = (self.initial, self.range, self.capacity);
         [
+            within("threads", self.threads, (1, MAX_THREADS), ""),
+            within("duration", self.duration_ms, (1.0, 3_600_000.0), " ms"),
+            within("slices", self.slices, (1, 1_000), ""),
+            within("warm", self.warm_ms, (0.0, 60_000.0), " ms"),
             (
-                self.threads >= 1 && self.threads <= MAX_THREADS,
-                format!("threads: {} (1 to {MAX_THREADS})", self.threads),
+                inserts >= 0.0 && removes >= 0.0 && updates <= 100.0,
+                format!("updates: {inserts}+{removes} % (0 to 100 together)"),
+            ),
+            within("range", range, (1, MAX_RANGE), ""),
+            (
+                initial <= range,
+                format!("initial: {initial} is more than the range, {range}"),
             ),
             (
-                self.duration_ms >= 1.0 && self.duration_ms <= 3_600_000.0,
-                format!("duration: {} ms (1 to 3600000)", self.duration_ms),
-            ),
-            (
-                self.slices >= 1 && self.slices <= 1_000,
-                format!("slices: {} (1 to 1000)", self.slices),
-            ),
-            (
-                self.warm_ms >= 0.0 && self.warm_ms <= 60_000.0,
-                format!("warm: {} ms (0 to 60000)", self.warm_ms),
-            ),
-            (
-                self.insert_percent >= 0.0 && self.remove_percent >= 0.0 && updates <= 100.0,
-                format!(
-                    "updates: {}+{} % (0 to 100 together)",
-                    self.insert_percent, self.remove_percent
-                ),
-            ),
-            (
-                self.range >= 1 && self.range <= MAX_RANGE,
-                format!("range: {} (1 to {MAX_RANGE})", self.range),
-            ),
-            (
-                self.initial <= self.range,
-                format!(
-                    "initial: {} is more than the range, {}",
-                    self.initial, self.range
-                ),
-            ),
-            (
-                self.capacity > 0.0 && self.capacity <= 64.0,
-                format!(
-                    "capacity: {} (times the initial size, up to 64)",
-                    self.capacity
-                ),
+                capacity > 0.0 && capacity <= 64.0,
+                format!("capacity: {capacity} (times the initial size, up to 64)"),
             ),
         ]
     }
 
     /// Checks of sections in which half of the keys stay.
     fn checks_of_kept(&self) -> [Check; 2] {
+        let is_half = self.kept() == Kept::Half;
+        let (initial, range) = (self.initial, self.range);
+        let distribution = self.distribution;
         [
             (
-                self.kept() != Kept::Half || self.distribution == Distribution::Uniform,
-                format!(
-                    "distribution: {} (uniform, where half of the keys stay)",
-                    self.distribution
-                ),
+                !is_half || distribution == Distribution::Uniform,
+                format!("distribution: {distribution} (uniform, where half of the keys stay)"),
             ),
             (
-                self.kept() != Kept::Half
-                    || self.range.is_multiple_of(2) && self.initial >= self.range / 2,
-                format!(
-                    "initial: {} of {} keys (half of an even number stay)",
-                    self.initial, self.range
-                ),
+                !is_half || range.is_multiple_of(2) && initial >= range / 2,
+                format!("initial: {initial} of {range} keys (half of an even number stay)"),
             ),
         ]
     }
 
     /// Checks of the entries.
     fn checks_of_entries(&self) -> [Check; 4] {
+        let is_u64 = self.kind == "u64";
+        let (shortest, longest) = self.key_bytes;
+        let (fits, values) = within("value-bytes", self.value_bytes, (8, 4096), "");
         [
+            within("churn", self.churn, (0.0, 100.0), ""),
             (
-                (0.0..=100.0).contains(&self.churn),
-                format!("churn: {} (0 to 100)", self.churn),
-            ),
-            (
-                matches!(&*self.kind, "u64" | "bytes"),
+                is_u64 || self.kind == "bytes",
                 format!("kind: `{}` (u64, bytes)", self.kind),
             ),
             (
-                self.kind == "u64"
-                    || (16 <= self.key_bytes.0
-                        && self.key_bytes.0 <= self.key_bytes.1
-                        && self.key_bytes.1 <= 250),
-                format!(
-                    "key-bytes: {}-{} (16 to 250)",
-                    self.key_bytes.0, self.key_bytes.1
-                ),
+                is_u64 || 16 <= shortest && shortest <= longest && longest <= 250,
+                format!("key-bytes: {shortest}-{longest} (16 to 250)"),
             ),
-            (
-                self.kind == "u64" || (8..=4096).contains(&self.value_bytes),
-                format!("value-bytes: {} (8 to 4096)", self.value_bytes),
-            ),
+            (is_u64 || fits, values),
         ]
     }
 
@@ -297,7 +256,23 @@ impl Workload {
             self.keys,
         )
         .keeping(self.kept())
-        .working(self.rules.work(self))
+        .working(self.work())
+    }
+
+    /// Returns the keys of a batch, or the operations that a thread may have in flight.
+    pub(crate) fn batch(&self) -> usize {
+        match self.variant {
+            Variant::Batch(batch) => batch,
+            _ => 1,
+        }
+    }
+
+    /// Returns the work beside an operation, for subjects that are not maps.
+    pub(crate) fn work(&self) -> u32 {
+        match self.variant {
+            Variant::Work(work) => work,
+            _ => 0,
+        }
     }
 
     /// Returns which keys stay while it runs.
@@ -333,7 +308,7 @@ impl Workload {
             value_bytes: shape.value_bytes,
             key_bytes: shape.key_bytes.1,
             entries: self.initial as usize,
-            batch: self.rules.batch(self),
+            batch: self.batch(),
             own_cpus: Arc::default(),
         }
     }

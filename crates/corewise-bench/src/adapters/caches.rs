@@ -12,7 +12,7 @@ use corewise_cphash::{
 };
 use foldhash::fast::RandomState;
 
-use crate::adapters::{rust, versions};
+use crate::adapters::listed;
 use crate::dyn_table::Entry;
 use crate::subject::{Answers, CacheHandle, CacheSubject, MeasuredCache};
 use crate::table::Setup;
@@ -410,43 +410,25 @@ mod peers {
     }
 }
 
-fn entry<C: MeasuredCache>(name: &str, version: &str, about: &str) -> Entry {
-    let mut card = rust(name, version, about);
-    card.hasher = "foldhash".into();
-    card.reclamation = "at once".into();
-    card.guarantees = "linearizable for each key".into();
-    card.settings = "memory for the announced entries; a quarter more if that is all keys".into();
-    Entry::new(card).subject::<CacheSubject<C>>()
+fn entry<C: MeasuredCache>(name: &str) -> Entry {
+    listed(name).subject::<CacheSubject<C>>()
 }
 
 /// All caches.
 pub(super) fn entries() -> Vec<Entry> {
-    let ours = versions::OURS;
     vec![
-        entry::<Locked<SpinLock, false>>("cphash:lockhash", ours, "LockHash, least recently used"),
-        entry::<Locked<SpinLock, true>>("cphash:lockhash-random", ours, "LockHash, random victims"),
-        entry::<Locked<AndersonLock, false>>("cphash:lockhash-anderson", ours, "Anderson's locks"),
-        entry::<Batching>("cphash:lockhash-batch", ours, "LockHash, batches"),
-        entry::<Dedicated<false>>(
-            "cphash:dedicated",
-            ours,
-            "CpHash, half of the threads serve",
-        ),
-        entry::<Dedicated<true>>("cphash:dedicated-random", ours, "CpHash, random victims"),
-        entry::<ColocatedTable>(
-            "cphash:colocated",
-            ours,
-            "CpHash, all threads serve and ask",
-        ),
+        entry::<Locked<SpinLock, false>>("cphash:lockhash"),
+        entry::<Locked<SpinLock, true>>("cphash:lockhash-random"),
+        entry::<Locked<AndersonLock, false>>("cphash:lockhash-anderson"),
+        entry::<Batching>("cphash:lockhash-batch"),
+        entry::<Dedicated<false>>("cphash:dedicated"),
+        entry::<Dedicated<true>>("cphash:dedicated-random"),
+        entry::<ColocatedTable>("cphash:colocated"),
         #[cfg(feature = "bench")]
-        entry::<peers::Quick>("cphash:quick-cache", versions::QUICK_CACHE, "quick_cache"),
+        entry::<peers::Quick>("cphash:quick-cache"),
         #[cfg(feature = "bench")]
-        entry::<peers::Lru<1>>("cphash:mutex-lru", versions::LRU, "lru behind one lock"),
+        entry::<peers::Lru<1>>("cphash:mutex-lru"),
         #[cfg(feature = "bench")]
-        entry::<peers::Lru<4096>>(
-            "cphash:sharded-lru",
-            versions::LRU,
-            "lru behind 4,096 locks",
-        ),
+        entry::<peers::Lru<4096>>("cphash:sharded-lru"),
     ]
 }

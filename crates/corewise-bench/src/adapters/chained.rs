@@ -9,7 +9,7 @@ use corewise_maps_lab::chained::{
     SortedByReversedHash, SplitOrdered,
 };
 
-use crate::adapters::{rust, versions};
+use crate::adapters::listed;
 use crate::dyn_table::Entry;
 use crate::hash::Common;
 use crate::table::{Handle, Kind, MOST_BATCHED, Resize, Setup, Table, U64};
@@ -96,101 +96,29 @@ impl<K: Kind, A: chained::ChainedTable, S: BuildHasher> Handle<K> for ChainedHan
     }
 }
 
-/// Returns the entry of one chained table.
-///
-/// Names begin with `chained:`. These tables take part only if they are named, or in the section
-/// `resize`: other sections may need a table that grows by itself.
-fn entry<A: chained::ChainedTable>(name: &str, about: &str, guarantees: &str) -> Entry {
-    let mut card = rust(&format!("chained:{name}"), versions::OURS, about);
-    card.reclamation = "RCU with membarrier: a removed node is a deferred closure".into();
-    card.guarantees = guarantees.into();
-    card.settings =
-        "never resized but on request; buckets for 4/3 of the announced entries, 1,024 at \
-                     least, a power of two"
-            .into();
-    card.batch =
-        "get_many: asks for the buckets of up to 64 keys, then for their first nodes, then \
-                  looks each up"
-            .into();
-    card.adapter =
-        "one handle per operation or batch, as pin() makes; an insert owns its key, and makes its node, \
-                    before it looks"
-            .into();
-    Entry::new(card)
-        .u64::<Chained<U64, A, Common>>()
-        .u64_resize::<Chained<U64, A, Common>>()
+/// Declares the chained tables. Names begin with `chained:`. These tables take part only if they are
+/// named, or in the section `resize`: other sections may need a table that grows by itself.
+macro_rules! chained {
+    ($($table:ty: $name:literal,)*) => {
+        pub(super) fn entries() -> Vec<Entry> {
+            vec![$(
+                listed($name)
+                    .u64::<Chained<U64, $table, Common>>()
+                    .u64_resize::<Chained<U64, $table, Common>>(),
+            )*]
+        }
+    };
 }
 
-/// Names of the chained tables, for the section `resize`.
-pub(crate) const NAMES: [&str; 10] = [
-    "chained:out-of-place",
-    "chained:atc11",
-    "chained:in-place",
-    "chained:no-auxiliary",
-    "chained:sorted-reversed",
-    "chained:sorted-high-bits",
-    "chained:split-ordered",
-    "chained:per-entry",
-    "chained:ddds",
-    "chained:rwlock",
-];
-
-pub(super) fn entries() -> [Entry; 10] {
-    let paper = "lookups wait-free; updates lock one of up to 1,024 stripes, all of them while a \
-                 resize walks over the table once";
-    [
-        entry::<OutOfPlace>(
-            "out-of-place",
-            "the paper's resize, both ways copied (ATC 2011, 4)",
-            paper,
-        ),
-        entry::<Atc11>(
-            "atc11",
-            "expanded by copying, shrunk in place (ATC 2011, 6.1)",
-            paper,
-        ),
-        entry::<InPlace>(
-            "in-place",
-            "resized in place both ways (ATC 2011, 4.2)",
-            paper,
-        ),
-        entry::<NoAuxiliary>(
-            "no-auxiliary",
-            "unzipped without auxiliary storage (ATC 2011, 4)",
-            paper,
-        ),
-        entry::<SortedByReversedHash>(
-            "sorted-reversed",
-            "chains sorted by the reversed hash (ATC 2011, 4.3)",
-            paper,
-        ),
-        entry::<SortedByHighBits>(
-            "sorted-high-bits",
-            "buckets by the hash's high bits, sorted chains (ATC 2011, 4.3)",
-            paper,
-        ),
-        entry::<SplitOrdered>(
-            "split-ordered",
-            "the relativistic split-ordered list (ATC 2011, 2)",
-            "lookups wait-free, updates lock-free",
-        ),
-        entry::<PerEntry>(
-            "per-entry",
-            "entries moved one by one, as Linux's rhashtable does",
-            "lookups start again, at most once for each entry of the bucket, beside a resize; updates lock one \
-             of up to 1,024 stripes",
-        ),
-        entry::<Ddds>(
-            "ddds",
-            "Dynamic Dynamic Data Structures (Piggin; ATC 2011, 5): resized entry by entry",
-            "lookups wait-free at rest; while it is resized they look in two tables, and a miss may be repeated; \
-             updates lock one of up to 1,024 stripes",
-        ),
-        entry::<RwLocked>(
-            "rwlock",
-            "a chained table under one std::sync::RwLock (ATC 2011, 5)",
-            "lookups and updates lock for reading, resizes for writing; updates lock one of up to 1,024 stripes \
-             besides",
-        ),
-    ]
+chained! {
+    OutOfPlace: "chained:out-of-place",
+    Atc11: "chained:atc11",
+    InPlace: "chained:in-place",
+    NoAuxiliary: "chained:no-auxiliary",
+    SortedByReversedHash: "chained:sorted-reversed",
+    SortedByHighBits: "chained:sorted-high-bits",
+    SplitOrdered: "chained:split-ordered",
+    PerEntry: "chained:per-entry",
+    Ddds: "chained:ddds",
+    RwLocked: "chained:rwlock",
 }

@@ -7,10 +7,10 @@ use std::hash::BuildHasher;
 use dashmap::DashMap;
 
 use crate::adapters::hashbrown::{GROUP, capacity_of};
-use crate::adapters::{library_map, rust, versions};
+use crate::adapters::{library_map, listed, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, TableInfo, U64};
+use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
 
 library_map! {
     /// A dashmap map.
@@ -58,17 +58,7 @@ impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Resize<K
 }
 
 pub(super) fn entry() -> Entry {
-    let mut card = rust(
-        "dashmap",
-        versions::DASHMAP,
-        "shards behind spinning readers-writer locks",
-    );
-    card.reclamation = "at once".into();
-    card.guarantees = "linearizable; readers of a shard together, writers alone".into();
-    card.settings += "; its default number of shards, four times the CPUs rounded up to a power of two; feature inline; a bucket of the section resize is a group of 16 slots, reached shard by shard through the raw tables";
-    card.adapter =
-        "values are read under the shard's lock; an insert owns its key before it looks".into();
-    Dash::entry(card)
+    Dash::entry("dashmap")
         .u64_resize::<Dash<U64, Common>>()
         .bytes_resize::<Dash<Bytes, Common>>()
 }

@@ -2,7 +2,7 @@
 
 use corewise_filter::{Builder, CuckooFilter};
 
-use crate::adapters::{rust, versions};
+use crate::adapters::listed;
 use crate::dyn_table::Entry;
 use crate::subject::{FilterSubject, MeasuredFilter};
 use crate::table::Setup;
@@ -39,26 +39,21 @@ impl<const BITS: u32, const SEMI_SORTED: bool> MeasuredFilter for Ours<BITS, SEM
     }
 }
 
-fn ours<const BITS: u32, const SEMI_SORTED: bool>(name: &str, about: &str) -> Entry {
-    let mut card = rust(name, versions::OURS, about);
-    card.hasher = "the filter's own".into();
-    card.reclamation = "none".into();
-    card.guarantees = "no false negatives; updates and negative answers linearizable".into();
-    card.settings = "as many slots as the announced capacity, 4 a bucket".into();
-    Entry::new(card).subject::<FilterSubject<Ours<BITS, SEMI_SORTED>>>()
+fn ours<const BITS: u32, const SEMI_SORTED: bool>(name: &str) -> Entry {
+    listed(name).subject::<FilterSubject<Ours<BITS, SEMI_SORTED>>>()
 }
 
 /// All filters.
 pub(super) fn entries() -> Vec<Entry> {
     vec![
-        ours::<8, false>("cuckoo-filter-8", "cuckoo filter, 8 bits"),
-        ours::<12, false>("cuckoo-filter", "cuckoo filter, 12 bits"),
-        ours::<13, true>("cuckoo-filter-semi", "cuckoo filter, semi-sorted, 13 bits"),
-        ours::<16, false>("cuckoo-filter-16", "cuckoo filter, 16 bits"),
+        ours::<8, false>("cuckoo-filter-8"),
+        ours::<12, false>("cuckoo-filter"),
+        ours::<13, true>("cuckoo-filter-semi"),
+        ours::<16, false>("cuckoo-filter-16"),
         #[cfg(feature = "bench")]
-        peers::locked(),
+        listed("cuckoofilter-mutex").subject::<FilterSubject<peers::Locked>>(),
         #[cfg(feature = "bench")]
-        peers::atomic(),
+        listed("atomic-cuckoo-filter").subject::<FilterSubject<peers::Atomic>>(),
     ]
 }
 
@@ -67,13 +62,13 @@ pub(super) fn entries() -> Vec<Entry> {
 mod peers {
     use corewise_filter::FilterHasher;
 
-    use super::{Entry, FilterSubject, MeasuredFilter, Setup, rust, versions};
+    use super::{MeasuredFilter, Setup};
 
     /// Two buckets of four slots are looked up.
     const SLOTS_OF_A_LOOKUP: f64 = 8.0;
 
     /// A sequential filter behind a lock.
-    struct Locked(parking_lot::Mutex<cuckoofilter::CuckooFilter<FilterHasher>>);
+    pub(super) struct Locked(parking_lot::Mutex<cuckoofilter::CuckooFilter<FilterHasher>>);
 
     impl MeasuredFilter for Locked {
         fn build(setup: &Setup) -> Self {
@@ -101,18 +96,7 @@ mod peers {
         }
     }
 
-    pub(super) fn locked() -> Entry {
-        let version = versions::CUCKOOFILTER;
-        let about = "a sequential cuckoo filter of 8 bits under a lock";
-        let mut card = rust("cuckoofilter-mutex", version, about);
-        card.hasher = "that of our filters".into();
-        card.reclamation = "none".into();
-        card.guarantees = "linearizable; loses another item when it is full".into();
-        card.adapter = "a parking_lot::Mutex".into();
-        Entry::new(card).subject::<FilterSubject<Locked>>()
-    }
-
-    struct Atomic(atomic_cuckoo_filter::CuckooFilter<FilterHasher>);
+    pub(super) struct Atomic(atomic_cuckoo_filter::CuckooFilter<FilterHasher>);
 
     impl MeasuredFilter for Atomic {
         fn build(setup: &Setup) -> Self {
@@ -139,14 +123,5 @@ mod peers {
         fn bytes(&self) -> usize {
             2 * self.0.capacity()
         }
-    }
-
-    pub(super) fn atomic() -> Entry {
-        let version = versions::ATOMIC_CUCKOO_FILTER;
-        let mut card = rust("atomic-cuckoo-filter", version, "cuckoo filter of 16 bits");
-        card.hasher = "that of our filters".into();
-        card.reclamation = "none".into();
-        card.guarantees = "lookups without a lock, updates under one".into();
-        Entry::new(card).subject::<FilterSubject<Atomic>>()
     }
 }

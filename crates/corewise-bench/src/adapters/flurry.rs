@@ -6,10 +6,10 @@ use std::hash::BuildHasher;
 
 use flurry::HashMap;
 
-use crate::adapters::{library_map, rust, versions};
+use crate::adapters::{library_map, listed, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Handle, Kind, Setup, Table, TableInfo, U64};
+use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
 
 library_map! {
     /// A flurry map.
@@ -26,15 +26,5 @@ library_map! {
 }
 
 pub(super) fn entry() -> Entry {
-    let mut card = rust(
-        "flurry",
-        versions::FLURRY,
-        "Java's ConcurrentHashMap: chains, a lock per bucket for writes",
-    );
-    card.reclamation = "hyaline (seize 0.3), in batches of its default size".into();
-    card.guarantees = "lock-free reads; all threads help a resize".into();
-    card.settings += "; never shrinks, so it takes no part in the section resize";
-    card.adapter =
-        "one guard per operation, as pin() takes; an insert owns its key before it looks".into();
-    Flurry::entry(card)
+    Flurry::entry("flurry")
 }

@@ -5,71 +5,93 @@
 
 use std::borrow::Borrow;
 use std::hash::BuildHasher;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 
+use crossbeam_utils::CachePadded;
+use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::adapters::hashbrown::{groups_of, insert_absent, regroup};
-use crate::adapters::{rust, versions};
+use crate::adapters::{listed, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
+use crate::table::{Bytes, Contention, Handle, Kind, Resize, Setup, Table, U64};
 
-/// A readers-writer lock, or a mutual exclusion lock that treats readers as writers.
+/// A readers-writer lock, or a mutual exclusion lock that treats readers as writers. Hardware may
+/// roll back and rerun the critical section; it takes effect once.
 pub(crate) trait Lock<T>: Send + Sync + 'static {
+    /// Whether it counts its acquisitions, which begin with a try.
+    const COUNTS: bool;
     /// Wraps a value.
     fn new(value: T) -> Self;
-    /// Runs `action` with shared access to the value.
-    fn read<R>(&self, action: impl FnOnce(&T) -> R) -> R;
     /// Runs `action` with exclusive access to the value.
-    fn write<R>(&self, action: impl FnOnce(&mut T) -> R) -> R;
-}
-
-impl<T: Send + 'static> Lock<T> for Mutex<T> {
-    fn new(value: T) -> Self {
-        Self::new(value)
+    fn write<R>(&self, seen: &mut Contention, action: impl FnMut(&mut T) -> R) -> R;
+    /// Runs `action` with shared access, if the lock distinguishes readers.
+    fn read<R>(&self, seen: &mut Contention, mut action: impl FnMut(&T) -> R) -> R {
+        self.write(seen, |value| action(value))
     }
-    #[inline]
-    fn read<R>(&self, action: impl FnOnce(&T) -> R) -> R {
-        let guard: MutexGuard<'_, T> = self.lock().unwrap_or_else(PoisonError::into_inner);
-        action(&guard)
-    }
-    #[inline]
-    fn write<R>(&self, action: impl FnOnce(&mut T) -> R) -> R {
-        action(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Transactions that committed and that were aborted.
+    fn transactions(&self) -> (u64, u64) {
+        (0, 0)
     }
 }
 
-impl<T: Send + Sync + 'static> Lock<T> for RwLock<T> {
-    fn new(value: T) -> Self {
-        Self::new(value)
-    }
-    #[inline]
-    fn read<R>(&self, action: impl FnOnce(&T) -> R) -> R {
-        let guard: RwLockReadGuard<'_, T> = self.read().unwrap_or_else(PoisonError::into_inner);
-        action(&guard)
-    }
-    #[inline]
-    fn write<R>(&self, action: impl FnOnce(&mut T) -> R) -> R {
-        let mut guard: RwLockWriteGuard<'_, T> =
-            self.write().unwrap_or_else(PoisonError::into_inner);
-        action(&mut guard)
-    }
+/// A lock that is neither tried first nor counted.
+pub(crate) struct Uncounted<L>(L);
+
+/// Implements [`Lock`]: how to make one, how to try and how to take it, for writing and for
+/// reading.
+macro_rules! locks {
+    ($(
+        [$($of:tt)*] $type:ty, $new:expr, $counts:literal;
+        write($lock:ident) $try_write:expr, $write:expr;
+        $(read($reader:ident) $try_read:expr, $read:expr;)?
+    )*) => {$(
+        impl<$($of)*> $crate::adapters::global::Lock<T> for $type {
+            const COUNTS: bool = $counts;
+            fn new(value: T) -> Self {
+                $new(value)
+            }
+            locks! { write(mut guard, &mut guard, &mut T, $counts, $lock, $try_write, $write) }
+            $(locks! { read(guard, &guard, &T, $counts, $reader, $try_read, $read) })?
+        }
+    )*};
+    ($name:ident(
+        $($guard:ident)+, $value:expr, $Value:ty, $counts:literal, $lock:ident, $try:expr, $block:expr
+    )) => {
+        #[inline]
+        fn $name<R>(&self, seen: &mut Contention, mut action: impl FnMut($Value) -> R) -> R {
+            let $lock = self;
+            seen.acquisitions += u64::from($counts);
+            let $($guard)+ = $try.unwrap_or_else(|| {
+                seen.contended += u64::from($counts);
+                $block
+            });
+            action($value)
+        }
+    };
 }
 
 #[cfg(feature = "bench")]
-impl<T: Send + Sync + 'static> Lock<T> for parking_lot::RwLock<T> {
-    fn new(value: T) -> Self {
-        Self::new(value)
-    }
-    #[inline]
-    fn read<R>(&self, action: impl FnOnce(&T) -> R) -> R {
-        action(&self.read())
-    }
-    #[inline]
-    fn write<R>(&self, action: impl FnOnce(&mut T) -> R) -> R {
-        action(&mut self.write())
-    }
+pub(super) use locks;
+
+locks! {
+    [T: Send + 'static] Uncounted<Mutex<T>>, |value| Self(Mutex::new(value)), false;
+    write(lock) None, lock.0.lock().unwrap_or_else(PoisonError::into_inner);
+
+    [T: Send + Sync + 'static] Uncounted<RwLock<T>>, |value| Self(RwLock::new(value)), false;
+    write(lock) None, lock.0.write().unwrap_or_else(PoisonError::into_inner);
+    read(lock) None, lock.0.read().unwrap_or_else(PoisonError::into_inner);
+}
+
+#[cfg(feature = "bench")]
+locks! {
+    [T: Send + Sync + 'static] Uncounted<parking_lot::RwLock<T>>,
+    |value| Self(parking_lot::RwLock::new(value)), false;
+    write(lock) None, lock.0.write();
+    read(lock) None, lock.0.read();
 }
 
 /// The hashbrown map of a kind.
@@ -78,7 +100,9 @@ pub(crate) type Map<K, S> = HashMap<<K as Kind>::Key, <K as Kind>::Value, S>;
 /// A map behind one lock.
 pub(crate) struct Global<L, S> {
     lock: L,
-    hasher: std::marker::PhantomData<fn() -> S>,
+    /// Acquisitions, and contended ones. A handle adds its counts when it is dropped.
+    seen: CachePadded<[AtomicU64; 2]>,
+    hasher: PhantomData<fn() -> S>,
 }
 
 impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S>>> Table<K>
@@ -91,14 +115,29 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S
         let map = HashMap::with_capacity_and_hasher(setup.capacity, S::default());
         Self {
             lock: L::new(map),
-            hasher: std::marker::PhantomData,
+            seen: Default::default(),
+            hasher: PhantomData,
         }
     }
     fn handle(&self) -> Self::Handle<'_> {
-        GlobalHandle { table: self }
+        GlobalHandle {
+            table: self,
+            seen: Contention::default(),
+        }
     }
     fn size(&self) -> Option<usize> {
-        Some(self.lock.read(|map| map.len()))
+        Some(self.lock.read(&mut Contention::default(), |map| map.len()))
+    }
+    fn contention(&self) -> Option<Contention> {
+        // Relaxed: read while no handle exists; the threads' results came through a channel.
+        let [acquisitions, contended] = [0, 1].map(|at| self.seen[at].load(Ordering::Relaxed));
+        let (elided, aborts) = self.lock.transactions();
+        L::COUNTS.then_some(Contention {
+            acquisitions,
+            contended,
+            elided,
+            aborts,
+        })
     }
 }
 
@@ -106,97 +145,67 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S
     for Global<L, S>
 {
     fn resize_to(&self, buckets: usize) {
-        self.lock.write(|map| regroup::<K, S>(map, buckets));
+        let seen = &mut Contention::default();
+        self.lock.write(seen, |map| regroup::<K, S>(map, buckets));
     }
     fn buckets(&self) -> usize {
-        self.lock.read(|map| groups_of::<K, S>(map))
+        let seen = &mut Contention::default();
+        self.lock.read(seen, |map| groups_of::<K, S>(map))
     }
 }
 
 pub(crate) struct GlobalHandle<'t, L, S> {
     table: &'t Global<L, S>,
+    seen: Contention,
+}
+
+impl<L, S> Drop for GlobalHandle<'_, L, S> {
+    fn drop(&mut self) {
+        let counts = [self.seen.acquisitions, self.seen.contended];
+        for (sum, count) in self.table.seen.iter().zip(counts) {
+            sum.fetch_add(count, Ordering::Relaxed); // Relaxed: see `contention`
+        }
+    }
 }
 
 impl<K: Kind, S: BuildHasher + 'static, L: Lock<Map<K, S>>> Handle<K> for GlobalHandle<'_, L, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
-        self.table.lock.read(|map| map.get(key).map(K::stamp))
+        let lock = &self.table.lock;
+        lock.read(&mut self.seen, |map| map.get(key).map(K::stamp))
     }
     #[inline]
     fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
-        self.table.lock.read(|map| {
+        self.table.lock.read(&mut self.seen, |map| {
             map.iter()
                 .for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
         });
     }
     #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
-        self.table
-            .lock
-            .write(|map| insert_absent::<K, S>(map, key, value))
+        let mut value = Some(value);
+        self.table.lock.write(&mut self.seen, |map| {
+            let value = value.take().expect("what was rolled back did not take it");
+            insert_absent::<K, S>(map, key, value)
+        })
     }
     #[inline]
     fn remove(&mut self, key: &K::Query) -> Option<u64> {
-        let removed = self.table.lock.write(|map| map.remove(key));
+        let removed = self.table.lock.write(&mut self.seen, |map| map.remove(key));
         removed.map(|value| K::stamp(&value))
     }
 }
 
-pub(super) fn entries() -> Vec<Entry> {
-    type MutexMap<K, S> = Global<Mutex<Map<K, S>>, S>;
-    type RwMap<K, S> = Global<RwLock<Map<K, S>>, S>;
-    let mutex = card("mutex", "std::sync::Mutex<hashbrown>", "mutual exclusion");
-    let rwlock = card(
-        "rwlock",
-        "std::sync::RwLock<hashbrown>",
-        "readers together, writers alone",
-    );
-    let entries = vec![
-        Entry::new(mutex)
-            .u64::<MutexMap<U64, Common>>()
-            .bytes::<MutexMap<Bytes, Common>>()
-            .u64_native::<MutexMap<U64, foldhash::fast::RandomState>>()
-            .bytes_native::<MutexMap<Bytes, foldhash::fast::RandomState>>()
-            .u64_resize::<MutexMap<U64, Common>>()
-            .bytes_resize::<MutexMap<Bytes, Common>>(),
-        Entry::new(rwlock)
-            .u64::<RwMap<U64, Common>>()
-            .bytes::<RwMap<Bytes, Common>>()
-            .u64_native::<RwMap<U64, foldhash::fast::RandomState>>()
-            .bytes_native::<RwMap<Bytes, foldhash::fast::RandomState>>()
-            .u64_resize::<RwMap<U64, Common>>()
-            .bytes_resize::<RwMap<Bytes, Common>>(),
-    ];
-    #[cfg(feature = "bench")]
-    let entries = {
-        type ParkingMap<K, S> = Global<parking_lot::RwLock<Map<K, S>>, S>;
-        let mut card = card(
-            "parking-rwlock",
-            "parking_lot::RwLock<hashbrown>",
-            "readers together, writers alone",
-        );
-        card.version = format!(
-            "parking_lot {}, hashbrown {}",
-            versions::PARKING_LOT,
-            versions::HASHBROWN
-        );
-        let entry = Entry::new(card)
-            .u64::<ParkingMap<U64, Common>>()
-            .bytes::<ParkingMap<Bytes, Common>>()
-            .u64_native::<ParkingMap<U64, foldhash::fast::RandomState>>()
-            .bytes_native::<ParkingMap<Bytes, foldhash::fast::RandomState>>()
-            .u64_resize::<ParkingMap<U64, Common>>()
-            .bytes_resize::<ParkingMap<Bytes, Common>>();
-        entries.into_iter().chain([entry]).collect()
-    };
-    entries
-}
+type MutexMap<K, S> = Global<Uncounted<Mutex<Map<K, S>>>, S>;
+type RwMap<K, S> = Global<Uncounted<RwLock<Map<K, S>>>, S>;
+#[cfg(feature = "bench")]
+type ParkingMap<K, S> = Global<Uncounted<parking_lot::RwLock<Map<K, S>>>, S>;
 
-fn card(name: &str, about: &str, guarantees: &str) -> crate::table::TableInfo {
-    let mut card = rust(name, versions::HASHBROWN, about);
-    card.reclamation = "at once; removed values are dropped after the lock is released".into();
-    card.guarantees = format!("linearizable: {guarantees}");
-    card.adapter = "one lock around each operation; values are read inside it".into();
-    card.settings += "; a bucket of the section resize is a group of 16 slots, reached by reserve and shrink_to under the lock";
-    card
+pub(super) fn entries() -> Vec<Entry> {
+    vec![
+        with_makers!(resize listed("mutex"), MutexMap, RandomState),
+        with_makers!(resize listed("rwlock"), RwMap, RandomState),
+        #[cfg(feature = "bench")]
+        with_makers!(resize listed("parking-rwlock"), ParkingMap, RandomState),
+    ]
 }

@@ -4,9 +4,10 @@ use std::borrow::Borrow;
 use std::cell::UnsafeCell;
 use std::hash::BuildHasher;
 
+use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use crate::adapters::{rust, versions};
+use crate::adapters::{listed, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
 use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
@@ -23,19 +24,7 @@ pub(crate) struct Alone<K: Kind, S> {
 unsafe impl<K: Kind, S: Send> Sync for Alone<K, S> {}
 
 pub(super) fn entry() -> Entry {
-    let mut card = rust(
-        "hashbrown",
-        versions::HASHBROWN,
-        "hashbrown unsynchronised: the limit, one thread only",
-    );
-    card.reclamation = "at once".into();
-    card.guarantees = "none: one thread".into();
-    Entry::new(card)
-        .u64::<Alone<U64, Common>>()
-        .bytes::<Alone<Bytes, Common>>()
-        .u64_native::<Alone<U64, foldhash::fast::RandomState>>()
-        .bytes_native::<Alone<Bytes, foldhash::fast::RandomState>>()
-        .max_threads(1)
+    with_makers!(listed("hashbrown"), Alone, RandomState).max_threads(1)
 }
 
 impl<K: Kind, S: BuildHasher + Default + Send + 'static> Table<K> for Alone<K, S> {

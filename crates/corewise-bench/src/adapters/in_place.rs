@@ -9,7 +9,7 @@ use corewise_maps::relativistic::DefaultHasher;
 use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
 
-use crate::adapters::{rust, versions};
+use crate::adapters::listed;
 use crate::dyn_table::Entry;
 use crate::hash::Common;
 use crate::table::{Handle, Resize, Setup, Table, U64};
@@ -103,19 +103,11 @@ where
     }
 }
 
-/// Returns the entry of a table. `what` describes it, and `updates` what its updates cost others.
-fn entry<T>(name: &str, what: &str, updates: &str) -> Entry
+fn entry<T>(name: &str) -> Entry
 where
     T: copy_map::Table<Key = u64, Value = u64> + Send + Sync + 'static,
 {
-    let mut card = rust(name, versions::OURS, what);
-    card.reclamation = "entries in place; bucket arrays by RCU with membarrier".into();
-    card.guarantees =
-        format!("lookups write nothing and wait for nobody, also while it is resized; {updates}");
-    card.settings = "built with capacity() for the announced entries".into();
-    card.adapter = "one handle per operation or batch, as pin() makes".into();
-    card.batch = "get_many: asks for the buckets of up to 64 keys, then looks each up".into();
-    Entry::new(card)
+    listed(name)
         .u64::<InPlace<T, Common>>()
         .u64_resize::<InPlace<T, Common>>()
         .u64_native::<InPlace<T, DefaultHasher>>()
@@ -123,26 +115,9 @@ where
 
 pub(super) fn entries() -> [Entry; 4] {
     [
-        entry::<LockBasedTable<u64, u64>>(
-            "clht-lb",
-            "lock-based cache-line hash table of corewise-maps (ASPLOS 2015)",
-            "updates lock a bucket, those without effect do not",
-        ),
-        entry::<LockFreeTable<u64, u64>>(
-            "clht-lf",
-            "lock-free cache-line hash table of corewise-maps-lab (ASPLOS 2015)",
-            "insertions and removals lock nothing, and wait only for a bucket that is being moved",
-        ),
-        entry::<HopscotchTable<u64, u64>>(
-            "hopscotch",
-            "hopscotch hashing of corewise-maps-lab (DISC 2008), which grows",
-            "updates lock a home, those without effect do not",
-        ),
-        entry::<CuckooTable<u64, u64>>(
-            "cuckoo",
-            "optimistic cuckoo hashing of corewise-maps (MemC3, NSDI 2013; EuroSys 2014)",
-            "they look again if an entry of the same stripe was removed or moved meanwhile; updates \
-             lock one bucket or two, those without effect none",
-        ),
+        entry::<LockBasedTable<u64, u64>>("clht-lb"),
+        entry::<LockFreeTable<u64, u64>>("clht-lf"),
+        entry::<HopscotchTable<u64, u64>>("hopscotch"),
+        entry::<CuckooTable<u64, u64>>("cuckoo"),
     ]
 }

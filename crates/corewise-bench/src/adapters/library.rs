@@ -1,7 +1,7 @@
 //! Maps of libraries: the adapters differ in a line for each operation.
 
 /// Declares the adapter of a map with a hash function, all of whose operations need `&map` only,
-/// and returns an entry of it for both kinds of keys and both hash functions by `entry(card)`.
+/// and returns an entry of it for both kinds of keys and both hash functions by `entry(name)`.
 ///
 /// `K` is the kind of keys. A line of an operation names its arguments.
 macro_rules! library_map {
@@ -67,12 +67,8 @@ macro_rules! library_map {
 
         impl $name<U64, Common> {
             /// Returns an entry with all four makers.
-            fn entry(card: TableInfo) -> Entry {
-                Entry::new(card)
-                    .u64::<Self>()
-                    .bytes::<$name<Bytes, Common>>()
-                    .u64_native::<$name<U64, $native>>()
-                    .bytes_native::<$name<Bytes, $native>>()
+            fn entry(name: &str) -> Entry {
+                with_makers!(listed(name), $name, $native)
             }
         }
     };

@@ -4,6 +4,7 @@
 //! compiled in. `bench` adds tables of other crates, and `peers` those of C and C++ libraries.
 
 mod caches;
+mod cards;
 mod chained;
 #[cfg(feature = "bench")]
 mod dashmap;
@@ -18,7 +19,7 @@ mod library;
 #[cfg(feature = "bench")]
 mod locks;
 mod nr;
-mod null;
+pub(crate) mod null;
 #[cfg(feature = "bench")]
 mod papaya;
 #[cfg(feature = "peers")]
@@ -30,12 +31,12 @@ mod scc;
 mod sharded;
 mod slowed;
 
-pub(crate) use chained::NAMES as CHAINED;
 #[cfg(feature = "bench")]
 use library::library_map;
 
+use self::cards::{CARDS, card};
+use crate::dyn_table::Entry;
 use crate::registry::{Missing, Registry};
-use crate::table::TableInfo;
 
 /// All tables of this build.
 pub fn registry() -> Registry {
@@ -61,122 +62,53 @@ pub fn registry() -> Registry {
     entries.extend(locks::entries());
     #[cfg(feature = "peers")]
     entries.extend(peers::entries());
-    let missing = OTHERS
-        .iter()
-        .filter(|(name, _)| !entries.iter().any(|entry| entry.card.name == *name));
-    let missing = missing.map(|&(name, feature)| Missing {
+    let is_absent = |name: &str| !entries.iter().any(|entry| entry.card.name == name);
+    let absent = CARDS.features().filter(|(name, _)| is_absent(name));
+    let missing = absent.map(|(name, feature)| Missing {
         name: name.into(),
-        reason: format!("it needs the feature `{feature}`: cargo run --release --features {feature} -- bench ..."),
+        reason: why_missing(name, &feature),
     });
-    let missing: Vec<Missing> = missing.collect();
-    #[cfg(feature = "peers")]
-    let missing = {
-        let not_installed = peers::missing().into_iter();
-        let not_installed = not_installed.map(|(name, reason)| Missing {
-            name: name.into(),
-            reason,
-        });
-        missing
-            .into_iter()
-            .filter(|other| {
-                !OTHERS
-                    .iter()
-                    .any(|(name, feature)| other.name == *name && *feature == "peers")
-            })
-            .chain(not_installed)
-            .collect()
-    };
+    let missing = missing.collect();
     Registry::new(entries, missing)
 }
 
-/// Tables that need a feature, and the feature.
-const OTHERS: [(&str, &str); 39] = [
-    ("cphash:quick-cache", "bench"),
-    ("cphash:mutex-lru", "bench"),
-    ("cphash:sharded-lru", "bench"),
-    ("nr:crossbeam", "bench"),
-    ("cuckoofilter-mutex", "bench"),
-    ("atomic-cuckoo-filter", "bench"),
-    ("lock:ttas-backoff", "bench"),
-    ("lock:anderson", "bench"),
-    ("lock:clh", "bench"),
-    ("lock:parking", "bench"),
-    ("lock:adaptive", "bench"),
-    ("lock:distributed", "bench"),
-    ("lock:std-rwlock", "bench"),
-    ("lock:parking-fair", "bench"),
-    ("lock:tas", "bench"),
-    ("lock:ttas", "bench"),
-    ("lock:ticket", "bench"),
-    ("lock:mcs", "bench"),
-    ("lock:std-mutex", "bench"),
-    ("lock:parking-mutex", "bench"),
-    ("lock:parking-rwlock", "bench"),
-    ("lock:sharded-rwlock", "bench"),
-    ("lock:elided-ttas", "bench"),
-    ("peer-null", "peers"),
-    ("tbb", "peers"),
-    ("urcu-memb", "peers"),
-    ("urcu-sync", "peers"),
-    ("urcu-qsbr", "peers"),
-    ("libcuckoo", "peers"),
-    ("cds-michael", "peers"),
-    ("cds-split", "peers"),
-    ("cds-feldman", "peers"),
-    ("sharded64", "bench"),
-    ("papaya", "bench"),
-    ("dashmap", "bench"),
-    ("scc", "bench"),
-    ("scc-index", "bench"),
-    ("flurry", "bench"),
-    ("parking-rwlock", "bench"),
-];
-
-/// A partial card of a Rust table.
-fn rust(name: &str, version: &str, about: &str) -> TableInfo {
-    TableInfo {
-        name: name.into(),
-        about: about.into(),
-        version: version.into(),
-        language: "Rust".into(),
-        hasher: crate::hash::COMMON.into(),
-        reclamation: String::new(),
-        guarantees: String::new(),
-        settings: "built with_capacity for the announced entries".into(),
-        adapter: "nothing".into(),
-        memory: "the program's allocator".into(),
-        batch: crate::table::no_batch(),
+/// Returns why this build lacks a table that needs a feature.
+fn why_missing(_name: &str, feature: &str) -> String {
+    #[cfg(feature = "peers")]
+    if let Some((_, why)) = peers::missing()
+        .into_iter()
+        .find(|(name, _)| *name == _name)
+    {
+        return why;
     }
+    format!(
+        "it needs the feature `{feature}`: cargo run --release --features {feature} -- bench ..."
+    )
 }
 
-/// Versions of the measured crates; a test compares them with `Cargo.lock`.
-mod versions {
-    /// Version of the tables of this workspace.
-    pub(super) const OURS: &str = env!("CARGO_PKG_VERSION");
-    pub(super) const HASHBROWN: &str = "0.17.1";
-    #[cfg(feature = "bench")]
-    pub(super) const PAPAYA: &str = "0.2.5";
-    #[cfg(feature = "bench")]
-    pub(super) const DASHMAP: &str = "6.2.1";
-    #[cfg(feature = "bench")]
-    pub(super) const SCC: &str = "3.8.8";
-    #[cfg(feature = "bench")]
-    pub(super) const FLURRY: &str = "0.5.2";
-    #[cfg(feature = "bench")]
-    pub(super) const PARKING_LOT: &str = "0.12.5";
-    #[cfg(feature = "bench")]
-    pub(super) const CROSSBEAM: &str = "0.8.23";
-    #[cfg(feature = "bench")]
-    pub(super) const CROSSBEAM_SKIPLIST: &str = "0.1.3";
-    #[cfg(feature = "bench")]
-    pub(super) const QUICK_CACHE: &str = "0.6.24";
-    #[cfg(feature = "bench")]
-    pub(super) const LRU: &str = "0.16.4";
-    #[cfg(feature = "bench")]
-    pub(super) const CUCKOOFILTER: &str = "0.5.0";
-    #[cfg(feature = "bench")]
-    pub(super) const ATOMIC_CUCKOO_FILTER: &str = "0.3.0";
+/// An entry of the table of a name, without any maker.
+fn listed(name: &str) -> Entry {
+    Entry::new(card(name))
 }
+
+/// Adds the makers of a map for both kinds of keys, with the common hash function and with the
+/// map's own. The map has two type parameters: the kind, and the hash function.
+macro_rules! with_makers {
+    ($entry:expr, $map:ident, $native:ty) => {
+        $entry
+            .u64::<$map<U64, Common>>()
+            .bytes::<$map<Bytes, Common>>()
+            .u64_native::<$map<U64, $native>>()
+            .bytes_native::<$map<Bytes, $native>>()
+    };
+    (resize $entry:expr, $map:ident, $native:ty) => {
+        with_makers!($entry, $map, $native)
+            .u64_resize::<$map<U64, Common>>()
+            .bytes_resize::<$map<Bytes, Common>>()
+    };
+}
+
+use with_makers;
 
 #[cfg(test)]
 mod tests;

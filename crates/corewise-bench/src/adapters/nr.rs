@@ -13,7 +13,7 @@ use corewise_nr::{
     Builder, Concurrent, Handle as NodeHandle, NodeReplicated, Operation, Sequential, SortedSet,
 };
 
-use crate::adapters::{rust, versions};
+use crate::adapters::listed;
 use crate::dyn_table::Entry;
 use crate::subject::{
     MeasuredQueue, MeasuredSortedSet, QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject,
@@ -333,17 +333,8 @@ mod peer {
     }
 }
 
-fn card(name: &str, version: &str, about: &str) -> Entry {
-    let mut card = rust(name, version, about);
-    card.hasher = "none: sorted".into();
-    card.reclamation = "none, or with the structure".into();
-    card.guarantees = "linearizable".into();
-    card.settings = "the default sizes of log and batches".into();
-    Entry::new(card)
-}
-
-fn entry<M: Method>(name: &str, about: &str) -> Entry {
-    card(name, versions::OURS, about)
+fn entry<M: Method>(name: &str) -> Entry {
+    listed(name)
         .u64::<Dictionary<M>>()
         .subject::<QueueSubject<Queue<M>>>()
         .subject::<SortedSetSubject<Ranked<M>>>()
@@ -352,24 +343,16 @@ fn entry<M: Method>(name: &str, about: &str) -> Entry {
 /// All methods, and the queues that need none.
 pub(super) fn entries() -> Vec<Entry> {
     vec![
-        entry::<Replicated<1>>("nr:1", "node replication, one replica"),
-        entry::<Replicated<2>>("nr:2", "node replication, two replicas"),
-        entry::<Spin>("nr:sl", "one spin lock"),
-        entry::<ReadersWriter>("nr:rwl", "one distributed readers-writer lock"),
-        entry::<Combining>("nr:fc", "flat combining"),
-        entry::<CombiningPlus>(
-            "nr:fc+",
-            "flat combining, with a readers-writer lock for reads",
-        ),
-        card("nr:lf", versions::OURS, "lock-free skip list")
+        entry::<Replicated<1>>("nr:1"),
+        entry::<Replicated<2>>("nr:2"),
+        entry::<Spin>("nr:sl"),
+        entry::<ReadersWriter>("nr:rwl"),
+        entry::<Combining>("nr:fc"),
+        entry::<CombiningPlus>("nr:fc+"),
+        listed("nr:lf")
             .u64::<LockFreeDictionary>()
             .subject::<QueueSubject<LockFree>>(),
         #[cfg(feature = "bench")]
-        card(
-            "nr:crossbeam",
-            versions::CROSSBEAM_SKIPLIST,
-            "priority queue on crossbeam's list",
-        )
-        .subject::<QueueSubject<peer::Crossbeam>>(),
+        listed("nr:crossbeam").subject::<QueueSubject<peer::Crossbeam>>(),
     ]
 }

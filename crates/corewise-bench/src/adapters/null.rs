@@ -1,14 +1,16 @@
 //! The null table: its rate is the cost of the harness.
 
-use crate::adapters::rust;
-use crate::dyn_table::Entry;
+use std::sync::Arc;
+
+use crate::adapters::listed;
+use crate::dyn_table::{DynTable, Entry, make};
 use crate::stamp::stamp;
 use crate::subject::{
     Answers, CacheHandle, CacheSubject, FilterSubject, LockSubject, MeasuredCache, MeasuredFilter,
     MeasuredLock, MeasuredQueue, MeasuredSortedSet, QueueHandle, QueueSubject, SortedSetHandle,
     SortedSetSubject,
 };
-use crate::table::{Handle, Setup, Table, U64};
+use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
 use crate::work::Part;
 
 pub(crate) struct Null;
@@ -16,11 +18,7 @@ pub(crate) struct Null;
 pub(crate) struct NullHandle;
 
 pub(super) fn entry() -> Entry {
-    let mut card = rust("null", "-", "no table: the cost of the harness");
-    card.hasher = "none".into();
-    card.guarantees = "none: half of all keys are said to be there, whatever happened".into();
-    card.settings = "none".into();
-    Entry::new(card)
+    listed("null")
         .u64::<Null>()
         .u64_native::<Null>()
         .subject::<FilterSubject<Null>>()
@@ -37,7 +35,15 @@ fn present(key: u64) -> bool {
     key >> 40 & 1 == 0
 }
 
-impl Table<U64> for Null {
+/// Returns the null table for a kind of keys.
+pub(crate) fn of_kind(kind: &str) -> Arc<dyn DynTable> {
+    match kind {
+        "bytes" => make::<Bytes, Null>(&Setup::default()),
+        _ => make::<U64, Null>(&Setup::default()),
+    }
+}
+
+impl<K: Kind> Table<K> for Null {
     type Handle<'t> = NullHandle;
 
     fn build(_: &Setup) -> Self {
@@ -51,18 +57,19 @@ impl Table<U64> for Null {
     }
 }
 
-impl Handle<U64> for NullHandle {
+impl<K: Kind> Handle<K> for NullHandle {
     #[inline(always)]
-    fn get(&mut self, key: &u64) -> Option<u64> {
-        present(*key).then_some(stamp(*key, 0))
+    fn get(&mut self, key: &K::Query) -> Option<u64> {
+        let key = K::number(key);
+        present(key).then_some(stamp(key, 0))
     }
     #[inline(always)]
-    fn insert(&mut self, key: &u64, _: u64) -> bool {
-        present(*key)
+    fn insert(&mut self, key: &K::Query, _: K::Value) -> bool {
+        present(K::number(key))
     }
     #[inline(always)]
-    fn remove(&mut self, key: &u64) -> Option<u64> {
-        present(*key).then_some(stamp(*key, 0))
+    fn remove(&mut self, key: &K::Query) -> Option<u64> {
+        Handle::<K>::get(self, key)
     }
 }
 

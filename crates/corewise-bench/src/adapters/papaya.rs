@@ -6,10 +6,10 @@ use std::hash::BuildHasher;
 
 use papaya::{Guard, HashMap};
 
-use crate::adapters::{library_map, rust, versions};
+use crate::adapters::{library_map, listed, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Handle, Kind, Setup, Table, TableInfo, U64};
+use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
 
 library_map! {
     /// A papaya map.
@@ -26,16 +26,5 @@ library_map! {
 }
 
 pub(super) fn entry() -> Entry {
-    let mut card = rust(
-        "papaya",
-        versions::PAPAYA,
-        "lock-free, entries behind pointers",
-    );
-    card.reclamation = "hyaline (seize), in batches of its default size".into();
-    card.guarantees = "lock-free reads and writes; incremental resize (its default)".into();
-    card.settings += "; reserve can only grow it, so it takes no part in the section resize";
-    card.adapter =
-        "one local guard per operation, as pin() takes; an insert owns its key before it looks"
-            .into();
-    Papaya::entry(card)
+    Papaya::entry("papaya")
 }

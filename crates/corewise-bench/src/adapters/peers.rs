@@ -16,8 +16,8 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use crate::adapters::card;
 use crate::dyn_table::Entry;
-use crate::hash::COMMON;
 use crate::table::{Handle, Resize, Setup, Table, TableInfo, U64};
 
 /// `struct peer_table`, opaque to Rust.
@@ -231,7 +231,7 @@ unsafe extern "C" fn corewise_bench_free(memory: *mut c_void, size: usize, align
 
 /// Defines a peer whose C functions share a prefix.
 macro_rules! peer {
-    ($cfg:literal, $Api:ident, $prefix:literal, $card:expr) => {
+    ($cfg:literal, $Api:ident, $prefix:literal, $name:literal, $version:expr) => {
         #[cfg(corewise_peer = $cfg)]
         pub(crate) enum $Api {}
 
@@ -241,7 +241,10 @@ macro_rules! peer {
         #[cfg(corewise_peer = $cfg)]
         unsafe impl PeerApi for $Api {
             fn card() -> TableInfo {
-                $card
+                TableInfo {
+                    version: $version.into(),
+                    ..card($name)
+                }
             }
             peer! { $prefix, "_create", create(capacity: usize, threads: usize) -> *mut RawTable }
             peer! { $prefix, "_destroy", destroy(table: NonNull<RawTable>) -> () }
@@ -276,238 +279,18 @@ macro_rules! peer {
     };
 }
 
-/// The common fields of all cards.
-struct Text {
-    name: &'static str,
-    about: &'static str,
-    version: &'static str,
-    language: &'static str,
-    hasher: &'static str,
-    reclamation: &'static str,
-    guarantees: &'static str,
-    settings: &'static str,
-    /// What the adapter adds besides the C call.
-    adapter: &'static str,
-    memory: &'static str,
-}
-
-impl Text {
-    fn card(&self) -> TableInfo {
-        let own = str::to_owned;
-        TableInfo {
-            name: own(self.name),
-            about: own(self.about),
-            version: own(self.version),
-            language: own(self.language),
-            hasher: own(self.hasher),
-            reclamation: own(self.reclamation),
-            guarantees: own(self.guarantees),
-            settings: format!("{}; gcc -O3 -DNDEBUG", self.settings),
-            adapter: format!(
-                "one C call an operation (see row peer-null); {}",
-                self.adapter
-            ),
-            memory: own(self.memory),
-            batch: crate::table::no_batch(),
-        }
-    }
-}
-
-#[cfg(any(corewise_peer = "tbb", corewise_peer = "cuckoo"))]
-const PROGRAM_ALLOCATOR: &str = "all of it from the program's allocator, through one C call";
-
-peer! {
-    "null", Null, "peer_null",
-    Text {
-        name: "peer-null",
-        about: "no table: the C call that every other peer makes too",
-        version: env!("CARGO_PKG_VERSION"),
-        language: "C",
-        hasher: "none",
-        reclamation: "none",
-        guarantees: "none; odd keys are present, even ones absent",
-        settings: "none",
-        adapter: "nothing else",
-        memory: "none",
-    }
-    .card()
-}
-
-peer! {
-    "tbb", Tbb, "peer_tbb",
-    Text {
-        name: "tbb",
-        about: "oneTBB concurrent_hash_map: chains with a lock per bucket and per entry",
-        version: env!("COREWISE_PEER_TBB_VERSION"),
-        language: "C++",
-        hasher: COMMON,
-        reclamation: "at once: an entry is freed by its remover, who holds its write lock",
-        guarantees: "linearizable; lookups take a bucket's and the entry's read lock and may block",
-        settings: "built with the announced number of buckets; grows, never shrinks: rehash() can \
-                   only grow it, while no other operation runs, so it takes no part in the section \
-                   resize",
-        adapter: "an accessor per lookup and removal, as the library asks for",
-        memory: PROGRAM_ALLOCATOR,
-    }
-    .card()
-}
-
-#[cfg(any(
-    corewise_peer = "urcu_memb",
-    corewise_peer = "urcu_sync",
-    corewise_peer = "urcu_qsbr"
-))]
-const URCU: Text = Text {
-    name: "",
-    about: "",
-    version: "",
-    language: "C",
-    hasher: COMMON,
-    reclamation: "",
-    guarantees: "linearizable; lookups wait-free but for chain length, updates lock-free; one \
-                 background thread resizes, and 0.13.2 was seen to lose requests to grow (that \
-                 thread idle, chains without bound) when threads fill a table from empty",
-    settings: "",
-    adapter: "a read-side critical section (inlined, _LGPL_SOURCE); an insert allocates its node \
-              first, and frees it if the key is present",
-    memory: "nodes (48 bytes) and handles from the program's allocator; bucket arrays, counters \
-             and the call_rcu thread from libc's malloc, which the program's counters do not see",
-};
-
-peer! {
-    "urcu_memb", UrcuMemb, "peer_urcu_memb",
-    Text {
-        name: "urcu-memb",
-        about: "liburcu cds_lfht over RCU with membarrier(2): a resizable split-ordered list",
-        version: env!("COREWISE_PEER_URCU_MEMB_VERSION"),
-        reclamation: "call_rcu with the default single worker thread; settle waits for rcu_barrier",
-        settings: "AUTO_RESIZE and ACCOUNTING; starts with the announced number of buckets \
-                   (rounded up to a power of two; 1 if it is to grow), may shrink to 1; in the \
-                   section resize neither flag, and cds_lfht_resize, which gives 4,096 buckets and \
-                   more to threads of its own; the library does not tell its buckets, so they are \
-                   those asked for",
-        ..URCU
-    }
-    .card()
-}
-
-peer! {
-    "urcu_sync", UrcuSync, "peer_urcu_sync",
-    Text {
-        name: "urcu-sync",
-        about: "liburcu cds_lfht over RCU with membarrier(2), whose removals wait for readers",
-        version: env!("COREWISE_PEER_URCU_SYNC_VERSION"),
-        reclamation: "synchronize_rcu in each removal, then at once",
-        settings: "AUTO_RESIZE and ACCOUNTING; starts with the announced number of buckets \
-                   (rounded up to a power of two; 1 if it is to grow), may shrink to 1",
-        ..URCU
-    }
-    .card()
-}
-
-peer! {
-    "urcu_qsbr", UrcuQsbr, "peer_urcu_qsbr",
-    Text {
-        name: "urcu-qsbr",
-        about: "liburcu cds_lfht over quiescent-state-based RCU: a resizable split-ordered list",
-        version: env!("COREWISE_PEER_URCU_QSBR_VERSION"),
-        reclamation: "call_rcu with the default single worker thread; settle waits for \
-                      rcu_barrier; a thread that keeps a handle and does nothing holds it up",
-        settings: "AUTO_RESIZE and ACCOUNTING; starts with the announced number of buckets \
-                   (rounded up to a power of two; 1 if it is to grow), may shrink to 1; in the \
-                   section resize as urcu-memb; a quiescent state is announced every 64 \
-                   operations of a handle",
-        adapter: "no read-side cost; a counter and every 64 operations a quiescent state; an \
-                  insert allocates its node first, and frees it if the key is present",
-        ..URCU
-    }
-    .card()
-}
-
-peer! {
-    "cuckoo", Cuckoo, "peer_cuckoo",
-    Text {
-        name: "libcuckoo",
-        about: "libcuckoo cuckoohash_map: cuckoo hashing, four slots a bucket, striped locks",
-        version: env!("COREWISE_PEER_CUCKOO_VERSION"),
-        language: "C++",
-        hasher: COMMON,
-        reclamation: "at once: entries are in the bucket array",
-        guarantees: "linearizable; every operation takes the spinlocks of two buckets and may \
-                     block; growing takes them all",
-        settings: "built for the announced number of entries, or by default (262,144) if it is \
-                   to grow; one thread grows it; shrinks on request only; a bucket of the \
-                   section resize is a group of 16 slots (four of its buckets), by rehash(), which \
-                   takes all locks",
-        adapter: "find_fn and erase_fn with a function that copies the value",
-        memory: PROGRAM_ALLOCATOR,
-    }
-    .card()
-}
-
+peer! { "null", Null, "peer_null", "peer-null", env!("CARGO_PKG_VERSION") }
+peer! { "tbb", Tbb, "peer_tbb", "tbb", env!("COREWISE_PEER_TBB_VERSION") }
+peer! { "urcu_memb", UrcuMemb, "peer_urcu_memb", "urcu-memb", env!("COREWISE_PEER_URCU_MEMB_VERSION") }
+peer! { "urcu_sync", UrcuSync, "peer_urcu_sync", "urcu-sync", env!("COREWISE_PEER_URCU_SYNC_VERSION") }
+peer! { "urcu_qsbr", UrcuQsbr, "peer_urcu_qsbr", "urcu-qsbr", env!("COREWISE_PEER_URCU_QSBR_VERSION") }
+peer! { "cuckoo", Cuckoo, "peer_cuckoo", "libcuckoo", env!("COREWISE_PEER_CUCKOO_VERSION") }
+peer! { "cds", CdsMichael, "peer_cds_michael", "cds-michael", env!("COREWISE_PEER_CDS_VERSION") }
+peer! { "cds", CdsSplit, "peer_cds_split", "cds-split", env!("COREWISE_PEER_CDS_VERSION") }
+peer! { "cds", CdsFeldman, "peer_cds_feldman", "cds-feldman", env!("COREWISE_PEER_CDS_VERSION") }
 peer! { resize "urcu_memb", UrcuMemb, "peer_urcu_memb" }
 peer! { resize "urcu_qsbr", UrcuQsbr, "peer_urcu_qsbr" }
 peer! { resize "cuckoo", Cuckoo, "peer_cuckoo" }
-
-#[cfg(corewise_peer = "cds")]
-const CDS: Text = Text {
-    name: "",
-    about: "",
-    version: env!("COREWISE_PEER_CDS_VERSION"),
-    language: "C++",
-    hasher: COMMON,
-    reclamation: "hazard pointers (gc::HP) for 128 threads or two per CPU, whichever is more; a \
-                  thread keeps some thousand removed entries; settle scans once",
-    guarantees: "linearizable, lock-free",
-    settings: "",
-    adapter: "find and erase with a function that copies the value; a thread is attached with its \
-              handle",
-    memory: "nodes, bucket arrays and hazard pointers from the program's allocator (hazard pointers \
-             are kept to the end of the process); some words per thread from libc's malloc",
-};
-
-peer! {
-    "cds", CdsMichael, "peer_cds_michael",
-    Text {
-        name: "cds-michael",
-        about: "libcds MichaelHashMap: Michael's lists (SPAA 2002) in a fixed number of buckets",
-        settings: "load factor 1; the default item counter, one word that all updates share; \
-                   cannot grow: 65,536 buckets if no number of entries was announced",
-        ..CDS
-    }
-    .card()
-}
-
-peer! {
-    "cds", CdsSplit, "peer_cds_split",
-    Text {
-        name: "cds-split",
-        about: "libcds SplitListMap: split-ordered lists (Shalev, Shavit, JACM 2006)",
-        settings: "load factor 1, Michael's list, the default item counter, one word that all \
-                   updates share; starts with two buckets and splits them up to the announced \
-                   number, by default 524,288",
-        ..CDS
-    }
-    .card()
-}
-
-peer! {
-    "cds", CdsFeldman, "peer_cds_feldman",
-    Text {
-        name: "cds-feldman",
-        about: "libcds FeldmanHashMap: a tree of arrays (Feldman, LaBorde, Dechev, 2013)",
-        hasher: "a bijection of one multiplication (the table keeps the hash for the key, so two \
-                 keys must not share one, as they may with the common function)",
-        settings: "head array of the announced number of entries (2^8 if it is to grow), rounded \
-                   up so that arrays of 16 use up the hash; default item counter, one word that \
-                   all updates share; arrays are never taken out again",
-        memory: "nodes, arrays (each with 16 bytes in front, as the library gives it back without its \
-                 size) and hazard pointers (kept to the end of the process) from the program's \
-                 allocator; some words per thread from libc's malloc",
-        ..CDS
-    }
-    .card()
-}
 
 /// The peers of this build.
 pub(crate) fn entries() -> Vec<Entry> {

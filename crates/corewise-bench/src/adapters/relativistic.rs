@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use corewise_maps::RelativisticMap;
 use corewise_maps::relativistic::{DefaultHasher, MapRef};
 
-use crate::adapters::{rust, versions};
+use crate::adapters::{listed, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
 use crate::table::{Bytes, Handle, Kind, MOST_BATCHED, Resize, Setup, Table, U64};
@@ -96,29 +96,5 @@ impl<K: Kind, S: BuildHasher> Handle<K> for RelativisticHandle<'_, K, S> {
 }
 
 pub(super) fn entry() -> Entry {
-    let mut card = rust(
-        "relativistic",
-        versions::OURS,
-        "RCU hash table of corewise-maps: chained, resized by cross-linking and unzipping",
-    );
-    card.reclamation = "RCU with membarrier, in batches of 2,048".into();
-    card.guarantees =
-        "wait-free lookups, also while it is resized; lock-free inserts but during a \
-                       resize of the bucket; removals lock a bucket"
-            .into();
-    card.batch =
-        "get_many: asks for the buckets of up to 64 keys, then for their first nodes, then \
-                  looks each up"
-            .into();
-    card.adapter =
-        "one handle per operation or batch, as pin() makes; an insert owns its key before it looks; \
-         asks for huge pages for arrays and slabs of 2 MiB or more, but with --pages small"
-            .into();
-    Entry::new(card)
-        .u64::<Relativistic<U64, Common>>()
-        .bytes::<Relativistic<Bytes, Common>>()
-        .u64_resize::<Relativistic<U64, Common>>()
-        .bytes_resize::<Relativistic<Bytes, Common>>()
-        .u64_native::<Relativistic<U64, DefaultHasher>>()
-        .bytes_native::<Relativistic<Bytes, DefaultHasher>>()
+    with_makers!(resize listed("relativistic"), Relativistic, DefaultHasher)
 }

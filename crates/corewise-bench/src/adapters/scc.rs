@@ -6,19 +6,15 @@ use std::hash::BuildHasher;
 
 use scc::{Guard, HashIndex, HashMap};
 
-use crate::adapters::{library_map, rust, versions};
+use crate::adapters::{library_map, listed, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Handle, Kind, Setup, Table, TableInfo, U64};
+use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
 
-/// Why neither map takes part in the section `resize`, for their cards.
-///
-/// `reserve` raises the minimum capacity, and dropping its guard lowers it again. But either only
-/// starts a resize if a sample finds the table more than 13/16 full or less than 1/8: in between
-/// the size stays until a later insert finds the table full. So a table cannot be resized back and
-/// forth between half and double load.
-const NO_RESIZE: &str = "; reserve resizes it only where it is more than 13/16 or less than 1/8 full, so it takes no part \
-     in the section resize";
+// Neither map takes part in the section `resize`. `reserve` raises the minimum capacity, and dropping
+// its guard lowers it again. But either only starts a resize if a sample finds the table more than
+// 13/16 full or less than 1/8: in between the size stays until a later insert finds the table full.
+// So a table cannot be resized back and forth between half and double load.
 
 // A key's query is compared through `Borrow`, where scc expects `Equivalent`; hashbrown does the
 // same, with the same blanket implementation.
@@ -58,31 +54,11 @@ library_map! {
 }
 
 pub(super) fn map() -> Entry {
-    let mut card = rust(
-        "scc",
-        versions::SCC,
-        "scc::HashMap: a lock per bucket of 32 entries",
-    );
-    card.reclamation = "entries at once, bucket arrays by epochs (sdd)".into();
-    card.guarantees = "linearizable; readers of a bucket together; incremental resize".into();
-    card.settings += NO_RESIZE;
-    card.adapter =
-        "values are read under the bucket's lock; an insert owns its key before it looks".into();
-    SccMap::entry(card)
+    SccMap::entry("scc")
 }
 
 pub(super) fn index() -> Entry {
-    let mut card = rust(
-        "scc-index",
-        versions::SCC,
-        "scc::HashIndex: lock-free reads, a lock per bucket for writes",
-    );
-    card.reclamation = "by epochs (sdd); removed entries wait in their buckets".into();
-    card.guarantees = "lock-free reads; incremental resize".into();
-    card.settings += NO_RESIZE;
-    card.adapter =
-        "a guard per lookup (peek_with); a remove takes the entry to read its value".into();
-    SccIndex::entry(card)
+    SccIndex::entry("scc-index")
 }
 
 #[cfg(test)]

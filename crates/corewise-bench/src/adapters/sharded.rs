@@ -4,12 +4,13 @@ use std::borrow::Borrow;
 use std::hash::BuildHasher;
 
 use crossbeam_utils::CachePadded;
+use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use crate::adapters::global::Map;
 use crate::adapters::hashbrown::{groups_of, insert_absent, regroup};
-use crate::adapters::{rust, versions};
+use crate::adapters::{listed, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
 use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
@@ -109,21 +110,5 @@ impl<K: Kind, S: BuildHasher> Handle<K> for ShardedHandle<'_, K, S> {
 }
 
 pub(super) fn entry() -> Entry {
-    let version = format!(
-        "parking_lot {}, hashbrown {}",
-        versions::PARKING_LOT,
-        versions::HASHBROWN
-    );
-    let mut card = rust("sharded64", &version, "64 x parking_lot::RwLock<hashbrown>");
-    card.reclamation = "at once; removed values are dropped after the lock is released".into();
-    card.guarantees = "linearizable; readers of a shard together, writers alone".into();
-    card.settings += "; a bucket of the section resize is a group of 16 slots, reached by reserve and shrink_to shard by shard";
-    card.adapter = "the key is hashed twice, for the shard and by the shard's map".into();
-    Entry::new(card)
-        .u64::<Sharded<U64, Common>>()
-        .bytes::<Sharded<Bytes, Common>>()
-        .u64_native::<Sharded<U64, foldhash::fast::RandomState>>()
-        .bytes_native::<Sharded<Bytes, foldhash::fast::RandomState>>()
-        .u64_resize::<Sharded<U64, Common>>()
-        .bytes_resize::<Sharded<Bytes, Common>>()
+    with_makers!(resize listed("sharded64"), Sharded, RandomState)
 }

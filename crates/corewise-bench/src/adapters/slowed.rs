@@ -3,8 +3,8 @@
 
 use std::sync::RwLock;
 
-use crate::adapters::global::{Global, Map};
-use crate::adapters::{rust, versions};
+use crate::adapters::global::{Global, Map, Uncounted};
+use crate::adapters::listed;
 use crate::clock;
 use crate::dyn_table::Entry;
 use crate::hash::Common;
@@ -15,7 +15,7 @@ const OPERATIONS: u32 = 64;
 /// A wait is 1/19 of the time since the last one: 1/19 more time is 5 % less throughput.
 const PART: u64 = 19;
 
-type Plain = Global<RwLock<Map<U64, Common>>, Common>;
+type Plain = Global<Uncounted<RwLock<Map<U64, Common>>>, Common>;
 
 /// `rwlock`, but every [`OPERATIONS`] operations the thread reads the clock and, if `SLOW`, waits.
 pub(crate) struct Slowed<const SLOW: bool>(Plain);
@@ -80,21 +80,8 @@ impl<const SLOW: bool> Handle<U64> for SlowedHandle<'_, SLOW> {
 }
 
 pub(super) fn entries() -> [Entry; 2] {
-    let card = |name, about, adapter: &str| {
-        let mut card = rust(name, versions::HASHBROWN, about);
-        card.reclamation = "as rwlock".into();
-        card.guarantees = "as rwlock".into();
-        card.adapter = format!("every 64 operations it looks at the clock{adapter}");
-        card
-    };
-    let slowed = card(
-        "slowed",
-        "unslowed made 5 % slower, to calibrate verdicts",
-        " and waits for a nineteenth of its time",
-    );
-    let unslowed = card("unslowed", "rwlock with a clock, to calibrate verdicts", "");
     [
-        Entry::new(slowed).u64::<Slowed<true>>(),
-        Entry::new(unslowed).u64::<Slowed<false>>(),
+        listed("slowed").u64::<Slowed<true>>(),
+        listed("unslowed").u64::<Slowed<false>>(),
     ]
 }

@@ -258,24 +258,7 @@ fn versions_are_those_of_the_lock_file() {
             pairs.get(name)
         );
     };
-    check("hashbrown", super::versions::HASHBROWN);
-    #[cfg(feature = "bench")]
-    for (name, version) in [
-        ("papaya", super::versions::PAPAYA),
-        ("dashmap", super::versions::DASHMAP),
-        ("scc", super::versions::SCC),
-        ("flurry", super::versions::FLURRY),
-        ("parking_lot", super::versions::PARKING_LOT),
-        ("crossbeam-utils", super::versions::CROSSBEAM),
-        ("crossbeam-skiplist", super::versions::CROSSBEAM_SKIPLIST),
-        ("quick_cache", super::versions::QUICK_CACHE),
-        ("lru", super::versions::LRU),
-        ("cuckoofilter", super::versions::CUCKOOFILTER),
-        (
-            "atomic-cuckoo-filter",
-            super::versions::ATOMIC_CUCKOO_FILTER,
-        ),
-    ] {
+    for (name, version) in &super::CARDS.versions {
         check(name, version);
     }
 }
@@ -285,7 +268,7 @@ fn random_operations_do_what_a_std_map_does() {
     // The audit does this through the harness; this test checks the handle directly, key by key.
     use crate::table::{Handle, Kind, Table, U64};
     type Plain = super::global::Global<
-        std::sync::RwLock<super::global::Map<U64, crate::hash::Common>>,
+        super::global::Uncounted<std::sync::RwLock<super::global::Map<U64, crate::hash::Common>>>,
         crate::hash::Common,
     >;
     let table = <Plain as Table<U64>>::build(&Setup {

@@ -103,8 +103,8 @@ mod tests {
     use corewise_topology::Topology;
 
     use super::*;
-    use crate::sections::resize::Buckets;
     use crate::suite::Task;
+    use crate::workload::Buckets;
 
     #[derive(Parser)]
     struct Line {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn buckets(task: &Task) -> (usize, usize) {
-        let Buckets { small, large } = *task.workload.variant.get();
+        let Buckets { small, large } = crate::sections::resize::buckets(&task.workload);
         (small, large)
     }
 

@@ -238,7 +238,7 @@ fn rates(section: &SectionResults) -> Vec<Line<'_>> {
     kinds.sort_unstable();
     kinds.dedup();
     kinds.reverse();
-    let about = sections::find(&section.name).map_or("", |of| of.about());
+    let about = sections::find(&section.name).map_or("", |of| &*of.preset().about);
     let line = |kind: &&'_ str| {
         let of_kind = section.cells.iter().filter(|cell| cell.cell.kind == *kind);
         let cells: Vec<&CellResults> = of_kind.collect();

@@ -87,7 +87,7 @@ fn numbered(parts: &[Part]) -> impl Iterator<Item = (usize, &Plot)> {
 /// The nonempty parts of all sections, in the order of the page.
 fn parts(results: &Results, looks: &Looks) -> Vec<Part> {
     let mut sections = SECTIONS.to_vec();
-    sections.sort_by_key(|section| section.page_rank());
+    sections.sort_by_key(|section| section.preset().rank);
     let parts = sections.iter().flat_map(|of| of.parts(results, looks));
     let mut parts: Vec<Part> = decision::decision(results, looks)
         .into_iter()

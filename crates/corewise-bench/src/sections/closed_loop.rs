@@ -22,8 +22,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::record::{Cell, Fields, Record, Slice, Verdicts};
-use crate::runner::{RowAccumulator, Runner};
-use crate::suite::Task;
+use crate::runner::{CellRun, RowAccumulator};
 use crate::workload::Workload;
 
 /// Share of the available memory that tables may take together.
@@ -85,35 +84,49 @@ pub(crate) struct Measured {
     /// For each contender.
     pub(crate) accumulators: Vec<RowAccumulator>,
     pub(crate) slices: Vec<Slice>,
+    /// Records of the section.
+    pub(crate) details: Vec<Record>,
+    /// Whether there is a histogram of all operations, too.
+    pub(crate) together: bool,
+}
+
+impl Measured {
+    /// Nothing yet.
+    pub(crate) fn new(cell: Cell, contenders: usize) -> Self {
+        Self {
+            cell,
+            accumulators: (0..contenders).map(|_| RowAccumulator::default()).collect(),
+            slices: Vec::new(),
+            details: Vec::new(),
+            together: false,
+        }
+    }
+
+    /// Adds a repetition of a contender that is measured no more if it has a problem.
+    pub(crate) fn add(&mut self, at: usize, slice: Slice) {
+        let accumulator = &mut self.accumulators[at];
+        accumulator.add(&slice);
+        accumulator.out = !accumulator.problems.is_empty();
+        self.slices.push(slice);
+    }
 }
 
 /// Measures the throughput of the mix and writes the rows.
-pub(crate) fn run(
-    runner: &mut Runner<'_>,
-    task: &Task,
-    contenders: &[Contender],
-) -> Result<(), BenchError> {
-    let measured = measure::<MixSlices>(runner, task, contenders)?;
-    write(runner, task, contenders, measured)
+pub(crate) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
+    let measured = measure::<MixSlices>(run)?;
+    write(run, measured)
 }
 
 /// Measures a cell.
-pub(crate) fn measure<S: Slices>(
-    runner: &mut Runner<'_>,
-    task: &Task,
-    contenders: &[Contender],
-) -> Result<Measured, BenchError> {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(runner.seed ^ 0x0f0e);
-    let mut accumulators: Vec<RowAccumulator> = contenders
-        .iter()
-        .map(|_| RowAccumulator::default())
-        .collect();
-    let (seed, progress) = (runner.seed, runner.progress.clone());
+pub(crate) fn measure<S: Slices>(run: &mut CellRun<'_, '_>) -> Result<Measured, BenchError> {
+    let (task, contenders) = (run.task, run.contenders);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(run.runner.seed ^ 0x0f0e);
+    let (seed, progress) = (run.runner.seed, run.runner.progress.clone());
     let together = fits(&task.workload, contenders.len());
-    let mut context = runner.cell_context(&task.workload)?;
-    let cell = task.workload.cell(context.cpus());
+    let mut context = run.runner.cell_context(&task.workload)?;
+    let mut measured = Measured::new(task.workload.cell(context.cpus()), contenders.len());
+    let accumulators = &mut measured.accumulators;
     let ways = S::start(&context, seed)?;
-    let mut slices = Vec::new();
     for repetition in 0..task.repetitions {
         let mut order: Vec<usize> = (0..contenders.len())
             .filter(|&at| !accumulators[at].out)
@@ -130,13 +143,8 @@ pub(crate) fn measure<S: Slices>(
                 match outcome {
                     Ok(done) => {
                         let (contender, accumulator) = (&contenders[at], &mut accumulators[at]);
-                        slices.push(book::<S>(
-                            &context,
-                            contender,
-                            accumulator,
-                            repetition,
-                            done,
-                        ));
+                        let slice = book::<S>(&context, contender, accumulator, repetition, done);
+                        measured.slices.push(slice);
                     }
                     Err(error) => accumulators[at].fail(&contenders[at], error)?,
                 }
@@ -146,25 +154,20 @@ pub(crate) fn measure<S: Slices>(
         context.renew();
     }
     accumulators.iter_mut().for_each(RowAccumulator::summarise);
-    Ok(Measured {
-        cell,
-        accumulators,
-        slices,
-    })
+    Ok(measured)
 }
 
 /// Writes the slices, the latencies and the rows of a cell.
-pub(crate) fn write(
-    runner: &mut Runner<'_>,
-    task: &Task,
-    contenders: &[Contender],
-    measured: Measured,
-) -> Result<(), BenchError> {
+pub(crate) fn write(run: &mut CellRun<'_, '_>, measured: Measured) -> Result<(), BenchError> {
     for slice in measured.slices {
-        runner.sink.write(&Record::Slice(Box::new(slice)))?;
+        run.runner.sink.write(&Record::Slice(Box::new(slice)))?;
     }
-    runner.histograms(contenders, &measured.accumulators, &measured.cell, false)?;
-    runner.rows(task, contenders, &measured.accumulators, &measured.cell)
+    for detail in &measured.details {
+        run.runner.sink.write(detail)?;
+    }
+    let (cell, together) = (&measured.cell, measured.together);
+    run.histograms(&measured.accumulators, cell, together)?;
+    run.rows(&measured.accumulators, &measured.cell)
 }
 
 /// A table after its last slice, its checks, and the section's results.

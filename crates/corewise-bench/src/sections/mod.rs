@@ -4,7 +4,7 @@
 //!
 //! | part | in the trait | usual file |
 //! |---|---|---|
-//! | name, purpose, default parameters | `Rules::name`, `Section::about`, `Section::defaults` | `mod.rs` |
+//! | name, purpose, default parameters | `Rules::name`, `Section::preset` | `mod.rs`, `presets.toml` |
 //! | what it varies besides the common parameters | `Section::variants`, read by `Variant::get` | `mod.rs` |
 //! | checks of parameters, number of keys, names of cells | `Rules::checks`, `Section::range`, `Rules::id_suffix`, ... | `mod.rs` |
 //! | the loop of its threads, compiled for each table | a `Loop` | in `work` |
@@ -48,8 +48,8 @@
 //!
 //! # Adding a section
 //!
-//! Write a preset in `mix`, or a folder with a unit struct that implements `Section`; add it to
-//! `SECTIONS`, and name it in `suites/choosing.toml`. A parameter that no section has yet is a
+//! Write a preset in `presets.toml` and `mix`, or a folder with a unit struct that implements
+//! `Section`; add it to `SECTIONS`, and name it in `suites/choosing.toml`. A parameter that no section has yet is a
 //! line in `suite/params.rs`.
 //!
 //! # Measured loops
@@ -62,24 +62,27 @@ pub mod batch;
 pub(crate) mod closed_loop;
 pub mod growth;
 pub mod hot;
+mod in_turn;
 pub(crate) mod iterate;
 pub(crate) mod latency;
+mod measured;
 pub mod memory;
 pub(crate) mod mix;
 pub(crate) mod paced;
+mod presets;
 pub mod resize;
-pub mod tails;
 
+use self::presets::{PRESETS, Preset};
 use crate::contender::Contender;
 use crate::dyn_table::{Entry, Maker};
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::Figure;
-use crate::plot::Part as PagePart;
 use crate::plot::style::Looks;
+use crate::plot::{Part as PagePart, Plot};
 use crate::record::Row;
 use crate::results::{Results, RowResults};
-use crate::runner::Runner;
+use crate::runner::CellRun;
 use crate::subject::Capability;
 use crate::suite::{Params, Task};
 use crate::workload::{Rules, Variant, Workload};
@@ -95,8 +98,8 @@ pub(crate) static SECTIONS: &[&dyn Section] = &[
     &mix::PINNING,
     &mix::SYNC,
     &memory::MemorySection,
-    &growth::GrowthSection,
-    &tails::TailsSection,
+    &growth::GROWTH,
+    &growth::TAILS,
     &hot::HotSection,
     &resize::ResizeSection,
     &batch::BatchSection,
@@ -123,15 +126,12 @@ pub(crate) fn names() -> String {
     names.join(", ")
 }
 
-/// A kind of experiment. All methods but `about` and `parts` have defaults, which are those of a
+/// A kind of experiment. All methods but `parts` have defaults, which are those of a
 /// section that measures the throughput of a mix in closed loop.
 pub(crate) trait Section: Rules {
-    /// Returns what it measures, in a line.
-    fn about(&self) -> &'static str;
-
-    /// Returns its defaults, where they differ from those of all sections.
-    fn defaults(&self) -> Params {
-        Params::default()
+    /// Returns its defaults and its texts, from `presets.toml`.
+    fn preset(&self) -> &'static Preset {
+        &PRESETS[self.name()]
     }
 
     /// Returns the values of what it varies besides the common parameters.
@@ -172,13 +172,8 @@ pub(crate) trait Section: Rules {
     }
 
     /// Measures the cells of a task, and writes their rows and all other records.
-    fn run(
-        &self,
-        runner: &mut Runner<'_>,
-        task: &Task,
-        contenders: &[Contender],
-    ) -> Result<(), BenchError> {
-        closed_loop::run(runner, task, contenders)
+    fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
+        closed_loop::run(run)
     }
 
     /// Estimates the seconds of a task with `rows` rows in each cell.
@@ -192,8 +187,10 @@ pub(crate) trait Section: Rules {
     }
 
     /// Returns the end of a row's line on the terminal.
-    fn remark(&self, _: &Row) -> String {
-        String::new()
+    fn remark(&self, row: &Row) -> String {
+        let figures = self.row_figures(row).into_iter();
+        let texts = figures.map(|of| format!("  {} {}", of.name, of.text()));
+        texts.collect()
     }
 
     /// Returns lines below a row's line on the terminal.
@@ -201,14 +198,20 @@ pub(crate) trait Section: Rules {
         Vec::new()
     }
 
-    /// Returns the figures of a row besides rate, latencies and contention, for `bench show`.
-    fn figures(&self, _: &RowResults) -> Vec<Figure> {
-        Vec::new()
+    /// Returns the figures in the summary of a row: what the subject measured, or the section.
+    fn row_figures(&self, row: &Row) -> Vec<Figure> {
+        measured::figures(row)
     }
 
-    /// Returns its rank among the sections of the page, the least first.
-    fn page_rank(&self) -> u32 {
-        u32::MAX
+    /// Returns the figures of a row besides rate, latencies and contention, for `bench show`.
+    fn figures(&self, row: &RowResults) -> Vec<Figure> {
+        self.row_figures(&row.row)
+    }
+
+    /// Returns the part of the page with its heading, and these plots.
+    fn part(&self, plots: Vec<Plot>) -> PagePart {
+        let preset = self.preset();
+        PagePart::new(self.name(), &preset.heading, &preset.lead, plots)
     }
 
     /// Draws its parts of the page; those without plots are omitted.
@@ -220,9 +223,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_differ() {
+    fn names_differ_and_each_has_a_preset() {
         let names: Vec<&str> = SECTIONS.iter().map(|section| section.name()).collect();
-        let different: std::collections::HashSet<_> = names.iter().collect();
+        let different: std::collections::HashSet<&str> = names.iter().copied().collect();
         assert_eq!(different.len(), names.len(), "{names:?}");
+        let presets: std::collections::HashSet<&str> = PRESETS.keys().map(|name| &**name).collect();
+        assert_eq!(different, presets);
     }
 }

@@ -12,9 +12,9 @@ use crate::plan::Plan;
 use crate::record::Counts;
 use crate::stamp::{Numbers, stamp};
 use crate::stream::GET;
-use crate::subject::{Capability, Measurements, Operate, Work};
+use crate::subject::{Capability, Measurements, Operate, Work, problems};
 use crate::table::Setup;
-use crate::work::{AuditReport, Evidence, OpCounts, Part, Sums, is_given_up};
+use crate::work::{AuditReport, Evidence, OpCounts, Part, Sums};
 
 /// Keys of a thread that its audit replaces and looks up.
 const AUDITED_KEYS: usize = 1 << 12;
@@ -90,8 +90,7 @@ impl Answers {
     /// A value was stored, or refused.
     #[inline(always)]
     pub fn stored(&mut self, done: bool) {
-        self.counts.inserted += u64::from(done);
-        self.counts.insert_failed += u64::from(!done);
+        self.counts.count_insert(done);
     }
 }
 
@@ -203,8 +202,7 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
     /// Stores a value under every key.
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
-        let indices = plan.part(part.thread, part.threads);
-        for index in indices.take_while(|_| !is_given_up()) {
+        for index in part.indices(plan) {
             worker.replace(plan.key(index));
         }
         worker.end()
@@ -213,8 +211,7 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
     /// Looks up every key.
     fn probe(&self, plan: &Plan, part: Part) -> Sums {
         let mut worker = self.worker(plan, part);
-        let indices = plan.part(part.thread, part.threads);
-        for index in indices.take_while(|_| !is_given_up()) {
+        for index in part.indices(plan) {
             worker.get(plan.key(index));
         }
         let all = worker.end();
@@ -228,36 +225,35 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
     }
 
     fn problems(&self, plan: &Plan, evidence: &Evidence) -> Vec<String> {
-        let mut problems = Vec::new();
         let unanswered = self.unanswered.load(Ordering::Relaxed); // Relaxed: at rest
-        if unanswered > 0 {
-            problems.push(format!("{unanswered} operations had no answer, or two"));
-        }
         let wrong = evidence.booked.wrong + evidence.found.wrong;
-        if wrong > 0 {
-            problems.push(format!("{wrong} values of other keys were read"));
-        }
-        if evidence.stream.insert_failed > 0 {
-            let refused = evidence.stream.insert_failed;
-            problems.push(format!("{refused} values were refused"));
-        }
+        let refused = evidence.stream.insert_failed;
         let resident = evidence.found.entries as f64;
         let (range, capacity) = (f64::from(plan.range), self.capacity as f64);
-        if resident > capacity * MOST_OVER_CAPACITY {
-            problems.push(format!("{resident} entries in a cache for {capacity}"));
-        }
         let (lookups, hits) = (evidence.stream.gets(), evidence.stream.get_hits);
         let (rate, share) = (hits as f64 / lookups as f64, resident / range);
         let deviation = (0.25 / lookups as f64 + share * (1.0 - share) / range).sqrt();
         let is_off = (rate - share).abs() > TOLERANCE + 5.0 * deviation;
-        if evidence.is_uniform && lookups >= LEAST_LOOKUPS && is_off {
-            problems.push(format!(
-                "hit rate {:.1} %, but {:.1} % of the keys are resident",
-                rate * 100.0,
-                share * 100.0
-            ));
-        }
-        problems
+        problems([
+            (
+                unanswered > 0,
+                format!("{unanswered} operations had no answer, or two"),
+            ),
+            (wrong > 0, format!("{wrong} values of other keys were read")),
+            (refused > 0, format!("{refused} values were refused")),
+            (
+                resident > capacity * MOST_OVER_CAPACITY,
+                format!("{resident} entries in a cache for {capacity}"),
+            ),
+            (
+                evidence.is_uniform && lookups >= LEAST_LOOKUPS && is_off,
+                format!(
+                    "hit rate {:.1} %, but {:.1} % of the keys are resident",
+                    rate * 100.0,
+                    share * 100.0
+                ),
+            ),
+        ])
     }
 
     /// Each thread stores values with one number under keys that no other thread writes now, and
@@ -265,14 +261,14 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
     fn audit(&self, plan: &Plan, part: Part, _: u64, _: u64) -> AuditReport {
         let mut worker = self.worker(plan, part);
         let mut report = AuditReport::default();
-        let keys = || plan.part(part.thread, part.threads).take(AUDITED_KEYS);
+        let keys = || part.indices(plan).take(AUDITED_KEYS);
         let number = worker.numbers.draw();
-        for index in keys().take_while(|_| !is_given_up()) {
+        for index in keys() {
             worker.replace_number(plan.key(index), number);
         }
         worker.handle.drain(&mut worker.answers);
         (worker.answers.expected, worker.answers.differing) = (number | 1, 0);
-        for index in keys().take_while(|_| !is_given_up()) {
+        for index in keys() {
             worker.get(plan.key(index));
             report.audited += 1;
         }

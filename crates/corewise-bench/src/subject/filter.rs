@@ -17,9 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 use crate::plan::Plan;
-use crate::record::Counts;
 use crate::stream::{GET, INSERT};
-use crate::subject::{Capability, Measurements, Operate, Work};
+use crate::subject::{Capability, Measurements, Operate, Work, problems};
 use crate::table::Setup;
 use crate::work::{Evidence, OpCounts, Part, Sums, is_given_up};
 
@@ -91,8 +90,7 @@ pub struct FilterWorker<'s, F> {
     absent_lookups: u64,
     false_positives: u64,
     kept_misses: u64,
-    counts: Counts,
-    sums: Sums,
+    tally: OpCounts,
 }
 
 impl<F> Drop for FilterWorker<'_, F> {
@@ -118,8 +116,7 @@ impl<F: MeasuredFilter> FilterWorker<'_, F> {
         let found = self
             .filter
             .contains(if is_present { present } else { absent });
-        self.counts.get_hits += u64::from(found);
-        self.counts.get_misses += u64::from(!found);
+        self.tally.counts.count_get(found);
         self.kept_misses += u64::from(is_present & !found);
         self.absent_lookups += u64::from(!is_present);
         self.false_positives += u64::from(!is_present & found);
@@ -130,9 +127,8 @@ impl<F: MeasuredFilter> FilterWorker<'_, F> {
         let item = self.thread | self.next;
         let inserted = self.filter.insert(item);
         self.next += u64::from(inserted);
-        self.counts.inserted += u64::from(inserted);
-        self.counts.insert_failed += u64::from(!inserted);
-        self.sums.gain_if(inserted, item, 0);
+        self.tally.counts.count_insert(inserted);
+        self.tally.sums.gain_if(inserted, item, 0);
     }
 
     #[inline(always)]
@@ -140,9 +136,8 @@ impl<F: MeasuredFilter> FilterWorker<'_, F> {
         let item = self.thread | self.first;
         let removed = self.filter.remove(item);
         self.first += 1;
-        self.counts.removed += u64::from(removed);
-        self.counts.remove_failed += u64::from(!removed);
-        self.sums.lose_if(true, item, 0);
+        self.tally.counts.count_remove(removed);
+        self.tally.sums.lose_if(true, item, 0);
     }
 }
 
@@ -163,10 +158,7 @@ impl<F: MeasuredFilter> Work for FilterWorker<'_, F> {
     }
 
     fn end(&mut self) -> OpCounts {
-        OpCounts {
-            counts: self.counts,
-            sums: self.sums,
-        }
+        self.tally
     }
 
     fn kept_misses(&self) -> u64 {
@@ -209,8 +201,7 @@ impl<F: MeasuredFilter> Operate for FilterSubject<F> {
             absent_lookups: 0,
             false_positives: 0,
             kept_misses: 0,
-            counts: Counts::default(),
-            sums: Sums::default(),
+            tally: OpCounts::default(),
         }
     }
 
@@ -234,38 +225,36 @@ impl<F: MeasuredFilter> Operate for FilterSubject<F> {
     }
 
     fn problems(&self, _: &Plan, evidence: &Evidence) -> Vec<String> {
-        let mut problems = Vec::new();
         let missed = evidence.booked.entries - evidence.found.entries;
-        if missed != 0 || evidence.booked.keys != evidence.found.keys {
-            problems.push(format!(
-                "{missed} of the items that are present are not found"
-            ));
-        }
-        let counts = &evidence.stream;
-        if counts.insert_failed > 0 {
-            let refused = counts.insert_failed;
-            problems.push(format!(
-                "{refused} items were refused by a filter with room"
-            ));
-        }
-        if counts.remove_failed > 0 {
-            let missed = counts.remove_failed;
-            problems.push(format!("{missed} removes did not find a present item"));
-        }
+        let (refused, lost) = (evidence.stream.insert_failed, evidence.stream.remove_failed);
         let (lookups, positives) = self.absent();
         let (rate, expected) = (
             positives as f64 / lookups as f64,
             self.filter.false_positive_rate(),
         );
         let deviation = (expected / lookups as f64).sqrt();
-        if lookups >= LEAST_ABSENT && rate > MOST_OVER_EXPECTED * expected + 5.0 * deviation {
-            problems.push(format!(
-                "{:.3} % of absent items are found, expected {:.3} %",
-                rate * 100.0,
-                expected * 100.0
-            ));
-        }
-        problems
+        problems([
+            (
+                missed != 0 || evidence.booked.keys != evidence.found.keys,
+                format!("{missed} of the items that are present are not found"),
+            ),
+            (
+                refused > 0,
+                format!("{refused} items were refused by a filter with room"),
+            ),
+            (
+                lost > 0,
+                format!("{lost} removes did not find a present item"),
+            ),
+            (
+                lookups >= LEAST_ABSENT && rate > MOST_OVER_EXPECTED * expected + 5.0 * deviation,
+                format!(
+                    "{:.3} % of absent items are found, expected {:.3} %",
+                    rate * 100.0,
+                    expected * 100.0
+                ),
+            ),
+        ])
     }
 
     fn measurements(&self) -> Measurements {

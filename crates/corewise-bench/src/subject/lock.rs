@@ -16,7 +16,7 @@ use crossbeam_utils::CachePadded;
 use crate::plan::Plan;
 use crate::record::Counts;
 use crate::stream::GET;
-use crate::subject::{Capability, Measurements, Operate, Work};
+use crate::subject::{Capability, Measurements, Operate, Work, problems};
 use crate::table::Setup;
 use crate::work::{Evidence, OpCounts, Part, Sums};
 
@@ -198,20 +198,20 @@ impl<L: MeasuredLock> Operate for LockSubject<L> {
     }
 
     fn problems(&self, _: &Plan, evidence: &Evidence) -> Vec<String> {
-        let mut problems = Vec::new();
         let (run, counted) = (evidence.booked.entries, evidence.found.entries);
-        if run != counted {
-            problems.push(format!(
-                "{counted} of {run} exclusive sections counted: two threads were inside at once"
-            ));
-        }
         let torn = self.torn.load(Ordering::Relaxed); // Relaxed: at rest
-        if torn > 0 {
-            problems.push(format!(
-                "{torn} shared sections ran beside an exclusive one"
-            ));
-        }
-        problems
+        problems([
+            (
+                run != counted,
+                format!(
+                    "{counted} of {run} exclusive sections counted: two threads were inside at once"
+                ),
+            ),
+            (
+                torn > 0,
+                format!("{torn} shared sections ran beside an exclusive one"),
+            ),
+        ])
     }
 
     /// The sections of the slowest thread over those of the fastest.

@@ -34,7 +34,7 @@ use crate::dyn_table::DynTable;
 pub use crate::payload::{MeasuredRow, Measurements};
 use crate::plan::Plan;
 use crate::stream::shifted;
-use crate::table::{Contention, Setup};
+use crate::table::Setup;
 use crate::work::loops::Loops;
 use crate::work::{AuditReport, Drive, DriveReport, Evidence, OpCounts, Part, Sums};
 
@@ -97,6 +97,12 @@ pub trait Operate: Send + Sync + Sized + 'static {
     }
 }
 
+/// Returns the problems whose conditions hold.
+fn problems<const N: usize>(all: [(bool, String); N]) -> Vec<String> {
+    let those = all.into_iter().filter(|(holds, _)| *holds);
+    those.map(|(_, text)| text).collect()
+}
+
 /// A thread's state at a subject.
 pub trait Work {
     /// Runs one operation of a stream.
@@ -134,31 +140,11 @@ impl<S: Operate> DynTable for Erased<S> {
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         self.subject.fill(plan, part)
     }
-    /// Its state does not depend on what was removed before.
-    fn churn(&self, _: &Plan, _: Part, _: u64) -> OpCounts {
-        OpCounts::default()
-    }
     fn probe(&self, plan: &Plan, part: Part) -> Sums {
         self.subject.probe(plan, part)
     }
     fn audit(&self, plan: &Plan, part: Part, operations: u64, seed: u64) -> AuditReport {
         self.subject.audit(plan, part, operations, seed)
-    }
-    fn empty(&self, _: &Plan, _: Part) -> OpCounts {
-        OpCounts::default()
-    }
-    fn size(&self) -> Option<usize> {
-        None
-    }
-    fn settle(&self) {}
-    fn contention(&self) -> Option<Contention> {
-        None
-    }
-    fn resize_to(&self, _: usize) -> Option<()> {
-        None
-    }
-    fn buckets(&self) -> Option<usize> {
-        None
     }
     fn problems(&self, plan: &Plan, evidence: &Evidence) -> Option<Vec<String>> {
         Some(self.subject.problems(plan, evidence))

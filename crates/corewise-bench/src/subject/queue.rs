@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 use crate::plan::Plan;
-use crate::record::Counts;
 use crate::stream::{GET, INSERT};
-use crate::subject::{Capability, External, Operate, Work};
+use crate::subject::{Capability, External, Operate, Work, problems};
 use crate::table::Setup;
 use crate::work::{Evidence, OpCounts, Part, Sums, is_given_up};
 
@@ -55,8 +54,7 @@ pub struct QueueWorker<'s, Q: MeasuredQueue + 's> {
     kept_number: &'s AtomicU64,
     part: Part,
     external: External,
-    counts: Counts,
-    sums: Sums,
+    tally: OpCounts,
 }
 
 impl<Q: MeasuredQueue> Drop for QueueWorker<'_, Q> {
@@ -72,17 +70,16 @@ impl<Q: MeasuredQueue> QueueWorker<'_, Q> {
         let key = u64::from(index) << 32 | u64::from(number as u32);
         self.number += 1;
         let inserted = self.handle.insert(key);
-        self.counts.inserted += u64::from(inserted);
-        self.counts.insert_failed += u64::from(!inserted);
-        self.sums.gain_if(inserted, key, 0);
+        self.tally.counts.count_insert(inserted);
+        self.tally.sums.gain_if(inserted, key, 0);
     }
 
     #[inline(always)]
     fn delete_min(&mut self) -> Option<u64> {
         let removed = self.handle.delete_min();
-        self.counts.removed += u64::from(removed.is_some());
-        self.counts.remove_failed += u64::from(removed.is_none());
-        self.sums
+        self.tally.counts.count_remove(removed.is_some());
+        self.tally
+            .sums
             .lose_if(removed.is_some(), removed.unwrap_or(0), 0);
         removed
     }
@@ -93,8 +90,7 @@ impl<Q: MeasuredQueue> Work for QueueWorker<'_, Q> {
     fn step(&mut self, index: u32, operation: u8) {
         if operation == GET {
             let found = self.handle.find_min();
-            self.counts.get_hits += u64::from(found.is_some());
-            self.counts.get_misses += u64::from(found.is_none());
+            self.tally.counts.count_get(found.is_some());
         } else if operation == INSERT {
             self.insert(index);
         } else {
@@ -104,10 +100,7 @@ impl<Q: MeasuredQueue> Work for QueueWorker<'_, Q> {
     }
 
     fn end(&mut self) -> OpCounts {
-        OpCounts {
-            counts: self.counts,
-            sums: self.sums,
-        }
+        self.tally
     }
 }
 
@@ -131,19 +124,15 @@ impl<Q: MeasuredQueue> Operate for QueueSubject<Q> {
             kept_number,
             part,
             external: External::new(plan.work),
-            counts: Counts::default(),
-            sums: Sums::default(),
+            tally: OpCounts::default(),
         }
     }
 
     /// Inserts every index that is present at the start.
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
-        let indices = plan.part(part.thread, part.threads);
-        indices
-            .take_while(|_| !is_given_up())
-            .filter(|&index| plan.prefilled(index))
-            .for_each(|index| worker.insert(index));
+        let indices = part.indices(plan).filter(|&index| plan.prefilled(index));
+        indices.for_each(|index| worker.insert(index));
         worker.end()
     }
 
@@ -168,24 +157,26 @@ impl<Q: MeasuredQueue> Operate for QueueSubject<Q> {
     }
 
     fn problems(&self, _: &Plan, evidence: &Evidence) -> Vec<String> {
-        let mut problems = Vec::new();
         let (booked, found) = (&evidence.booked, &evidence.found);
-        if booked.entries != found.entries {
-            let (found, booked) = (found.entries, booked.entries);
-            problems.push(format!(
-                "{found} keys came out in the end, {booked} were put in and not taken out"
-            ));
-        } else if booked.keys != found.keys {
-            problems.push("the keys that came out are not those that were put in".into());
-        }
-        if evidence.stream.insert_failed > 0 {
-            let refused = evidence.stream.insert_failed;
-            problems.push(format!("{refused} keys were refused"));
-        }
-        // Relaxed: stored by a part that has ended.
-        if self.is_out_of_order.load(Ordering::Relaxed) {
-            problems.push("the keys did not come out in order".into());
-        }
-        problems
+        let (entries, there) = (booked.entries, found.entries);
+        let refused = evidence.stream.insert_failed;
+        problems([
+            (
+                entries != there,
+                format!(
+                    "{there} keys came out in the end, {entries} were put in and not taken out"
+                ),
+            ),
+            (
+                entries == there && booked.keys != found.keys,
+                "the keys that came out are not those that were put in".into(),
+            ),
+            (refused > 0, format!("{refused} keys were refused")),
+            (
+                // Relaxed: stored by a part that has ended.
+                self.is_out_of_order.load(Ordering::Relaxed),
+                "the keys did not come out in order".into(),
+            ),
+        ])
     }
 }

@@ -5,11 +5,10 @@
 //! add up, and the ranks must be those of a permutation.
 
 use crate::plan::Plan;
-use crate::record::Counts;
 use crate::stream::{GET, INSERT};
-use crate::subject::{Capability, External, Operate, Work};
+use crate::subject::{Capability, External, Operate, Work, problems};
 use crate::table::Setup;
-use crate::work::{Evidence, OpCounts, Part, Sums, is_given_up};
+use crate::work::{Evidence, OpCounts, Part, Sums};
 
 /// A sorted set under test.
 pub trait MeasuredSortedSet: Send + Sync + Sized + 'static {
@@ -43,8 +42,7 @@ pub struct SortedSetWorker<H> {
     members: u64,
     external: External,
     missed: u64,
-    counts: Counts,
-    sums: Sums,
+    tally: OpCounts,
 }
 
 impl<H: SortedSetHandle> SortedSetWorker<H> {
@@ -52,10 +50,9 @@ impl<H: SortedSetHandle> SortedSetWorker<H> {
     #[inline(always)]
     fn increment(&mut self, member: u32, delta: i64) {
         let done = self.handle.increment(member, delta).is_some();
-        self.counts.inserted += u64::from(done);
-        self.counts.insert_failed += u64::from(!done);
+        self.tally.counts.count_insert(done);
         let delta = if done { delta } else { 0 };
-        self.sums.values = self.sums.values.wrapping_add(delta as u64);
+        self.tally.sums.values = self.tally.sums.values.wrapping_add(delta as u64);
     }
 }
 
@@ -65,8 +62,7 @@ impl<H: SortedSetHandle> Work for SortedSetWorker<H> {
         if operation == GET {
             let rank = self.handle.rank(index);
             let found = rank.is_some_and(|rank| rank < self.members);
-            self.counts.get_hits += u64::from(found);
-            self.counts.get_misses += u64::from(!found);
+            self.tally.counts.count_get(found);
             self.missed += u64::from(!found);
         } else {
             self.increment(index, if operation == INSERT { 1 } else { -1 });
@@ -75,10 +71,7 @@ impl<H: SortedSetHandle> Work for SortedSetWorker<H> {
     }
 
     fn end(&mut self) -> OpCounts {
-        OpCounts {
-            counts: self.counts,
-            sums: self.sums,
-        }
+        self.tally
     }
 
     fn kept_misses(&self) -> u64 {
@@ -100,16 +93,13 @@ impl<S: MeasuredSortedSet> Operate for SortedSetSubject<S> {
             members: plan.range.into(),
             external: External::new(plan.work),
             missed: 0,
-            counts: Counts::default(),
-            sums: Sums::default(),
+            tally: OpCounts::default(),
         }
     }
 
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
-        let members = plan.part(part.thread, part.threads);
-        members
-            .take_while(|_| !is_given_up())
+        part.indices(plan)
             .for_each(|member| worker.increment(member, member.into()));
         worker.end()
     }
@@ -118,8 +108,7 @@ impl<S: MeasuredSortedSet> Operate for SortedSetSubject<S> {
     fn probe(&self, plan: &Plan, part: Part) -> Sums {
         let mut worker = self.worker(plan, part);
         let mut found = Sums::default();
-        let members = plan.part(part.thread, part.threads);
-        for member in members.take_while(|_| !is_given_up()) {
+        for member in part.indices(plan) {
             if let Some(rank) = worker.handle.rank(member) {
                 let score = worker.handle.increment(member, 0).unwrap_or(0);
                 found.gain(rank, score as u64);
@@ -129,22 +118,25 @@ impl<S: MeasuredSortedSet> Operate for SortedSetSubject<S> {
     }
 
     fn problems(&self, plan: &Plan, evidence: &Evidence) -> Vec<String> {
-        let mut problems = Vec::new();
         let (found, members) = (&evidence.found, u64::from(plan.range));
-        if found.entries != i64::from(plan.range) {
-            let found = found.entries;
-            problems.push(format!("{found} of {members} members have a rank"));
-        } else if found.keys != members * members.saturating_sub(1) / 2 {
-            problems.push("two members have the same rank, or one has a wrong rank".into());
-        }
-        if found.values != evidence.booked.values {
-            let off = found.values.wrapping_sub(evidence.booked.values) as i64;
-            problems.push(format!("the scores differ from their increments by {off}"));
-        }
-        if evidence.stream.insert_failed > 0 {
-            let refused = evidence.stream.insert_failed;
-            problems.push(format!("{refused} increments were refused"));
-        }
-        problems
+        let ranked = found.entries;
+        let is_ranked = ranked == i64::from(plan.range);
+        let off = found.values.wrapping_sub(evidence.booked.values) as i64;
+        let refused = evidence.stream.insert_failed;
+        problems([
+            (
+                !is_ranked,
+                format!("{ranked} of {members} members have a rank"),
+            ),
+            (
+                is_ranked && found.keys != members * members.saturating_sub(1) / 2,
+                "two members have the same rank, or one has a wrong rank".into(),
+            ),
+            (
+                off != 0,
+                format!("the scores differ from their increments by {off}"),
+            ),
+            (refused > 0, format!("{refused} increments were refused")),
+        ])
     }
 }

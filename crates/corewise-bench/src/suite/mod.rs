@@ -108,11 +108,6 @@ impl FromStr for Threads {
     }
 }
 
-/// A list of words, as a parameter.
-pub(crate) fn words(words: &[&str]) -> Option<Vec<String>> {
-    Some(words.iter().map(|word| (*word).to_string()).collect())
-}
-
 /// A section of a suite.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "toml::Table")]
@@ -297,7 +292,7 @@ impl Suite {
         for section in &self.section {
             let kind = section.find()?;
             let said = given.or(&section.params).or(&self.defaults);
-            let params = said.or(&kind.defaults()).or(&Params::built_in());
+            let params = said.or(&kind.preset().params).or(&Params::built_in());
             for task in expand(kind, &params, topology, oversubscribe)
                 .map_err(|what| format!("section `{}`: {what}", kind.name()))?
             {
@@ -361,7 +356,7 @@ fn expand(
                                     pin,
                                     threads,
                                 };
-                                let section = (section, variant.clone());
+                                let section = (section, variant);
                                 tasks.push(task(section, params, &point)?);
                             }
                         }
@@ -472,7 +467,7 @@ fn task(
 }
 
 fn own_placement(section: &dyn Section) -> OwnPlacement {
-    let own = section.defaults().or(&Params::built_in());
+    let own = section.preset().params.or(&Params::built_in());
     let is_map = section.capability() == Capability::Map;
     OwnPlacement {
         pins: own.pin.unwrap_or_default(),

@@ -1,4 +1,15 @@
-//! Growth from empty, as fast as it goes or with every stall recorded.
+//! Growth from empty: as fast as it goes, or with every stall recorded, by all threads or by one
+//! writer beside one reader.
+//!
+//! The same loops run on the null table, so that disturbances by the machine are counted in the
+//! same way. A thread that times its operations reads the clock once an operation, and every moment
+//! between its start and its end belongs to some operation: no stall can hide between two.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use corewise_measure::draw::mix;
+use crossbeam_utils::CachePadded;
 
 use crate::clock;
 use crate::latencies::Latencies;
@@ -9,120 +20,234 @@ use crate::work::{Loop, OpCounts, Part, Start, is_given_up};
 
 /// Bins of a time line; the last one takes all later operations.
 const BINS: usize = 60_000;
+/// Operations between two looks at the clock, if they are not timed.
+const LOOK_EVERY: usize = 256;
+/// Limits in microseconds; operations that take longer are counted.
+pub(crate) const SLOW_US: [u64; 3] = [3, 50, 100];
+
+/// What the threads do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GrowMode {
+    /// All insert. Timing each operation costs more than many an insertion, so the rate is measured
+    /// without.
+    Untimed,
+    /// All insert, and each operation is timed.
+    Timed,
+    /// Thread 0 inserts, thread 1 looks up what is there by then; each operation is timed.
+    BesideReader,
+}
+
+/// Shared by writer and reader.
+#[derive(Debug, Default)]
+pub struct GrowProgress {
+    /// Number of keys inserted, from the first index on.
+    inserted: CachePadded<AtomicU32>,
+    /// Whether the writer is done.
+    done: CachePadded<AtomicBool>,
+}
 
 /// One thread's part of a growth.
 #[derive(Clone, Debug)]
 pub struct Grow {
     /// All threads start here.
     pub(crate) start: Start,
-    /// Width of a bin.
+    pub(crate) mode: GrowMode,
+    /// The writer's progress, beside a reader.
+    pub(crate) progress: Arc<GrowProgress>,
+    /// Width of a bin; 0 if there is no time line.
     pub(crate) bin_ticks: u64,
+    /// Runs for this time, over the keys again and again; if `None`, until all are inserted.
+    pub(crate) run_ticks: Option<u64>,
     /// Time limit.
     pub(crate) limit_ticks: u64,
-    /// Whether each operation is timed. That costs more than many an insertion, so the rate is
-    /// measured without.
-    pub(crate) is_timed: bool,
+    /// Seed of the keys to look up.
+    pub(crate) seed: u64,
 }
 
 /// The report of a growth.
 #[derive(Clone, Debug)]
 pub struct GrowReport {
-    /// Counts of the inserts.
+    /// Outcomes.
     pub(crate) tally: OpCounts,
     /// Time until this thread finished.
     pub(crate) ticks: u64,
-    /// Whether it inserted all of its keys in time.
+    /// Whether it finished in time.
     pub(crate) finished: bool,
     /// Number of operations that ended in each bin, and the longest of them in ticks; empty if they
     /// are not timed.
     pub(crate) bins: Vec<(u64, u64)>,
+    /// Operations that took longer than each of [`SLOW_US`], if they are timed.
+    pub(crate) slow: [u64; SLOW_US.len()],
     /// Latencies of all operations, if they are timed.
     pub(crate) latencies: Latencies,
 }
 
-/// Operations between two looks at the clock, if they are not timed.
-const LOOK_EVERY: usize = 256;
-
 impl Loop for Grow {
     type Report = GrowReport;
 
-    /// Inserts every key of a part.
     fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> GrowReport {
-        if self.is_timed {
-            self.timed::<K, T>(table, plan, part)
-        } else {
-            self.untimed::<K, T>(table, plan, part)
+        let mut worker = Worker::<K, T>::new(table, plan, part, None);
+        let mut watch = Watch::new(self.bin_ticks);
+        self.start.wait();
+        watch.begin();
+        let finished = match (self.mode, part.thread) {
+            (GrowMode::Untimed, _) => self.insert(&mut worker, &mut watch, part),
+            (GrowMode::BesideReader, 1..) => self.read(&mut worker, &mut watch),
+            _ => {
+                let _done = Done(&self.progress);
+                self.write(&mut worker, &mut watch, part)
+            }
+        };
+        GrowReport {
+            tally: worker.tally(),
+            ticks: watch.elapsed(),
+            finished,
+            bins: watch.bins,
+            slow: watch.slow,
+            latencies: watch.latencies,
         }
     }
 }
 
-impl Grow {
-    fn untimed<K: Kind, T: Table<K>>(&self, table: &T, plan: &Plan, part: Part) -> GrowReport {
-        let mut worker = Worker::<K, T>::new(table, plan, part, None);
-        let mut finished = true;
-        self.start.wait();
-        let begin = clock::now();
-        for (count, index) in plan.part(part.thread, part.threads).enumerate() {
-            worker.insert(plan.key(index));
-            if count % LOOK_EVERY == 0 {
-                let elapsed = clock::now().wrapping_sub(begin);
-                if elapsed > self.limit_ticks || is_given_up() {
-                    finished = false;
-                    break;
-                }
-            }
-        }
-        GrowReport {
-            ticks: clock::now().wrapping_sub(begin),
-            tally: worker.tally(),
-            finished,
-            bins: Vec::new(),
+/// Releases the reader on drop, also after a panic of the writer.
+struct Done<'a>(&'a GrowProgress);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.done.store(true, Ordering::Relaxed); // Relaxed: publishes no other data
+    }
+}
+
+/// Times operations; the end of one is the start of the next.
+struct Watch {
+    begin: u64,
+    last: u64,
+    bin_ticks: u64,
+    limits: [u64; SLOW_US.len()],
+    bins: Vec<(u64, u64)>,
+    slow: [u64; SLOW_US.len()],
+    latencies: Latencies,
+}
+
+impl Watch {
+    fn new(bin_ticks: u64) -> Self {
+        Self {
+            begin: 0,
+            last: 0,
+            bin_ticks,
+            limits: SLOW_US.map(|us| clock::ticks(us * 1_000)),
+            bins: Vec::with_capacity(1024),
+            slow: [0; SLOW_US.len()],
             latencies: Latencies::new(),
         }
     }
 
-    /// Each operation is timed: two reads of the clock, one of which also starts the next
-    /// operation.
-    fn timed<K: Kind, T: Table<K>>(&self, table: &T, plan: &Plan, part: Part) -> GrowReport {
-        let mut worker = Worker::<K, T>::new(table, plan, part, None);
-        let mut bins = Vec::with_capacity(1024);
-        let mut latencies = Latencies::new();
-        let mut finished = true;
-        self.start.wait();
-        let begin = clock::now();
-        let mut last = begin;
-        for index in plan.part(part.thread, part.threads) {
-            let outcome = 2 + usize::from(!worker.insert(plan.key(index)));
-            let now = clock::now();
-            let took = now.wrapping_sub(last);
-            latencies.record(outcome, took);
-            note(
-                &mut bins,
-                (now.wrapping_sub(begin) / self.bin_ticks) as usize,
-                took,
-            );
-            last = now;
-            if now.wrapping_sub(begin) > self.limit_ticks || is_given_up() {
-                finished = false;
-                break;
-            }
+    fn begin(&mut self) {
+        self.begin = clock::now();
+        self.last = self.begin;
+    }
+
+    #[inline(always)]
+    fn note(&mut self, outcome: usize) {
+        let now = clock::now();
+        let took = now.wrapping_sub(self.last);
+        self.latencies.record(outcome, took);
+        for (slow, limit) in self.slow.iter_mut().zip(self.limits) {
+            *slow += u64::from(took > limit);
         }
-        GrowReport {
-            tally: worker.tally(),
-            ticks: last.wrapping_sub(begin),
-            finished,
-            bins,
-            latencies,
+        self.last = now;
+        if self.bin_ticks > 0 {
+            self.note_bin(took);
         }
+    }
+
+    #[inline(always)]
+    fn note_bin(&mut self, took: u64) {
+        let bin = ((self.elapsed() / self.bin_ticks) as usize).min(BINS - 1);
+        if bin >= self.bins.len() {
+            self.bins.resize(bin + 1, (0, 0));
+        }
+        self.bins[bin].0 += 1;
+        self.bins[bin].1 = self.bins[bin].1.max(took);
+    }
+
+    #[inline(always)]
+    fn elapsed(&self) -> u64 {
+        self.last.wrapping_sub(self.begin)
     }
 }
 
-#[inline]
-fn note(bins: &mut Vec<(u64, u64)>, bin: usize, took: u64) {
-    let bin = bin.min(BINS - 1);
-    if bin >= bins.len() {
-        bins.resize(bin + 1, (0, 0));
+impl Grow {
+    /// Inserts every key of a part; returns whether it finished.
+    #[inline(always)]
+    fn insert<K: Kind, T: Table<K>>(
+        &self,
+        worker: &mut Worker<'_, K, T>,
+        watch: &mut Watch,
+        part: Part,
+    ) -> bool {
+        for (count, index) in worker.plan.part(part.thread, part.threads).enumerate() {
+            worker.insert(worker.plan.key(index));
+            if count % LOOK_EVERY == 0 {
+                watch.last = clock::now();
+                if watch.elapsed() > self.limit_ticks || is_given_up() {
+                    return false;
+                }
+            }
+        }
+        watch.last = clock::now();
+        true
     }
-    bins[bin].0 += 1;
-    bins[bin].1 = bins[bin].1.max(took);
+
+    /// Inserts every key of a part, and times each operation; returns whether it finished.
+    #[inline(always)]
+    fn write<K: Kind, T: Table<K>>(
+        &self,
+        worker: &mut Worker<'_, K, T>,
+        watch: &mut Watch,
+        part: Part,
+    ) -> bool {
+        let has_reader = self.mode == GrowMode::BesideReader;
+        let writers = if has_reader { 1 } else { part.threads };
+        let until = self.run_ticks.unwrap_or(self.limit_ticks);
+        let mut inserted = 0;
+        loop {
+            for index in worker.plan.part(part.thread, writers) {
+                let outcome = 2 + usize::from(!worker.insert(worker.plan.key(index)));
+                if has_reader {
+                    inserted = inserted.max(index + 1);
+                    // Release: pairs with the Acquire in `read`, so that a reader that sees a key
+                    // comes after its insert whatever the table guarantees.
+                    self.progress.inserted.store(inserted, Ordering::Release);
+                }
+                watch.note(outcome);
+                if watch.elapsed() >= until || is_given_up() {
+                    return self.run_ticks.is_some();
+                }
+            }
+            if self.run_ticks.is_none() {
+                return true;
+            }
+        }
+    }
+
+    /// Looks up random keys among those inserted, until the writer is done.
+    #[inline(always)]
+    fn read<K: Kind, T: Table<K>>(&self, worker: &mut Worker<'_, K, T>, watch: &mut Watch) -> bool {
+        let mut draws = self.seed;
+        // Relaxed: see `Done`.
+        while !self.progress.done.load(Ordering::Relaxed) && !is_given_up() {
+            // Acquire: pairs with the Release in `write`.
+            let there = self.progress.inserted.load(Ordering::Acquire);
+            if there == 0 {
+                watch.last = clock::now(); // an empty table is no slow operation
+                continue;
+            }
+            draws = draws.wrapping_add(1);
+            let index = (u128::from(mix(draws)) * u128::from(there)) >> 64;
+            let outcome = usize::from(!worker.get(worker.plan.key(index as u32)));
+            watch.note(outcome);
+        }
+        true
+    }
 }

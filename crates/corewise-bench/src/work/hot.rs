@@ -134,10 +134,8 @@ fn pair<K: Kind, T: Table<K>>(
         .sums
         .lose_if(removed.is_some(), key, removed.unwrap_or(0));
     worker.sums.gain_if(inserted, key, new);
-    worker.counts.removed += u64::from(removed.is_some());
-    worker.counts.remove_failed += u64::from(removed.is_none());
-    worker.counts.inserted += u64::from(inserted);
-    worker.counts.insert_failed += u64::from(!inserted);
+    worker.counts.count_remove(removed.is_some());
+    worker.counts.count_insert(inserted);
     if removed != Some(old) || !inserted {
         complain(problem, key, (removed, old), inserted); // never taken, so well predicted
     }

@@ -7,7 +7,6 @@ use crate::work::grow::{Grow, GrowReport};
 use crate::work::hot::{Hot, HotReport};
 use crate::work::iterate::{Iterate, IterateReport};
 use crate::work::pace::{Pace, PaceReport};
-use crate::work::tails::{Tails, TailsReport};
 use crate::work::timed::Timed;
 use crate::work::{Drive, DriveReport, Loop, Part};
 
@@ -75,6 +74,5 @@ loops! {
     hot: Hot => HotReport,
     iterate: Iterate => IterateReport,
     grow: Grow => GrowReport,
-    tails: Tails => TailsReport,
     pace: Pace => PaceReport,
 }

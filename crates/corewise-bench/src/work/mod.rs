@@ -22,7 +22,6 @@ pub mod iterate;
 pub mod loops;
 pub mod pace;
 pub mod phases;
-pub mod tails;
 pub mod timed;
 pub(crate) mod worker;
 
@@ -75,6 +74,14 @@ pub struct Part {
     pub thread: usize,
     /// Number of threads.
     pub threads: usize,
+}
+
+impl Part {
+    /// Returns this thread's indices, until the phase is given up.
+    pub(crate) fn indices(self, plan: &Plan) -> impl Iterator<Item = u32> + use<> {
+        let all = plan.part(self.thread, self.threads);
+        all.take_while(|_| !is_given_up())
+    }
 }
 
 /// Entries by number, keys and values; the last two are sums modulo 2^64.

@@ -10,10 +10,7 @@ use crate::work::{OpCounts, Part, Sums, is_given_up};
 /// Inserts a part of the initial entries.
 pub(crate) fn fill<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> OpCounts {
     let mut worker = Worker::<K, T>::new(table, plan, part, None);
-    for index in plan
-        .part(part.thread, part.threads)
-        .take_while(|_| !is_given_up())
-    {
+    for index in part.indices(plan) {
         if plan.prefilled(index) {
             worker.insert_number(plan.key(index), plan.first_number(index));
         }
@@ -54,10 +51,7 @@ pub(crate) fn churn<K: Kind, T: Table<K>>(
 pub(crate) fn probe<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> Sums {
     let mut worker = Worker::<K, T>::new(table, plan, part, None);
     let mut sums = Sums::default();
-    for index in plan
-        .part(part.thread, part.threads)
-        .take_while(|_| !is_given_up())
-    {
+    for index in part.indices(plan) {
         let key = plan.key(index);
         if let Some(stamp) = worker.handle.get(K::query(&mut worker.scratch, key)) {
             sums.gain(key, stamp);
@@ -70,10 +64,7 @@ pub(crate) fn probe<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) ->
 /// Removes a part of all keys.
 pub(crate) fn empty<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> OpCounts {
     let mut worker = Worker::<K, T>::new(table, plan, part, None);
-    for index in plan
-        .part(part.thread, part.threads)
-        .take_while(|_| !is_given_up())
-    {
+    for index in part.indices(plan) {
         worker.remove(plan.key(index));
     }
     worker.tally()

@@ -86,8 +86,7 @@ impl<'t, K: Kind, T: Table<K>> Worker<'t, K, T> {
         let found = self.handle.get(K::query(&mut self.scratch, key));
         let hit = found.is_some();
         self.sums.check_if(hit, key, found.unwrap_or(0));
-        self.counts.get_hits += u64::from(hit);
-        self.counts.get_misses += u64::from(!hit);
+        self.counts.count_get(hit);
         hit
     }
 
@@ -104,8 +103,7 @@ impl<'t, K: Kind, T: Table<K>> Worker<'t, K, T> {
         for (drawn, found) in indices.iter().zip(found) {
             let (index, hit) = (index(drawn), found.is_some());
             self.sums.check_if(hit, plan.key(index), found.unwrap_or(0));
-            self.counts.get_hits += u64::from(hit);
-            self.counts.get_misses += u64::from(!hit);
+            self.counts.count_get(hit);
             self.kept_misses += u64::from(!hit & plan.keeps(index));
         }
     }
@@ -135,8 +133,7 @@ impl<'t, K: Kind, T: Table<K>> Worker<'t, K, T> {
         let value = K::value(&self.scratch, stamp);
         let inserted = self.handle.insert(K::query(&mut self.scratch, key), value);
         self.sums.gain_if(inserted, key, stamp);
-        self.counts.inserted += u64::from(inserted);
-        self.counts.insert_failed += u64::from(!inserted);
+        self.counts.count_insert(inserted);
         inserted
     }
 
@@ -147,8 +144,7 @@ impl<'t, K: Kind, T: Table<K>> Worker<'t, K, T> {
         let (gone, stamp) = (removed.is_some(), removed.unwrap_or(0));
         self.sums.lose_if(gone, key, stamp);
         self.sums.check_if(gone, key, stamp);
-        self.counts.removed += u64::from(gone);
-        self.counts.remove_failed += u64::from(!gone);
+        self.counts.count_remove(gone);
         gone
     }
 }

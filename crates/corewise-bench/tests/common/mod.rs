@@ -14,10 +14,10 @@ use corewise_bench::record::{
 use corewise_bench::results::Results;
 use corewise_bench::sections::batch::BatchSummary;
 use corewise_bench::sections::growth::Timeline;
+use corewise_bench::sections::growth::{BothTails, SlowCount, Tail};
 use corewise_bench::sections::hot::PairTime;
 use corewise_bench::sections::memory::{Garbage, MemoryPoint};
 use corewise_bench::sections::resize::ResizeSummary;
-use corewise_bench::sections::tails::{BothTails, SlowCount, Tail};
 use corewise_bench::suite::Task;
 use corewise_bench::table::{Contention, TableInfo};
 use rand::{RngExt, SeedableRng};

@@ -1,30 +1,61 @@
-//! Growth from empty: a time line of stalls.
+//! Growth from empty: a time line of stalls, and slow operations beside a reader against those of an
+//! empty loop.
 
-pub(crate) mod cells;
+mod cells;
 mod plot;
+mod tails;
+mod tails_plot;
 
 use corewise_measure::stats::Spread;
 
-use crate::contender::Contender;
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
-pub use crate::payload::Timeline;
+pub use crate::payload::{BothTails, SlowCount, Tail, Timeline};
 use crate::plot::Part;
 use crate::plot::style::Looks;
+use crate::record::Row;
 use crate::results::{Results, RowResults};
-use crate::runner::Runner;
+use crate::runner::CellRun;
 use crate::sections::Section;
-use crate::suite::{Params, Task};
-use crate::workload::{Rules, Workload};
+use crate::sections::{closed_loop, in_turn};
+use crate::suite::Task;
+use crate::workload::{Check, Rules, Workload};
 
-/// The section.
+/// A section in which tables grow.
 #[derive(Debug)]
-pub(crate) struct GrowthSection;
+pub(crate) struct GrowthSection {
+    name: &'static str,
+    /// Whether one writer grows the table beside one reader.
+    has_reader: bool,
+}
+
+pub(crate) static GROWTH: GrowthSection = GrowthSection {
+    name: "growth",
+    has_reader: false,
+};
+
+pub(crate) static TAILS: GrowthSection = GrowthSection {
+    name: "tails",
+    has_reader: true,
+};
+
+/// Returns the slow operations of a row.
+fn tails_of(row: &Row) -> Vec<Tail> {
+    let tails = row.fields.get::<BothTails>();
+    tails.unwrap_or_default().0
+}
 
 impl Rules for GrowthSection {
     fn name(&self) -> &'static str {
-        "growth"
+        self.name
+    }
+
+    fn checks(&self, workload: &Workload) -> Vec<Check> {
+        vec![(
+            !self.has_reader || workload.threads == 2,
+            format!("threads: {} (2: a writer and a reader)", workload.threads),
+        )]
     }
 
     fn is_presized(&self) -> bool {
@@ -33,15 +64,11 @@ impl Rules for GrowthSection {
 }
 
 impl Section for GrowthSection {
-    fn about(&self) -> &'static str {
-        "growth from empty: a time line of stalls"
-    }
-
-    fn defaults(&self) -> Params {
-        Params {
-            repetitions: Some(5),
-            ..Params::default()
-        }
+    /// A writer and a reader, whatever is requested; on one CPU they would measure the scheduler.
+    fn thread_counts(&self, cpus: usize, oversubscribe: bool) -> Option<Vec<usize>> {
+        let is_measured = cpus >= 2 || oversubscribe;
+        self.has_reader
+            .then(|| is_measured.then_some(2).into_iter().collect())
     }
 
     /// Every key is inserted.
@@ -53,44 +80,54 @@ impl Section for GrowthSection {
         workload.initial = 0;
     }
 
-    fn run(
-        &self,
-        runner: &mut Runner<'_>,
-        task: &Task,
-        contenders: &[Contender],
-    ) -> Result<(), BenchError> {
-        cells::run(runner, task, contenders)
+    fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
+        if self.has_reader {
+            return tails::run(run);
+        }
+        let measured = in_turn::measure(run, &run.task.workload, cells::repetition_of)?;
+        closed_loop::write(run, measured)
     }
 
+    /// With a reader, one thread inserts, at its slowest while the table grows; then an empty loop
+    /// runs for as long.
     fn seconds(&self, task: &Task, rows: usize) -> f64 {
         let of = &task.workload;
-        let once = 5.0 * estimate::on_all(of, of.range) + estimate::around(of);
-        estimate::repeated(task, rows, once)
+        let growths = if self.has_reader {
+            4.0 * estimate::on_one(of, of.range)
+        } else {
+            5.0 * estimate::on_all(of, of.range)
+        };
+        estimate::repeated(task, rows, growths + estimate::around(of))
     }
 
-    /// The longest operation of each growth.
+    fn lines(&self, row: &Row) -> Vec<String> {
+        tails_of(row).iter().map(tails::line).collect()
+    }
+
+    /// The longest operation of each growth, or the slow operations.
     fn figures(&self, row: &RowResults) -> Vec<Figure> {
         let lines = row.details::<Timeline>();
         let longest = lines.filter_map(|line| line.longest_ns.iter().max().copied());
-        let Some(longest) = Spread::of(longest.map(|ns| ns as f64)) else {
-            return Vec::new();
-        };
-        vec![Figure {
+        let longest = Spread::of(longest.map(|ns| ns as f64)).map(|longest| Figure {
             name: "longest".to_owned(),
             unit: Unit::Nanoseconds,
             value: longest.median,
             spread: Some((longest.min, longest.max)),
-        }]
-    }
-
-    fn page_rank(&self) -> u32 {
-        12
+        });
+        let tails = tails_of(&row.row);
+        longest
+            .into_iter()
+            .chain(tails.iter().flat_map(tails::shares))
+            .collect()
     }
 
     fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
-        let plots = plot::plots(results, looks);
-        let lead = "Tables that start empty and grow: what their growing costs the operations that \
-                    meet it.";
-        vec![Part::new("growth", "Growth", lead, plots)]
+        if !self.has_reader {
+            return vec![self.part(plot::plots(results, looks))];
+        }
+        vec![Part {
+            below: tails_plot::summaries(results),
+            ..self.part(tails_plot::plots(results, looks))
+        }]
     }
 }

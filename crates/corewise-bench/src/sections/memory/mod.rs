@@ -14,9 +14,9 @@ use crate::plot::Part;
 use crate::plot::style::Looks;
 use crate::record::Role;
 use crate::results::{Results, RowResults};
-use crate::runner::Runner;
+use crate::runner::CellRun;
 use crate::sections::Section;
-use crate::suite::{Params, Task, Threads};
+use crate::suite::Task;
 use crate::workload::Rules;
 
 /// Seconds of a process besides its operations; most of them churn.
@@ -37,31 +37,13 @@ impl Rules for MemorySection {
 }
 
 impl Section for MemorySection {
-    fn about(&self) -> &'static str {
-        "bytes per entry, peak and garbage (3.4.8)"
-    }
-
-    fn defaults(&self) -> Params {
-        Params {
-            initial: Some((3..=7).map(|zeros| 10u64.pow(zeros)).collect()),
-            repetitions: Some(1),
-            threads: Some(vec![Threads::Words("cpus".into())]),
-            ..Params::default()
-        }
-    }
-
     /// Only tables that store something, once each.
     fn takes_part(&self, contender: &Contender) -> bool {
         contender.role != Role::Again && !contender.entry.null
     }
 
-    fn run(
-        &self,
-        runner: &mut Runner<'_>,
-        task: &Task,
-        contenders: &[Contender],
-    ) -> Result<(), BenchError> {
-        process::run(runner, task, contenders)
+    fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
+        process::run(run)
     }
 
     /// One process for each table.
@@ -102,16 +84,12 @@ impl Section for MemorySection {
         found
     }
 
-    fn page_rank(&self) -> u32 {
-        14
-    }
-
     fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
         let mut plots = plot::plots(results, looks);
         plots.extend(plot::garbage(results, looks));
         vec![Part {
             below: maud::html! { (plot::summaries(results)) (plot::leftovers(results)) },
-            ..Part::new("memory", "Memory", "What an entry takes.", plots)
+            ..self.part(plots)
         }]
     }
 }

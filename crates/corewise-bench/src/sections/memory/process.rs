@@ -13,24 +13,26 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use corewise_topology::Topology;
+
 use super::{Garbage, MemoryPoint};
 use crate::allocator;
 use crate::clock;
-use crate::contender::Contender;
+use crate::contender::{CellContext, PhaseError};
 use crate::distribution::{Distribution, Sampler};
 use crate::dyn_table::DynTable;
 use crate::error::BenchError;
-use crate::plan::{KeyMap, Plan};
+use crate::plan::Plan;
 use crate::record::{Detail, Record, Verdicts};
 use crate::registry::Registry;
-use crate::runner::{RowAccumulator, Runner};
+use crate::runner::{CellRun, RowAccumulator};
 use crate::stamp::Numbers;
 use crate::stream::Stream;
-use crate::suite::Task;
-use crate::table::{Setup, Shape};
+use crate::suite::{Params, Suite, Task};
 use crate::thread_pool::ThreadPool;
 use crate::verify;
-use crate::work::{Drive, Evidence, Part, Start, Sums};
+use crate::work::{Drive, OpCounts, Part, Start};
+use crate::workload::Workload;
 
 /// Duration of the churn.
 const CHURN: Duration = Duration::from_millis(500);
@@ -42,27 +44,13 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// The task of a child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemoryJob {
-    /// The table.
-    pub table: String,
-    /// `u64` or `bytes`.
-    pub kind: String,
-    /// Whether it uses its own hash function.
-    pub native_hash: bool,
-    /// Entries.
-    pub entries: u32,
-    /// Threads.
-    pub threads: usize,
-    /// Bytes of keys.
-    pub key_bytes: (usize, usize),
-    /// Bytes of values.
-    pub value_bytes: usize,
-    /// How keys are made.
-    pub keys: KeyMap,
-    /// Bytes of key and value of an entry.
-    pub payload_bytes: u64,
+    /// The suite as run, in TOML.
+    pub plan: String,
     /// The cell's id.
     pub cell: String,
-    /// The table's name in results.
+    /// The table.
+    pub table: String,
+    /// Its name in results.
     pub name: String,
     /// Seed.
     pub seed: u64,
@@ -80,52 +68,37 @@ pub struct MemoryAnswer {
 }
 
 /// Runs a process for each table. The row has no rate.
-pub(super) fn run(
-    runner: &mut Runner<'_>,
-    task: &Task,
-    contenders: &[Contender],
-) -> Result<(), BenchError> {
-    let program = runner.program.clone();
+pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
+    let (task, contenders) = (run.task, run.contenders);
+    let program = run.runner.program.clone();
     let program = program.ok_or_else(|| {
         BenchError::Usage("memory is measured by the corewise program only".into())
     })?;
     let mut accumulators = Vec::new();
     for contender in contenders {
         let mut accumulator = RowAccumulator::default();
-        match child(&program, &job(task, contender, runner.seed)) {
+        let job = MemoryJob {
+            plan: run.runner.manifest.plan.clone(),
+            cell: task.workload.id(),
+            table: contender.entry.card.name.clone(),
+            name: contender.name(),
+            seed: run.runner.seed,
+        };
+        match child(&program, &job) {
             Ok(answer) => {
                 accumulator.problems = answer.checks.problems;
                 let records = [Detail::of(&answer.point), Detail::of(&answer.garbage)];
                 for record in records {
-                    runner.sink.write(&Record::Detail(Box::new(record)))?;
+                    run.runner.sink.write(&Record::Detail(Box::new(record)))?;
                 }
             }
             Err(problem) => accumulator.problems.push(problem),
         }
         accumulators.push(accumulator);
     }
-    runner.progress.inc(task.repetitions as u64);
+    run.runner.progress.inc(task.repetitions as u64);
     let cell = task.workload.cell(Vec::new());
-    runner.rows(task, contenders, &accumulators, &cell)
-}
-
-fn job(task: &Task, contender: &Contender, seed: u64) -> MemoryJob {
-    let workload = &task.workload;
-    let shape = workload.shape();
-    MemoryJob {
-        table: contender.entry.card.name.clone(),
-        kind: workload.kind.clone(),
-        native_hash: workload.native_hash,
-        entries: workload.initial as u32,
-        threads: workload.threads,
-        key_bytes: shape.key_bytes,
-        value_bytes: shape.value_bytes,
-        keys: workload.keys,
-        payload_bytes: workload.payload_bytes(),
-        cell: workload.id(),
-        name: contender.name(),
-        seed,
-    }
+    run.rows(&accumulators, &cell)
 }
 
 /// Starts the program again with the allocator and page policy of this process.
@@ -152,84 +125,80 @@ fn child(program: &Path, job: &MemoryJob) -> Result<MemoryAnswer, String> {
 
 /// Runs the child's part and returns its answer.
 pub fn child_main(registry: &Registry, job: &str) -> Result<String, BenchError> {
-    let job: MemoryJob = serde_json::from_str(job)
-        .map_err(|error| BenchError::Usage(format!("memory-cell: {error}")))?;
-    let entry = registry.find(&job.table)?;
-    let maker = entry
-        .maker(&job.kind, job.native_hash)
-        .ok_or_else(|| BenchError::Usage(format!("`{}` has no {} keys", job.table, job.kind)))?;
-    let shape = Shape {
-        key_bytes: job.key_bytes,
-        value_bytes: job.value_bytes,
+    let wrong = |what: String| BenchError::Usage(format!("memory-cell: {what}"));
+    let job: MemoryJob = serde_json::from_str(job).map_err(|error| wrong(error.to_string()))?;
+    let task = task_of(&job).map_err(wrong)?;
+    let Workload {
+        initial, threads, ..
+    } = task.workload;
+    // The churn has all keys.
+    let workload = &Workload {
+        range: initial,
+        ..task.workload
     };
-    let plan = Plan::new(shape, job.entries, job.entries, job.threads, job.keys);
-    let sampler = Sampler::new(Distribution::Uniform, job.entries.into());
-    let stream = Arc::new(Stream::new(
-        job.seed,
-        (0, 1),
+    let maker = task.section.maker(registry.find(&job.table)?, workload);
+    let maker = maker.ok_or_else(|| wrong(format!("`{}` has no such keys", job.table)))?;
+    let sampler = Sampler::new(Distribution::Uniform, initial);
+    let shares = (0.5, 0.5);
+    let stream = Stream::new(job.seed, (0, 1), sampler.clone(), initial as u32, shares);
+    let pool = &ThreadPool::start(vec![None; threads])?;
+    let context = CellContext {
+        workload,
+        plan: workload.plan(),
         sampler,
-        job.entries,
-        (0.5, 0.5),
-    ));
-    let pool = ThreadPool::start(vec![None; job.threads])?;
-    let failed = |error| BenchError::Failed(format!("{error:?}"));
-    pool.run(job.threads, LIMIT, |_| ()).map_err(failed)?;
-    allocator::start_counting();
-    let setup = Setup {
-        capacity: 0,
-        threads: job.threads,
-        value_bytes: job.value_bytes,
-        key_bytes: job.key_bytes.1,
-        ..Setup::default()
+        pool,
+        streams: vec![Arc::new(stream); threads],
+        patience: LIMIT,
     };
-    let answer = measure(&job, plan, &pool, || maker(&setup), stream).map_err(failed)?;
+    let failed = |error: PhaseError| BenchError::Failed(format!("{error:?}"));
+    let start = pool.run(threads, LIMIT, |_| ());
+    start.map_err(|error| BenchError::Failed(format!("{error:?}")))?;
+    allocator::start_counting();
+    let make = || maker(&workload.setup());
+    let answer = measure(&job, &context, make).map_err(failed)?;
     serde_json::to_string(&answer).map_err(|error| BenchError::Failed(error.to_string()))
+}
+
+/// Finds the cell of a job in its suite.
+fn task_of(job: &MemoryJob) -> Result<Task, String> {
+    let suite = Suite::parse(&job.plan)?;
+    let tasks = suite.tasks(&Params::default(), &Topology::detect(), true)?;
+    let task = tasks
+        .into_iter()
+        .find(|task| task.workload.is_called(&job.cell));
+    task.ok_or_else(|| format!("no cell `{}`", job.cell))
 }
 
 fn measure(
     job: &MemoryJob,
-    plan: Plan,
-    pool: &ThreadPool,
+    context: &CellContext<'_>,
     make: impl FnOnce() -> Arc<dyn DynTable>,
-    stream: Arc<Stream>,
-) -> Result<MemoryAnswer, crate::thread_pool::PoolError> {
+) -> Result<MemoryAnswer, PhaseError> {
     let zero = Reading::take();
     allocator::reset_peak();
-    let dyn_table = make();
-    let each = |task: fn(&dyn DynTable, &Plan, Part) -> Sums| {
-        let dyn_table = dyn_table.clone();
-        let sums = pool.run(job.threads, LIMIT, move |part| {
-            task(&*dyn_table, &plan, part)
-        })?;
-        Ok(sums.iter().fold(Sums::default(), |mut all, some| {
-            all.add(some);
-            all
-        }))
+    let table = make();
+    let each = |phase, task: fn(&dyn DynTable, &Plan, Part) -> OpCounts| {
+        let tallies = context.all(phase, &table, Duration::ZERO, task)?;
+        Ok(verify::sum(&tallies))
     };
     let watch = Watch::start(Source::Resident);
-    let booked = each(|dyn_table, plan, part| dyn_table.fill(plan, part).sums)?;
+    let filled = each("prefill", |table, plan, part| table.fill(plan, part))?;
     let resident = watch.stop();
-    let (full, peak) = (
-        Reading::take(),
-        allocator::counted().map(|counted| counted.peak_bytes),
-    );
-    let found = each(|dyn_table, plan, part| dyn_table.probe(plan, part))?;
-    let evidence = Evidence {
-        booked,
-        found,
-        stream: Default::default(),
-        reported: dyn_table.size(),
-        is_uniform: true,
+    let full = Reading::take();
+    let peak = allocator::counted().map(|counted| counted.peak_bytes);
+    let booked = OpCounts {
+        sums: filled.sums,
+        ..OpCounts::default()
     };
-    let mut checks = verify::conservation(&plan, &evidence);
-    let mut garbage = churn(job, plan, pool, &dyn_table, &stream)?;
-    audit(job, plan, pool, &dyn_table, &mut checks)?;
-    dyn_table.settle();
+    let mut checks = context.conservation(&table, &booked)?;
+    let mut garbage = churn(job, context, &table)?;
+    context.audit(&table, job.seed, &mut checks)?;
+    table.settle();
     garbage.record.settled_bytes = Reading::take().over(&garbage.before);
-    each(|dyn_table, plan, part| dyn_table.empty(plan, part).sums)?;
-    dyn_table.settle();
+    each("emptying", |table, plan, part| table.empty(plan, part))?;
+    table.settle();
     let emptied = Reading::take();
-    drop(dyn_table);
+    drop(table);
     let life = Life {
         zero,
         full,
@@ -239,29 +208,10 @@ fn measure(
         dropped: Reading::take(),
     };
     Ok(MemoryAnswer {
-        point: life.point(job),
+        point: life.point(job, context.workload),
         garbage: garbage.record,
         checks,
     })
-}
-
-/// Runs operations whose outcomes are known.
-fn audit(
-    job: &MemoryJob,
-    plan: Plan,
-    pool: &ThreadPool,
-    dyn_table: &Arc<dyn DynTable>,
-    checks: &mut Verdicts,
-) -> Result<(), crate::thread_pool::PoolError> {
-    let (dyn_table, seed) = (dyn_table.clone(), job.seed);
-    let reports = pool.run(job.threads, LIMIT, move |part| {
-        dyn_table.audit(&plan, part, 10_000, seed)
-    })?;
-    for report in reports {
-        checks.audited += report.audited;
-        checks.problems.extend(report.problem);
-    }
-    Ok(())
 }
 
 /// Memory over the life of a table.
@@ -278,15 +228,15 @@ struct Life {
 }
 
 impl Life {
-    fn point(&self, job: &MemoryJob) -> MemoryPoint {
+    fn point(&self, job: &MemoryJob, workload: &Workload) -> MemoryPoint {
         let over_zero = |now: i64, then: i64| (now - then).max(0) as u64;
         let live = |now: Option<i64>| Some(over_zero(now?, self.zero.live?));
         let resident = |now: i64| over_zero(now, self.zero.resident);
         MemoryPoint {
             cell: job.cell.clone(),
             table: job.name.clone(),
-            entries: u64::from(job.entries),
-            payload_bytes: job.payload_bytes * u64::from(job.entries),
+            entries: workload.initial,
+            payload_bytes: workload.payload_bytes() * workload.initial,
             live_bytes: live(self.full.live),
             peak_live_bytes: live(self.peak),
             resident_bytes: resident(self.full.resident),
@@ -306,11 +256,9 @@ struct Churned {
 /// Runs half inserts, half removes on all threads and samples memory.
 fn churn(
     job: &MemoryJob,
-    plan: Plan,
-    pool: &ThreadPool,
-    dyn_table: &Arc<dyn DynTable>,
-    stream: &Arc<Stream>,
-) -> Result<Churned, crate::thread_pool::PoolError> {
+    context: &CellContext<'_>,
+    table: &Arc<dyn DynTable>,
+) -> Result<Churned, PhaseError> {
     let before = Reading::take();
     let source = if before.live.is_some() {
         Source::RunningTable
@@ -318,18 +266,19 @@ fn churn(
         Source::Resident
     };
     let watch = Watch::start(source);
-    let (start, dyn_table, stream) = (Start::of(job.threads), dyn_table.clone(), stream.clone());
+    let (start, streams) = (Start::of(context.workload.threads), context.streams.clone());
     let run_ticks = clock::ticks(CHURN.as_nanos() as u64);
-    pool.run(job.threads, LIMIT, move |part| {
+    context.all("churn", table, CHURN, move |table, plan, part| {
+        let stream = streams[part.thread].clone();
         let mut drive = Drive {
             cursor: stream.cursor(part.thread as u64),
-            stream: stream.clone(),
+            stream,
             numbers: Numbers::of_thread(2_000 + part.thread),
             start: start.clone(),
             warm_ticks: 0,
             run_ticks,
         };
-        dyn_table.run(&plan, part, &mut drive).tally
+        table.run(plan, part, &mut drive).tally
     })?;
     let base = match source {
         Source::RunningTable => before.live.unwrap_or(0),
@@ -338,7 +287,7 @@ fn churn(
     let record = Garbage {
         cell: job.cell.clone(),
         table: job.name.clone(),
-        entries: job.entries.into(),
+        entries: context.workload.initial,
         interval_ms: INTERVAL.as_secs_f64() * 1e3,
         over_bytes: watch
             .samples()

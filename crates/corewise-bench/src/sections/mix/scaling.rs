@@ -7,11 +7,6 @@ use crate::plot::rates::curves;
 use crate::plot::style::Looks;
 use crate::results::{CellResults, Results};
 
-/// A plot for each workload of the section `scaling`.
-pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
-    over(results, looks, ("scaling", "Throughput against threads"))
-}
-
 /// A plot for each workload of a section, over its numbers of threads.
 pub(crate) fn over(
     results: &Results,

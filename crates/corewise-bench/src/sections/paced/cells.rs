@@ -2,65 +2,38 @@
 
 use std::time::Duration;
 
-use super::Pacing;
 use crate::clock;
-use crate::contender::{CellContext, Contender, PhaseError};
+use crate::contender::PhaseError;
 use crate::error::BenchError;
 use crate::latencies::Latencies;
-use crate::record::{Record, Role, Slice};
-use crate::runner::{RowAccumulator, Runner, in_turn};
-use crate::sections::closed_loop::{MixSlices, Slices};
+use crate::record::{Role, Slice};
+use crate::runner::CellRun;
+use crate::sections::closed_loop::{self, MixSlices, Slices};
+use crate::sections::in_turn::{self, Done, Turn};
 use crate::stamp::Numbers;
-use crate::suite::Task;
 use crate::verify;
 use crate::work::pace::Pace;
 use crate::work::{Part, Start};
+use crate::workload::Variant;
 
 /// Measures latencies from the intended start. The row's rate is that of operations done in time.
-pub(super) fn run(
-    runner: &mut Runner<'_>,
-    task: &Task,
-    contenders: &[Contender],
-    pacing: Pacing,
-) -> Result<(), BenchError> {
-    let rate = match pacing {
-        Pacing::Rate(rate) => rate,
-        Pacing::Load(load) => load * capacity(runner, task, contenders)?,
+pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
+    let rate = match run.task.workload.variant {
+        Variant::Rate(rate) => rate,
+        Variant::Load(load) => load * capacity(run)?,
+        _ => return Err(BenchError::Failed("a paced cell without a rate".into())),
     };
-    let mut accumulators: Vec<RowAccumulator> = contenders
-        .iter()
-        .map(|_| RowAccumulator::default())
-        .collect();
-    let mut records = Vec::new();
-    let (seed, progress) = (runner.seed, runner.progress.clone());
-    let cell_context = runner.cell_context(&task.workload)?;
-    let mut cell = task.workload.cell(cell_context.cpus());
-    cell.rate_per_s = Some(rate);
-    for (repetition, at) in in_turn(task, contenders, seed ^ 0x9ace) {
-        let accumulator = &mut accumulators[at];
-        if !accumulator.out {
-            match repetition_of(&cell_context, &contenders[at], repetition, seed, rate) {
-                Ok((slice, latencies)) => records.push(book(accumulator, slice, latencies)),
-                Err(error) => accumulator.fail(&contenders[at], error)?,
-            }
-        }
-        progress.inc(u64::from(at == 0));
-    }
-    for record in &records {
-        runner.sink.write(record)?;
-    }
-    runner.histograms(contenders, &accumulators, &cell, true)?;
-    runner.rows(task, contenders, &accumulators, &cell)
+    let repeat = |turn: &Turn<'_>| repetition_of(turn, rate);
+    let mut measured = in_turn::measure(run, &run.task.workload, repeat)?;
+    measured.cell.rate_per_s = Some(rate);
+    measured.together = true;
+    closed_loop::write(run, measured)
 }
 
 /// Measures the throughput of the reference in closed loop.
-fn capacity(
-    runner: &mut Runner<'_>,
-    task: &Task,
-    contenders: &[Contender],
-) -> Result<f64, BenchError> {
-    let seed = runner.seed;
-    let cell_context = runner.cell_context(&task.workload)?;
+fn capacity(run: &mut CellRun<'_, '_>) -> Result<f64, BenchError> {
+    let (task, contenders, seed) = (run.task, run.contenders, run.runner.seed);
+    let cell_context = run.runner.cell_context(&task.workload)?;
     let reference = contenders
         .iter()
         .find(|contender| contender.role == Role::Reference);
@@ -77,28 +50,23 @@ fn capacity(
         .map_err(|error: PhaseError| BenchError::Failed(format!("the reference failed: {error:?}")))
 }
 
-fn book(accumulator: &mut RowAccumulator, slice: Slice, latencies: Latencies) -> Record {
-    accumulator.add(&slice);
-    Latencies::merge(&mut accumulator.latencies, latencies);
-    Record::Slice(Box::new(slice))
-}
-
-fn repetition_of(
-    cell_context: &CellContext<'_>,
-    contender: &Contender,
-    repetition: usize,
-    seed: u64,
-    rate: f64,
-) -> Result<(Slice, Latencies), PhaseError> {
-    let workload = cell_context.workload;
-    let mut live = cell_context.prepare(contender, repetition, seed)?;
+fn repetition_of(turn: &Turn<'_>, rate: f64) -> Result<Done, PhaseError> {
+    let &Turn {
+        context,
+        contender,
+        repetition,
+        seed,
+        ..
+    } = turn;
+    let workload = context.workload;
+    let mut live = context.prepare(contender, repetition, seed)?;
     let ticks = |ms: f64| clock::ticks((ms * 1e6) as u64);
     let (warm_ticks, run_ticks) = (ticks(workload.warm_ms), ticks(workload.duration_ms));
     let gap_ticks = clock::ticks(1_000_000_000) as f64 * workload.threads as f64 / rate;
-    let (streams, start) = (cell_context.streams.clone(), Start::of(workload.threads));
+    let (streams, start) = (context.streams.clone(), Start::of(workload.threads));
     let place = seed ^ (repetition as u64) << 32;
     let time = Duration::from_millis((3.0 * (workload.duration_ms + workload.warm_ms)) as u64);
-    let reports = cell_context.all(
+    let reports = context.all(
         "a paced slice",
         &live.dyn_table,
         time,
@@ -125,8 +93,8 @@ fn repetition_of(
         (due, in_time) = (due + report.due, in_time + report.in_time);
     }
     live.book_tally(&stream);
-    let mut checks = cell_context.finish(contender, &live, seed)?;
-    let ran_on = cell_context.whereabouts(&mut checks);
+    let mut checks = context.finish(contender, &live, seed)?;
+    let ran_on = context.whereabouts(&mut checks);
     let slice = Slice {
         rate: in_time as f64 / workload.duration_ms * 1e3,
         operations: due,
@@ -138,5 +106,9 @@ fn repetition_of(
         ran_on,
         ..contender.slice(&workload.id(), repetition)
     };
-    Ok((slice, latencies))
+    Ok(Done {
+        slice,
+        latencies: Some(latencies),
+        detail: None,
+    })
 }

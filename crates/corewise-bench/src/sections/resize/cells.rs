@@ -54,19 +54,20 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::ResizeSummary;
 use super::worker::{self, Readers, ResizeJob, ResizeReport};
-use super::{Buckets, ResizeSummary};
 use crate::clock;
-use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
+use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::dyn_table::DynTable;
 use crate::error::BenchError;
-use crate::record::{Cell, Counts, Interval, Record, Slice, Verdicts};
-use crate::runner::{RowAccumulator, Runner};
+use crate::record::{Cell, Counts, Interval, Slice, Verdicts};
+use crate::runner::CellRun;
+use crate::sections::closed_loop::{self, Measured};
+use crate::sections::in_turn::{self, Done, Turn};
 use crate::stamp::Numbers;
 use crate::stream::Cursor;
-use crate::suite::Task;
 use crate::work::{Drive, DriveReport, Part, Start};
-use crate::workload::Workload;
+use crate::workload::{Buckets, Workload};
 
 /// Least rounds for a decision.
 const LEAST_PAIRS: usize = 15;
@@ -98,8 +99,6 @@ impl Variant {
     }
 }
 
-/// The variants that have a cell, in the order of the results.
-const CELLS: [Variant; 3] = [Small, Large, Moving];
 /// All variants, in the order of [`Variant`].
 const ALL: [Variant; 4] = [Small, Large, Moving, Elsewhere];
 
@@ -134,107 +133,57 @@ struct Ran {
 type Round = [Ran; 4];
 
 /// Measures the three cells of a workload.
-pub(super) fn run(
-    runner: &mut Runner<'_>,
-    task: &Task,
-    contenders: &[Contender],
-    buckets: Buckets,
-) -> Result<(), BenchError> {
+pub(super) fn run(run: &mut CellRun<'_, '_>, buckets: Buckets) -> Result<(), BenchError> {
+    let (task, contenders) = (run.task, run.contenders);
     let crowd = Workload {
         threads: task.workload.threads + 1,
         ..task.workload.clone()
     };
-    let left_out = runner.left_out(task, contenders);
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(runner.seed ^ 0x8e512e);
-    let mut books: Vec<Book> = contenders.iter().map(|_| Book::default()).collect();
-    let (seed, progress) = (runner.seed, runner.progress.clone());
-    let cell_context = runner.cell_context(&crowd)?;
-    let cells = cells(&task.workload, &cell_context, left_out);
-    let own_cpu = has_own_cpu(&cell_context);
-    let mut records = Vec::new();
-    for repetition in 0..task.repetitions {
-        let mut order: Vec<usize> = (0..contenders.len())
-            .filter(|&at| !books[at].out())
-            .collect();
-        order.shuffle(&mut rng);
-        for at in order {
-            match repetition_of(
-                &cell_context,
-                &contenders[at],
-                repetition,
-                (seed, buckets),
-                &mut rng,
-            ) {
-                Ok(done) => records.extend(books[at].book(&cells, &contenders[at], done)),
-                Err(error) => books[at].fail(&contenders[at], error)?,
-            }
-            progress.inc(u64::from(at == 0));
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(run.runner.seed ^ 0x8e512e);
+    let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); contenders.len()];
+    let mut cells = cells(&task.workload, &run.runner.cell_context(&crowd)?);
+    cells[Moving as usize].left_out = run.left_out();
+    let at_rest =
+        |variant: Variant| Measured::new(cells[variant as usize].clone(), contenders.len());
+    let (mut small, mut large, mut own_cpu) = (at_rest(Small), at_rest(Large), false);
+    let mut moving = in_turn::measure(run, &crowd, |turn| {
+        own_cpu = has_own_cpu(turn.context);
+        let done = repetition_of(turn, buckets, &mut rng)?;
+        let slice = |variant: Variant| slice(variant, &cells[variant as usize], turn, &done);
+        small.add(turn.at, slice(Small));
+        large.add(turn.at, slice(Large));
+        rounds[turn.at].extend(&done.rounds);
+        Ok(Done {
+            slice: slice(Moving),
+            latencies: None,
+            detail: None,
+        })
+    })?;
+    moving.cell = cells[Moving as usize].clone();
+    for (at, accumulator) in moving.accumulators.iter_mut().enumerate() {
+        if let Some(summary) = summary(&rounds[at], own_cpu) {
+            accumulator.fields.set(&summary);
+        }
+        // Any problem voids all three cells, since they share one table.
+        for other in [&mut small.accumulators[at], &mut large.accumulators[at]] {
+            (other.out, other.problems) = (accumulator.out, accumulator.problems.clone());
         }
     }
-    for record in &records {
-        runner.sink.write(record)?;
-    }
-    for book in &mut books {
-        if let Some(summary) = summary(&book.rounds, own_cpu) {
-            book.accumulators[Moving as usize].fields.set(&summary);
-        }
-    }
-    for (variant, cell) in CELLS.iter().zip(&cells) {
-        let of = |book: &mut Book| std::mem::take(&mut book.accumulators[*variant as usize]);
-        let accumulators: Vec<RowAccumulator> = books.iter_mut().map(of).collect();
-        runner.rows(task, contenders, &accumulators, cell)?;
+    for measured in [small, large, moving] {
+        closed_loop::write(run, measured)?;
     }
     Ok(())
 }
 
-/// Accumulated results of a contender.
-#[derive(Default)]
-struct Book {
-    /// By the index in [`CELLS`].
-    accumulators: [RowAccumulator; 3],
-    rounds: Vec<Round>,
-}
-
 /// One repetition of a contender.
 struct Repetition {
-    number: usize,
     prefill_ns: u64,
     rounds: Vec<Round>,
     checks: Verdicts,
     ran_on: Vec<usize>,
 }
 
-impl Book {
-    fn out(&self) -> bool {
-        self.accumulators[0].out
-    }
-
-    fn fail(&mut self, contender: &Contender, error: PhaseError) -> Result<(), BenchError> {
-        if let PhaseError::Failed(message) = &error {
-            for accumulator in &mut self.accumulators[1..] {
-                accumulator.problems.push(message.clone());
-                accumulator.out = true;
-            }
-        }
-        self.accumulators[0].fail(contender, error)
-    }
-
-    /// Any problem voids all three cells, since they share one table.
-    fn book(&mut self, cells: &[Cell; 3], contender: &Contender, done: Repetition) -> Vec<Record> {
-        let slices = CELLS.iter().zip(cells).zip(&mut self.accumulators);
-        let records = slices.map(|((variant, cell), accumulator)| {
-            let slice = slice(*variant, cell, contender, &done);
-            accumulator.add(&slice);
-            accumulator.out = !accumulator.problems.is_empty();
-            Record::Slice(Box::new(slice))
-        });
-        let records = records.collect();
-        self.rounds.extend(done.rounds);
-        records
-    }
-}
-
-fn slice(variant: Variant, cell: &Cell, contender: &Contender, done: &Repetition) -> Slice {
+fn slice(variant: Variant, cell: &Cell, turn: &Turn<'_>, done: &Repetition) -> Slice {
     let runs = || done.rounds.iter().map(|round| &round[variant as usize]);
     let mut counts = Counts::default();
     runs().for_each(|ran| counts.add(&ran.counts));
@@ -248,12 +197,12 @@ fn slice(variant: Variant, cell: &Cell, contender: &Contender, done: &Repetition
         prefill_ns: done.prefill_ns,
         checks: done.checks.clone(),
         ran_on: done.ran_on.clone(),
-        ..contender.slice(&cell.id, done.number)
+        ..turn.contender.slice(&cell.id, turn.repetition)
     }
 }
 
 /// Returns the cells, each with the description of its variant.
-fn cells(workload: &Workload, cell_context: &CellContext<'_>, left_out: Vec<String>) -> [Cell; 3] {
+fn cells(workload: &Workload, cell_context: &CellContext<'_>) -> [Cell; 3] {
     let [moving, small, large] = <[String; 3]>::try_from(workload.ids()).unwrap_or_default();
     let suffix = |id: &str| id.rsplit_once("b=").map_or("", |(_, b)| b).to_owned();
     let cell = |id: String, variant: String, threads: usize| {
@@ -266,13 +215,11 @@ fn cells(workload: &Workload, cell_context: &CellContext<'_>, left_out: Vec<Stri
     let both = format!("{MOVING} {} and {} buckets", suffix(&small), suffix(&large));
     let readers = workload.threads;
     let [at_small, at_large] = words;
-    let mut cells = [
+    [
         cell(small, at_small, readers),
         cell(large, at_large, readers),
         cell(moving, both, readers + 1),
-    ];
-    cells[2].left_out = left_out;
-    cells
+    ]
 }
 
 /// Returns whether the last thread shares its CPU with no other.
@@ -284,12 +231,17 @@ fn has_own_cpu(cell_context: &CellContext<'_>) -> bool {
 }
 
 fn repetition_of(
-    cell_context: &CellContext<'_>,
-    contender: &Contender,
-    number: usize,
-    (seed, buckets): (u64, Buckets),
+    turn: &Turn<'_>,
+    buckets: Buckets,
     rng: &mut Xoshiro256PlusPlus,
 ) -> Result<Repetition, PhaseError> {
+    let &Turn {
+        context: cell_context,
+        contender,
+        repetition: number,
+        seed,
+        ..
+    } = turn;
     let mut pair = Pair {
         live: cell_context.prepare(contender, number, seed)?,
         other: cell_context.prepare(contender, number, seed)?.dyn_table,
@@ -308,7 +260,6 @@ fn repetition_of(
     checks.problems.extend(problems(&rounds, buckets));
     let ran_on = cell_context.whereabouts(&mut checks);
     Ok(Repetition {
-        number,
         prefill_ns: pair.live.prefill_ns,
         rounds,
         checks,

@@ -6,7 +6,6 @@ mod cells;
 mod plot;
 mod worker;
 
-use crate::contender::Contender;
 use crate::dyn_table::{Entry, Maker};
 use crate::error::BenchError;
 use crate::estimate;
@@ -17,25 +16,21 @@ use crate::plot::Part;
 use crate::plot::style::Looks;
 use crate::plot::svg;
 use crate::record::{Interval, Row};
-use crate::results::{Results, RowResults};
-use crate::runner::Runner;
+use crate::results::Results;
+use crate::runner::CellRun;
 use crate::sections::Section;
-use crate::suite::{Params, Task, Threads, words};
-use crate::workload::{Check, MAX_RANGE, Rules, Variant, Workload};
+use crate::suite::{Params, Task};
+use crate::workload::{Buckets, Check, MAX_RANGE, Rules, Variant, Workload};
 
 /// The section.
 #[derive(Debug)]
 pub(crate) struct ResizeSection;
 
-/// The numbers of buckets between which the table is resized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Buckets {
-    pub(crate) small: usize,
-    pub(crate) large: usize,
-}
-
-fn buckets(workload: &Workload) -> Buckets {
-    *workload.variant.get()
+pub(crate) fn buckets(workload: &Workload) -> Buckets {
+    match workload.variant {
+        Variant::Buckets(buckets) => buckets,
+        _ => Buckets::default(),
+    }
 }
 
 impl Rules for ResizeSection {
@@ -72,40 +67,9 @@ impl Rules for ResizeSection {
 }
 
 impl Section for ResizeSection {
-    fn about(&self) -> &'static str {
-        "lookups, or a mix, beside a thread that resizes without pause, and at both sizes at rest (Triplett 6.1)"
-    }
-
-    /// The sizes of \[ATC11\], and every table that resizes on request.
-    fn defaults(&self) -> Params {
-        const OTHERS: [&str; 8] = [
-            "relativistic",
-            "sharded64?",
-            "dashmap?",
-            "urcu-memb?",
-            "urcu-qsbr?",
-            "libcuckoo?",
-            "mutex",
-            "rwlock",
-        ];
-        let tables = OTHERS.iter().chain(&crate::adapters::CHAINED);
-        Params {
-            threads: Some(vec![Threads::Words("1..cpus".into())]),
-            initial: Some(vec![1 << 16]),
-            buckets: Some((1 << 13, 1 << 14)),
-            // With -u 10, the mix of [ATC11] §4.1.
-            updates: Some(vec![0.0]),
-            insert_share: Some(90.0),
-            // The paper names no placement.
-            pin: words(&["default"]),
-            tables: Some(tables.map(|name| (*name).to_string()).collect()),
-            ..Params::default()
-        }
-    }
-
     fn variants(&self, params: &Params) -> Vec<Variant> {
         let (small, large) = params.buckets.unwrap_or_default();
-        vec![Variant::of(Buckets { small, large })]
+        vec![Variant::Buckets(Buckets { small, large })]
     }
 
     /// Without updates every key is always present. With updates half of all keys stay and the
@@ -124,13 +88,8 @@ impl Section for ResizeSection {
         entry.resizable_maker(&workload.kind, workload.native_hash)
     }
 
-    fn run(
-        &self,
-        runner: &mut Runner<'_>,
-        task: &Task,
-        contenders: &[Contender],
-    ) -> Result<(), BenchError> {
-        cells::run(runner, task, contenders, buckets(&task.workload))
+    fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
+        cells::run(run, buckets(&run.task.workload))
     }
 
     fn seconds(&self, task: &Task, rows: usize) -> f64 {
@@ -148,20 +107,22 @@ impl Section for ResizeSection {
         summary.iter().flat_map(lines).collect()
     }
 
-    fn figures(&self, row: &RowResults) -> Vec<Figure> {
-        let Some(of) = row.row.fields.get::<ResizeSummary>() else {
-            return Vec::new();
-        };
-        vec![
-            Figure::of_interval("of the slower size", Unit::Plain, of.to_slower),
-            Figure::of_interval("of the faster size", Unit::Plain, of.to_faster),
-            Figure::of_interval("resizes a second", Unit::Plain, of.resizes_per_s),
-            Figure::of_interval("in progress", Unit::Share, of.busy_share),
-        ]
+    /// The lines below say it.
+    fn remark(&self, _: &Row) -> String {
+        String::new()
     }
 
-    fn page_rank(&self) -> u32 {
-        8
+    fn row_figures(&self, row: &Row) -> Vec<Figure> {
+        let of = row.fields.get::<ResizeSummary>().into_iter();
+        let all = |of: ResizeSummary| {
+            [
+                Figure::of_interval("of the slower size", Unit::Plain, of.to_slower),
+                Figure::of_interval("of the faster size", Unit::Plain, of.to_faster),
+                Figure::of_interval("resizes a second", Unit::Plain, of.resizes_per_s),
+                Figure::of_interval("in progress", Unit::Share, of.busy_share),
+            ]
+        };
+        of.flat_map(all).collect()
     }
 
     fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
@@ -173,13 +134,7 @@ impl Section for ResizeSection {
              each table.",
             atc11::plots(results, looks),
         );
-        let beside = Part::new(
-            "resize",
-            "Beside a resizer",
-            "One more thread resizes the table back and forth without pause; beside another's, it \
-             resizes another table, which shows what the machine takes of the larger size's rate.",
-            plot::plots(results, looks),
-        );
+        let beside = self.part(plot::plots(results, looks));
         let below = plot::summaries(results);
         vec![figures, Part { below, ..beside }]
     }

@@ -1,16 +1,15 @@
 //! Latency of get, put and remove, by success and failure, at full load (\[CHTBench\] §3.4.5).
 
-use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
+use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::latencies::Latencies;
 use crate::plot::style::Looks;
 use crate::plot::{Part as PagePart, latencies};
 use crate::record::Fields;
 use crate::results::Results;
-use crate::runner::{RowAccumulator, Runner};
+use crate::runner::{CellRun, RowAccumulator};
 use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
-use crate::suite::Task;
 use crate::work::timed::Timed;
 use crate::workload::Rules;
 
@@ -25,30 +24,16 @@ impl Rules for LatencySection {
 }
 
 impl Section for LatencySection {
-    fn about(&self) -> &'static str {
-        "latency of get, put and remove, by success and failure (3.4.5)"
-    }
-
-    fn run(
-        &self,
-        runner: &mut Runner<'_>,
-        task: &Task,
-        contenders: &[Contender],
-    ) -> Result<(), BenchError> {
-        let measured = closed_loop::measure::<TimedSlices>(runner, task, contenders)?;
-        closed_loop::write(runner, task, contenders, measured)
-    }
-
-    fn page_rank(&self) -> u32 {
-        10
+    fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
+        let measured = closed_loop::measure::<TimedSlices>(run)?;
+        closed_loop::write(run, measured)
     }
 
     fn parts(&self, results: &Results, looks: &Looks) -> Vec<PagePart> {
         let plots = latencies::plots(results, looks, ("latency", "Latency"), false);
-        let lead = "Threads work as fast as they can; each timed operation is one of theirs.";
         vec![PagePart {
             below: latencies::summaries(results, looks, false),
-            ..PagePart::new("latency", "Latency", lead, plots)
+            ..self.part(plots)
         }]
     }
 }

@@ -15,7 +15,7 @@
 
 use corewise_measure::stats::Spread;
 
-use crate::contender::{CellContext, Contender, PhaseError, RunningTable, SliceTotals};
+use crate::contender::{CellContext, PhaseError, RunningTable, SliceTotals};
 use crate::dyn_table::{Entry, Maker};
 use crate::error::BenchError;
 use crate::figure::{Figure, Unit};
@@ -23,10 +23,9 @@ use crate::plan::Kept;
 use crate::plot::style::Looks;
 use crate::plot::{Part as PagePart, dots, group};
 use crate::results::{CellResults, Results, RowResults};
-use crate::runner::Runner;
+use crate::runner::CellRun;
 use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
-use crate::suite::{Params, Task, Threads};
 use crate::work::Sums;
 use crate::work::iterate::Iterate;
 use crate::workload::{Rules, Workload};
@@ -46,18 +45,6 @@ impl Rules for IterateSection {
 }
 
 impl Section for IterateSection {
-    fn about(&self) -> &'static str {
-        "iteration over all entries, in tables that can"
-    }
-
-    fn defaults(&self) -> Params {
-        Params {
-            threads: Some(vec![Threads::Number(1)]),
-            initial: Some(vec![1_000, 1_000_000]),
-            ..Params::default()
-        }
-    }
-
     /// Every key is always present.
     fn range(&self, initial: u64, _: f64, _: f64) -> Option<u64> {
         Some(initial)
@@ -72,15 +59,10 @@ impl Section for IterateSection {
         maker.filter(|_| entry.iterates)
     }
 
-    fn run(
-        &self,
-        runner: &mut Runner<'_>,
-        task: &Task,
-        contenders: &[Contender],
-    ) -> Result<(), BenchError> {
-        let mut measured = closed_loop::measure::<IterateSlices>(runner, task, contenders)?;
-        measured.cell.left_out = runner.left_out(task, contenders);
-        closed_loop::write(runner, task, contenders, measured)
+    fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
+        let mut measured = closed_loop::measure::<IterateSlices>(run)?;
+        measured.cell.left_out = run.left_out();
+        closed_loop::write(run, measured)
     }
 
     fn left_out(&self) -> &'static str {
@@ -99,20 +81,11 @@ impl Section for IterateSection {
         entry.into_iter().collect()
     }
 
-    fn page_rank(&self) -> u32 {
-        9
-    }
-
     fn parts(&self, results: &Results, looks: &Looks) -> Vec<PagePart> {
         let what = ("iterate", "iterate", "Entries visited");
         let heading = |cell: &CellResults| group::threads(cell.cell.threads);
         let plots = dots::by(results, looks, what, &["threads"], heading);
-        vec![PagePart::new(
-            "iterate",
-            "Iteration",
-            "Every thread iterates over the whole table, which no thread changes.",
-            plots,
-        )]
+        vec![self.part(plots)]
     }
 }
 

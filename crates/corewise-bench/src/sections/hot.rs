@@ -2,8 +2,6 @@
 //!
 //! In this section the rate counts pairs of a remove and an insert of the same key.
 
-mod plot;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,19 +11,18 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::contender::{CellContext, Contender, PhaseError, RunningTable, SliceTotals};
+use crate::contender::{CellContext, PhaseError, RunningTable, SliceTotals};
 use crate::distribution::Distribution;
 use crate::error::BenchError;
 use crate::figure::{Figure, Unit};
 pub use crate::payload::PairTime;
-use crate::plot::Part;
 use crate::plot::style::Looks;
+use crate::plot::{Part, dots, group};
 use crate::record::{Interval, Row};
-use crate::results::{Results, RowResults};
-use crate::runner::Runner;
-use crate::sections::Section;
+use crate::results::{CellResults, Results};
+use crate::runner::CellRun;
 use crate::sections::closed_loop::{self, Slices};
-use crate::suite::{Params, Task, Threads, words};
+use crate::sections::{Section, measured};
 use crate::work::hot::{Hot, KeyPosition};
 use crate::workload::{Check, Rules, Workload};
 
@@ -62,19 +59,6 @@ impl Rules for HotSection {
 }
 
 impl Section for HotSection {
-    fn about(&self) -> &'static str {
-        "remove and reinsert: one hot key for each thread, or random ones"
-    }
-
-    fn defaults(&self) -> Params {
-        Params {
-            threads: Some(vec![Threads::Words("1..cpus".into())]),
-            initial: Some(vec![1_000, 100_000, 1_000_000]),
-            distribution: words(&["single", "uniform"]),
-            ..Params::default()
-        }
-    }
-
     /// Every key is always present.
     fn range(&self, initial: u64, _: f64, _: f64) -> Option<u64> {
         Some(initial)
@@ -86,48 +70,36 @@ impl Section for HotSection {
         workload.churn = 0.0;
     }
 
-    fn run(
-        &self,
-        runner: &mut Runner<'_>,
-        task: &Task,
-        contenders: &[Contender],
-    ) -> Result<(), BenchError> {
-        let mut measured = closed_loop::measure::<HotSlices>(runner, task, contenders)?;
+    fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
+        let mut measured = closed_loop::measure::<HotSlices>(run)?;
         for accumulator in &mut measured.accumulators {
             if let Some(rate) = Spread::of(accumulator.rates.iter().copied()) {
-                let pair = PairTime(pair_ns(rate, task.workload.threads));
+                let pair = PairTime(pair_ns(rate, run.task.workload.threads));
                 accumulator.fields.set(&pair);
             }
         }
-        closed_loop::write(runner, task, contenders, measured)
+        closed_loop::write(run, measured)
     }
 
-    fn remark(&self, row: &Row) -> String {
+    fn row_figures(&self, row: &Row) -> Vec<Figure> {
         let pair = row.fields.get::<PairTime>();
-        pair.map_or(String::new(), |PairTime(ns)| {
-            format!(
-                "  {:.1} ns a pair ({:.1} - {:.1})",
-                ns.value, ns.low, ns.high
-            )
-        })
-    }
-
-    fn figures(&self, row: &RowResults) -> Vec<Figure> {
-        let pair = row.row.fields.get::<PairTime>();
         let figure = |PairTime(ns)| Figure::of_interval("pair", Unit::Nanoseconds, ns);
         pair.map(figure).into_iter().collect()
     }
 
-    fn page_rank(&self) -> u32 {
-        6
-    }
-
     fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
-        let plots = plot::plots(results, looks);
-        let lead = "A thread removes a key and puts it back, again and again.";
+        let what = ("hot", "hot", "Pairs of remove and insert");
+        let heading = |cell: &CellResults| {
+            let keys = match &*cell.cell.distribution {
+                "single" => "one hot key each",
+                _ => "random keys",
+            };
+            format!("{}, {keys}", group::threads(cell.cell.threads))
+        };
+        let plots = dots::by(results, looks, what, &["distribution", "threads"], heading);
         vec![Part {
-            below: plot::summaries(results),
-            ..Part::new("hot", "Hot keys", lead, plots)
+            below: measured::summaries(results, self),
+            ..self.part(plots)
         }]
     }
 }

@@ -8,8 +8,8 @@ use crate::plot::numbers::numbers;
 use crate::plot::style::Looks;
 use crate::plot::svg::{count, grouped, plain, time};
 use crate::results::{Results, RowResults};
-use crate::sections::tails::{SlowCount, Tail, tails_of};
-use crate::work::tails::SLOW_US;
+use crate::sections::growth::{SlowCount, Tail, tails_of};
+use crate::work::grow::SLOW_US;
 
 /// A plot of all cells.
 pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {

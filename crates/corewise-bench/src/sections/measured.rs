@@ -1,4 +1,4 @@
-//! What subjects measure besides rates: figures, and a table below the plots.
+//! What rows have besides rates: figures, and a table of them below the plots.
 
 use maud::Markup;
 
@@ -8,6 +8,7 @@ use crate::plot::numbers::numbers;
 use crate::plot::svg::rate;
 use crate::record::{Role, Row};
 use crate::results::{CellResults, Results, RowResults};
+use crate::sections::Section;
 use crate::subject::MeasuredRow;
 
 /// The unit of a measurement.
@@ -19,7 +20,7 @@ fn unit(name: &str) -> Unit {
     }
 }
 
-/// The measurements of a row.
+/// The measurements of the subject of a row.
 pub(super) fn figures(row: &Row) -> Vec<Figure> {
     let MeasuredRow(measured) = row.fields.get().unwrap_or_default();
     let figure = |(name, of): (&String, &_)| Figure::of_interval(name, unit(name), *of);
@@ -27,8 +28,8 @@ pub(super) fn figures(row: &Row) -> Vec<Figure> {
 }
 
 /// All rates and measurements of a section, as numbers.
-pub(super) fn summaries(results: &Results, section: &str) -> Markup {
-    let cells = || named(&results.sections, section);
+pub(super) fn summaries(results: &Results, section: &dyn Section) -> Markup {
+    let cells = || named(&results.sections, section.name());
     let is_shown =
         |row: &&RowResults| !row.void() && matches!(row.row.role, Role::DynTable | Role::Reference);
     let rows = || {
@@ -40,7 +41,7 @@ pub(super) fn summaries(results: &Results, section: &str) -> Markup {
         })
     };
     let mut names: Vec<String> = Vec::new();
-    for figure in rows().flat_map(|(_, row)| figures(&row.row)) {
+    for figure in rows().flat_map(|(_, row)| section.row_figures(&row.row)) {
         if !names.contains(&figure.name) {
             names.push(figure.name);
         }
@@ -50,16 +51,17 @@ pub(super) fn summaries(results: &Results, section: &str) -> Markup {
     }
     let heads = ["subject", "workload", "operations a second"].into_iter();
     let heads: Vec<&str> = heads.chain(names.iter().map(String::as_str)).collect();
-    let lines: Vec<_> = rows().map(|(cell, row)| line(cell, row, &names)).collect();
+    let lines: Vec<_> = rows()
+        .map(|(cell, row)| line(cell, row, &section.row_figures(&row.row), &names))
+        .collect();
     numbers(&heads, &lines)
 }
 
-fn line(cell: &CellResults, row: &RowResults, names: &[String]) -> Vec<String> {
+fn line(cell: &CellResults, row: &RowResults, figures: &[Figure], names: &[String]) -> Vec<String> {
     let rate = row.row.rate.map_or("–".to_owned(), |all| rate(all.value));
-    let figures = figures(&row.row);
     let text = |name: &String| {
         let figure = figures.iter().find(|figure| figure.name == *name);
-        figure.map_or("–".to_owned(), |of| of.unit.text(of.value))
+        figure.map_or("–".to_owned(), Figure::text)
     };
     let mut fields = vec![row.label.clone(), group::describe(cell, &["pin"]), rate];
     fields.extend(names.iter().map(text));

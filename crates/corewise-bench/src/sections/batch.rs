@@ -15,39 +15,29 @@
 //! 3. *Keys are generated.* Byte keys are written before they are hashed, in batches as for single
 //!    lookups; in a server they would come from a buffer that is already in a cache.
 
-mod plot;
-
 use corewise_measure::stats::{Ratio, Spread};
 
-use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
+use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
 pub use crate::payload::{BatchSummary, SingleRates};
 use crate::plan::Kept;
-use crate::plot::Part as PagePart;
 use crate::plot::style::Looks;
-use crate::record::{Cell, Fields, Slice};
-use crate::results::{Results, RowResults};
-use crate::runner::{RowAccumulator, Runner};
-use crate::sections::Section;
+use crate::plot::{Part as PagePart, dots};
+use crate::record::{Cell, Fields, Row, Slice};
+use crate::results::{CellResults, Results};
+use crate::runner::{CellRun, RowAccumulator};
 use crate::sections::closed_loop::{self, Slices};
-use crate::suite::{Params, Task, Threads};
+use crate::sections::{Section, measured};
+use crate::suite::{Params, Task};
 use crate::table::MOST_BATCHED;
 use crate::work::batched::Batched;
-use crate::workload::{Check, Rules, Variant, Workload};
+use crate::workload::{Check, Rules, Variant, Workload, within};
 
 /// The section.
 #[derive(Debug)]
 pub(crate) struct BatchSection;
-
-/// Keys of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct BatchKeys(usize);
-
-fn keys_of(workload: &Workload) -> usize {
-    workload.variant.get::<BatchKeys>().0
-}
 
 impl Rules for BatchSection {
     fn name(&self) -> &'static str {
@@ -55,10 +45,11 @@ impl Rules for BatchSection {
     }
 
     fn checks(&self, workload: &Workload) -> Vec<Check> {
-        let keys = keys_of(workload);
-        vec![(
-            (1..=MOST_BATCHED).contains(&keys),
-            format!("batch: {keys} keys (1 to {MOST_BATCHED})"),
+        vec![within(
+            "batch",
+            workload.batch(),
+            (1, MOST_BATCHED),
+            " keys",
         )]
     }
 
@@ -67,45 +58,18 @@ impl Rules for BatchSection {
     }
 
     fn id_suffix(&self, workload: &Workload) -> String {
-        format!(",batch={}", keys_of(workload))
+        format!(",batch={}", workload.batch())
     }
 
     fn describe(&self, workload: &Workload, cell: &mut Cell) {
-        cell.variant = format!("batches of {}", keys_of(workload));
+        cell.variant = format!("batches of {}", workload.batch());
     }
 }
 
 impl Section for BatchSection {
-    fn about(&self) -> &'static str {
-        "lookups in batches against single ones, in tables that are larger than the caches"
-    }
-
-    /// Tables with batched lookups, and others for comparison.
-    fn defaults(&self) -> Params {
-        const TABLES: [&str; 9] = [
-            "relativistic",
-            "clht-lb",
-            "sharded64?",
-            "papaya?",
-            "dashmap?",
-            "scc-index?",
-            "urcu-memb?",
-            "libcuckoo?",
-            "rwlock",
-        ];
-        let tables = TABLES.iter().chain(&crate::adapters::CHAINED);
-        Params {
-            threads: Some(vec![Threads::Number(1)]),
-            initial: Some(vec![10_000_000]),
-            batch: Some(vec![1, 16, 64]),
-            tables: Some(tables.map(|name| (*name).to_string()).collect()),
-            ..Params::default()
-        }
-    }
-
     fn variants(&self, params: &Params) -> Vec<Variant> {
         let sizes = params.batch.iter().flatten();
-        sizes.map(|&keys| Variant::of(BatchKeys(keys))).collect()
+        sizes.map(|&keys| Variant::Batch(keys)).collect()
     }
 
     /// Half of the keys are always present, the others never.
@@ -117,22 +81,17 @@ impl Section for BatchSection {
         (workload.insert_percent, workload.remove_percent) = (0.0, 0.0);
     }
 
-    fn run(
-        &self,
-        runner: &mut Runner<'_>,
-        task: &Task,
-        contenders: &[Contender],
-    ) -> Result<(), BenchError> {
-        let mut measured = closed_loop::measure::<BatchSlices>(runner, task, contenders)?;
-        for (contender, accumulator) in contenders.iter().zip(&mut measured.accumulators) {
+    fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
+        let mut measured = closed_loop::measure::<BatchSlices>(run)?;
+        for (contender, accumulator) in run.contenders.iter().zip(&mut measured.accumulators) {
             let is_its =
                 |slice: &&Slice| slice.table == contender.name() && slice.role == contender.role;
             let slices = measured.slices.iter().filter(is_its);
-            if let Some(summary) = summary(keys_of(&task.workload), slices) {
+            if let Some(summary) = summary(run.task.workload.batch(), slices) {
                 accumulator.fields.set(&summary);
             }
         }
-        closed_loop::write(runner, task, contenders, measured)
+        closed_loop::write(run, measured)
     }
 
     fn seconds(&self, task: &Task, rows: usize) -> f64 {
@@ -141,27 +100,24 @@ impl Section for BatchSection {
         estimate::repeated(task, rows, once)
     }
 
-    fn figures(&self, row: &RowResults) -> Vec<Figure> {
-        let Some(of) = row.row.fields.get::<BatchSummary>() else {
-            return Vec::new();
+    fn row_figures(&self, row: &Row) -> Vec<Figure> {
+        let of = row.fields.get::<BatchSummary>().into_iter();
+        let both = |of: BatchSummary| {
+            [
+                Figure::of_interval("single", Unit::Rate, of.single),
+                Figure::of_interval("batch over single", Unit::Plain, of.ratio),
+            ]
         };
-        vec![
-            Figure::of_interval("single", Unit::Rate, of.single),
-            Figure::of_interval("batch over single", Unit::Plain, of.ratio),
-        ]
-    }
-
-    fn page_rank(&self) -> u32 {
-        7
+        of.flat_map(both).collect()
     }
 
     fn parts(&self, results: &Results, looks: &Looks) -> Vec<PagePart> {
-        let plots = plot::plots(results, looks);
-        let lead = "Lookups of several keys in one call, against single lookups in the same table and round: a table that \
-             knows the keys can ask for their cache lines together. The cards say which tables do.";
+        let what = ("batch", "batch", "Lookups in batches");
+        let heading = |cell: &CellResults| cell.cell.variant.clone();
+        let plots = dots::by(results, looks, what, &["variant"], heading);
         vec![PagePart {
-            below: plot::summaries(results),
-            ..PagePart::new("batch", "Batches", lead, plots)
+            below: measured::summaries(results, self),
+            ..self.part(plots)
         }]
     }
 }
@@ -176,7 +132,7 @@ impl Slices for BatchSlices {
     type Progress = Vec<f64>;
 
     fn start(context: &CellContext<'_>, _: u64) -> Result<Self, BenchError> {
-        let keys = keys_of(context.workload);
+        let keys = context.workload.batch();
         Ok(Self { keys })
     }
 

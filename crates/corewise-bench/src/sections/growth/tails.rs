@@ -1,0 +1,269 @@
+//! Cells of the section `tails`: slow operations while a table grows from empty, by one writer
+//! beside one reader, against those of an empty loop.
+//!
+//! ```text
+//! repetition   for each table, order drawn anew
+//!              [ table grows ][ empty loop, as long ]   in even repetitions
+//!              [ empty loop, as long ][ table grows ]   in odd ones
+//!              look up every key, audit, drop
+//! ```
+//!
+//! The reader looks up random keys of those that the writer reports as inserted; one miss voids the
+//! row. Operations of more than 3, 50 and 100 µs are counted. Preemption by a hypervisor or the
+//! system makes any loop slow now and then, at a rate per time and not per operation. So the empty
+//! loop runs for the same time, with the same keys, clock reads and bookkeeping. Its counts, scaled
+//! to the table's time, are the expected counts. The table is *within* if its count is at most the
+//! expected one plus three standard deviations of a Poisson count, where the deviation is taken as
+//! at least 1.
+//!
+//! # Bias
+//!
+//! 1. The bound applies to the total count. A machine that is disturbed for seconds at a time
+//!    affects the table and not the loop, or the other way round: check the counts by repetition.
+//! 2. The empty loop touches little memory. A table that takes new memory waits for the system to
+//!    supply and clear pages; that is attributed to the table, which causes it.
+//! 3. `within` with many expected means little: on a machine with a thousand slow empty operations
+//!    a table may add ninety.
+//! 4. A growth doubles the size few times. A stall of 50 ms at each doubling is a count of twenty:
+//!    check the longest, too.
+
+use std::sync::Arc;
+
+use corewise_measure::draw::mix;
+
+use super::cells::{check, grow};
+use super::{BothTails, SlowCount, Tail};
+use crate::adapters::null;
+use crate::clock;
+use crate::contender::{CellContext, PhaseError};
+use crate::dyn_table::DynTable;
+use crate::error::BenchError;
+use crate::figure::{Figure, Unit};
+use crate::latencies::Latencies;
+use crate::plot::svg::time;
+use crate::record::Slice;
+use crate::runner::CellRun;
+use crate::sections::closed_loop::write;
+use crate::sections::in_turn::{self, Done, Turn};
+use crate::verify;
+use crate::work::grow::{GrowMode, GrowReport, SLOW_US};
+
+/// The threads in order, each with the index of its outcome.
+const SIDES: [(&str, usize); 2] = [("writer", 2), ("reader", 0)];
+
+/// Counts slow operations. The row's rate is that of the writer.
+pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
+    let contenders = run.contenders;
+    let mut books: Vec<Book> = contenders.iter().map(|_| Book::default()).collect();
+    let mut measured = in_turn::measure(run, &run.task.workload, |turn| {
+        books[turn.at].repetition_of(turn)
+    })?;
+    let books = contenders.iter().zip(&books);
+    for (accumulator, (contender, book)) in measured.accumulators.iter_mut().zip(books) {
+        // The null table is the empty loop once more.
+        if book.last_ticks.is_some() && !contender.entry.null {
+            let sides = SIDES.iter().zip(&book.sides);
+            let tails = sides.map(|((name, outcome), side)| tail(name, *outcome, side));
+            accumulator.fields.set(&BothTails(tails.collect()));
+        }
+    }
+    write(run, measured)
+}
+
+/// Accumulated results of a contender.
+#[derive(Default)]
+struct Book {
+    /// Counts of the table and of the empty loop, by side.
+    sides: [Side; 2],
+    /// Duration of the last growth.
+    last_ticks: Option<u64>,
+}
+
+/// Results of a thread over all repetitions, with the table and in the empty loop.
+#[derive(Default)]
+struct Side {
+    table: Kept,
+    empty: Kept,
+}
+
+/// Sums and counts by repetition.
+#[derive(Default)]
+struct Kept {
+    operations: u64,
+    elapsed_ns: f64,
+    /// By the index in [`SLOW_US`].
+    slow: [Vec<u64>; SLOW_US.len()],
+    latencies: Option<Latencies>,
+}
+
+impl Kept {
+    fn add(&mut self, report: &GrowReport) {
+        self.operations += report.tally.counts.total();
+        self.elapsed_ns += clock::ns(report.ticks);
+        for (kept, count) in self.slow.iter_mut().zip(report.slow) {
+            kept.push(count);
+        }
+        Latencies::merge(&mut self.latencies, report.latencies.clone());
+    }
+
+    fn longest_ns(&self) -> f64 {
+        self.latencies.as_ref().map_or(0.0, Latencies::max_ns)
+    }
+}
+
+impl Book {
+    fn repetition_of(&mut self, turn: &Turn<'_>) -> Result<Done, PhaseError> {
+        let Turn {
+            context, contender, ..
+        } = turn;
+        let seed = mix(turn.seed ^ (turn.repetition as u64) << 32);
+        let empty = |ticks| {
+            let null = null::of_kind(&context.workload.kind);
+            run_loops(context, &null, seed, Some(ticks))
+        };
+        let before = self.last_ticks.filter(|_| turn.repetition % 2 == 1);
+        let before = before.map(empty).transpose()?;
+        let table = context.make(contender);
+        let grown = run_loops(context, &table, seed, None)?;
+        let empty = before.map_or_else(|| empty(grown[0].ticks), Ok)?;
+        let mut checks = check(turn, &table, &grown)?;
+        if !contender.entry.null {
+            context.audit(&table, seed, &mut checks)?;
+        }
+        let ran_on = context.whereabouts(&mut checks);
+        let mut latencies = Latencies::new();
+        for (at, side) in self.sides.iter_mut().enumerate() {
+            side.table.add(&grown[at]);
+            side.empty.add(&empty[at]);
+            latencies.add(&grown[at].latencies);
+        }
+        self.last_ticks = Some(grown[0].ticks);
+        let elapsed_ns = clock::ns(grown[0].ticks).max(1.0);
+        let operations = grown[0].tally.counts.total();
+        let slice = Slice {
+            rate: operations as f64 / elapsed_ns * 1e9,
+            operations,
+            elapsed_ns: elapsed_ns as u64,
+            counts: verify::sum(grown.iter().map(|report| &report.tally)).counts,
+            checks,
+            ran_on,
+            ..contender.slice(&context.workload.id(), turn.repetition)
+        };
+        Ok(Done {
+            slice,
+            latencies: Some(latencies),
+            detail: None,
+        })
+    }
+}
+
+/// Runs the writer and the reader, until all keys are inserted or for a time.
+fn run_loops(
+    context: &CellContext<'_>,
+    table: &Arc<dyn DynTable>,
+    seed: u64,
+    run_ticks: Option<u64>,
+) -> Result<[GrowReport; 2], PhaseError> {
+    let reports = grow(context, table, GrowMode::BesideReader, run_ticks, seed)?;
+    reports
+        .try_into()
+        .map_err(|_| PhaseError::Failed("growth takes two threads".into()))
+}
+
+fn tail(name: &str, outcome: usize, Side { table, empty }: &Side) -> Tail {
+    let scale = table.elapsed_ns / empty.elapsed_ns.max(1.0);
+    let slow = SLOW_US.iter().zip(table.slow.iter().zip(&empty.slow));
+    let p999 = |latencies: &Latencies| latencies.percentile_ns(outcome, 99.9);
+    Tail {
+        side: name.into(),
+        operations: table.operations,
+        elapsed_ns: table.elapsed_ns as u64,
+        p999_ns: table.latencies.as_ref().map_or(0.0, p999),
+        max_ns: table.longest_ns(),
+        slow: slow
+            .map(|(&over_us, (counts, empty))| slow_count(over_us, counts, empty, scale))
+            .collect(),
+        empty_operations: empty.operations,
+        empty_elapsed_ns: empty.elapsed_ns as u64,
+        empty_max_ns: empty.longest_ns(),
+    }
+}
+
+fn slow_count(over_us: u64, counts: &[u64], empty: &[u64], scale: f64) -> SlowCount {
+    let (count, empty_count) = (counts.iter().sum(), empty.iter().sum::<u64>());
+    let expected = empty_count as f64 * scale;
+    let allowed = expected + 3.0 * expected.sqrt().max(1.0);
+    SlowCount {
+        over_us,
+        count,
+        counts: counts.to_vec(),
+        empty_count,
+        empty_counts: empty.to_vec(),
+        expected,
+        allowed,
+        within: count as f64 <= allowed,
+    }
+}
+
+/// Formats the slow operations of a thread.
+pub(super) fn line(of: &Tail) -> String {
+    let counts = of.slow.iter().map(|slow| {
+        let word = if slow.within { "within" } else { "above" };
+        format!(
+            ", over {} µs {} ({word}: empty loop {:.1}, at most {:.1})",
+            slow.over_us, slow.count, slow.expected, slow.allowed
+        )
+    });
+    format!(
+        "{}: 99.9 % {}, longest {} (empty loop {}){}",
+        of.side,
+        time(of.p999_ns),
+        time(of.max_ns),
+        time(of.empty_max_ns),
+        counts.collect::<String>()
+    )
+}
+
+/// Slow operations per 10,000, and those of the empty loop in the same time, per 10,000 of the
+/// table's.
+pub(super) fn shares(tail: &Tail) -> Vec<Figure> {
+    let share = |name: String, count: f64| Figure {
+        name,
+        unit: Unit::Plain,
+        value: count * 1e4 / tail.operations.max(1) as f64,
+        spread: None,
+    };
+    let both = tail.slow.iter().flat_map(|slow| {
+        let over = slow.over_us;
+        [
+            share(format!("{} > {over} µs", tail.side), slow.count as f64),
+            share(
+                format!("{}, empty loop > {over} µs", tail.side),
+                slow.expected,
+            ),
+        ]
+    });
+    both.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_deviations_are_allowed_and_three_at_least() {
+        let cases = [
+            (3, 0, 1.0, true),
+            (4, 0, 1.0, false),
+            (190, 100, 1.6, true),
+            (198, 100, 1.6, false),
+            (130, 100, 1.0, true),
+            (131, 100, 1.0, false),
+        ];
+        for (count, empty, scale, within) in cases {
+            let slow = slow_count(50, &[count - 1, 1], &[empty], scale);
+            assert_eq!((slow.count, slow.empty_count), (count, empty));
+            assert_eq!(slow.within, within, "{count} with {empty} times {scale}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What the sections measure by default and how the page introduces them, from `presets.toml`.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::suite::Params;
+
+/// The defaults of a section.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Preset {
+    /// What the section measures, in a line.
+    pub(crate) about: String,
+    /// Its heading on the page, and the text below.
+    pub(crate) heading: String,
+    pub(crate) lead: String,
+    /// Its rank among the sections of the page, the least first.
+    pub(crate) rank: u32,
+    /// Its parameters, where they differ from those of all sections.
+    #[serde(default)]
+    pub(crate) params: Params,
+}
+
+pub(super) static PRESETS: LazyLock<BTreeMap<String, Preset>> = LazyLock::new(|| {
+    let text = include_str!("../../presets.toml");
+    toml::from_str(text).expect("a test reads every preset")
+});
