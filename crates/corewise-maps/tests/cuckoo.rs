@@ -149,7 +149,7 @@ fn keys_of_one_hash_overflow_and_the_table_stays_small() {
 /// Half of all keys are chosen against the table, the others are not.
 #[test]
 fn chosen_keys_do_not_make_the_table_grow() {
-    let keys = fewer(20_000);
+    let keys = fewer(8_000);
     let map = CuckooMap::<u64, u64>::builder().hasher(HalfAlike).build();
     for key in 0..keys {
         assert_eq!(map.pin().insert(key, !key), None);
@@ -256,10 +256,10 @@ fn a_moved_entry_is_never_missed() {
     };
     std::thread::scope(|scope| {
         let movers = [0, 1].map(|thread| scope.spawn(move || come_and_go(thread)));
-        for _ in 0..fewer(20_000) {
+        for _ in 0..fewer(8_000) {
             assert!((0..kept).all(|key| map.pin().get(&key) == Some(!key)));
         }
-        for _ in 0..fewer(2_000) {
+        for _ in 0..fewer(1_000) {
             let mut pairs: Vec<_> = map.pin().iter().filter(|pair| pair.0 < kept).collect();
             pairs.sort_unstable();
             assert!(pairs.into_iter().eq((0..kept).map(|key| (key, !key))));
@@ -372,7 +372,7 @@ fn no_value_is_torn() {
         // A few gets may be over before a writer has begun.
         let running = || !writers.iter().any(|writer| writer.is_finished());
         let mut call = 0;
-        while call < fewer(500_000) || seen.load(Relaxed) <= 6 && running() {
+        while call < fewer(200_000) || seen.load(Relaxed) <= 6 && running() {
             call += 1;
             let there = map.pin().get(&(call % 6)).expect("it stays");
             assert_eq!(there, value(there[0]));
