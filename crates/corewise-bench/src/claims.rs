@@ -60,8 +60,10 @@ pub struct Claim {
 enum Decided {
     Confirmed,
     Refuted,
-    /// An interval contains a bound, or no cell has both rates.
+    /// An interval contains a bound.
     Undecided,
+    /// No cell has both rates.
+    NotMeasured,
     NeedsProcessors(usize),
     NeedsTransactions,
 }
@@ -109,7 +111,9 @@ impl Claim {
         let confirms = |of: &Interval| of.low >= least && of.high <= most;
         if ratios.iter().any(|(_, of)| refutes(of)) {
             Decided::Refuted
-        } else if !ratios.is_empty() && ratios.iter().all(|(_, of)| confirms(of)) {
+        } else if ratios.is_empty() {
+            Decided::NotMeasured
+        } else if ratios.iter().all(|(_, of)| confirms(of)) {
             Decided::Confirmed
         } else {
             Decided::Undecided
@@ -142,6 +146,7 @@ impl Decided {
             Self::Confirmed => ("faster", "confirmed".to_owned()),
             Self::Refuted => ("slower", "refuted".to_owned()),
             Self::Undecided => ("undecided", "undecided".to_owned()),
+            Self::NotMeasured => ("plain", "not measured".to_owned()),
             Self::NeedsProcessors(number) => ("plain", format!("needs {number} processors")),
             Self::NeedsTransactions => ("plain", "needs hardware transactions".to_owned()),
         }
@@ -186,7 +191,7 @@ pub(crate) fn verdicts(results: &Results) -> Markup {
 
 fn line(claim: &Claim, results: &Results, processors: usize) -> Markup {
     let ratios = claim.ratios(results);
-    let decided = if claim.lacks_transactions(results) {
+    let decided = if !ratios.is_empty() && claim.lacks_transactions(results) {
         Decided::NeedsTransactions
     } else {
         claim.decide(&ratios, processors)
@@ -198,7 +203,6 @@ fn line(claim: &Claim, results: &Results, processors: usize) -> Markup {
             td { (claim.says) small { (claim.bounds()) } }
             td {
                 @for (cell, of) in &ratios { small title=(cell) { (ratio(*of)) } }
-                @if ratios.is_empty() { "not measured" }
             }
             td { span.word { (word) } }
         }
@@ -243,7 +247,7 @@ mod tests {
             (faster(), &[(0.7, 0.9)], Decided::Refuted),
             (faster(), &[(1.1, 1.2), (0.9, 1.3)], Decided::Undecided),
             (faster(), &[(1.1, 1.2), (0.8, 0.9)], Decided::Refuted),
-            (faster(), &[], Decided::Undecided),
+            (faster(), &[], Decided::NotMeasured),
             (close(), &[(0.95, 1.05)], Decided::Confirmed),
             (close(), &[(1.05, 1.15)], Decided::Undecided),
             (close(), &[(1.15, 1.25)], Decided::Refuted),

@@ -278,8 +278,8 @@ impl Suite {
         toml::to_string(self).unwrap_or_default()
     }
 
-    /// Returns all cells; `given` overrides the suite. Where it makes one cell of two that the suite
-    /// distinguishes, as one number of entries for sections with several, the first is measured.
+    /// Returns all cells; `given` overrides the suite. Where it makes one cell of two that the
+    /// suite distinguishes, as one number of entries for two sections, the first is measured.
     pub fn tasks(
         &self,
         given: &Params,
