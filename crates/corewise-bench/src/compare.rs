@@ -289,7 +289,7 @@ fn warnings(old: &Results, new: &Results) -> Vec<String> {
         ("page policy", |m| m.pages.clone()),
         ("compiler", |m| m.rustc.clone()),
         ("build", |m| m.build.clone()),
-        ("commit", commit),
+        ("commit", Manifest::named_commit),
         ("seed", |m| m.seed.to_string()),
     ];
     let mut warnings: Vec<String> = facts
@@ -322,11 +322,6 @@ fn said(results: &Results, fact: &Fact) -> String {
 fn machine(manifest: &Manifest) -> String {
     let machine = &manifest.machine;
     format!("{}, {} CPUs", machine.cpu, machine.cpus)
-}
-
-fn commit(manifest: &Manifest) -> String {
-    let changed = if manifest.dirty { " with changes" } else { "" };
-    format!("{}{changed}", manifest.commit)
 }
 
 /// Pads columns to equal width; aligns the first two left, numbers right.

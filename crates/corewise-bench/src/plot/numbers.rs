@@ -1,8 +1,9 @@
-//! Tables of numbers below plots.
+//! Tables of numbers below plots, and formats of ratios.
 
 use maud::{Markup, html};
 
 use crate::record::Interval;
+use crate::table::Contention;
 
 /// A table of numbers with a row for each of `lines`, whose first field is its head.
 pub(crate) fn numbers(heads: &[&str], lines: &[Vec<String>]) -> Markup {
@@ -66,4 +67,18 @@ pub(crate) fn geometric_means<'a>(
         *mean = (*mean / *times as f64).exp();
     }
     means
+}
+
+/// Formats the shares of critical sections that found the lock taken, and of transactions that
+/// aborted.
+pub(crate) fn contention(seen: Contention) -> String {
+    let of = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
+    let aborted = match seen.elided + seen.aborts {
+        0 => String::new(),
+        all => format!(", {:.1} % aborted", of(seen.aborts, all)),
+    };
+    format!(
+        "{:.1} % contended{aborted}",
+        of(seen.contended, seen.acquisitions)
+    )
 }

@@ -7,7 +7,6 @@ use crate::plot::palette::{self, SWATCHES, Swatch};
 use crate::plot::svg::Shape;
 use crate::record::Role;
 use crate::results::{Results, RowResults};
-use crate::table::TableInfo;
 
 /// The backgrounds of the light and of the dark scheme.
 #[cfg(test)]
@@ -133,23 +132,14 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// Assigns looks in the order of the cards, then of the rows.
+    /// Assigns looks in the order of the rows.
     pub(crate) fn of(results: &Results) -> Self {
         let shown = |row: &&RowResults| !matches!(row.row.role, Role::Null | Role::Again);
         let rows: Vec<_> = results.rows().filter(shown).collect();
-        let manifests = results.files.iter().map(|file| &file.manifest);
-        let cards = manifests.flat_map(|manifest| &manifest.cards);
-        let of_card = |card: &'_ TableInfo| {
-            let is = |row: &&&RowResults| row.row.table == card.name;
-            rows.iter().filter(is).copied().collect::<Vec<_>>()
-        };
         let mut labels: Vec<(&str, &str, usize)> = Vec::new();
-        for row in cards.flat_map(of_card).chain(rows.iter().copied()) {
-            let file = if row.label == row.row.table {
-                0
-            } else {
-                row.file
-            };
+        for row in &rows {
+            let is_alone = row.label == row.row.table;
+            let file = if is_alone { 0 } else { row.file };
             if !labels.iter().any(|(label, ..)| *label == row.label) {
                 labels.push((&row.label, &row.row.table, file));
             }

@@ -20,7 +20,7 @@ use crate::sections::{self, SECTIONS};
 /// Returns the report as one HTML file.
 pub fn html(results: &Results) -> String {
     let looks = Looks::of(results);
-    page::page(results, &looks, &parts(results, &looks), Extent::Full)
+    page::page(results, &looks, &parts(results, &looks), "")
 }
 
 /// Returns the report in a fraction of the bytes, for a page under version control: without single
@@ -41,14 +41,8 @@ pub fn brief(results: &Results) -> String {
     for plot in parts.iter_mut().flat_map(|part| &mut part.plots) {
         plot.body = slim::without_titles(&plot.body);
     }
-    page::page(&results, &looks, &parts, Extent::Brief)
-}
-
-/// How much a page shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
-    Full,
-    Brief,
+    let note = "A brief page: plots have medians and intervals only, no single repetitions.";
+    page::page(&results, &looks, &parts, note)
 }
 
 /// Returns one plot as a standalone SVG file, with its title, and a caption that names the source

@@ -8,7 +8,7 @@ use crate::plot::style::{DEFS, Looks, plot_css};
 use crate::plot::svg::{Anchor, Canvas, escape, num, shorten};
 use crate::plot::{Part, Plot};
 use crate::report::decision::swatch;
-use crate::report::{Extent, numbered, tables};
+use crate::report::{numbered, tables};
 use crate::results::{Results, SourceFile};
 
 const CSS: &str = include_str!("page.css");
@@ -72,19 +72,15 @@ pub(crate) fn plain(
     document(title, looks, &body)
 }
 
-/// Returns the whole page.
-pub(crate) fn page(results: &Results, looks: &Looks, parts: &[Part], extent: Extent) -> String {
+/// Returns the whole page, with a note at its beginning.
+pub(crate) fn page(results: &Results, looks: &Looks, parts: &[Part], note: &str) -> String {
     let mut numbers = numbered(parts);
     let body = html! {
         (head(results))
         (navigation(parts, looks))
         main {
             (notes(results))
-            @if extent == Extent::Brief {
-                p.sub {
-                    "A brief page: plots have medians and intervals only, no single repetitions."
-                }
-            }
+            @if !note.is_empty() { p.sub { (note) } }
             @let (decision, rest) = parts.split_at(first_screen(parts));
             @for part in decision { (section(part, &mut numbers)) }
             (claims::verdicts(results))
