@@ -45,6 +45,7 @@ for_every_engine! {
     items_are_described
     clients_are_listed_and_closed
     clients_choose_which_requests_have_replies
+    lines_of_http_close_the_connection
     random_conversations_agree_with_redis
 }
 
@@ -1107,6 +1108,13 @@ fn clients_choose_which_requests_have_replies(engine: Engine) {
                 "+OK\r\n$1\r\n4\r\n",
             ),
             ("client reply off\r\nreset\r\nping", "+RESET\r\n+PONG\r\n"),
+            ("client reply skip\r\nreset\r\nping", "+PONG\r\n"),
+            ("client reply skip\r\n\r\nping", "+PONG\r\n"),
+            ("client reply skip\r\n*0\r\nping", "+PONG\r\n"),
+            (
+                "client reply skip\r\n*-1\r\nping\r\nping",
+                "+PONG\r\n+PONG\r\n",
+            ),
             (
                 "multi\r\nclient reply off",
                 "+OK\r\n-ERR Command not allowed inside a transaction\r\n",
@@ -1125,6 +1133,27 @@ fn clients_choose_which_requests_have_replies(engine: Engine) {
     client.ask("client reply on\r\nget k\r\n", "+OK\r\n$1\r\n4\r\n");
     client.send(b"client reply off\r\nget k\r\n*x\r\n");
     client.expect_end();
+    server.assert_well();
+}
+
+fn lines_of_http_close_the_connection(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let post = b"POST / HTTP/1.1\r\nset k 1\r\n".as_slice();
+    let host = b"get k\r\nhOSt: localhost\r\nset k 1\r\n".as_slice();
+    let queued = b"multi\r\nset k 1\r\n*1\r\n$4\r\nPoSt\r\nexec\r\n".as_slice();
+    for (input, reply) in [
+        (post, ""),
+        (host, "$-1\r\n"),
+        (queued, "+OK\r\n+QUEUED\r\n"),
+    ] {
+        let mut client = connect(&server);
+        client.send(input);
+        client.expect(reply);
+        client.expect_end();
+    }
+    connect(&server).ask("exists k\r\n", ":0\r\n");
     server.assert_well();
 }
 

@@ -10,7 +10,7 @@ use crate::plot::numbers::{contention, interval, plain_ratio};
 use crate::plot::style::{Looks, measured_once};
 use crate::plot::svg::{bytes, plain, rate};
 use crate::record::{Cell, Interval, Manifest, Role};
-use crate::report::{Extent, decision};
+use crate::report::decision;
 use crate::results::{CellResults, Results, RowResults, SectionResults, SourceFile};
 use crate::sections;
 use crate::suite::Suite;

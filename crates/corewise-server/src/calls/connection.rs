@@ -30,12 +30,14 @@ pub(super) fn quit<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
 /// `RESET`.
 pub(super) fn reset<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
     transactions::reset(cx);
+    if cx.codec.is_silent() {
+        cx.is_silent = false; // `CLIENT REPLY OFF` ends here, `CLIENT REPLY SKIP` behind this reply
+    }
     *cx.codec = CommandCodec::new(!cx.shared.asks_for_users());
     if let Some(client) = &mut cx.conn.client {
         client.name = Vec::new();
     }
     *cx.conn.card.client_name.lock() = Vec::new();
-    cx.is_silent = false;
     cx.reply().simple("RESET");
 }
 

@@ -144,6 +144,11 @@ impl<'c, E: Engine> Context<'c, E> {
     fn execute(&mut self, request: Request<'_>) {
         self.counters.resp_calls += 1;
         let Some(command) = table::find::<E>(request.name()) else {
+            if is_http(request.name()) {
+                transactions::reset(self);
+                self.conn.closing = true;
+                return;
+            }
             transactions::refuse(self);
             return self.unknown(request);
         };
@@ -361,6 +366,12 @@ impl<'c, E: Engine> Context<'c, E> {
             _ => Deadline::PAST,
         }
     }
+}
+
+/// Whether a request is a line of HTTP, as a web page can make a browser send it. The connection is
+/// then closed without a reply, as in Redis, before commands in the body are executed.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 /// The text up to the first NUL, which is as far as Redis shows it.

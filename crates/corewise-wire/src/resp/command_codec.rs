@@ -60,7 +60,7 @@ pub struct CommandCodec(Codec);
 pub enum Replies {
     /// All.
     All,
-    /// All but the next one.
+    /// All but the next one, which may be an empty request.
     AllButNext,
     /// None.
     None,
@@ -228,7 +228,13 @@ impl CommandCodec {
     ) -> Step<'i> {
         match parsed {
             Parsed::Incomplete { need } => Step::Incomplete { need },
-            Parsed::Skip { consumed } => Step::Skip { consumed },
+            Parsed::Skip { consumed } => {
+                // An empty request counts as the next one; a part of a discarded request does not.
+                if self.0.access == Access::SilentNext && !self.is_swallowing() {
+                    self.0.access = Access::Operations;
+                }
+                Step::Skip { consumed }
+            }
             Parsed::Close { reply } => Step::Close {
                 reply: if self.is_silent() { b"" } else { reply },
             },
