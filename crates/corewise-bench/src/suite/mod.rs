@@ -255,14 +255,20 @@ impl Suite {
         Ok(suite)
     }
 
-    /// Returns the suite of a quick run: with five repetitions, unless it says otherwise.
+    /// Returns the suite of a quick run: with at most five repetitions, unless it says otherwise.
     pub fn quickly(mut self) -> Self {
         let quick = std::mem::take(&mut self.quick);
-        let repetitions = Some(quick.repetitions.unwrap_or(QUICK_REPETITIONS));
-        self.with(&Params {
-            repetitions,
-            ..quick
-        })
+        for section in &mut self.section {
+            let own = section.params.repetitions.or(self.defaults.repetitions);
+            let few = own.map_or(QUICK_REPETITIONS, |own| own.min(QUICK_REPETITIONS));
+            let repetitions = quick.repetitions.or(Some(few));
+            let quick = Params {
+                repetitions,
+                ..quick.clone()
+            };
+            section.params = quick.or(&section.params);
+        }
+        self
     }
 
     /// Returns the suite with parameters that override its own.

@@ -435,6 +435,9 @@ fn a_quick_run_has_the_parameters_for_it() {
         (task.workload.initial, task.repetitions)
     };
     assert_eq!(first(&suite), (9, 15));
+    let fewer = text.replace("threads=[1]", "threads=[1]\nrepetitions=2");
+    let fewer = Suite::parse(&fewer).expect("valid").quickly();
+    assert_eq!(first(&fewer), (7, 2), "no more than the whole run has");
     let quick = suite.quickly();
     assert_eq!(first(&quick), (7, 5));
     assert_eq!(Suite::parse(&quick.to_toml()), Ok(quick));
