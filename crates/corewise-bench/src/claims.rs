@@ -50,6 +50,9 @@ pub struct Claim {
     /// The processors that a machine needs to decide it.
     #[serde(default)]
     pub processors: usize,
+    /// Whether sections of the table must have run as hardware transactions to decide it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub transactions: bool,
 }
 
 /// What a result says about a claim.
@@ -57,9 +60,12 @@ pub struct Claim {
 enum Decided {
     Confirmed,
     Refuted,
-    /// An interval contains a bound, or no cell has both rates.
+    /// An interval contains a bound.
     Undecided,
+    /// No cell has both rates.
+    NotMeasured,
     NeedsProcessors(usize),
+    NeedsTransactions,
 }
 
 impl Claim {
@@ -105,11 +111,22 @@ impl Claim {
         let confirms = |of: &Interval| of.low >= least && of.high <= most;
         if ratios.iter().any(|(_, of)| refutes(of)) {
             Decided::Refuted
-        } else if !ratios.is_empty() && ratios.iter().all(|(_, of)| confirms(of)) {
+        } else if ratios.is_empty() {
+            Decided::NotMeasured
+        } else if ratios.iter().all(|(_, of)| confirms(of)) {
             Decided::Confirmed
         } else {
             Decided::Undecided
         }
+    }
+
+    /// Returns whether it is about transactions, and the table ran none.
+    fn lacks_transactions(&self, results: &Results) -> bool {
+        let cells = results.cells();
+        let cells = cells.filter(|cell| cell.cell.id.contains(&self.cell));
+        let rows = cells.filter_map(|cell| valid(cell, &self.of));
+        let mut seen = rows.filter_map(|row| row.row.contention);
+        self.transactions && !seen.any(|seen| seen.elided > 0)
     }
 
     /// Formats the bounds.
@@ -129,7 +146,9 @@ impl Decided {
             Self::Confirmed => ("faster", "confirmed".to_owned()),
             Self::Refuted => ("slower", "refuted".to_owned()),
             Self::Undecided => ("undecided", "undecided".to_owned()),
+            Self::NotMeasured => ("plain", "not measured".to_owned()),
             Self::NeedsProcessors(number) => ("plain", format!("needs {number} processors")),
+            Self::NeedsTransactions => ("plain", "needs hardware transactions".to_owned()),
         }
     }
 }
@@ -172,14 +191,18 @@ pub(crate) fn verdicts(results: &Results) -> Markup {
 
 fn line(claim: &Claim, results: &Results, processors: usize) -> Markup {
     let ratios = claim.ratios(results);
-    let (class, word) = claim.decide(&ratios, processors).words();
+    let decided = if !ratios.is_empty() && claim.lacks_transactions(results) {
+        Decided::NeedsTransactions
+    } else {
+        claim.decide(&ratios, processors)
+    };
+    let (class, word) = decided.words();
     html! {
         tr class=(class) {
             th scope="row" { (claim.figure) }
             td { (claim.says) small { (claim.bounds()) } }
             td {
                 @for (cell, of) in &ratios { small title=(cell) { (ratio(*of)) } }
-                @if ratios.is_empty() { "not measured" }
             }
             td { span.word { (word) } }
         }
@@ -201,6 +224,7 @@ mod tests {
             least,
             most,
             processors,
+            transactions: false,
         }
     }
 
@@ -223,7 +247,7 @@ mod tests {
             (faster(), &[(0.7, 0.9)], Decided::Refuted),
             (faster(), &[(1.1, 1.2), (0.9, 1.3)], Decided::Undecided),
             (faster(), &[(1.1, 1.2), (0.8, 0.9)], Decided::Refuted),
-            (faster(), &[], Decided::Undecided),
+            (faster(), &[], Decided::NotMeasured),
             (close(), &[(0.95, 1.05)], Decided::Confirmed),
             (close(), &[(1.05, 1.15)], Decided::Undecided),
             (close(), &[(1.15, 1.25)], Decided::Refuted),

@@ -26,6 +26,7 @@ impl Unit {
             Self::Rate => rate(value),
             Self::Nanoseconds => time(value),
             Self::Bytes => format!("{value:.1} B"),
+            Self::Share if value > 0.0 && value < 0.01 => format!("{:.3} %", value * 100.0),
             Self::Share => format!("{:.1} %", value * 100.0),
             Self::Plain if value >= 99.95 => format!("{value:.0}"),
             Self::Plain => format!("{value:.2}"),

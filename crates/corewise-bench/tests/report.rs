@@ -147,6 +147,49 @@ fn a_page_shows_only_what_there_is() {
 }
 
 #[test]
+fn a_page_names_tables_that_were_not_built_and_decides_claims() {
+    let mut run = Run::empty();
+    let claim = |says: &str, to: &str, rest: &str| {
+        format!(
+            "[[claim]]\nfigure='1'\nsays='{says}'\ncell='scaling/'\nof='dashmap'\nto='{to}'\n\
+             least=0.1\n{rest}\n"
+        )
+    };
+    if let Record::Manifest(manifest) = &mut run.records[0] {
+        let claims = [
+            claim("sure", "papaya", ""),
+            claim("elided", "papaya", "transactions=true"),
+            claim("many", "papaya", "processors=99"),
+            claim("other", "absent", ""),
+        ];
+        let tables = "tables=['dashmap?', 'absent?']";
+        let claims = claims.concat();
+        manifest.plan = format!("name='x'\n[[section]]\nkind='scaling'\n{tables}\n{claims}");
+    }
+    let mut scaling = cell("scaling", "i=1");
+    scaling.left_out = vec!["hashbrown".into()];
+    run.row(&scaling, "papaya", Role::Reference, 1e6, None);
+    run.row(&scaling, "dashmap", Role::DynTable, 1e6, None);
+    run.end();
+    let page = report::html(&run.results());
+    assert!(page.contains("<td>absent</td>"));
+    assert!(page.contains("left out</th><td colspan=\"3\">hashbrown</td>"));
+    let verdict = |says: &str| {
+        let from = page.find(says).expect(says);
+        let word = page[from..].split("class=\"word\">").nth(1);
+        word.and_then(|word| word.split('<').next())
+    };
+    for (says, word) in [
+        ("sure", "confirmed"),
+        ("elided", "needs hardware transactions"),
+        ("many", "needs 99 processors"),
+        ("other", "not measured"),
+    ] {
+        assert_eq!(verdict(&format!("<td>{says}")), Some(word), "{says}");
+    }
+}
+
+#[test]
 fn a_section_of_the_users_own_is_shown_too() {
     let mut run = Run::empty();
     run.row(

@@ -1,5 +1,7 @@
 //! The tables of words and numbers on the page.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 
 use crate::plot::group::words;
@@ -7,9 +9,11 @@ use crate::plot::latencies;
 use crate::plot::numbers::{interval, plain_ratio};
 use crate::plot::style::{Looks, measured_once};
 use crate::plot::svg::{bytes, plain, rate};
-use crate::record::{Interval, Manifest, Role};
+use crate::record::{Cell, Interval, Manifest, Role};
 use crate::report::{Extent, decision};
 use crate::results::{CellResults, Results, RowResults, SectionResults, SourceFile};
+use crate::sections;
+use crate::suite::Suite;
 use crate::table::{Contention, TableInfo};
 
 /// The numbers of each section, closed until a reader opens them: a block of lines for each cell,
@@ -66,6 +70,18 @@ fn block(cell: &CellResults, shared: &[String], looks: &Looks) -> Markup {
                 th scope="col" { "median / 99 / 99.9 %" }
             }
             @for row in rows { (line(row, noise, looks)) }
+            @if !cell.cell.left_out.is_empty() { (left_out(&cell.cell)) }
+        }
+    }
+}
+
+/// The tables that were requested and could not be measured, and why.
+fn left_out(cell: &Cell) -> Markup {
+    let section = sections::find(&cell.section);
+    html! {
+        tr.plain {
+            th scope="row" { (section.map_or("left out", |section| section.left_out())) }
+            td colspan="3" { (cell.left_out.join(", ")) }
         }
     }
 }
@@ -268,9 +284,28 @@ fn facts(file: &SourceFile) -> Vec<(&'static str, String)> {
         ("compiler", of.rustc.clone()),
         ("build", of.build.clone()),
         ("features", of.features.join(", ")),
+        ("not in this build", missing(of)),
         ("seed", of.seed.to_string()),
         ("format", of.schema.to_string()),
     ]
+}
+
+/// Returns the tables that the suite takes if they are in the build, and that were not.
+fn missing(of: &Manifest) -> String {
+    let Ok(suite) = Suite::parse(&of.plan) else {
+        return "unknown".to_owned();
+    };
+    let params = suite.section.iter().map(|section| &section.params);
+    let tables = params
+        .chain([&suite.defaults])
+        .filter_map(|of| of.tables.as_ref());
+    let optional = tables.flatten().filter_map(|name| name.strip_suffix('?'));
+    let is_built = |name: &&str| of.cards.iter().any(|card| card.name == *name);
+    let names: BTreeSet<&str> = optional.filter(|name| !is_built(name)).collect();
+    match names.len() {
+        0 => "nothing that the suite names".to_owned(),
+        _ => Vec::from_iter(names).join(", "),
+    }
 }
 
 fn yes(yes: bool) -> String {

@@ -133,6 +133,32 @@ fn a_name_holds_what_varies_and_one_name_is_one_cell() {
 }
 
 #[test]
+fn a_given_parameter_may_make_one_cell_of_two() {
+    let given = Params {
+        initial: Some(vec![7]),
+        ..Params::default()
+    };
+    let topology = Topology::flat(4);
+    let sections = |first: u64, second: u64| {
+        let section = |initial, repetitions| {
+            format!(
+                "[[section]]\nkind='scaling'\nthreads=[8]\ninitial=[{initial}]\n\
+                 repetitions={repetitions}\n"
+            )
+        };
+        let text = format!("name='x'\n{}{}", section(first, 5), section(second, 3));
+        Suite::parse(&text).expect("valid")
+    };
+    let tasks = sections(10, 20).tasks(&given, &topology, true);
+    let [task] = &tasks.expect("the first section counts")[..] else {
+        panic!("not one cell")
+    };
+    assert_eq!((task.workload.initial, task.repetitions), (7, 5));
+    let error = sections(10, 10).tasks(&given, &topology, true);
+    assert!(error.is_err_and(|what| what.contains("two cells")));
+}
+
+#[test]
 fn a_writer_and_a_reader_are_two_threads_or_none() {
     let suite = Suite::parse("name='x'\n[[section]]\nkind='tails'\nthreads=[3]\ninitial=[9]");
     let suite = suite.expect("valid");
@@ -429,14 +455,7 @@ fn the_suites_of_papers_end_in_time() {
         };
         tasks.expect("valid").iter().map(seconds).sum::<f64>() / 60.0
     };
-    for name in [
-        "relativistic",
-        "thesis",
-        "nr",
-        "filter",
-        "cphash",
-        "elision",
-    ] {
+    for (name, _) in SUITES {
         let suite = Suite::find(name).expect(name);
         let (whole, quick) = (minutes(&suite), minutes(&suite.quickly()));
         assert!(
