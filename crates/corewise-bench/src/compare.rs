@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use corewise_measure::stats::{Ratio, SpeedVerdict};
+use corewise_measure::stats::{Ratio, SpeedVerdict, Spread};
 use serde::Serialize;
 
 use crate::record::{Interval, Manifest, Role};
@@ -85,6 +85,16 @@ pub enum RowVerdict {
     /// Void in the new result.
     Void,
 }
+
+/// The verdicts as words.
+const WORDS: [(RowVerdict, &str); 6] = [
+    (RowVerdict::Faster, "faster"),
+    (RowVerdict::Slower, "slower"),
+    (RowVerdict::Equivalent, "equivalent"),
+    (RowVerdict::Undecided, "undecided"),
+    (RowVerdict::VoidBefore, "void before"),
+    (RowVerdict::Void, "void"),
+];
 
 /// When a comparison fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,15 +199,7 @@ impl Comparison {
     }
 
     fn tally(&self, out: &mut String) {
-        let all = [
-            RowVerdict::Faster,
-            RowVerdict::Slower,
-            RowVerdict::Equivalent,
-            RowVerdict::Undecided,
-            RowVerdict::VoidBefore,
-            RowVerdict::Void,
-        ];
-        let counts = all.map(|verdict| (self.count(verdict), verdict.word()));
+        let counts = WORDS.map(|(verdict, word)| (self.count(verdict), word));
         let counts = counts.iter().filter(|(count, _)| *count > 0);
         let words: Vec<_> = counts.map(|(n, word)| format!("{n} {word}")).collect();
         let _ = writeln!(out, "{} rows: {}", self.rows.len(), words.join(", "));
@@ -223,14 +225,8 @@ impl RowName {
 impl RowVerdict {
     /// Returns the verdict as a word.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Faster => "faster",
-            Self::Slower => "slower",
-            Self::Equivalent => "equivalent",
-            Self::Undecided => "undecided",
-            Self::VoidBefore => "void before",
-            Self::Void => "void",
-        }
+        let named = WORDS.iter().find(|(verdict, _)| *verdict == self);
+        named.map_or("", |(_, word)| word)
     }
 
     fn of(verdict: SpeedVerdict, repetitions: usize) -> Self {
@@ -249,11 +245,10 @@ fn index(results: &Results) -> HashMap<RowName, &RowResults> {
     rows.map(|row| (RowName::of(row), row)).collect()
 }
 
-/// Returns the positive rates of a row, sorted.
+/// Returns the positive rates of a row.
 fn rates(row: &RowResults) -> Vec<f64> {
     let mut rates = row.rates();
     rates.retain(|rate| *rate > 0.0);
-    rates.sort_by(f64::total_cmp);
     rates
 }
 
@@ -269,22 +264,16 @@ fn compared(
         None => RowVerdict::Undecided,
         Some(ratio) => RowVerdict::of(ratio.verdict, old_rates.len().min(new_rates.len())),
     };
+    let median = |row: &RowResults, rates: Vec<f64>| {
+        let rates = Spread::of(rates).filter(|_| !row.void());
+        rates.map(|rates| rates.median)
+    };
     Compared {
         name,
-        old_rate: median(&old_rates).filter(|_| !old.void()),
-        new_rate: median(&new_rates).filter(|_| !new.void()),
+        old_rate: median(old, old_rates),
+        new_rate: median(new, new_rates),
         ratio: ratio.map(Interval::from),
         verdict,
-    }
-}
-
-/// Returns the median of sorted values.
-fn median(sorted: &[f64]) -> Option<f64> {
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(sorted[middle]),
-        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
     }
 }
 
@@ -300,7 +289,7 @@ fn warnings(old: &Results, new: &Results) -> Vec<String> {
         ("page policy", |m| m.pages.clone()),
         ("compiler", |m| m.rustc.clone()),
         ("build", |m| m.build.clone()),
-        ("commit", commit),
+        ("commit", Manifest::named_commit),
         ("seed", |m| m.seed.to_string()),
     ];
     let mut warnings: Vec<String> = facts
@@ -335,26 +324,15 @@ fn machine(manifest: &Manifest) -> String {
     format!("{}, {} CPUs", machine.cpu, machine.cpus)
 }
 
-fn commit(manifest: &Manifest) -> String {
-    let changed = if manifest.dirty { " with changes" } else { "" };
-    format!("{}{changed}", manifest.commit)
-}
-
 /// Pads columns to equal width; aligns the first two left, numbers right.
 fn aligned(lines: &[[String; 6]]) -> String {
-    let width = |at: usize| lines.iter().map(|l| l[at].chars().count()).max();
-    let widths: Vec<usize> = (0..6).map(|at| width(at).unwrap_or(0)).collect();
+    let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max();
+    let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(|at| width(at).unwrap_or(0));
     let mut out = String::new();
-    for line in lines {
-        let [cell, table, old, new, ratio, verdict] = line;
+    for [cell, table, old, new, ratio, verdict] in lines {
         let _ = writeln!(
             out,
-            "{cell:a$}  {table:b$}  {old:>c$}  {new:>d$}  {ratio:>e$}  {verdict}",
-            a = widths[0],
-            b = widths[1],
-            c = widths[2],
-            d = widths[3],
-            e = widths[4],
+            "{cell:a$}  {table:b$}  {old:>c$}  {new:>d$}  {ratio:>e$}  {verdict}"
         );
     }
     out

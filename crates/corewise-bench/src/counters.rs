@@ -126,11 +126,16 @@ mod imp {
         start: Option<Reading>,
     }
 
+    const EVENTS: [Hardware; 4] = [
+        Hardware::INSTRUCTIONS,
+        Hardware::CPU_CYCLES,
+        Hardware::CACHE_MISSES,
+        Hardware::BRANCH_MISSES,
+    ];
+
     pub(super) struct Counters {
-        instructions: Option<One>,
-        cycles: Option<One>,
-        cache_misses: Option<One>,
-        branch_misses: Option<One>,
+        /// One for each of [`EVENTS`], as far as the system opens it.
+        all: [Option<One>; 4],
         why_not: Option<String>,
     }
 
@@ -145,7 +150,7 @@ mod imp {
     impl Counters {
         pub(super) fn open() -> Self {
             let mut why_not = None;
-            let mut open = |event| match Builder::new(event).build() {
+            let all = EVENTS.map(|event| match Builder::new(event).build() {
                 Ok(counter) => Some(One {
                     counter,
                     start: None,
@@ -154,32 +159,13 @@ mod imp {
                     why_not.get_or_insert_with(|| reason(&error));
                     None
                 }
-            };
-            let mut counters = Self {
-                instructions: open(Hardware::INSTRUCTIONS),
-                cycles: open(Hardware::CPU_CYCLES),
-                cache_misses: open(Hardware::CACHE_MISSES),
-                branch_misses: open(Hardware::BRANCH_MISSES),
-                why_not: None,
-            };
-            if counters.all().all(|one| one.is_none()) {
-                counters.why_not = why_not;
-            }
-            counters
-        }
-
-        fn all(&mut self) -> impl Iterator<Item = &mut Option<One>> {
-            [
-                &mut self.instructions,
-                &mut self.cycles,
-                &mut self.cache_misses,
-                &mut self.branch_misses,
-            ]
-            .into_iter()
+            });
+            let why_not = why_not.filter(|_| all.iter().all(Option::is_none));
+            Self { all, why_not }
         }
 
         pub(super) fn start(&mut self) {
-            for one in self.all().flatten() {
+            for one in self.all.iter_mut().flatten() {
                 one.start = read(&mut one.counter).ok();
                 if one.counter.enable().is_err() {
                     one.start = None;
@@ -188,18 +174,19 @@ mod imp {
         }
 
         pub(super) fn stop(&mut self) -> HardwareCounters {
-            for one in self.all().flatten() {
+            for one in self.all.iter_mut().flatten() {
                 let _ = one.counter.disable(); // the reading below shows whether it counted
             }
-            let count = |one: &mut Option<One>| {
+            let counts = self.all.each_mut().map(|one| {
                 let one = one.as_mut()?;
                 between(one.start.take()?, read(&mut one.counter).ok()?)
-            };
+            });
+            let [instructions, cycles, cache_misses, branch_misses] = counts;
             HardwareCounters {
-                instructions: count(&mut self.instructions),
-                cycles: count(&mut self.cycles),
-                cache_misses: count(&mut self.cache_misses),
-                branch_misses: count(&mut self.branch_misses),
+                instructions,
+                cycles,
+                cache_misses,
+                branch_misses,
             }
         }
 

@@ -203,6 +203,14 @@ pub struct Manifest {
     pub cards: Vec<TableInfo>,
 }
 
+impl Manifest {
+    /// Returns the commit, and whether the sources differed from it.
+    pub(crate) fn named_commit(&self) -> String {
+        let changed = if self.dirty { " with changes" } else { "" };
+        format!("{}{changed}", self.commit)
+    }
+}
+
 /// The machine of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MachineFacts {

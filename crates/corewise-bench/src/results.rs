@@ -27,14 +27,8 @@ pub enum ResultsError {
     /// No file was given.
     #[error("no result file given")]
     NoFiles,
-    /// The file does not exist.
-    #[error("{}: no such file", path.display())]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
     /// The system cannot read the file.
-    #[error("{}: cannot be read: {source}", path.display())]
+    #[error("{}: {}", path.display(), unreadable(source))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -214,7 +208,10 @@ impl Results {
         let mut results = Self::default();
         for path in paths {
             let path = path.as_ref();
-            let bytes = std::fs::read(path).map_err(|source| refused(path, source))?;
+            let bytes = std::fs::read(path).map_err(|source| {
+                let path = path.to_owned();
+                ResultsError::Unreadable { path, source }
+            })?;
             results.add(path, &bytes)?;
         }
         results.name_rows();
@@ -371,12 +368,10 @@ fn find_or_push<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl Fn() -
     })
 }
 
-fn refused(path: &Path, source: io::Error) -> ResultsError {
-    let path = path.to_owned();
-    if source.kind() == io::ErrorKind::NotFound {
-        ResultsError::Missing { path }
-    } else {
-        ResultsError::Unreadable { path, source }
+fn unreadable(source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::NotFound => "no such file".to_owned(),
+        _ => format!("cannot be read: {source}"),
     }
 }
 

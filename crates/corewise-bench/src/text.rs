@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use crate::plot::numbers::contention;
 use crate::record::{Interval, Manifest, Role, Row};
 use crate::sections;
 
@@ -85,30 +86,21 @@ fn line(row: &Row, remark: &str) -> String {
         format!("{value:>9.2} {:>17}", format!("{low:.2} - {high:.2}"))
     };
     let rate = row.rate.map_or_else(|| format!("{:>27}", "n/a"), mops);
-    let ratio = row.ratio.map_or_else(
-        || {
-            format!(
-                "{:>22}",
-                if row.role == Role::Reference {
-                    "reference"
-                } else {
-                    ""
-                }
-            )
-        },
-        |r| {
-            format!(
-                "{:>6.2} {:>15}",
-                r.value,
-                format!("{:.2} - {:.2}", r.low, r.high)
-            )
-        },
-    );
+    let ratio = match row.ratio {
+        Some(r) => format!(
+            "{:>6.2} {:>15}",
+            r.value,
+            format!("{:.2} - {:.2}", r.low, r.high)
+        ),
+        None if row.role == Role::Reference => format!("{:>22}", "reference"),
+        None => " ".repeat(22),
+    };
     let verdict = match row.role {
         Role::Null if row.verdict.is_empty() => "cost of the harness",
         _ => &row.verdict,
     };
-    let contention = row.contention.map(contention).unwrap_or_default();
+    let contention = row.contention.map(contention);
+    let contention = contention.map_or(String::new(), |words| format!("  {words}"));
     let counters = row.per_operation.iter();
     let counters: String = counters
         .map(|(name, value)| format!("  {value:.2} {name}/op"))
@@ -117,22 +109,6 @@ fn line(row: &Row, remark: &str) -> String {
         "  {:<22} {rate}  {ratio}  {verdict}{remark}{contention}{counters}",
         row.table
     )
-}
-
-fn contention(seen: crate::table::Contention) -> String {
-    let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64 * 100.0;
-    let mut text = format!(
-        "  contended {:.1} %",
-        share(seen.contended, seen.acquisitions)
-    );
-    if seen.elided + seen.aborts > 0 {
-        text += &format!(
-            ", elided {:.1} %, {:.2} aborts per section",
-            share(seen.elided, seen.acquisitions),
-            seen.aborts as f64 / seen.acquisitions.max(1) as f64
-        );
-    }
-    text
 }
 
 fn say(line: &str) {

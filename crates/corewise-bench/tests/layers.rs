@@ -1,4 +1,4 @@
-//! The order of modules: a module of a layer uses only modules of lower layers, and of its own.
+//! The order of modules: a module uses only modules of its own layer and of lower ones.
 
 use std::collections::BTreeMap;
 use std::fs;

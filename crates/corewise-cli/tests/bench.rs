@@ -570,15 +570,11 @@ fn the_papers_server_experiment_is_measured_and_drawn() {
     let engines = ["--engine", "memcached", "--engine", "global-lock"];
     let said = succeed(&tiny(&[&chosen[..], &engines].concat()));
     let has_memcached = Command::new("memcached").arg("-V").output().is_ok();
-    for word in [
-        "commit ",
-        "4 connections a client process",
-        "3 samples of 0.3 s",
-    ] {
+    for word in ["commit ", "4 connections a client,", "3 samples of 0.3 s"] {
         assert!(said.contains(word), "{word}: {said}");
     }
     for clients in [1, 2] {
-        let point = format!("GET, client processes: {clients}\n");
+        let point = format!("GET, clients: {clients}\n");
         let (_, rows) = said.split_once(&point).expect(&said);
         let row = |engine: &str| {
             let line = rows.lines().find(|line| line.trim().starts_with(engine));
@@ -647,12 +643,12 @@ fn a_wrong_reply_voids_the_row_of_a_server() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
-    // Its clients see wrong replies, except while they store the keys.
+    // Its clients see wrong replies.
     let program = path("liar");
     let script = format!(
         "#!/bin/sh\n\
          case \"$*\" in\n\
-         serve*|*--prefill*) exec '{PROGRAM}' \"$@\";;\n\
+         serve*) exec '{PROGRAM}' \"$@\";;\n\
          *) '{PROGRAM}' \"$@\"; echo 'corewise: somewhere: wrong reply: x' >&2; exit 3;;\n\
          esac\n"
     );

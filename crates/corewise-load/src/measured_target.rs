@@ -5,8 +5,8 @@ use crate::cpu::CpuMeter;
 use crate::error::LoadError;
 use crate::floor::{Floor, FloorSpec};
 use crate::load_stats::LoadStats;
-use crate::probe::{Identity, identify};
-use corewise_measure::machine::Memory;
+use crate::probe::{Identity, identify, lock_wait_us};
+use corewise_measure::machine::{CpuTimes, Memory};
 
 /// The role of a target in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -22,6 +22,28 @@ pub enum Role {
     FloorB,
 }
 
+/// Times that are read at both ends of the rounds only.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ServerTimes {
+    cpu: Option<CpuTimes>,
+    lock_wait_us: Option<u64>,
+}
+
+impl ServerTimes {
+    /// Returns the share of the CPU time since `earlier` that was spent in the kernel.
+    pub(crate) fn kernel_share(&self, earlier: &Self) -> Option<f64> {
+        let (now, then) = (self.cpu?, earlier.cpu?);
+        let kernel = now.kernel_ns.saturating_sub(then.kernel_ns) as f64;
+        let user = now.user_ns.saturating_sub(then.user_ns) as f64;
+        (kernel + user > 0.0).then(|| kernel / (kernel + user))
+    }
+
+    /// Returns the time since `earlier` that the server's threads waited for locks.
+    pub(crate) fn lock_wait_us(&self, earlier: &Self) -> Option<u64> {
+        Some(self.lock_wait_us?.saturating_sub(earlier.lock_wait_us?))
+    }
+}
+
 /// One target and all data gathered about it.
 pub(crate) struct MeasuredTarget {
     pub(crate) role: Role,
@@ -29,6 +51,8 @@ pub(crate) struct MeasuredTarget {
     pub(crate) identity: Identity,
     pub(crate) meter: Option<CpuMeter>,
     pub(crate) memory: Memory,
+    pub(crate) kernel_share: Option<f64>,
+    pub(crate) lock_wait_us: Option<u64>,
     pub(crate) total: LoadStats,
     pub(crate) notes: Vec<String>,
     _floor: Option<Floor>,
@@ -87,6 +111,8 @@ impl MeasuredTarget {
             identity,
             meter,
             memory,
+            kernel_share: None,
+            lock_wait_us: None,
             total,
             notes,
             _floor: floor,
@@ -101,7 +127,35 @@ impl MeasuredTarget {
         self._floor.is_some()
     }
 
+    /// Reads what is compared at both ends of the rounds.
+    pub(crate) fn times(&self) -> ServerTimes {
+        ServerTimes {
+            cpu: self.target.pid.and_then(|pid| CpuTimes::of(pid).ok()),
+            lock_wait_us: (!self.is_floor())
+                .then(|| lock_wait_us(&self.target))
+                .flatten(),
+        }
+    }
+
     pub(crate) fn cpu_ns(&self) -> Result<Option<u64>, LoadError> {
         self.meter.map(|meter| meter.read_ns()).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_compared_with_earlier_ones() {
+        let times = |user_ns, kernel_ns, lock_wait_us| ServerTimes {
+            cpu: Some(CpuTimes { user_ns, kernel_ns }),
+            lock_wait_us,
+        };
+        let (before, after) = (times(10, 10, Some(5)), times(20, 40, Some(12)));
+        assert_eq!(after.kernel_share(&before), Some(0.75));
+        assert_eq!(after.lock_wait_us(&before), Some(7));
+        assert_eq!(before.kernel_share(&before), None);
+        assert_eq!(after.lock_wait_us(&times(0, 0, None)), None);
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -84,24 +85,40 @@ pub(crate) fn identify(target: &Target) -> Result<Identity, LoadError> {
 
 fn memcached(stream: &mut dyn Stream) -> io::Result<Identity> {
     let version = ask(stream, "version\r\n", |text| text.ends_with('\n'))?;
-    let over = |text: &str| text.ends_with("END\r\n") || text.starts_with("ERROR");
-    let stats = ask(stream, "stats\r\n", over)?;
-    let stat = |name: &str| {
-        stats.lines().find_map(|line| {
-            line.strip_prefix("STAT ")?
-                .strip_prefix(name)?
-                .strip_prefix(' ')
-        })
-    };
+    let stats = stats(stream)?;
     Ok(Identity {
         version: version
             .trim_end()
             .strip_prefix("VERSION ")
             .map(str::to_string),
-        pid: stat("pid").and_then(|v| v.parse().ok()),
-        threads: stat("threads").and_then(|v| v.parse().ok()),
+        pid: stat(&stats, "pid"),
+        threads: stat(&stats, "threads"),
         allocator: None,
     })
+}
+
+fn stats(stream: &mut dyn Stream) -> io::Result<String> {
+    let over = |text: &str| text.ends_with("END\r\n") || text.starts_with("ERROR");
+    ask(stream, "stats\r\n", over)
+}
+
+fn stat<N: FromStr>(stats: &str, name: &str) -> Option<N> {
+    let mut lines = stats.lines();
+    let value = lines.find_map(|line| {
+        let of_name = line.strip_prefix("STAT ")?.strip_prefix(name)?;
+        of_name.strip_prefix(' ')
+    });
+    value?.parse().ok()
+}
+
+/// Returns the time that the server's threads have waited for locks, in microseconds; `None` if
+/// the server does not report it.
+pub(crate) fn lock_wait_us(target: &Target) -> Option<u64> {
+    if !matches!(target.protocol, Protocol::Memcached | Protocol::Meta) {
+        return None;
+    }
+    let mut stream = connect(&target.address).ok()?;
+    stat(&stats(&mut *stream).ok()?, "lock_wait_us")
 }
 
 fn redis(stream: &mut dyn Stream) -> io::Result<Identity> {
@@ -165,6 +182,15 @@ mod tests {
         let identity = redis(&mut Script(info)).expect("answers");
         assert_eq!(identity.version.as_deref(), Some("redis 7.0.15"));
         assert_eq!(identity.pid, Some(5));
+    }
+
+    #[test]
+    fn statistics_are_read_by_their_whole_names() {
+        let answer = b"STAT lock_wait_us2 7\r\nSTAT lock_wait_us 42\r\nSTAT version 1.2\r\nEND\r\n";
+        let stats = stats(&mut Script(answer)).expect("answers");
+        assert_eq!(stat(&stats, "lock_wait_us"), Some(42));
+        assert_eq!(stat::<u64>(&stats, "version"), None);
+        assert_eq!(stat::<u64>(&stats, "lock_wait"), None);
     }
 
     #[test]

@@ -56,9 +56,13 @@ pub fn run(config: &LoadConfig, progress: &mut dyn FnMut(&str)) -> Result<Report
         prefill(config, &pool, &measured_targets, progress)?;
     }
     warm_up(config, &pool, &measured_targets, progress)?;
+    let before: Vec<_> = measured_targets.iter().map(MeasuredTarget::times).collect();
     let slices = rounds(config, &pool, &mut measured_targets, progress)?;
-    for measured in &mut measured_targets {
+    for (measured, before) in measured_targets.iter_mut().zip(&before) {
         measured.memory = measured.target.pid.map(Memory::of).unwrap_or_default();
+        let after = measured.times();
+        measured.kernel_share = after.kernel_share(before);
+        measured.lock_wait_us = after.lock_wait_us(before);
     }
     Ok(Report::new(config, machine, &measured_targets, slices))
 }

@@ -203,7 +203,7 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn the_system_takes_each_policy_or_has_none() {
-        // On a thread of its own, which takes the policy with it.
+        // On another thread: the policy ends with it.
         let set = |policy: MemoryPolicy| {
             let machine = Topology::detect();
             let thread = std::thread::spawn(move || policy.set(&machine));

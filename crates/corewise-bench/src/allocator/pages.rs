@@ -11,6 +11,7 @@
 //! huge pages (`MIMALLOC_ALLOW_LARGE_OS_PAGES`, `hugetlb=2`), which few systems have.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -162,18 +163,11 @@ fn with_tunable(tunables: &OsStr, value: Option<&str>) -> OsString {
     all.join(":").into()
 }
 
-#[cfg(unix)]
 fn replace_process(mut command: Command) -> std::io::Error {
-    use std::os::unix::process::CommandExt;
     if let Some(name) = std::env::args_os().next() {
         command.arg0(name);
     }
     command.exec()
-}
-
-#[cfg(not(unix))]
-fn replace_process(_: Command) -> std::io::Error {
-    std::io::ErrorKind::Unsupported.into()
 }
 
 #[cfg(target_os = "linux")]

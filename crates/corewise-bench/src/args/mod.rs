@@ -225,7 +225,7 @@ enum FailOn {
 
 #[derive(Clone, Debug, Args)]
 struct ReplayArgs {
-    /// A result file and a row: FILE#NUMBER as in the report, FILE#CELL or FILE#CELL#TABLE
+    /// A result file and a row: FILE#CELL#TABLE, FILE#CELL, or FILE#NUMBER, counted from 1
     row: String,
     /// Result file
     #[arg(short, long, value_name = "FILE")]
@@ -290,7 +290,7 @@ fn print(text: &str) -> u8 {
 }
 
 fn doctor(format: Format) -> String {
-    let report = crate::doctor::doctor(None);
+    let report = crate::doctor::doctor();
     match format {
         Format::Text => report.to_string(),
         Format::Json => report.to_json(),

@@ -1,25 +1,22 @@
 //! `corewise bench doctor`: finds sources of noise on this machine, and how to remove them.
-//!
-//! [`Facts`] reads files and [`Measured`] measures; [`findings`] only judges them, so that tests
-//! can use made-up machines.
 
-mod facts;
-mod judge;
+mod files;
 mod measure;
 
 use std::fmt;
 use std::path::Path;
 
+use corewise_measure::cpu::{self, Rtm};
+use corewise_measure::ticks::Ticks;
 use serde::Serialize;
 
-pub use facts::Facts;
-pub use judge::findings;
-pub use measure::{Jitter, Measured, Noise, measure};
+use self::Severity::{Note, Ok, Warn};
+use crate::counters;
 
 /// How much a finding matters to measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Severity {
+pub(crate) enum Severity {
     /// No effect on measurements.
     Ok,
     /// Relevant for the interpretation of results.
@@ -28,56 +25,72 @@ pub enum Severity {
     Warn,
 }
 
-impl Severity {
-    /// Returns its name in a report.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Note => "note",
-            Self::Warn => "warn",
-        }
+/// How much a fact matters, and the evidence; `None` if it is unknown.
+type Judged = Option<(Severity, String)>;
+
+/// Returns `bad` if `holds`.
+fn when(holds: bool, bad: Severity) -> Severity {
+    if holds { bad } else { Ok }
+}
+
+/// Judges a value by the limits from which on it is a note and a warning.
+fn over(value: f64, note: f64, warn: f64) -> Severity {
+    match value {
+        _ if value > warn => Warn,
+        _ if value > note => Note,
+        _ => Ok,
     }
 }
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// What was checked, in a word or two.
-    pub about: &'static str,
+    about: &'static str,
     /// How much it matters.
-    pub severity: Severity,
+    severity: Severity,
     /// What was found, with its figures.
-    pub evidence: String,
+    evidence: String,
     /// What to do; empty if nothing is to be done.
-    pub advice: &'static str,
+    advice: &'static str,
+}
+
+impl Finding {
+    fn new(
+        about: &'static str,
+        (severity, evidence): (Severity, String),
+        advice: &'static str,
+    ) -> Self {
+        Self {
+            about,
+            severity,
+            evidence,
+            advice: if severity == Ok { "" } else { advice },
+        }
+    }
 }
 
 /// The doctor's report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
-    /// The facts behind the findings.
-    pub facts: Facts,
+pub(crate) struct Report {
     /// One for each check that was possible, worst first.
-    pub findings: Vec<Finding>,
+    findings: Vec<Finding>,
 }
 
 impl Report {
-    /// Judges the facts.
-    pub fn of(facts: Facts) -> Self {
-        let mut findings = findings(&facts);
+    fn of(mut findings: Vec<Finding>) -> Self {
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-        Self { facts, findings }
+        Self { findings }
     }
 
-    /// Counts the findings of a severity.
-    pub fn count(&self, severity: Severity) -> usize {
+    fn count(&self, severity: Severity) -> usize {
         let same = self.findings.iter().filter(|f| f.severity == severity);
         same.count()
     }
 
-    /// Returns the report as a JSON document, with all facts.
-    pub fn to_json(&self) -> String {
-        // Strings, numbers and lists always serialise.
+    /// Returns the report as a JSON document.
+    pub(crate) fn to_json(&self) -> String {
+        // Strings and lists always serialise.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 }
@@ -85,30 +98,65 @@ impl Report {
 /// Text output: a line for each finding, the advice below it.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.facts.cpu)?;
         for finding in &self.findings {
-            let Finding {
-                about, evidence, ..
-            } = finding;
-            writeln!(f, "{:<5} {about:<18} {evidence}", finding.severity.name())?;
+            let name = match finding.severity {
+                Ok => "ok",
+                Note => "note",
+                Warn => "warn",
+            };
+            writeln!(f, "{name:<5} {:<18} {}", finding.about, finding.evidence)?;
             if !finding.advice.is_empty() {
                 writeln!(f, "{:25}-> {}", "", finding.advice)?;
             }
         }
-        let (warn, note) = (self.count(Severity::Warn), self.count(Severity::Note));
-        write!(f, "{warn} to mend, {note} to know")
+        write!(
+            f,
+            "{} to mend, {} to know",
+            self.count(Warn),
+            self.count(Note)
+        )
     }
 }
 
-/// Checks this machine and measures it, which takes about two seconds with all CPUs busy at times.
-/// `cpus_asked` is the number of CPUs that the next run is to use.
-pub fn doctor(cpus_asked: Option<usize>) -> Report {
-    let allowed = corewise_topology::allowed_cpus();
-    // Facts are read first: measuring raises the load.
-    let mut facts = Facts::read(Path::new("/"), allowed.as_deref());
-    facts.cpus_asked = cpus_asked;
-    facts.measured = Some(measure());
-    Report::of(facts)
+/// Checks this machine and measures it, which takes about a second with all CPUs busy.
+pub(crate) fn doctor() -> Report {
+    // Files are read first: measuring raises the load.
+    let mut findings = files::findings(Path::new("/"));
+    findings.extend(measure::findings(Ticks::get()));
+    findings.extend([counter_rate(), transactions(), perf_events()]);
+    Report::of(findings)
+}
+
+fn counter_rate() -> Finding {
+    let clock = Ticks::get();
+    let is_slow = clock.source() == "Instant" || !cpu::has_invariant_counter();
+    let evidence = format!("{} at {:.1} MHz", clock.source(), clock.hz() / 1e6);
+    Finding::new(
+        "clock",
+        (when(is_slow, Warn), evidence),
+        "latencies below a few hundred nanoseconds mean little here; rates are not touched",
+    )
+}
+
+fn transactions() -> Finding {
+    let judged = match cpu::rtm() {
+        Rtm::Present => (Ok, "CPUID says it is there"),
+        Rtm::AlwaysAborts => (Note, "there, but every transaction aborts"),
+        Rtm::Absent => (Note, "none"),
+    };
+    let judged = (judged.0, judged.1.to_owned());
+    let advice = "locks that elide run as plain locks here";
+    Finding::new("transactions", judged, advice)
+}
+
+fn perf_events() -> Finding {
+    let judged = match counters::probe() {
+        Err(reason) => (Note, reason),
+        _ => (Ok, "instructions are counted".to_owned()),
+    };
+    let advice = "rows have no instruction counts; where it is a matter of permission: \
+                  sysctl kernel.perf_event_paranoid=2";
+    Finding::new("perf events", judged, advice)
 }
 
 #[cfg(test)]
@@ -118,20 +166,21 @@ mod tests {
     use super::*;
 
     /// A made-up machine: each file name under `root` with its text.
-    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Facts) {
+    fn machine(files: &[(&str, &str)]) -> Report {
         let root = tempfile::tempdir().expect("a directory");
         for (name, text) in files {
             let path = root.path().join(name);
             fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
             fs::write(path, text).expect("a file");
         }
-        let facts = Facts::read(root.path(), None);
-        (root, facts)
+        Report::of(files::findings(root.path()))
     }
 
-    fn severity(facts: &Facts, about: &str) -> Option<Severity> {
-        let all = findings(facts);
-        let found = all.iter().find(|finding| finding.about == about);
+    fn severity(report: &Report, about: &str) -> Option<Severity> {
+        let found = report
+            .findings
+            .iter()
+            .find(|finding| finding.about == about);
         found.map(|finding| finding.severity)
     }
 
@@ -156,9 +205,7 @@ mod tests {
             "proc/meminfo",
             "MemTotal: 8000 kB\nMemAvailable: 7000 kB\nSwapTotal: 10 kB\nSwapFree: 10 kB\n",
         ),
-        ("proc/sys/kernel/perf_event_paranoid", "1\n"),
         ("proc/sys/kernel/numa_balancing", "0\n"),
-        ("proc/sys/kernel/randomize_va_space", "0\n"),
     ];
 
     const LOUD: &[(&str, &str)] = &[
@@ -172,14 +219,6 @@ mod tests {
         ("sys/devices/system/node/node0/cpulist", "0\n"),
         ("sys/devices/system/node/node1/cpulist", "1\n"),
         (
-            "sys/devices/system/cpu/vulnerabilities/spectre_v2",
-            "Mitigation: Retpolines\n",
-        ),
-        (
-            "sys/devices/system/cpu/vulnerabilities/meltdown",
-            "Not affected\n",
-        ),
-        (
             "sys/kernel/mm/transparent_hugepage/enabled",
             "[always] madvise never\n",
         ),
@@ -191,115 +230,57 @@ mod tests {
             "proc/meminfo",
             "MemTotal: 8000 kB\nMemAvailable: 300 kB\nSwapTotal: 10 kB\nSwapFree: 4 kB\n",
         ),
-        ("proc/sys/kernel/perf_event_paranoid", "4\n"),
         ("proc/sys/kernel/numa_balancing", "1\n"),
-        ("proc/sys/kernel/randomize_va_space", "2\n"),
     ];
 
     #[test]
     fn a_quiet_machine_has_nothing_to_mend() {
-        let (_root, facts) = machine(QUIET);
-        let report = Report::of(facts);
-        assert!(report.findings.len() >= 10, "{report}");
-        assert_eq!(report.count(Severity::Warn), 0, "{report}");
-        assert_eq!(report.count(Severity::Note), 0, "{report}");
+        let report = machine(QUIET);
+        assert!(report.findings.len() >= 8, "{report}");
+        assert_eq!(report.count(Warn), 0, "{report}");
+        assert_eq!(report.count(Note), 0, "{report}");
     }
 
     #[test]
     fn a_loud_machine_is_told_all_its_faults() {
-        let (_root, mut facts) = machine(LOUD);
-        facts.cpus_asked = Some(8);
+        let report = machine(LOUD);
         for about in [
             "governor",
             "turbo",
-            "CPUs",
             "CPU quota",
             "load",
             "NUMA balancing",
             "memory",
             "swap",
-            "counter rate",
         ] {
-            assert_eq!(severity(&facts, about), Some(Severity::Warn), "{about}");
+            assert_eq!(severity(&report, about), Some(Warn), "{about}");
         }
-        for about in [
-            "SMT",
-            "huge pages",
-            "ASLR",
-            "virtual machine",
-            "mitigations",
-        ] {
-            assert_eq!(severity(&facts, about), Some(Severity::Note), "{about}");
+        for about in ["SMT", "huge pages", "virtual machine"] {
+            assert_eq!(severity(&report, about), Some(Note), "{about}");
         }
-        assert_eq!(facts.mitigations.len(), 1);
-        assert!(
-            findings(&facts)
-                .iter()
-                .all(|f| f.severity != Severity::Warn || !f.advice.is_empty())
-        );
+        let mut findings = report.findings.iter();
+        assert!(findings.all(|f| f.severity == Ok || !f.advice.is_empty()));
+        assert_eq!(report.findings[0].severity, Warn);
     }
 
     #[test]
     fn what_the_system_does_not_say_is_no_finding() {
-        let (_root, facts) = machine(&[]);
-        assert_eq!(facts.governors, Vec::<String>::new());
-        assert_eq!(severity(&facts, "turbo"), None);
-        assert_eq!(severity(&facts, "swap"), None);
-        assert_eq!(severity(&facts, "jitter"), None);
-    }
-
-    fn measured(change: impl FnOnce(&mut Measured)) -> Facts {
-        let mut measured = Measured {
-            clock: "rdtsc".into(),
-            clock_hz: 2e9,
-            clock_resolution_ns: 10.0,
-            clock_overhead_ns: 12.0,
-            steal_share: Some(0.0),
-            jitter: vec![Jitter::default(); 2],
-            ..Measured::default()
-        };
-        change(&mut measured);
-        Facts {
-            measured: Some(measured),
-            ..Facts::default()
+        let report = machine(&[]);
+        for about in ["governor", "turbo", "swap", "load"] {
+            assert_eq!(severity(&report, about), None, "{about}");
         }
-    }
-
-    #[test]
-    fn what_was_measured_is_judged() {
-        let calm = measured(|_| {});
-        for about in ["jitter", "steal time", "A/A noise", "clock", "perf events"] {
-            assert_eq!(severity(&calm, about), Some(Severity::Ok), "{about}");
-        }
-        let warned = |about: &str, change: fn(&mut Measured)| {
-            assert_eq!(
-                severity(&measured(change), about),
-                Some(Severity::Warn),
-                "{about}"
-            );
-        };
-        warned("jitter", |m| m.jitter[1].lost_share = 0.05);
-        warned("steal time", |m| m.steal_share = Some(0.02));
-        warned("A/A noise", |m| m.noise.spread = 0.2);
-        warned("clock", |m| m.clock = "Instant".into());
-        let no_counters = measured(|m| m.no_counters = Some("none here".into()));
-        assert_eq!(severity(&no_counters, "perf events"), Some(Severity::Note));
     }
 
     #[test]
     fn this_machine_gets_a_report() {
-        let report = doctor(Some(1));
-        let measured = report.facts.measured.as_ref().expect("measured");
-        assert!(!measured.jitter.is_empty());
-        assert_eq!(measured.noise.repetitions, 100);
+        let report = doctor();
+        for about in ["jitter", "clock", "transactions", "perf events"] {
+            assert!(severity(&report, about).is_some(), "{about}: {report}");
+        }
         let text = report.to_string();
         assert!(text.ends_with("to know"), "{text}");
-        println!("{text}");
         let json: serde_json::Value = serde_json::from_str(&report.to_json()).expect("JSON");
-        assert!(
-            json["findings"]
-                .as_array()
-                .is_some_and(|all| all.len() >= 10)
-        );
+        let all = json["findings"].as_array().expect("findings");
+        assert_eq!(all.len(), report.findings.len());
     }
 }

@@ -4,6 +4,7 @@
 use crate::plot::Plot;
 use crate::plot::chart::WIDTH;
 use crate::plot::group::{describe, groups, named};
+use crate::plot::numbers::geometric_means;
 use crate::plot::style::{Looks, measured_once};
 use crate::plot::svg::{
     Anchor, Canvas, Frame, Scale, rate, rate_unit, shorten, text_width, ticks_in,
@@ -87,10 +88,7 @@ fn plot(
     let mut canvas = Canvas::default();
     let (unit, name) = rate_unit(values.into_iter().fold(0.0, f64::max));
     let ticks = ticks_in(&frame.x, 4, unit);
-    for (value, _) in &ticks {
-        let x = frame.x(*value);
-        canvas.line("grid", (x, frame.top), (x, frame.bottom()));
-    }
+    frame.x_grid(&mut canvas, &ticks);
     frame.axes(&mut canvas, (&ticks, &[]), (name, ""));
     let order = order(blocks);
     let mut y = frame.top;
@@ -99,7 +97,8 @@ fn plot(
         canvas.text("panel", (4.0, y + 20.0), Anchor::Start, &heading);
         y += HEADING;
         let mut rows = rows.clone();
-        rows.sort_by_key(|row| order.iter().position(|label| *label == row.label));
+        let place = |row: &RowResults| order.iter().position(|label| *label == row.label);
+        rows.sort_by_key(|row| place(row).unwrap_or(usize::MAX));
         for row in rows {
             contender(&mut canvas, (&frame, y + LANE / 2.0), row, looks);
             y += LANE;
@@ -116,20 +115,14 @@ fn plot(
     })
 }
 
-/// Orders tables by their mean rank over all blocks, the fastest first; all blocks share the order.
+/// Orders tables by their mean rate over all blocks, the fastest first; all blocks share the order.
 fn order<'a>(blocks: &[Block<'a>]) -> Vec<&'a str> {
-    let mut sums: Vec<(&str, f64, f64)> = Vec::new();
-    for row in blocks.iter().flat_map(|(_, rows)| rows) {
-        let rate = row.row.rate.filter(|_| !row.void());
-        let (value, weight) = rate.map_or((0.0, 0.0), |rate| (rate.value.max(1e-9).ln(), 1.0));
-        match sums.iter_mut().find(|(label, ..)| *label == row.label) {
-            Some(sum) => (sum.1, sum.2) = (sum.1 + value, sum.2 + weight),
-            None => sums.push((&row.label, value, weight)),
-        }
-    }
-    let mean = |sum: &(&str, f64, f64)| if sum.2 > 0.0 { sum.1 / sum.2 } else { f64::MIN };
-    sums.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
-    sums.into_iter().map(|(label, ..)| label).collect()
+    let rows = blocks.iter().flat_map(|(_, rows)| rows);
+    let valid = rows.filter(|row| !row.void());
+    let rates = valid.filter_map(|row| Some((&*row.label, row.row.rate?.value)));
+    let mut means = geometric_means(rates);
+    means.sort_by(|a, b| b.1.total_cmp(&a.1));
+    means.into_iter().map(|(label, ..)| label).collect()
 }
 
 fn contender(canvas: &mut Canvas, (frame, y): (&Frame, f64), row: &RowResults, looks: &Looks) {

@@ -6,9 +6,10 @@ use maud::{Markup, html};
 use crate::plot::Plot;
 use crate::plot::chart::WIDTH;
 use crate::plot::group::describe;
+use crate::plot::lanes::{LANE, LEFT, panel};
 use crate::plot::numbers::numbers;
 use crate::plot::style::Looks;
-use crate::plot::svg::{Anchor, Canvas, Frame, Scale, extent, grouped, shorten, ticks_as, time};
+use crate::plot::svg::{Canvas, Frame, Scale, extent, grouped, ticks_as, time};
 use crate::record::{Histogram, Role};
 use crate::results::{CellResults, Results, RowResults};
 
@@ -24,20 +25,11 @@ const OPERATIONS: [&str; 7] = [
 ];
 
 /// The percentiles that are shown, by their names in results, and the samples that they need.
-const PERCENTILES: [(&str, f64, u64); 3] =
-    [("50", 50.0, 1), ("99", 99.0, 100), ("99.9", 99.9, 1_000)];
+const PERCENTILES: [(&str, u64); 3] = [("50", 1), ("99", 100), ("99.9", 1_000)];
 
-const LEFT: f64 = 150.0;
 const GAP: f64 = 42.0;
-const LANE: f64 = 16.0;
 /// Height of a panel without its lanes.
 const AROUND: f64 = 64.0;
-
-/// Returns the cells in open or in closed loop.
-fn cells(results: &Results, open: bool) -> impl Iterator<Item = &CellResults> {
-    let cells = results.cells();
-    cells.filter(move |cell| (cell.cell.mode == "open") == open)
-}
 
 /// A plot for each cell that has latencies, in open or in closed loop.
 pub(crate) fn plots(
@@ -46,7 +38,8 @@ pub(crate) fn plots(
     what: (&'static str, &str),
     open: bool,
 ) -> Vec<Plot> {
-    let cells = cells(results, open);
+    let cells = results.cells();
+    let cells = cells.filter(|cell| (cell.cell.mode == "open") == open);
     cells.filter_map(|cell| plot(cell, looks, what)).collect()
 }
 
@@ -77,7 +70,11 @@ fn plot(cell: &CellResults, looks: &Looks, (kind, what): (&'static str, &str)) -
             x,
             y: Scale::linear(0.0, 1.0),
         };
-        panel(&mut canvas, &frame, operation, (&rows, looks));
+        let heading = (&**operation, &*ticks_as(&x, 4, time));
+        let rows = (rows.iter().copied(), looks);
+        panel(&mut canvas, &frame, heading, rows, |canvas, y, row| {
+            lane(canvas, (&frame, y), operation, (row, looks));
+        });
     }
     let lines = operations.len().div_ceil(columns);
     Some(Plot {
@@ -117,41 +114,22 @@ fn place(operation: &str) -> usize {
     known.unwrap_or(OPERATIONS.len())
 }
 
-fn panel(
+/// Draws a row's percentiles of an operation.
+fn lane(
     canvas: &mut Canvas,
-    frame: &Frame,
+    (frame, y): (&Frame, f64),
     operation: &str,
-    (rows, looks): (&[&RowResults], &Looks),
+    (row, looks): (&RowResults, &Looks),
 ) {
-    canvas.open("smallmultiple");
-    let ticks = ticks_as(&frame.x, 4, time);
-    for (value, _) in &ticks {
-        let x = frame.x(*value);
-        canvas.line("grid", (x, frame.top), (x, frame.bottom()));
+    let mut histograms = row.histograms.iter();
+    let histogram = histograms.find(|h| h.operation == operation);
+    if row.void() {
+        let corner = (frame.left, y - 5.0);
+        let why = row.problem().unwrap_or_default();
+        canvas.rect("hatched void", corner, (frame.width, 10.0), why);
+    } else if let Some(histogram) = histogram {
+        marks(canvas, (frame, y), histogram, (row, looks));
     }
-    frame.axes(canvas, (&ticks, &[]), ("", ""));
-    let heading = (frame.left, frame.top - 7.0);
-    canvas.text("panel", heading, Anchor::Start, operation);
-    for (lane, row) in rows.iter().enumerate() {
-        let y = frame.top + LANE * (lane as f64 + 0.5);
-        canvas.open(&looks.look(row).class());
-        if frame.left <= LEFT {
-            let class = if row.void() { "gone" } else { "label" };
-            let name = shorten(&row.label, 20);
-            canvas.text(class, (LEFT - 10.0, y + 4.0), Anchor::End, &name);
-        }
-        let mut histograms = row.histograms.iter();
-        let histogram = histograms.find(|h| h.operation == operation);
-        if row.void() {
-            let corner = (frame.left, y - 5.0);
-            let why = row.problem().unwrap_or_default();
-            canvas.rect("hatched void", corner, (frame.width, 10.0), why);
-        } else if let Some(histogram) = histogram {
-            marks(canvas, (frame, y), histogram, (row, looks));
-        }
-        canvas.close();
-    }
-    canvas.close();
 }
 
 /// Draws the percentiles of a histogram, with a tooltip.
@@ -166,7 +144,7 @@ fn marks(
     let end = far.or(tail).unwrap_or(median);
     canvas.line("reach", (frame.x(median), y), (frame.x(end), y));
     let named = PERCENTILES.iter().zip([Some(median), tail, far]);
-    let named = named.filter_map(|((name, ..), ns)| Some(format!("{name} % {}", time(ns?))));
+    let named = named.filter_map(|((name, _), ns)| Some(format!("{name} % {}", time(ns?))));
     let title = format!(
         "{}, {}: {} (mean {}, greatest {}, {} samples)",
         row.label,
@@ -193,11 +171,10 @@ fn marks(
 
 /// Returns the shown percentiles of a histogram in nanoseconds, as far as it has samples for them.
 fn percentiles(histogram: &Histogram) -> [Option<f64>; 3] {
-    PERCENTILES.map(|(name, percent, samples)| {
-        let named = || histogram.percentiles_ns.get(name).copied();
-        let enough = histogram.count >= samples;
-        let ns = enough.then(|| named().or_else(|| quantile(histogram, percent)));
-        ns.flatten().map(|ns| ns.max(1.0))
+    PERCENTILES.map(|(name, samples)| {
+        let ns = histogram.percentiles_ns.get(name);
+        ns.filter(|_| histogram.count >= samples)
+            .map(|ns| ns.max(1.0))
     })
 }
 
@@ -212,24 +189,12 @@ pub(crate) fn line(row: &RowResults) -> String {
     shown.join(" / ")
 }
 
-/// Returns a percentile by the buckets of a histogram.
-fn quantile(histogram: &Histogram, percent: f64) -> Option<f64> {
-    let total: u64 = histogram.buckets.iter().map(|(_, samples)| samples).sum();
-    let wanted = (percent / 100.0 * total as f64).ceil().max(1.0) as u64;
-    let mut buckets = histogram.buckets.clone();
-    buckets.sort_unstable();
-    let mut passed = 0;
-    let bucket = buckets.iter().find(|(_, samples)| {
-        passed += samples;
-        passed >= wanted
-    });
-    bucket.map(|(ns, _)| *ns as f64)
-}
-
 /// The percentiles as numbers, in open or in closed loop, a table for each cell.
 pub(crate) fn summaries(results: &Results, looks: &Looks, open: bool) -> Markup {
     const HEADS: [&str; 6] = ["table", "operation", "median", "99 %", "99.9 %", "samples"];
-    let cells = cells(results, open).map(|cell| (describe(cell, &[]), lines(cell, looks)));
+    let cells = results.cells();
+    let cells = cells.filter(|cell| (cell.cell.mode == "open") == open);
+    let cells = cells.map(|cell| (describe(cell, &[]), lines(cell, looks)));
     let cells: Vec<_> = cells.filter(|(_, lines)| !lines.is_empty()).collect();
     html! {
         @if !cells.is_empty() {
@@ -274,8 +239,10 @@ mod tests {
             mean_ns: 1.0,
             min_ns: 1.0,
             max_ns: 1.0,
-            percentiles_ns: [("50".to_owned(), 70.0)].into(),
-            buckets: vec![(900, 1), (60, 98), (100, 1)],
+            percentiles_ns: [("50", 70.0), ("99", 100.0), ("99.9", 900.0)]
+                .map(|(name, ns)| (name.to_owned(), ns))
+                .into(),
+            buckets: Vec::new(),
         }
     }
 

@@ -1,8 +1,9 @@
-//! Tables of numbers below plots.
+//! Tables of numbers below plots, and formats of ratios.
 
 use maud::{Markup, html};
 
 use crate::record::Interval;
+use crate::table::Contention;
 
 /// A table of numbers with a row for each of `lines`, whose first field is its head.
 pub(crate) fn numbers(heads: &[&str], lines: &[Vec<String>]) -> Markup {
@@ -46,4 +47,38 @@ pub(crate) fn plain_ratio(ratio: f64) -> String {
         middle if middle >= 9.95 => format!("{ratio:.1}"),
         _ => format!("{ratio:.2}"),
     }
+}
+
+/// Returns the geometric mean of each name's values, and the number of its values, in order of
+/// first appearance. Values that have no logarithm are left out.
+pub(crate) fn geometric_means<'a>(
+    values: impl IntoIterator<Item = (&'a str, f64)>,
+) -> Vec<(&'a str, f64, usize)> {
+    let mut means: Vec<(&str, f64, usize)> = Vec::new();
+    for (name, value) in values {
+        let log = value.ln();
+        match means.iter_mut().find(|(known, ..)| *known == name) {
+            _ if !log.is_finite() => {}
+            Some(mean) => (mean.1, mean.2) = (mean.1 + log, mean.2 + 1),
+            None => means.push((name, log, 1)),
+        }
+    }
+    for (_, mean, times) in &mut means {
+        *mean = (*mean / *times as f64).exp();
+    }
+    means
+}
+
+/// Formats the shares of critical sections that found the lock taken, and of transactions that
+/// aborted.
+pub(crate) fn contention(seen: Contention) -> String {
+    let of = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
+    let aborted = match seen.elided + seen.aborts {
+        0 => String::new(),
+        all => format!(", {:.1} % aborted", of(seen.aborts, all)),
+    };
+    format!(
+        "{:.1} % contended{aborted}",
+        of(seen.contended, seen.acquisitions)
+    )
 }

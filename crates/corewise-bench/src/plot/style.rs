@@ -7,7 +7,6 @@ use crate::plot::palette::{self, SWATCHES, Swatch};
 use crate::plot::svg::Shape;
 use crate::record::Role;
 use crate::results::{Results, RowResults};
-use crate::table::TableInfo;
 
 /// The backgrounds of the light and of the dark scheme.
 #[cfg(test)]
@@ -21,38 +20,7 @@ const DARK: &str = "--bg:#14181d;--card:#1c2128;--ink:#e6e9ed;--muted:#9da7b3;--
 --edge:#616c79;--accent:#6fb7f2;--good:#4fce9f;--bad:#ff9861;\
 --same:#b4bdc8;--unsure:#e0c64a;--void:#8b929c;--rest:#454d57;";
 
-const PLOT: &str = "\
-.plot text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif;\
-fill:var(--ink);font-variant-numeric:tabular-nums}\
-.plot .tick,.plot .axistitle,.plot .remark,.plot .value{fill:var(--muted)}\
-.plot .axistitle{font-weight:500}\
-.plot .panel{font-weight:600}\
-.plot .strong{font-weight:600}\
-.plot .label{fill:var(--ink);font-weight:var(--bold,600)}\
-.plot .gone{fill:var(--void)}\
-.plot .heading{font-size:15px;font-weight:650}\
-.plot .caption{font-size:11px;fill:var(--muted)}\
-.grid{stroke:var(--grid);stroke-width:1}\
-.axis{stroke:var(--edge);stroke-width:1}\
-.curve{fill:none;stroke:var(--c);stroke-width:var(--wide,2);stroke-linejoin:round;stroke-linecap:round}\
-.d1 .curve{stroke-dasharray:7 4}.d2 .curve{stroke-dasharray:2 4}\
-.d3 .curve{stroke-dasharray:9 3 2 3}\
-.leader{stroke:var(--c);stroke-width:1;opacity:.45}\
-.dot{fill:var(--c);opacity:var(--faint,.38)}\
-.open{fill:var(--bg);stroke:var(--c);stroke-width:1.6}\
-.reach{stroke:var(--c);stroke-width:1.6;opacity:.55}\
-.median{fill:var(--c);stroke:var(--bg);stroke-width:1.2}\
-.again .median{fill:var(--bg);stroke:var(--c);stroke-width:1.8}\
-.interval{stroke:var(--c);stroke-width:3;opacity:.6;stroke-linecap:round}\
-.bars{fill:var(--c);opacity:.85}\
-.guide{stroke:var(--muted);stroke-width:1.2;stroke-dasharray:5 4;fill:none}\
-.frame{fill:var(--card);stroke:var(--grid)}\
-.hatched{fill:url(#hatch);stroke:var(--void);stroke-width:1}\
-.voidcross{stroke:var(--void);stroke-width:1.5;fill:none}\
-.backing{fill:var(--bg)}\
-.hatchline{stroke:var(--void);stroke-width:1.4}\
-.cn{--c:var(--muted)}\
-.series.dim{opacity:.15}";
+const PLOT: &str = include_str!("plot.css");
 
 /// The pattern of void rows.
 pub(crate) const DEFS: &str = "<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" \
@@ -161,27 +129,17 @@ struct Shown {
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     shown: Vec<Shown>,
-    indices: HashMap<String, usize>,
 }
 
 impl Looks {
-    /// Assigns looks in the order of the cards, then of the rows.
+    /// Assigns looks in the order of the rows.
     pub(crate) fn of(results: &Results) -> Self {
         let shown = |row: &&RowResults| !matches!(row.row.role, Role::Null | Role::Again);
         let rows: Vec<_> = results.rows().filter(shown).collect();
-        let manifests = results.files.iter().map(|file| &file.manifest);
-        let cards = manifests.flat_map(|manifest| &manifest.cards);
-        let of_card = |card: &'_ TableInfo| {
-            let is = |row: &&&RowResults| row.row.table == card.name;
-            rows.iter().filter(is).copied().collect::<Vec<_>>()
-        };
         let mut labels: Vec<(&str, &str, usize)> = Vec::new();
-        for row in cards.flat_map(of_card).chain(rows.iter().copied()) {
-            let file = if row.label == row.row.table {
-                0
-            } else {
-                row.file
-            };
+        for row in &rows {
+            let is_alone = row.label == row.row.table;
+            let file = if is_alone { 0 } else { row.file };
             if !labels.iter().any(|(label, ..)| *label == row.label) {
                 labels.push((&row.label, &row.row.table, file));
             }
@@ -220,7 +178,6 @@ impl Looks {
         }
         let mut looks = Self::default();
         for &(label, table, file) in labels {
-            looks.indices.insert(label.to_owned(), looks.shown.len());
             looks.shown.push(Shown {
                 label: label.to_owned(),
                 swatch: swatches[table],
@@ -277,7 +234,7 @@ impl Looks {
 
     /// Returns the number of a table on this page.
     pub(crate) fn index(&self, label: &str) -> Option<usize> {
-        self.indices.get(label).copied()
+        self.shown.iter().position(|of| of.label == label)
     }
 
     /// Returns whether the page shows a table in colour at first.

@@ -29,14 +29,16 @@ pub(crate) fn escape(text: &str) -> String {
 
 /// Formats a coordinate; a value that is not finite becomes 0, so that a page stays valid.
 pub(crate) fn num(value: f64) -> String {
-    let value = if value.is_finite() { value } else { 0.0 };
-    let text = format!("{value:.2}");
+    trimmed(&format!(
+        "{:.2}",
+        if value.is_finite() { value } else { 0.0 }
+    ))
+}
+
+/// Removes trailing zeros after the point.
+fn trimmed(text: &str) -> String {
     let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" {
-        "0".to_owned()
-    } else {
-        text.to_owned()
-    }
+    if text == "-0" { "0" } else { text }.to_owned()
 }
 
 /// Estimates the width of a bold text of 12 pixels, rather too large than too small.
@@ -87,15 +89,18 @@ impl Canvas {
         self.out.push_str("</g>\n");
     }
 
+    /// Writes an element with numbers as attributes.
+    fn element(&mut self, name: &str, class: &str, numbers: &[(&str, f64)], title: &str) {
+        let _ = write!(self.out, "<{name} class=\"{class}\"");
+        for (attribute, value) in numbers {
+            let _ = write!(self.out, " {attribute}=\"{}\"", num(*value));
+        }
+        self.out += &ending(name, title);
+    }
+
     pub(crate) fn line(&mut self, class: &str, from: Point, to: Point) {
-        let _ = write!(
-            self.out,
-            "<line class=\"{class}\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>",
-            num(from.0),
-            num(from.1),
-            num(to.0),
-            num(to.1)
-        );
+        let ends = [("x1", from.0), ("y1", from.1), ("x2", to.0), ("y2", to.1)];
+        self.element("line", class, &ends, "");
     }
 
     pub(crate) fn text(&mut self, class: &str, at: Point, anchor: Anchor, text: &str) {
@@ -126,15 +131,14 @@ impl Canvas {
 
     /// Draws a rectangle; `title` is its tooltip.
     pub(crate) fn rect(&mut self, class: &str, at: Point, size: (f64, f64), title: &str) {
-        let _ = write!(
-            self.out,
-            "<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{}",
-            num(at.0),
-            num(at.1),
-            num(size.0.max(0.0)),
-            num(size.1.max(0.0)),
-            ending("rect", title)
-        );
+        let (width, height) = (size.0.max(0.0), size.1.max(0.0));
+        let numbers = [
+            ("x", at.0),
+            ("y", at.1),
+            ("width", width),
+            ("height", height),
+        ];
+        self.element("rect", class, &numbers, title);
     }
 
     pub(crate) fn path(&mut self, class: &str, d: &str, title: &str) {
@@ -157,14 +161,8 @@ impl Canvas {
             return;
         }
         if let Shape::Circle = shape {
-            let _ = write!(
-                self.out,
-                "<circle class=\"{class}\" cx=\"{}\" cy=\"{}\" r=\"{}\"{}",
-                num(at.0),
-                num(at.1),
-                num(radius),
-                ending("circle", title)
-            );
+            let numbers = [("cx", at.0), ("cy", at.1), ("r", radius)];
+            self.element("circle", class, &numbers, title);
         } else {
             self.path(class, &outline(shape, at, radius), title);
         }
@@ -375,6 +373,14 @@ impl Frame {
         self.top + self.height
     }
 
+    /// Draws a vertical line at each tick.
+    pub(crate) fn x_grid(&self, canvas: &mut Canvas, ticks: &[Tick]) {
+        for (value, _) in ticks {
+            let x = self.x(*value);
+            canvas.line("grid", (x, self.top), (x, self.bottom()));
+        }
+    }
+
     /// Draws grid, ticks and titles; an empty title is left out.
     pub(crate) fn axes(
         &self,
@@ -443,12 +449,7 @@ pub(crate) fn rate_unit(most: f64) -> (f64, &'static str) {
 
 /// Returns ticks in a unit.
 pub(crate) fn ticks_in(scale: &Scale, about: usize, unit: f64) -> Vec<Tick> {
-    let ticks = scale.ticks(about);
-    let label = |value: f64| plain(value / unit);
-    ticks
-        .into_iter()
-        .map(|value| (value, label(value)))
-        .collect()
+    ticks_as(scale, about, |value| plain(value / unit))
 }
 
 /// Returns ticks with labels made by a function.
@@ -462,13 +463,7 @@ pub(crate) fn ticks_as(scale: &Scale, about: usize, label: impl Fn(f64) -> Strin
 
 /// Formats a number without trailing zeros.
 pub(crate) fn plain(value: f64) -> String {
-    let text = format!("{value:.6}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" {
-        "0".to_owned()
-    } else {
-        text.to_owned()
-    }
+    trimmed(&format!("{value:.6}"))
 }
 
 /// Formats a value with three digits.
@@ -491,14 +486,11 @@ pub(crate) fn rate(value: f64) -> String {
     }
 }
 
-/// Formats a time in nanoseconds.
-pub(crate) fn time(ns: f64) -> String {
-    let (value, unit) = match ns.abs() {
-        v if v >= 1e9 => (ns / 1e9, "s"),
-        v if v >= 1e6 => (ns / 1e6, "ms"),
-        v if v >= 1e3 => (ns / 1e3, "µs"),
-        _ => (ns, "ns"),
-    };
+/// Formats a value in the greatest unit that it reaches, or else in the last one.
+fn in_unit(value: f64, units: &[(f64, &str)]) -> String {
+    let reached = units.iter().find(|(size, _)| value.abs() >= *size);
+    let &(size, unit) = reached.or(units.last()).unwrap_or(&(1.0, ""));
+    let value = value / size;
     let text = if value.fract() == 0.0 {
         plain(value)
     } else {
@@ -507,20 +499,21 @@ pub(crate) fn time(ns: f64) -> String {
     format!("{text} {unit}")
 }
 
+/// Formats a time in nanoseconds.
+pub(crate) fn time(ns: f64) -> String {
+    in_unit(ns, &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")])
+}
+
 /// Formats bytes.
 pub(crate) fn bytes(value: f64) -> String {
-    let (value, unit) = match value.abs() {
-        v if v >= 1024f64.powi(3) => (value / 1024f64.powi(3), "GiB"),
-        v if v >= 1024f64.powi(2) => (value / 1024f64.powi(2), "MiB"),
-        v if v >= 1024.0 => (value / 1024.0, "KiB"),
-        _ => (value, "B"),
-    };
-    let text = if value.fract() == 0.0 {
-        plain(value)
-    } else {
-        digits(value)
-    };
-    format!("{text} {unit}")
+    const KIB: f64 = 1024.0;
+    let units = [
+        (KIB * KIB * KIB, "GiB"),
+        (KIB * KIB, "MiB"),
+        (KIB, "KiB"),
+        (1.0, "B"),
+    ];
+    in_unit(value, &units)
 }
 
 /// Formats a whole number with separated thousands.

@@ -8,7 +8,7 @@
 use maud::{Markup, PreEscaped, html};
 
 use crate::plot::chart::WIDTH;
-use crate::plot::numbers::plain_ratio;
+use crate::plot::numbers::{geometric_means, plain_ratio};
 use crate::plot::style::{CHOSEN, Look, Looks};
 use crate::plot::svg::{Anchor, Canvas, Frame, Scale, count, plain, shorten, time};
 use crate::plot::{Part, Plot};
@@ -128,10 +128,7 @@ fn chart(lines: &[Line<'_>], looks: &Looks) -> Plot {
         y: Scale::linear(0.0, 1.0),
     };
     let ticks = [0.0, 0.25, 0.5, 0.75, 1.0].map(|share| (share, plain(share)));
-    for (share, _) in &ticks {
-        let x = frame.x(*share);
-        canvas.line("grid", (x, frame.top), (x, frame.bottom()));
-    }
+    frame.x_grid(&mut canvas, &ticks);
     frame.axes(&mut canvas, (&ticks, &[]), ("share of the best", ""));
     for (at, line) in lines.iter().enumerate() {
         let y = frame.top + LANE * (at as f64 + 0.5);
@@ -217,28 +214,21 @@ fn headline(lines: &[Line<'_>]) -> String {
 
 /// Returns a sentence with the mean share of the best that tables reach in all workloads that
 /// measure rates.
-fn shares(lines: &[&Line<'_>]) -> String {
-    let mut sums: Vec<(&str, f64, usize)> = Vec::new();
-    for line in lines {
+fn shares<'a>(lines: &[&Line<'a>]) -> String {
+    let of_line = |line: &&Line<'a>| {
         let top = line.ranked[0].1;
-        for (label, value) in &line.ranked {
-            let log = (top / value).min(value / top).ln();
-            match sums.iter_mut().find(|(known, ..)| known == label) {
-                Some(sum) => (sum.1, sum.2) = (sum.1 + log, sum.2 + 1),
-                None => sums.push((label, log, 1)),
-            }
-        }
-    }
-    sums.retain(|(.., times)| *times == lines.len());
-    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let mean = |(label, sum, times): &(&str, f64, usize)| {
-        format!("{label} {}", plain_ratio((sum / *times as f64).exp()))
+        let share = move |(label, value): Ranked<'a>| (label, (top / value).min(value / top));
+        line.ranked.clone().into_iter().map(share)
     };
-    let named: Vec<String> = sums.iter().take(CHOSEN).map(mean).collect();
-    if lines.len() < 2 || named.is_empty() {
+    let mut means = geometric_means(lines.iter().flat_map(of_line));
+    means.retain(|(.., times)| *times == lines.len());
+    means.sort_by(|a, b| b.1.total_cmp(&a.1));
+    if lines.len() < 2 || means.is_empty() {
         return String::new();
     }
-    let named = named.join(", ");
+    let named = means.iter().take(CHOSEN);
+    let named = named.map(|(label, mean, _)| format!("{label} {}", plain_ratio(*mean)));
+    let named = named.collect::<Vec<_>>().join(", ");
     format!(" Over all of them a table reaches, of the best, in the mean: {named}.")
 }
 
@@ -283,21 +273,14 @@ fn ranked<'a>(
     value: impl Fn(&RowResults) -> Option<f64>,
     most_first: bool,
 ) -> Vec<Ranked<'a>> {
-    let mut sums: Vec<(&str, f64, usize)> = Vec::new();
     let rows = cells.iter().flat_map(|cell| &cell.rows);
     let tables = rows.filter(|row| matches!(row.row.role, Role::DynTable | Role::Reference));
-    for row in tables.filter(|row| !row.void()) {
-        let Some(log) = value(row).map(f64::ln).filter(|log| log.is_finite()) else {
-            continue;
-        };
-        match sums.iter_mut().find(|(label, ..)| *label == row.label) {
-            Some(sum) => (sum.1, sum.2) = (sum.1 + log, sum.2 + 1),
-            None => sums.push((&row.label, log, 1)),
-        }
-    }
-    let complete = sums.into_iter().filter(|(.., times)| *times == cells.len());
-    let mean = |(label, sum, times): (&'a str, f64, usize)| (label, (sum / times as f64).exp());
-    let mut means: Vec<_> = complete.map(mean).collect();
+    let valid = tables.filter(|row| !row.void());
+    let means = geometric_means(valid.filter_map(|row| Some((&*row.label, value(row)?))));
+    let complete = means
+        .into_iter()
+        .filter(|(.., times)| *times == cells.len());
+    let mut means: Vec<_> = complete.map(|(label, mean, _)| (label, mean)).collect();
     means.sort_by(|a, b| a.1.total_cmp(&b.1));
     if most_first {
         means.reverse();

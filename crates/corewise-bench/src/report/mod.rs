@@ -20,11 +20,11 @@ use crate::sections::{self, SECTIONS};
 /// Returns the report as one HTML file.
 pub fn html(results: &Results) -> String {
     let looks = Looks::of(results);
-    page::page(results, &looks, &parts(results, &looks), Extent::Full)
+    page::page(results, &looks, &parts(results, &looks), "")
 }
 
 /// Returns the report in a fraction of the bytes, for a page under version control: without single
-/// repetitions, latencies between the named percentiles, tooltips, and a command for each row.
+/// repetitions and tooltips.
 pub fn brief(results: &Results) -> String {
     let mut results = results.clone();
     let cells = results
@@ -35,24 +35,14 @@ pub fn brief(results: &Results) -> String {
         if !row.void() {
             row.slices.clear();
         }
-        // Latency curves then go through the named percentiles.
-        for histogram in &mut row.histograms {
-            histogram.buckets.clear();
-        }
     }
     let looks = Looks::of(&results);
     let mut parts = parts(&results, &looks);
     for plot in parts.iter_mut().flat_map(|part| &mut part.plots) {
         plot.body = slim::without_titles(&plot.body);
     }
-    page::page(&results, &looks, &parts, Extent::Brief)
-}
-
-/// How much a page shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
-    Full,
-    Brief,
+    let note = "A brief page: plots have medians and intervals only, no single repetitions.";
+    page::page(&results, &looks, &parts, note)
 }
 
 /// Returns one plot as a standalone SVG file, with its title, and a caption that names the source

@@ -8,84 +8,10 @@ use crate::plot::style::{DEFS, Looks, plot_css};
 use crate::plot::svg::{Anchor, Canvas, escape, num, shorten};
 use crate::plot::{Part, Plot};
 use crate::report::decision::swatch;
-use crate::report::{Extent, numbered, tables};
+use crate::report::{numbered, tables};
 use crate::results::{Results, SourceFile};
 
-const CSS: &str = "\
-*{box-sizing:border-box}html{scroll-behavior:smooth;-webkit-text-size-adjust:100%}\
-body{margin:0;background:var(--bg);color:var(--ink);\
-font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif}\
-main,header,footer{max-width:1240px;margin:0 auto;padding:0 24px}\
-header{padding-top:30px}h1{font-size:28px;line-height:1.2;margin:0 0 6px;letter-spacing:-.015em}\
-h2{font-size:22px;line-height:1.25;margin:44px 0 4px;letter-spacing:-.01em}\
-#decision h2{margin-top:22px}\
-.lead,.sub{color:var(--muted);margin:0 0 14px;max-width:80ch;overflow-wrap:anywhere}\
-.sub{font-size:14px;margin-top:8px}\
-nav{position:sticky;top:0;z-index:3;background:var(--bg);border-bottom:1px solid var(--grid)}\
-.menu{max-width:1240px;margin:0 auto;padding:8px 24px;display:flex;gap:14px;font-size:14px}\
-.links{display:flex;gap:14px;overflow-x:auto;white-space:nowrap;scrollbar-width:none}\
-a{color:var(--accent);text-decoration:none}a:hover{text-decoration:underline}\
-section{scroll-margin-top:48px}\
-.pick{margin:0;flex:none}.pick form{position:absolute;left:0;right:0;top:100%;padding:12px 24px;\
-background:var(--bg);border-bottom:1px solid var(--edge);max-height:70vh;overflow-y:auto}\
-.pick p{margin:10px auto 0;max-width:1192px}\
-.warn{border-left:4px solid var(--bad);background:var(--card);padding:10px 14px;margin:16px 0;\
-border-radius:0 6px 6px 0}.warn p{margin:0}\
-.chips{display:flex;flex-wrap:wrap;gap:6px 8px;margin:0 auto;max-width:1192px}\
-.chip,button{font:inherit;font-size:14px;display:inline-flex;align-items:center;gap:6px;\
-color:var(--muted);background:var(--card);border:1px solid var(--grid);border-radius:999px;\
-padding:3px 11px 3px 8px;cursor:pointer}\
-.chip:has(:checked){color:var(--ink);border-color:var(--edge)}\
-.chip input{accent-color:var(--accent);margin:0}button[hidden]{display:none}\
-.swatch{width:14px;height:14px;flex:none;vertical-align:-2px}\
-.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,460px),1fr));gap:18px;\
-align-items:start;margin:14px 0}\
-figure{margin:0;min-width:0;border:1px solid var(--grid);border-radius:10px;padding:14px 16px 8px}\
-.figures figure:only-child{max-width:760px}\
-figcaption b{display:block;font-size:15px;line-height:1.35}\
-figcaption{font-size:13px;color:var(--muted);margin-bottom:10px}figcaption b{color:var(--ink)}\
-.scroll{overflow-x:auto;max-width:100%}svg.plot{display:block;width:100%;height:auto}\
-.series,.lines .col{cursor:pointer}\
-table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums}\
-caption{text-align:left;padding:16px 0 6px}caption b{font-weight:650}\
-caption span{color:var(--muted);margin-left:10px}\
-th,td{padding:6px 10px;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid);\
-color:var(--ink)}\
-thead th{white-space:nowrap;vertical-align:bottom;border-bottom:2px solid var(--edge)}\
-th small,td small{display:block;font-weight:400;color:var(--muted);font-size:12px}\
-.decision{width:100%}.decision th small{max-width:34ch}\
-.entry{display:inline-block;margin-right:16px;white-space:nowrap}.entry .swatch{margin-right:4px}\
-.more{color:var(--muted);white-space:nowrap}\
-.verdicts summary span{color:var(--muted);font-weight:400;font-size:14px;margin-left:10px}\
-.lines{width:100%;table-layout:fixed}.lines th:first-child{width:30%;overflow-wrap:anywhere}\
-.lines .cell th{padding-top:18px;border-bottom:2px solid var(--edge)}\
-.lines .cell th:not(:first-child){color:var(--muted);font-weight:400;font-size:13px}\
-.lines th[scope=row]{font-weight:500}.word{display:block;font-size:13px;font-weight:600}\
-.faster .word{color:var(--good)}.slower .word{color:var(--bad)}\
-.equivalent .word,.within .word{color:var(--same);font-weight:400}.undecided .word{color:var(--unsure)}\
-.plain .word{color:var(--muted);font-weight:400}\
-.faster{background:color-mix(in srgb,var(--good) var(--tint,9%),transparent)}\
-.slower{background:color-mix(in srgb,var(--bad) var(--tint,9%),transparent)}\
-.aa,.null{font-style:italic}\
-.void td{background:repeating-linear-gradient(45deg,transparent 0 5px,\
-color-mix(in srgb,var(--void) 28%,transparent) 5px 7px)}\
-.cards td{min-width:140px;max-width:320px}.facts th{white-space:nowrap;font-weight:500;\
-color:var(--muted)}.facts td{overflow-wrap:anywhere}.replay code{white-space:nowrap}\
-.numbers td{text-align:right;white-space:nowrap}\
-details{margin:14px 0}summary{cursor:pointer;font-weight:600}\
-pre{background:var(--card);border:1px solid var(--grid);border-radius:8px;padding:12px 14px;\
-overflow-x:auto;font-size:13px;line-height:1.5}\
-code{font-family:ui-monospace,'Cascadia Mono','SF Mono',Menlo,'DejaVu Sans Mono',monospace}\
-footer{color:var(--muted);font-size:14px;padding-top:40px;padding-bottom:48px}\
-.defs{position:absolute}\
-@media(max-width:600px){main,header,footer,.menu,.pick form{padding-left:10px;padding-right:10px}\
-header{padding-top:18px}h1{font-size:23px}h2{margin-top:34px}.plot text{font-size:13px}\
-figure{padding:10px 0;border-width:1px 0 0;border-radius:0}\
-th,td{padding:5px 4px}table{font-size:13px}\
-.decision,.decision tbody,.decision tr,.decision th,.decision td{display:block;border:0}\
-.decision thead{display:none}.decision tr{border-bottom:1px solid var(--grid);padding:6px 0}\
-.decision th,.decision td{padding:1px 0}.entry{margin-right:12px}}\
-@media print{nav{display:none}figure{break-inside:avoid}}";
+const CSS: &str = include_str!("page.css");
 
 /// The properties of a table that is not chosen.
 const REST: &str = "--c:var(--rest);--wide:1.2;--faint:0;--bold:400;--ink:var(--muted);\
@@ -93,18 +19,7 @@ const REST: &str = "--c:var(--rest);--wide:1.2;--faint:0;--bold:400;--ink:var(--
 
 /// Clicks on a table in a plot or in the verdicts choose it, and hovering over its box dims the
 /// others. The boxes themselves work without the script.
-const SCRIPT: &str = "\
-const boxes=[...document.querySelectorAll('.chip input')];\
-document.addEventListener('click',e=>{const part=e.target.closest('.series,.col');\
-const at=part&&/\\bs(\\d+)\\b/.exec(part.getAttribute('class'));\
-const box=at&&document.getElementById('t'+at[1]);if(box)box.checked=!box.checked});\
-const dim=(at,on)=>document.querySelectorAll('.plot .series:not(.s'+at+')').forEach(\
-e=>e.classList.toggle('dim',on));\
-for(const box of boxes){const chip=box.closest('.chip'),at=box.id.slice(1);\
-chip.addEventListener('pointerenter',()=>dim(at,true));\
-chip.addEventListener('pointerleave',()=>dim(at,false))}\
-const all=document.getElementById('all');if(all){all.hidden=false;\
-all.addEventListener('click',()=>boxes.forEach(box=>{box.checked=true}))}";
+const SCRIPT: &str = include_str!("page.js");
 
 /// Returns a document with the styles of pages and plots.
 fn document(title: &str, looks: &Looks, body: &Markup) -> String {
@@ -157,25 +72,21 @@ pub(crate) fn plain(
     document(title, looks, &body)
 }
 
-/// Returns the whole page.
-pub(crate) fn page(results: &Results, looks: &Looks, parts: &[Part], extent: Extent) -> String {
+/// Returns the whole page, with a note at its beginning.
+pub(crate) fn page(results: &Results, looks: &Looks, parts: &[Part], note: &str) -> String {
     let mut numbers = numbered(parts);
     let body = html! {
         (head(results))
         (navigation(parts, looks))
         main {
             (notes(results))
-            @if extent == Extent::Brief {
-                p.sub {
-                    "A brief page: plots have medians and intervals only, no single repetitions."
-                }
-            }
+            @if !note.is_empty() { p.sub { (note) } }
             @let (decision, rest) = parts.split_at(first_screen(parts));
             @for part in decision { (section(part, &mut numbers)) }
             (claims::verdicts(results))
             @for part in rest { (section(part, &mut numbers)) }
             (verdicts(results, looks))
-            (ending(results, extent))
+            (ending(results))
         }
         footer {
             "Made by corewise bench report. Medians over repetitions; intervals are 95 % bootstrap \
@@ -343,11 +254,11 @@ fn figure(number: usize, plot: &Plot) -> Markup {
     }
 }
 
-fn ending(results: &Results, extent: Extent) -> Markup {
+fn ending(results: &Results) -> Markup {
     html! {
         section #fairness { h2 { "Fairness" } (tables::cards(results)) }
         section #environment { h2 { "Environment" } (tables::environment(results)) }
-        section #commands { h2 { "Commands" } (tables::commands(results, extent)) }
+        section #commands { h2 { "Commands" } (tables::commands(results)) }
     }
 }
 

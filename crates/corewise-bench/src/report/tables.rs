@@ -6,15 +6,15 @@ use maud::{Markup, html};
 
 use crate::plot::group::words;
 use crate::plot::latencies;
-use crate::plot::numbers::{interval, plain_ratio};
+use crate::plot::numbers::{contention, interval, plain_ratio};
 use crate::plot::style::{Looks, measured_once};
 use crate::plot::svg::{bytes, plain, rate};
 use crate::record::{Cell, Interval, Manifest, Role};
-use crate::report::{Extent, decision};
+use crate::report::decision;
 use crate::results::{CellResults, Results, RowResults, SectionResults, SourceFile};
 use crate::sections;
 use crate::suite::Suite;
-use crate::table::{Contention, TableInfo};
+use crate::table::TableInfo;
 
 /// The numbers of each section, closed until a reader opens them: a block of lines for each cell,
 /// a line for each table. Four columns fit on a phone.
@@ -149,20 +149,6 @@ fn line(row: &RowResults, noise: Option<f64>, looks: &Looks) -> Markup {
     }
 }
 
-/// Formats the shares of critical sections that found the lock taken, and of transactions that
-/// aborted.
-fn contention(seen: Contention) -> String {
-    let of = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
-    let aborted = match seen.elided + seen.aborts {
-        0 => String::new(),
-        all => format!(", {:.1} % aborted", of(seen.aborts, all)),
-    };
-    format!(
-        "{:.1} % contended{aborted}",
-        of(seen.contended, seen.acquisitions)
-    )
-}
-
 /// Returns the CSS class of a row's verdict, and its words.
 fn verdict(row: &RowResults, noise: Option<f64>) -> (&str, String) {
     let beyond = row.row.ratio.is_some_and(|ratio| is_beyond(&ratio, noise));
@@ -280,7 +266,7 @@ fn facts(file: &SourceFile) -> Vec<(&'static str, String)> {
         ),
         ("memory allocator", of.allocator.clone()),
         ("pages", of.pages.clone()),
-        ("commit", commit(of)),
+        ("commit", of.named_commit()),
         ("compiler", of.rustc.clone()),
         ("build", of.build.clone()),
         ("features", of.features.join(", ")),
@@ -332,67 +318,24 @@ pub(crate) fn day(manifest: &Manifest) -> &str {
     manifest.date.split('T').next().unwrap_or(&manifest.date)
 }
 
-/// Returns the commit, and whether the sources differed from it.
-pub(crate) fn commit(manifest: &Manifest) -> String {
-    let changed = if manifest.dirty { " with changes" } else { "" };
-    format!("{}{changed}", manifest.commit)
-}
-
-/// Lists the commands that made the files, and those that repeat single rows.
-pub(crate) fn commands(results: &Results, extent: Extent) -> Markup {
+/// Lists the commands that made the files.
+pub(crate) fn commands(results: &Results) -> Markup {
     let command = |file: &SourceFile| {
         let words = file.manifest.command.iter().map(|word| quoted(word));
         words.collect::<Vec<_>>().join(" ")
     };
     html! {
         @for file in &results.files { pre.command { code { (command(file)) } } }
-        @match extent {
-            Extent::Full => (replays(results)),
-            Extent::Brief => p {
-                "A single row is measured again by "
-                code { "corewise bench replay FILE#CELL#TABLE" }
-                "; the name of a cell is under the mouse in the verdicts."
-            },
+        p {
+            "A single row is measured again by "
+            code { "corewise bench replay FILE#CELL#TABLE" }
+            "; the name of a cell is under the mouse in the verdicts."
         }
         @for file in results.files.iter().filter(|file| !file.manifest.plan.is_empty()) {
             details.plan {
                 summary { "The suite as run: " (file.manifest.suite) }
                 pre { code { (file.manifest.plan) } }
             }
-        }
-    }
-}
-
-/// Lists the commands that repeat single rows.
-fn replays(results: &Results) -> Markup {
-    html! {
-        details #replay {
-            summary { "Commands that repeat single rows" }
-            div.scroll {
-                table.replay {
-                    thead {
-                        tr {
-                            th scope="col" { "cell" }
-                            th scope="col" { "table" }
-                            th scope="col" { "command" }
-                        }
-                    }
-                    tbody { @for row in results.rows() { (replay(results, row)) } }
-                }
-            }
-        }
-    }
-}
-
-fn replay(results: &Results, row: &RowResults) -> Markup {
-    let path = results.files[row.file].path.display();
-    let row_name = quoted(&format!("{path}#{}", row.number));
-    let named = row.label.ends_with("(again)");
-    html! {
-        tr {
-            td { (row.row.cell.id) }
-            td { (row.label) @if row.row.role == Role::Again && !named { " (again)" } }
-            td { code { "corewise bench replay " (row_name) } }
         }
     }
 }

@@ -2,29 +2,28 @@
 //!
 //! # `atc11-8`
 //!
-//! Figure 8 of \[ATC11\], by the method of its §6.2: a server with 12 threads, one to 12 client
-//! processes of four connections each on the same machine. Each point has a fresh server, a warm-up
-//! of 20 s, and three samples of 2 s of the rate that the server itself counts, of which the
-//! greatest is the point.
+//! Figure 8 of \[ATC11\], by the method of its §6.2: a server with 12 threads, one to 12 clients of
+//! four connections each on the same machine. Each point has a fresh server, a warm-up of 20 s, and
+//! three samples of 2 s of the rate, of which the greatest is the point.
 //!
 //! ```text
-//!  for GET, SET:  for each number of client processes:  for each engine:
+//!  for GET, SET:  for each number of clients:  for each engine:
 //!
-//!    start server ─▶ fill ─▶ start clients ─▶ warm-up
-//!      ─▶ stats ─▶ stats ─▶ stats ─▶ stats ─▶ clients end and verify
-//!           └ sample ┴ sample ┴ sample ┘
+//!    start server ─▶ corewise load: fill ─▶ warm-up ─▶ sample ─▶ sample ─▶ sample ─▶ report
 //! ```
 //!
 //! Besides the paper's figure each row has the median of its samples, the server's CPU time per
 //! request in user mode and in the kernel (the paper uses the latter to explain why the default
 //! engine scaled as far as it did), the share of its threads' time spent waiting for locks (the
-//! paper used mutrace), its hit ratio, and its resident set over its memory limit.
+//! paper used mutrace), its hit ratio, and its resident set over its memory limit. All of them are
+//! from the report of `corewise load`.
 //!
 //! # Differences from the paper
 //!
-//! * The clients are `corewise load`: closed loop, one request outstanding on each connection, each
-//!   reply compared byte by byte. They start after another client has filled the server; the
-//!   paper's fill it during the warm-up.
+//! * The clients are threads of one `corewise load`: closed loop, one request outstanding on each
+//!   connection, each reply compared byte by byte. The rate is what they count, and not what the
+//!   server counts. Another phase fills the server first; the paper's clients fill it during the
+//!   warm-up.
 //! * Engines alternate at each point instead of running one after the other, so that disturbances
 //!   of the machine affect all of them.
 //! * A machine with fewer CPUs gets fewer server threads, and the report notes it.
@@ -34,76 +33,116 @@
 //! * Clients and server share the machine: beyond `threads + clients = CPUs` a point also measures
 //!   how the scheduler divides it.
 //! * The maximum of three samples favours a noisy engine; the median is beside it.
-//! * CPU time is accounted in ticks; its split into user and kernel is sampled by the kernel. It
-//!   includes the cost of the samples' `stats` commands.
+//! * The kernel samples how CPU time divides into user mode and kernel, in ticks. The samples end
+//!   when all their replies have arrived.
 
 mod args;
-mod clients;
-mod measure;
 mod process;
 mod report;
 mod row;
-mod stats;
 
 pub use args::ServerArgs;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use self::args::Engine;
-use self::measure::Point;
-use self::process::Program;
-use self::row::Operation;
+use self::row::Point;
+use crate::args::Format;
 use crate::error::BenchError;
-use crate::manifest;
+use crate::record::Record;
+use crate::{manifest, text};
 
 /// Exit status of a run with void rows.
 const VOID: u8 = 3;
 
 /// Measures, prints, and draws; returns the exit status.
 pub(crate) fn run(args: &ServerArgs) -> Result<u8, BenchError> {
+    let (points, program) = (args.points()?, args.program()?);
+    let engines = installed(args.engines())?;
+    let page = args.output();
+    // Checks that the page can be written before an hour is spent.
+    crate::sink::Sink::create(Some(&page), args.replace, false)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let plan = args.plan(cpus)?;
-    let program = args.program()?;
-    let engines = installed(&plan.engines)?;
-    let mut output = Output::create(args)?;
+    let rows = points.iter().flat_map(|&(operation, clients)| {
+        let program = &program;
+        engines.iter().map(move |&engine| Point {
+            args,
+            program,
+            engine,
+            operation,
+            clients,
+            threads: args.threads(cpus),
+        })
+    });
+    let most = points.iter().map(|(_, clients)| *clients).max();
+    let notes = args.notes(cpus, most.unwrap_or_default());
+    let done = measure(args, (args.line(cpus), notes), rows, &page);
+    if done.is_err() {
+        let _ = std::fs::remove_file(&page); // an empty file is harmless
+    }
+    done
+}
+
+fn measure<'p>(
+    args: &ServerArgs,
+    (plan, notes): (String, Vec<String>),
+    points: impl Iterator<Item = Point<'p>>,
+    page: &Path,
+) -> Result<u8, BenchError> {
     let facts = manifest::manifest(manifest::Run {
-        suite: format!("server, figure {}", args.figure()),
+        suite: format!("server, figure {}", args.figure),
         ..manifest::Run::default()
     });
-    let mut notes = plan.notes(cpus);
-    let mut printer = row::RowPrinter::new(args.json());
-    printer.head(&facts, &plan, &notes);
-    let mut rows = Vec::new();
-    for (operation, clients) in plan.points() {
-        for &engine in &engines {
-            let point = Point {
-                plan: &plan,
-                program: &program,
-                engine,
-                operation,
-                clients,
-            };
-            let row = measure::measure(&point)?;
-            printer.row(&row);
-            rows.push(row);
+    let is_json = args.format == Format::Json;
+    let mut lead = vec![text::heading(&facts), plan];
+    lead.extend(notes.into_iter().map(|note| format!("note: {note}")));
+    if is_json {
+        json(&Record::Manifest(Box::new(facts)));
+    } else {
+        say(&lead.join("\n"));
+    }
+    let (mut rows, mut listing) = (Vec::new(), String::new());
+    for point in points {
+        rows.push(point.measure()?);
+        let text = row::listed(&rows);
+        if is_json {
+            json(&rows.last());
+        } else {
+            say(&text);
         }
+        listing += &(text + "\n");
     }
-    printer.ratios(&rows);
-    if engines.len() < plan.engines.len() {
-        notes.push("memcached is not installed".into());
+    let ratios = row::ratios(&rows);
+    let void = rows.iter().filter(|row| !row.problems.is_empty()).count();
+    if !is_json {
+        say(&format!("\n{}", ratios.join("\n")));
+        let (rows, page) = (rows.len(), page.display());
+        say(&format!("{rows} rows, {void} void; drawn in {page}"));
     }
-    let page = report::page(&facts, &plan.line(), &notes, &rows);
-    output.write(&page)?;
-    printer.end(&rows, output.path());
-    let void = rows.iter().any(|row| !row.problems.is_empty());
-    Ok(if void { VOID } else { 0 })
+    lead.extend(ratios);
+    let html = report::page(lead, &rows, listing.trim());
+    std::fs::write(page, html).map_err(|error| BenchError::File {
+        path: page.display().to_string(),
+        error,
+    })?;
+    Ok(if void > 0 { VOID } else { 0 })
+}
+
+fn json(line: &impl serde::Serialize) {
+    if let Ok(text) = serde_json::to_string(line) {
+        say(&text);
+    }
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}"); // a closed pipe is no error
 }
 
 /// Returns the installed engines. Reports the missing ones, or fails if none may be skipped.
-fn installed(wanted: &[Engine]) -> Result<Vec<Engine>, BenchError> {
+fn installed(wanted: Vec<Engine>) -> Result<Vec<Engine>, BenchError> {
     let (there, missing): (Vec<_>, Vec<_>) =
-        wanted.iter().partition(|engine| engine.is_installed());
+        wanted.into_iter().partition(|engine| engine.is_installed());
     for engine in missing {
         let reason = format!("{engine} is not on PATH");
         let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
@@ -117,44 +156,5 @@ fn installed(wanted: &[Engine]) -> Result<Vec<Engine>, BenchError> {
         Err(BenchError::Usage("no engine is left to measure".into()))
     } else {
         Ok(there)
-    }
-}
-
-/// The page. It must not exist unless it may be replaced, and is removed if there is no result.
-struct Output {
-    path: PathBuf,
-    written: bool,
-}
-
-impl Output {
-    fn create(args: &ServerArgs) -> Result<Self, BenchError> {
-        let path = args.output();
-        // Checks that the page can be written before an hour is spent.
-        crate::sink::Sink::create(Some(&path), args.replace(), false)?;
-        Ok(Self {
-            path,
-            written: false,
-        })
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn write(&mut self, page: &str) -> Result<(), BenchError> {
-        std::fs::write(&self.path, page).map_err(|error| BenchError::File {
-            path: self.path.display().to_string(),
-            error,
-        })?;
-        self.written = true;
-        Ok(())
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        if !self.written {
-            let _ = std::fs::remove_file(&self.path); // an empty file is harmless
-        }
     }
 }

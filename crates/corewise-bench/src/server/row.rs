@@ -1,66 +1,51 @@
-//! Rows of the result, and their output.
+//! A row: a fresh server, and the report of `corewise load` about it.
 
-use std::fmt;
-use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
-use clap::ValueEnum;
 use serde::Serialize;
+use serde_json::Value;
 
-use super::args::ServerPlan;
+use super::args::{Engine, Operation, ServerArgs};
+use super::process::{Server, last_line};
+use crate::error::BenchError;
 use crate::plot::svg::rate;
-use crate::record::Manifest;
-use crate::text;
 
-/// The operation of all requests of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Operation {
-    /// Reads, all of which hit
-    Get,
-    /// Stores of keys that are there
-    Set,
-}
+/// Connections besides those of the clients.
+const SPARE: usize = 64;
+/// Exit status of `corewise load` after a bad option.
+const BAD_OPTION: i32 = 2;
+/// Exit status of `corewise load` after a wrong or missing reply.
+const WRONG: i32 = 3;
 
-impl Operation {
-    /// Returns the name of the server's counter of the operation.
-    pub(super) fn counter(self) -> &'static str {
-        match self {
-            Self::Get => "cmd_get",
-            Self::Set => "cmd_set",
-        }
-    }
-
-    pub(super) fn share_of_sets(self) -> &'static str {
-        match self {
-            Self::Get => "0",
-            Self::Set => "1",
-        }
-    }
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Get => "GET",
-            Self::Set => "SET",
-        })
-    }
+/// The parameters of a row.
+pub(super) struct Point<'p> {
+    pub(super) args: &'p ServerArgs,
+    pub(super) program: &'p Path,
+    pub(super) engine: Engine,
+    pub(super) operation: Operation,
+    pub(super) clients: usize,
+    /// Server threads.
+    pub(super) threads: usize,
 }
 
 /// The result of an engine at a point.
 #[derive(Clone, Debug, Serialize)]
+#[serde(tag = "type", rename = "server")]
 pub(crate) struct Row {
     pub(crate) engine: String,
     /// The version that the server reports.
     pub(crate) version: String,
     pub(crate) operation: Operation,
-    /// Client processes.
+    /// Client threads.
     pub(crate) clients: usize,
     /// Server threads.
     pub(crate) threads: usize,
-    /// Requests per second that the server counted, by sample.
+    /// Requests per second, by sample.
     pub(crate) samples_per_s: Vec<f64>,
+    /// The greatest sample, as in the paper.
+    pub(crate) max_per_s: f64,
+    pub(crate) median_per_s: f64,
     /// The server's CPU time in user mode.
     pub(crate) user_ns_per_request: f64,
     /// The server's CPU time in the kernel.
@@ -76,32 +61,104 @@ pub(crate) struct Row {
     pub(crate) problems: Vec<String>,
 }
 
-impl Row {
-    /// Returns the greatest sample, as in the paper.
-    pub(crate) fn max_per_s(&self) -> f64 {
-        self.samples_per_s.iter().copied().fold(0.0, f64::max)
-    }
-
-    /// Returns the median of the samples.
-    pub(crate) fn median_per_s(&self) -> f64 {
-        let mut sorted = self.samples_per_s.clone();
-        sorted.sort_by(f64::total_cmp);
-        let middle = sorted.len() / 2;
-        match sorted.len() {
-            0 => 0.0,
-            odd if odd % 2 == 1 => sorted[middle],
-            _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
+impl Point<'_> {
+    /// Starts a server, puts it under load, and returns the row.
+    pub(super) fn measure(&self) -> Result<Row, BenchError> {
+        let connections = self.clients * self.args.connections;
+        let mut server = Server::start(self, connections + SPARE)?;
+        let output = self
+            .load(&server, connections)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| BenchError::Failed(format!("cannot start a client: {error}")))?;
+        server.check()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = last_line(&said);
+        match output.status.code() {
+            Some(0) => {
+                let report = serde_json::from_slice(&output.stdout);
+                let unread = |error| BenchError::Failed(format!("the client's report: {error}"));
+                Ok(self.row(&report.map_err(unread)?, Vec::new()))
+            }
+            Some(WRONG) => Ok(self.row(&Value::Null, vec![said.to_owned()])),
+            Some(BAD_OPTION) => Err(BenchError::Usage(said.to_owned())),
+            _ => Err(BenchError::Failed(format!("a client failed: {said}"))),
         }
     }
 
+    fn load(&self, server: &Server, connections: usize) -> Command {
+        let (slice_ms, seconds) = self.args.sampling();
+        let share_of_sets = match self.operation {
+            Operation::Get => "0",
+            Operation::Set => "1",
+        };
+        let mut command = Command::new(self.program);
+        command
+            .args(["load", &server.address.to_string()])
+            .args(["--server-pid", &server.pid().to_string()])
+            .args(["--prefill", "--keys", &self.args.keys])
+            .args(["--value-size", &self.args.value_size.to_string()])
+            .args(["--set-ratio", share_of_sets])
+            .args(["--threads", &self.clients.to_string()])
+            .args(["--connections", &connections.to_string()])
+            .arg(format!("--warmup={}", self.args.warmup_s()))
+            .args(["--slice-ms", &slice_ms.to_string()])
+            .args(["--slice-warm-ms", "0"])
+            .args(["--seconds", &seconds.to_string()])
+            .args(["--format", "json"]);
+        command
+    }
+
+    /// Returns the row of a report of `corewise load`.
+    fn row(&self, report: &Value, problems: Vec<String>) -> Row {
+        let target = &report["targets"][0];
+        let number = |of: &Value, name: &str| of[name].as_f64();
+        let of_spread = |name: &str, end: &str| number(&target[name], end).unwrap_or_default();
+        let cpu_ns = of_spread("cpu_ns_per_request", "median");
+        let kernel_ns = cpu_ns * number(target, "kernel_share").unwrap_or_default();
+        let slices = report["slices"].as_array().map(Vec::as_slice);
+        let slices = slices.unwrap_or_default().iter();
+        let slices =
+            slices.filter_map(|of| Some((number(of, "requests")?, number(of, "elapsed_ns")?)));
+        let measured_ns: f64 = slices.clone().map(|(_, ns)| ns).sum();
+        let available_us = measured_ns * self.threads as f64 / 1e3;
+        let limit_kib = (self.args.memory_mib << 10) as f64;
+        Row {
+            engine: self.engine.to_string(),
+            version: target["identity"]["version"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+            operation: self.operation,
+            clients: self.clients,
+            threads: self.threads,
+            samples_per_s: slices.map(|(requests, ns)| requests * 1e9 / ns).collect(),
+            max_per_s: of_spread("requests_per_s", "max"),
+            median_per_s: of_spread("requests_per_s", "median"),
+            user_ns_per_request: cpu_ns - kernel_ns,
+            kernel_ns_per_request: kernel_ns,
+            lock_wait_share: number(target, "lock_wait_us").map(|us| us / available_us),
+            hit_ratio: number(target, "hit_rate"),
+            resident_over_limit: number(&target["memory"], "rss_kib").map(|kib| kib / limit_kib),
+            problems,
+        }
+    }
+}
+
+impl Row {
     fn line(&self) -> String {
         let dash = || "-".to_owned();
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        let void = if self.problems.is_empty() {
+            ""
+        } else {
+            "  void"
+        };
         format!(
-            "  {:<13} {:>10} {:>10}  {:>8.2} {:>9.2}  {:>9} {:>7} {:>9}{}",
+            "  {:<13} {:>10} {:>10}  {:>8.2} {:>9.2}  {:>9} {:>7} {:>9}{void}",
             self.engine,
-            rate(self.max_per_s()),
-            rate(self.median_per_s()),
+            rate(self.max_per_s),
+            rate(self.median_per_s),
             self.user_ns_per_request / 1e3,
             self.kernel_ns_per_request / 1e3,
             self.lock_wait_share.map_or_else(dash, percent),
@@ -109,11 +166,6 @@ impl Row {
                 .map_or_else(dash, |ratio| format!("{ratio:.4}")),
             self.resident_over_limit
                 .map_or_else(dash, |ratio| format!("{ratio:.3}")),
-            if self.problems.is_empty() {
-                ""
-            } else {
-                "  void"
-            },
         )
     }
 }
@@ -122,136 +174,56 @@ impl Row {
 const HEADS: &str =
     "  engine             max/s   median/s   user µs kernel µs  lock wait    hits RSS/limit";
 
-/// Formats the rows as text.
-pub(crate) fn listing(rows: &[Row]) -> String {
+/// Formats the last row as text, below the heads if it is the first of its point.
+pub(crate) fn listed(rows: &[Row]) -> String {
+    let Some((row, before)) = rows.split_last() else {
+        return String::new();
+    };
+    let is_beside = |other: &Row| (other.operation, other.clients) == (row.operation, row.clients);
     let mut lines = Vec::new();
-    let mut point = None;
-    for row in rows {
-        if point.replace((row.operation, row.clients)) != Some((row.operation, row.clients)) {
-            lines.extend([point_line(row), HEADS.to_owned()]);
-        }
-        lines.push(row.line());
-        lines.extend(
-            row.problems
-                .iter()
-                .map(|problem| format!("    ! {problem}")),
-        );
+    if !before.last().is_some_and(is_beside) {
+        let point = format!("\n{}, clients: {}", row.operation, row.clients);
+        lines.extend([point, HEADS.to_owned()]);
     }
+    lines.push(row.line());
+    let problems = row.problems.iter();
+    lines.extend(problems.map(|problem| format!("    ! {problem}")));
     lines.join("\n")
-}
-
-fn point_line(row: &Row) -> String {
-    format!("{}, client processes: {}", row.operation, row.clients)
 }
 
 /// Returns the ratios of each engine to `global-lock` at the most clients.
 pub(crate) fn ratios(rows: &[Row]) -> Vec<String> {
-    let mut lines = Vec::new();
-    for base in rows.iter().filter(|row| row.engine == "global-lock") {
-        let of_it = |row: &&Row| row.operation == base.operation;
-        let most = rows.iter().filter(of_it).map(|row| row.clients).max();
-        if most != Some(base.clients) || !base.problems.is_empty() {
-            continue;
-        }
-        let beside = rows.iter().filter(of_it).filter(|row| {
-            row.clients == base.clients && row.engine != base.engine && row.problems.is_empty()
+    let most = |of: &Row| {
+        let same = rows.iter().filter(|row| row.operation == of.operation);
+        same.map(|row| row.clients).max()
+    };
+    let valid = || rows.iter().filter(|row| row.problems.is_empty());
+    let bases = valid().filter(|row| row.engine == "global-lock");
+    let line = |base: &Row| {
+        let beside = valid().filter(|row| {
+            (row.operation, row.clients) == (base.operation, base.clients)
+                && row.engine != base.engine
         });
-        let ratio = |row: &Row| {
+        let ratios: Vec<_> = beside
+            .map(|row| {
+                let by_max = row.max_per_s / base.max_per_s;
+                let by_median = row.median_per_s / base.median_per_s;
+                format!("{} {by_max:.2} ({by_median:.2})", row.engine)
+            })
+            .collect();
+        (!ratios.is_empty()).then(|| {
             format!(
-                "{} {:.2} ({:.2})",
-                row.engine,
-                row.max_per_s() / base.max_per_s(),
-                row.median_per_s() / base.median_per_s()
-            )
-        };
-        let ratios: Vec<_> = beside.map(ratio).collect();
-        if !ratios.is_empty() {
-            lines.push(format!(
-                "{} with {} client processes over global-lock, by maximum (by median): {}",
+                "{} with {} clients over global-lock, by maximum (by median): {}",
                 base.operation,
                 base.clients,
                 ratios.join(", ")
-            ));
-        }
-    }
-    lines
-}
-
-/// A line of JSON output.
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Line<'l> {
-    Manifest(&'l Manifest),
-    Server(&'l Row),
-}
-
-/// Prints rows to standard output as they arrive.
-pub(super) struct RowPrinter {
-    json: bool,
-    shown: Vec<(Operation, usize)>,
-}
-
-impl RowPrinter {
-    pub(super) fn new(json: bool) -> Self {
-        Self {
-            json,
-            shown: Vec::new(),
-        }
-    }
-
-    pub(super) fn head(&self, facts: &Manifest, plan: &ServerPlan, notes: &[String]) {
-        if self.json {
-            return json(&Line::Manifest(facts));
-        }
-        say(&text::heading(facts));
-        say(&plan.line());
-        for note in notes {
-            say(&format!("note: {note}"));
-        }
-    }
-
-    pub(super) fn row(&mut self, row: &Row) {
-        if self.json {
-            return json(&Line::Server(row));
-        }
-        let point = (row.operation, row.clients);
-        if self.shown.last() != Some(&point) {
-            self.shown.push(point);
-            say(&format!("\n{}\n{HEADS}", point_line(row)));
-        }
-        say(&row.line());
-        for problem in &row.problems {
-            say(&format!("    ! {problem}"));
-        }
-    }
-
-    pub(super) fn ratios(&self, rows: &[Row]) {
-        if !self.json {
-            say("");
-            ratios(rows).iter().for_each(|line| say(line));
-        }
-    }
-
-    pub(super) fn end(&self, rows: &[Row], page: &Path) {
-        if !self.json {
-            let void = rows.iter().filter(|row| !row.problems.is_empty()).count();
-            let page = page.display();
-            say(&format!(
-                "{} rows, {void} void; drawn in {page}",
-                rows.len()
-            ));
-        }
-    }
-}
-
-fn json(line: &Line<'_>) {
-    if let Ok(text) = serde_json::to_string(line) {
-        say(&text);
-    }
-}
-
-fn say(line: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{line}"); // a closed pipe is no error
+            )
+        })
+    };
+    bases
+        .filter(|base| most(base) == Some(base.clients))
+        .filter_map(line)
+        .collect()
 }
 
 #[cfg(test)]
@@ -266,6 +238,8 @@ pub(crate) mod tests {
             clients,
             threads: 2,
             samples_per_s: vec![rate, rate / 4.0, rate / 2.0],
+            max_per_s: rate,
+            median_per_s: rate / 2.0,
             user_ns_per_request: 1_000.0,
             kernel_ns_per_request: 5_250.0,
             lock_wait_share: Some(0.125),
@@ -277,11 +251,10 @@ pub(crate) mod tests {
 
     #[test]
     fn the_maximum_and_the_median_of_the_samples_are_shown() {
-        let row = row("locked", Operation::Get, 4, 80_000.0);
-        assert_eq!((row.max_per_s(), row.median_per_s()), (80_000.0, 40_000.0));
-        let text = listing(&[row]);
+        let mut rows = vec![row("locked", Operation::Get, 4, 80_000.0)];
+        let text = listed(&rows);
         for word in [
-            "GET, client processes: 4",
+            "GET, clients: 4",
             "80.0 k/s",
             "40.0 k/s",
             "5.25",
@@ -290,8 +263,10 @@ pub(crate) mod tests {
         ] {
             assert!(text.contains(word), "{word}: {text}");
         }
-        let widths = text.lines().skip(1).map(|line| line.chars().count());
+        let widths = text.lines().skip(2).map(|line| line.chars().count());
         assert_eq!(widths.clone().max(), widths.min(), "{text}");
+        rows.push(row("memcached", Operation::Get, 4, 80_000.0));
+        assert_eq!(listed(&rows).lines().count(), 1);
     }
 
     #[test]
@@ -307,7 +282,7 @@ pub(crate) mod tests {
         ];
         let lines = ratios(&rows);
         assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].starts_with("GET with 2 client processes"));
+        assert!(lines[0].starts_with("GET with 2 clients"));
         assert!(
             lines[0].ends_with("relativistic 1.50 (1.50), locked 0.75 (0.75)"),
             "{lines:?}"

@@ -112,6 +112,10 @@ pub struct TargetReport {
     pub pid: Option<u32>,
     /// The source of its CPU time.
     pub cpu_source: Option<CpuSource>,
+    /// Share of the server's CPU time in all rounds that was spent in the kernel, sampled by ticks.
+    pub kernel_share: Option<f64>,
+    /// Time that the server's threads waited for locks in all rounds, if the server reports it.
+    pub lock_wait_us: Option<u64>,
     /// Memory of the server at the end.
     pub memory: Memory,
     /// Requests in the measured parts of slices.
@@ -400,6 +404,8 @@ impl TargetReport {
             identity: measured.identity.clone(),
             pid: measured.target.pid,
             cpu_source: measured.meter.map(|meter| meter.source()),
+            kernel_share: measured.kernel_share,
+            lock_wait_us: measured.lock_wait_us,
             memory: measured.memory,
             requests: total.requests,
             sets: total.sets,

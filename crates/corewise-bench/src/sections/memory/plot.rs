@@ -5,12 +5,11 @@ use maud::{Markup, html};
 use crate::plot::Plot;
 use crate::plot::chart::{Curve, Spot, WIDTH};
 use crate::plot::group::{Group, describe, groups};
+use crate::plot::lanes::{LANE, LEFT, panel};
 use crate::plot::lines::{Axis, Lines};
 use crate::plot::numbers::numbers;
 use crate::plot::style::Looks;
-use crate::plot::svg::{
-    Anchor, Canvas, Frame, Scale, bytes, count, extent, plain, shorten, ticks_as,
-};
+use crate::plot::svg::{Anchor, Canvas, Frame, Scale, bytes, count, extent, plain, ticks_as};
 use crate::results::{CellResults, Results, RowResults};
 use crate::sections::memory::{Garbage, MemoryPoint};
 
@@ -30,9 +29,7 @@ const MEASURES: [Measure; 2] = [
     ),
 ];
 
-const LEFT: f64 = 150.0;
 const GAP: f64 = 30.0;
-const LANE: f64 = 17.0;
 /// Height of a block without its lanes.
 const AROUND: f64 = 66.0;
 
@@ -75,7 +72,17 @@ fn plot(group: &Group<'_>, looks: &Looks) -> Option<Plot> {
                 x,
                 y: Scale::linear(0.0, 1.0),
             };
-            panel(&mut canvas, (&frame, payload), (measure, placed), looks);
+            let x = frame.x(payload);
+            let line = crate::plot::svg::through(&[(x, frame.top), (x, frame.bottom())]);
+            canvas.path("guide payload", &line, "keys and values alone");
+            let heading = (measure.0, &*ticks_as(&frame.x, 5, plain));
+            let rows = (placed.iter().map(|(row, _)| *row), looks);
+            let mut points = placed.iter().map(|(_, point)| point);
+            panel(&mut canvas, &frame, heading, rows, |canvas, y, row| {
+                if let Some(point) = points.next() {
+                    marks(canvas, (&frame, y), (measure, row, point), looks);
+                }
+            });
         }
         top += height + AROUND;
     }
@@ -115,37 +122,6 @@ fn blocks<'a>(group: &Group<'a>, looks: &Looks) -> Vec<(u64, Vec<Placed<'a>>)> {
         placed.sort_by_key(|(row, point)| (taken(point), looks.place(&row.label)));
     }
     blocks
-}
-
-fn panel(
-    canvas: &mut Canvas,
-    (frame, payload): (&Frame, f64),
-    (measure, placed): (&Measure, &[Placed<'_>]),
-    looks: &Looks,
-) {
-    canvas.open("smallmultiple");
-    let ticks = ticks_as(&frame.x, 5, plain);
-    for (value, _) in &ticks {
-        let x = frame.x(*value);
-        canvas.line("grid", (x, frame.top), (x, frame.bottom()));
-    }
-    frame.axes(canvas, (&ticks, &[]), ("", ""));
-    let heading = (frame.left, frame.top - 8.0);
-    canvas.text("remark", heading, Anchor::Start, measure.0);
-    let x = frame.x(payload);
-    let line = crate::plot::svg::through(&[(x, frame.top), (x, frame.bottom())]);
-    canvas.path("guide payload", &line, "keys and values alone");
-    for (lane, (row, point)) in placed.iter().enumerate() {
-        let y = frame.top + LANE * (lane as f64 + 0.5);
-        canvas.open(&looks.look(row).class());
-        if frame.left <= LEFT {
-            let name = shorten(&row.label, 20);
-            canvas.text("label", (LEFT - 10.0, y + 4.0), Anchor::End, &name);
-        }
-        marks(canvas, (frame, y), (measure, row, point), looks);
-        canvas.close();
-    }
-    canvas.close();
 }
 
 /// Draws the bytes of a table, and a line to the most while it was filled.
