@@ -15,7 +15,7 @@ use crate::table::{Contention, Setup};
 use crate::thread_pool::{PoolError, ThreadPool};
 use crate::verify;
 use crate::work::loops::Dispatch;
-use crate::work::{Drive, DriveReport, Evidence, OpCounts, Part, Start, Sums};
+use crate::work::{Drive, DriveReport, Evidence, OpCounts, Part, SliceTimes, Start, Sums};
 use crate::workload::Workload;
 
 /// Operations of an audit, per thread.
@@ -84,15 +84,6 @@ pub(crate) enum PhaseError {
     Failed(String),
     /// A thread did not return: the run ends.
     Stuck(&'static str),
-}
-
-/// The times of a short slice.
-#[derive(Debug)]
-pub(crate) struct SliceTimes {
-    /// All threads start here.
-    pub(crate) start: Start,
-    pub(crate) warm_ticks: u64,
-    pub(crate) run_ticks: u64,
 }
 
 /// The operations of all threads in a short slice.
@@ -274,9 +265,7 @@ impl CellContext<'_> {
                 stream: streams[part.thread].clone(),
                 cursor,
                 numbers,
-                start: times.start.clone(),
-                warm_ticks: times.warm_ticks,
-                run_ticks: times.run_ticks,
+                times: times.clone(),
             })
         })
     }

@@ -143,20 +143,20 @@ pub struct Entry {
     /// Whether its entries can be iterated over.
     pub iterates: bool,
     /// Makers of maps.
-    maps: Vec<(MapMaker, Maker)>,
+    maps: Vec<(&'static str, MapKind, Maker)>,
     /// Makers of subjects that are not maps.
     others: Vec<SubjectMaker>,
 }
 
-/// Which maps a maker makes.
+/// Which maps a maker makes, for a kind of keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct MapMaker {
-    /// The name of the kind of keys.
-    kind: &'static str,
-    /// Whether they use their own hash function.
-    native: bool,
-    /// Whether they resize on request.
-    resizes: bool,
+enum MapKind {
+    /// With the common hash function.
+    Common,
+    /// With the table's own.
+    Native,
+    /// With the common hash function, and resized on request.
+    Resized,
 }
 
 /// Makes a subject that is not a map.
@@ -188,56 +188,47 @@ impl Entry {
         }
     }
 
-    fn map<K: Kind, T: Table<K>>(mut self, native: bool) -> Self {
-        let of = MapMaker {
-            kind: K::NAME,
-            native,
-            resizes: false,
-        };
-        self.maps.push((of, make::<K, T>));
+    fn map<K: Kind, T: Table<K>>(mut self, kind: MapKind) -> Self {
+        self.maps.push((K::NAME, kind, make::<K, T>));
         self.iterates |= T::ITERATES;
         self
     }
 
-    fn resizable<K: Kind, T: Resize<K>>(mut self) -> Self {
-        let of = MapMaker {
-            kind: K::NAME,
-            native: false,
-            resizes: true,
-        };
-        self.maps.push((of, make_resizable::<K, T>));
+    fn resized<K: Kind, T: Resize<K>>(mut self) -> Self {
+        let maker = make_resizable::<K, T>;
+        self.maps.push((K::NAME, MapKind::Resized, maker));
         self
     }
 
     /// Adds a maker for integers with the common hash function.
     pub fn u64<T: Table<U64>>(self) -> Self {
-        self.map::<U64, T>(false)
+        self.map::<U64, T>(MapKind::Common)
     }
 
     /// Adds a maker for integers with the table's own hash function.
     pub fn u64_native<T: Table<U64>>(self) -> Self {
-        self.map::<U64, T>(true)
+        self.map::<U64, T>(MapKind::Native)
     }
 
     /// Adds a maker for byte strings with the common hash function.
     pub fn bytes<T: Table<Bytes>>(self) -> Self {
-        self.map::<Bytes, T>(false)
+        self.map::<Bytes, T>(MapKind::Common)
     }
 
     /// Adds a maker for byte strings with the table's own hash function.
     pub fn bytes_native<T: Table<Bytes>>(self) -> Self {
-        self.map::<Bytes, T>(true)
+        self.map::<Bytes, T>(MapKind::Native)
     }
 
     /// Adds a maker for integers with the common hash function, in a table that resizes on request.
     pub fn u64_resize<T: Resize<U64>>(self) -> Self {
-        self.resizable::<U64, T>()
+        self.resized::<U64, T>()
     }
 
     /// Adds a maker for byte strings with the common hash function, in a table that resizes on
     /// request.
     pub fn bytes_resize<T: Resize<Bytes>>(self) -> Self {
-        self.resizable::<Bytes, T>()
+        self.resized::<Bytes, T>()
     }
 
     /// Adds a maker of a subject that is not a map.
@@ -265,19 +256,27 @@ impl Entry {
     /// Returns the maker for a kind of keys, `u64` or `bytes`, and a hash function; `None` if the
     /// combination is not supported.
     pub fn maker(&self, kind: &str, native: bool) -> Option<Maker> {
-        self.find(kind, native, false)
+        self.find(
+            kind,
+            if native {
+                MapKind::Native
+            } else {
+                MapKind::Common
+            },
+        )
     }
 
     /// Returns the maker of a table that resizes on request; `None` if the combination is not
     /// supported.
     pub fn resizable_maker(&self, kind: &str, native: bool) -> Option<Maker> {
-        self.find(kind, native, true)
+        let maker = self.find(kind, MapKind::Resized);
+        maker.filter(|_| !native)
     }
 
-    fn find(&self, kind: &str, native: bool, resizes: bool) -> Option<Maker> {
-        let is_it = |of: &MapMaker| of.kind == kind && of.native == native && of.resizes == resizes;
-        let found = self.maps.iter().find(|(of, _)| is_it(of));
-        found.map(|(_, maker)| *maker)
+    fn find(&self, keys: &str, kind: MapKind) -> Option<Maker> {
+        let mut all = self.maps.iter();
+        let found = all.find(|(of, this, _)| *of == keys && *this == kind);
+        found.map(|(_, _, maker)| *maker)
     }
 
     /// Returns the maker of a subject that is not a map; `None` if it lacks the capability, or
@@ -308,7 +307,9 @@ impl Entry {
 
     /// Returns whether it resizes on request.
     pub fn resizes(&self) -> bool {
-        self.maps.iter().any(|(of, _)| of.resizes)
+        self.maps
+            .iter()
+            .any(|(_, kind, _)| *kind == MapKind::Resized)
     }
 }
 

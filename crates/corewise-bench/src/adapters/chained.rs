@@ -27,7 +27,7 @@ where
     A: chained::ChainedTable,
     S: BuildHasher + Default + Send + Sync + 'static,
 {
-    type Handle<'t> = ChainedHandle<'t, K, A, S>;
+    type Handle<'t> = &'t Self;
 
     fn build(setup: &Setup) -> Self {
         // As many buckets as the relativistic table would have, rounded up to a power of two.
@@ -36,8 +36,8 @@ where
             map: ChainedMap::with_buckets(buckets.max(LEAST_BUCKETS)),
         }
     }
-    fn handle(&self) -> Self::Handle<'_> {
-        ChainedHandle { map: &self.map }
+    fn handle(&self) -> &Self {
+        self
     }
     fn size(&self) -> Option<usize> {
         Some(self.map.len())
@@ -62,11 +62,7 @@ where
     }
 }
 
-pub(crate) struct ChainedHandle<'t, K: Kind, A: chained::ChainedTable, S> {
-    map: &'t ChainedMap<K::Key, K::Value, A, S>,
-}
-
-impl<K: Kind, A: chained::ChainedTable, S: BuildHasher> Handle<K> for ChainedHandle<'_, K, A, S> {
+impl<K: Kind, A: chained::ChainedTable, S: BuildHasher> Handle<K> for &Chained<K, A, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.map.pin().get(key).map(K::stamp)
@@ -96,8 +92,8 @@ impl<K: Kind, A: chained::ChainedTable, S: BuildHasher> Handle<K> for ChainedHan
     }
 }
 
-/// Declares the chained tables. Names begin with `chained:`. These tables take part only if they are
-/// named, or in the section `resize`: other sections may need a table that grows by itself.
+/// Declares the chained tables. Names begin with `chained:`. These tables take part only if they
+/// are named, or in the section `resize`: other sections may need a table that grows by itself.
 macro_rules! chained {
     ($($table:ty: $name:literal,)*) => {
         pub(super) fn entries() -> Vec<Entry> {

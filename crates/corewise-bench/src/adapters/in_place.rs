@@ -3,7 +3,7 @@
 use std::hash::BuildHasher;
 
 use corewise_maps::clht::LockBasedTable;
-use corewise_maps::copy_map::{self, CopyMap, CopyMapRef};
+use corewise_maps::copy_map::{self, CopyMap};
 use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps::relativistic::DefaultHasher;
 use corewise_maps_lab::clht_lock_free::LockFreeTable;
@@ -24,7 +24,7 @@ where
     T: copy_map::Table<Key = u64, Value = u64> + Send + Sync + 'static,
     S: BuildHasher + Default + Send + Sync + 'static,
 {
-    type Handle<'t> = InPlaceHandle<'t, T, S>;
+    type Handle<'t> = &'t Self;
     const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
@@ -33,8 +33,8 @@ where
             map: builder.hasher(S::default()).build(),
         }
     }
-    fn handle(&self) -> Self::Handle<'_> {
-        InPlaceHandle { map: &self.map }
+    fn handle(&self) -> &Self {
+        self
     }
     fn size(&self) -> Option<usize> {
         Some(self.map.len())
@@ -58,18 +58,7 @@ where
     }
 }
 
-pub(crate) struct InPlaceHandle<'t, T, S> {
-    map: &'t CopyMap<T, S>,
-}
-
-impl<T: copy_map::Table, S> InPlaceHandle<'_, T, S> {
-    #[inline]
-    fn pin(&self) -> CopyMapRef<'_, T, S> {
-        self.map.pin()
-    }
-}
-
-impl<T, S> Handle<U64> for InPlaceHandle<'_, T, S>
+impl<T, S> Handle<U64> for &InPlace<T, S>
 where
     T: copy_map::Table<Key = u64, Value = u64>,
     S: BuildHasher,
@@ -77,7 +66,7 @@ where
     // Always inlined into the measured loop, as the compiler does with hashbrown's.
     #[inline(always)]
     fn get(&mut self, key: &u64) -> Option<u64> {
-        self.pin().get(key)
+        self.map.pin().get(key)
     }
     #[inline]
     fn get_many<'q>(
@@ -85,21 +74,21 @@ where
         keys: impl ExactSizeIterator<Item = &'q u64>,
         out: &mut [Option<u64>],
     ) {
-        self.pin().get_many(keys, out);
+        self.map.pin().get_many(keys, out);
     }
     #[inline]
     fn for_each(&mut self, mut visit: impl FnMut(&u64, u64)) {
-        for (key, value) in self.pin().iter() {
+        for (key, value) in self.map.pin().iter() {
             visit(&key, value);
         }
     }
     #[inline]
     fn insert(&mut self, key: &u64, value: u64) -> bool {
-        self.pin().try_insert(*key, value).is_ok()
+        self.map.pin().try_insert(*key, value).is_ok()
     }
     #[inline]
     fn remove(&mut self, key: &u64) -> Option<u64> {
-        self.pin().remove(key)
+        self.map.pin().remove(key)
     }
 }
 

@@ -91,21 +91,23 @@ baselines!(Spin: SpinLocked, ReadersWriter: ReadersWriterLocked, Combining: Flat
 
 type PriorityQueue = SkipListQueue<u64>;
 
-struct Queue<M: Method>(M::Of<PriorityQueue>);
+/// A structure made concurrent.
+struct Shared<M: Method, D: Sequential + 'static>(M::Of<D>);
 
-struct QueueAccess<'s, M: Method>(M::Handle<'s, PriorityQueue>);
+/// A thread's access to it.
+struct Access<'s, M: Method, D: Sequential + 'static>(M::Handle<'s, D>);
 
-impl<M: Method> MeasuredQueue for Queue<M> {
-    type Handle<'s> = QueueAccess<'s, M>;
+impl<M: Method> MeasuredQueue for Shared<M, PriorityQueue> {
+    type Handle<'s> = Access<'s, M, PriorityQueue>;
     fn build(_: &Setup) -> Self {
         Self(M::make(PriorityQueue::new))
     }
-    fn handle(&self, thread: usize) -> QueueAccess<'_, M> {
-        QueueAccess(M::handle(&self.0, thread))
+    fn handle(&self, thread: usize) -> Access<'_, M, PriorityQueue> {
+        Access(M::handle(&self.0, thread))
     }
 }
 
-impl<M: Method> QueueHandle for QueueAccess<'_, M> {
+impl<M: Method> QueueHandle for Access<'_, M, PriorityQueue> {
     #[inline]
     fn insert(&mut self, key: u64) -> bool {
         let response = self.0.execute(Operation::Write(Write::Insert(key)));
@@ -148,21 +150,17 @@ impl Sequential for Ranking {
     }
 }
 
-struct Ranked<M: Method>(M::Of<Ranking>);
-
-struct RankedAccess<'s, M: Method>(M::Handle<'s, Ranking>);
-
-impl<M: Method> MeasuredSortedSet for Ranked<M> {
-    type Handle<'s> = RankedAccess<'s, M>;
+impl<M: Method> MeasuredSortedSet for Shared<M, Ranking> {
+    type Handle<'s> = Access<'s, M, Ranking>;
     fn build(_: &Setup) -> Self {
         Self(M::make(|| Ranking(SortedSet::new())))
     }
-    fn handle(&self, thread: usize) -> RankedAccess<'_, M> {
-        RankedAccess(M::handle(&self.0, thread))
+    fn handle(&self, thread: usize) -> Access<'_, M, Ranking> {
+        Access(M::handle(&self.0, thread))
     }
 }
 
-impl<M: Method> SortedSetHandle for RankedAccess<'_, M> {
+impl<M: Method> SortedSetHandle for Access<'_, M, Ranking> {
     #[inline]
     fn rank(&mut self, member: u32) -> Option<u64> {
         let rank = self.0.execute(Operation::Read(member))?;
@@ -202,28 +200,24 @@ impl Sequential for Entries {
     }
 }
 
-struct Dictionary<M: Method>(M::Of<Entries>);
-
-struct DictionaryAccess<'s, M: Method>(M::Handle<'s, Entries>);
-
-impl<M: Method> Table<U64> for Dictionary<M> {
-    type Handle<'t> = DictionaryAccess<'t, M>;
+impl<M: Method> Table<U64> for Shared<M, Entries> {
+    type Handle<'t> = Access<'t, M, Entries>;
     fn build(_: &Setup) -> Self {
         Self(M::make(|| Entries(SkipList::new())))
     }
     /// Threads of the harness have no numbers here, but their handles are created in turn.
-    fn handle(&self) -> DictionaryAccess<'_, M> {
+    fn handle(&self) -> Access<'_, M, Entries> {
         use std::sync::atomic::{AtomicUsize, Ordering};
         static TURN: AtomicUsize = AtomicUsize::new(0);
         // Relaxed: only the number counts.
-        DictionaryAccess(M::handle(&self.0, TURN.fetch_add(1, Ordering::Relaxed)))
+        Access(M::handle(&self.0, TURN.fetch_add(1, Ordering::Relaxed)))
     }
     fn size(&self) -> Option<usize> {
         None
     }
 }
 
-impl<M: Method> Handle<U64> for DictionaryAccess<'_, M> {
+impl<M: Method> Handle<U64> for Access<'_, M, Entries> {
     #[inline]
     fn get(&mut self, key: &u64) -> Option<u64> {
         self.0.execute(Operation::Read(*key))
@@ -335,9 +329,9 @@ mod peer {
 
 fn entry<M: Method>(name: &str) -> Entry {
     listed(name)
-        .u64::<Dictionary<M>>()
-        .subject::<QueueSubject<Queue<M>>>()
-        .subject::<SortedSetSubject<Ranked<M>>>()
+        .u64::<Shared<M, Entries>>()
+        .subject::<QueueSubject<Shared<M, PriorityQueue>>>()
+        .subject::<SortedSetSubject<Shared<M, Ranking>>>()
 }
 
 /// All methods, and the queues that need none.

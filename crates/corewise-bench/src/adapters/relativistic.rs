@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::hash::BuildHasher;
 
 use corewise_maps::RelativisticMap;
-use corewise_maps::relativistic::{DefaultHasher, MapRef};
+use corewise_maps::relativistic::DefaultHasher;
 
 use crate::adapters::{listed, with_makers};
 use crate::dyn_table::Entry;
@@ -17,7 +17,7 @@ pub(crate) struct Relativistic<K: Kind, S> {
 }
 
 impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for Relativistic<K, S> {
-    type Handle<'t> = RelativisticHandle<'t, K, S>;
+    type Handle<'t> = &'t Self;
     const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
@@ -25,8 +25,8 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for Rel
             map: RelativisticMap::with_capacity_and_hasher(setup.capacity, S::default()),
         }
     }
-    fn handle(&self) -> Self::Handle<'_> {
-        RelativisticHandle { map: &self.map }
+    fn handle(&self) -> &Self {
+        self
     }
     fn size(&self) -> Option<usize> {
         Some(self.map.len())
@@ -48,21 +48,10 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Resize<K> for Re
     }
 }
 
-pub(crate) struct RelativisticHandle<'t, K: Kind, S> {
-    map: &'t RelativisticMap<K::Key, K::Value, S>,
-}
-
-impl<K: Kind, S: BuildHasher> RelativisticHandle<'_, K, S> {
-    #[inline]
-    fn pin(&self) -> MapRef<'_, K::Key, K::Value, S> {
-        self.map.pin()
-    }
-}
-
-impl<K: Kind, S: BuildHasher> Handle<K> for RelativisticHandle<'_, K, S> {
+impl<K: Kind, S: BuildHasher> Handle<K> for &Relativistic<K, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
-        self.pin().get(key).map(K::stamp)
+        self.map.pin().get(key).map(K::stamp)
     }
     #[inline]
     fn get_many<'q>(
@@ -81,17 +70,18 @@ impl<K: Kind, S: BuildHasher> Handle<K> for RelativisticHandle<'_, K, S> {
     }
     #[inline]
     fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
-        self.pin()
+        self.map
+            .pin()
             .iter()
             .for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
     }
     #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
-        self.pin().try_insert(K::own(key), value).is_ok()
+        self.map.pin().try_insert(K::own(key), value).is_ok()
     }
     #[inline]
     fn remove(&mut self, key: &K::Query) -> Option<u64> {
-        self.pin().remove(key).map(K::stamp)
+        self.map.pin().remove(key).map(K::stamp)
     }
 }
 

@@ -11,10 +11,10 @@ use crate::dyn_table::Entry;
 use crate::hash::Common;
 use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
 
-// Neither map takes part in the section `resize`. `reserve` raises the minimum capacity, and dropping
-// its guard lowers it again. But either only starts a resize if a sample finds the table more than
-// 13/16 full or less than 1/8: in between the size stays until a later insert finds the table full.
-// So a table cannot be resized back and forth between half and double load.
+// Neither map takes part in the section `resize`. `reserve` raises the minimum capacity, and
+// dropping its guard lowers it again. But either only starts a resize if a sample finds the table
+// more than 13/16 full or less than 1/8: in between the size stays until a later insert finds the
+// table full. So a table cannot be resized back and forth between half and double load.
 
 // A key's query is compared through `Borrow`, where scc expects `Equivalent`; hashbrown does the
 // same, with the same blanket implementation.

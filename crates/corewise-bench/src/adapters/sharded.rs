@@ -37,7 +37,7 @@ impl<K: Kind, S: BuildHasher> Sharded<K, S> {
 }
 
 impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Table<K> for Sharded<K, S> {
-    type Handle<'t> = ShardedHandle<'t, K, S>;
+    type Handle<'t> = &'t Self;
     const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
@@ -59,8 +59,8 @@ impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Table<K>
             hasher: hasher.clone(),
         }
     }
-    fn handle(&self) -> Self::Handle<'_> {
-        ShardedHandle { table: self }
+    fn handle(&self) -> &Self {
+        self
     }
     fn size(&self) -> Option<usize> {
         Some(self.shards.iter().map(|shard| shard.read().len()).sum())
@@ -81,18 +81,14 @@ impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Resize<K
     }
 }
 
-pub(crate) struct ShardedHandle<'t, K: Kind, S> {
-    table: &'t Sharded<K, S>,
-}
-
-impl<K: Kind, S: BuildHasher> Handle<K> for ShardedHandle<'_, K, S> {
+impl<K: Kind, S: BuildHasher> Handle<K> for &Sharded<K, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
-        self.table.shard(key).read().get(key).map(K::stamp)
+        self.shard(key).read().get(key).map(K::stamp)
     }
     #[inline]
     fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
-        for shard in &self.table.shards {
+        for shard in &self.shards {
             let map = shard.read();
             map.iter()
                 .for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
@@ -100,11 +96,11 @@ impl<K: Kind, S: BuildHasher> Handle<K> for ShardedHandle<'_, K, S> {
     }
     #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
-        insert_absent::<K, S>(&mut self.table.shard(key).write(), key, value)
+        insert_absent::<K, S>(&mut self.shard(key).write(), key, value)
     }
     #[inline]
     fn remove(&mut self, key: &K::Query) -> Option<u64> {
-        let removed = self.table.shard(key).write().remove(key);
+        let removed = self.shard(key).write().remove(key);
         removed.map(|value| K::stamp(&value))
     }
 }

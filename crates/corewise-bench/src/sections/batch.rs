@@ -136,10 +136,6 @@ impl Slices for BatchSlices {
         Ok(Self { keys })
     }
 
-    fn begin(&self, _: u64) -> Vec<f64> {
-        Vec::new()
-    }
-
     fn run(
         &self,
         context: &CellContext<'_>,

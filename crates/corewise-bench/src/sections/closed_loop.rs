@@ -33,13 +33,15 @@ const ENTRY_BYTES: u64 = 112;
 /// How the short slices of a cell run.
 pub(crate) trait Slices: Sized {
     /// What is known of one table in one repetition, besides what every table has.
-    type Progress;
+    type Progress: Default;
 
     /// Prepares a cell.
     fn start(context: &CellContext<'_>, seed: u64) -> Result<Self, BenchError>;
 
     /// Prepares a repetition; `seed` differs for each.
-    fn begin(&self, seed: u64) -> Self::Progress;
+    fn begin(&self, _seed: u64) -> Self::Progress {
+        Self::Progress::default()
+    }
 
     /// Runs one short slice of a table.
     fn run(
@@ -63,8 +65,6 @@ impl Slices for MixSlices {
     fn start(_: &CellContext<'_>, _: u64) -> Result<Self, BenchError> {
         Ok(Self)
     }
-
-    fn begin(&self, _: u64) {}
 
     fn run(
         &self,

@@ -147,9 +147,7 @@ impl Slices for HotSlices {
             keys: own_keys[part.thread].clone(),
             place: from[part.thread],
             stay,
-            start: times.start.clone(),
-            warm_ticks: times.warm_ticks,
-            run_ticks: times.run_ticks,
+            times: times.clone(),
         })?;
         let mut slice = SliceTotals::default();
         for (place, (report, job)) in places.iter_mut().zip(done) {

@@ -105,8 +105,6 @@ impl Slices for IterateSlices {
         Ok(Self { expected })
     }
 
-    fn begin(&self, _: u64) {}
-
     fn run(
         &self,
         context: &CellContext<'_>,
@@ -116,9 +114,7 @@ impl Slices for IterateSlices {
         let expected = self.expected;
         let done = context.slice(table, move |times, _| Iterate {
             expected,
-            start: times.start.clone(),
-            warm_ticks: times.warm_ticks,
-            run_ticks: times.run_ticks,
+            times: times.clone(),
         })?;
         let mut slice = SliceTotals::default();
         for (report, _) in done {
@@ -135,7 +131,7 @@ mod tests {
     use super::*;
     use crate::plan::{KeyMap, Plan};
     use crate::table::{Setup, Shape};
-    use crate::work::{Part, Start};
+    use crate::work::{Part, SliceTimes, Start};
 
     const KEYS: u32 = 3_000;
 
@@ -146,9 +142,11 @@ mod tests {
         }
         Iterate {
             expected,
-            start: Start::of(1),
-            warm_ticks: 0,
-            run_ticks: 1,
+            times: SliceTimes {
+                start: Start::of(1),
+                warm_ticks: 0,
+                run_ticks: 1,
+            },
         }
     }
 

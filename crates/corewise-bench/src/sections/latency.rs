@@ -48,10 +48,6 @@ impl Slices for TimedSlices {
         Ok(Self)
     }
 
-    fn begin(&self, _: u64) -> Option<Latencies> {
-        None
-    }
-
     fn run(
         &self,
         context: &CellContext<'_>,

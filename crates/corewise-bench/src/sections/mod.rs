@@ -5,15 +5,16 @@
 //! | part | in the trait | usual file |
 //! |---|---|---|
 //! | name, purpose, default parameters | `Rules::name`, `Section::preset` | `mod.rs`, `presets.toml` |
-//! | what it varies besides the common parameters | `Section::variants`, read by `Variant::get` | `mod.rs` |
+//! | what it varies besides the common parameters | `Section::variants` | `mod.rs` |
 //! | checks of parameters, number of keys, names of cells | `Rules::checks`, `Section::range`, `Rules::id_suffix`, ... | `mod.rs` |
 //! | the loop of its threads, compiled for each table | a `Loop` | in `work` |
 //! | how a cell is measured and verified | `Section::run` | `cells.rs` |
 //! | what it adds to results | types that implement [`Payload`](crate::record::Payload) | in `payload` |
-//! | text, figures and plots of results | `Section::lines`, `Section::figures`, `Section::parts` | `plot.rs` |
+//! | text, figures and plots of results | `Section::row_figures`, `Section::lines`, `Section::parts` | `plot.rs` |
 //!
 //! Everything else is shared. `closed_loop` measures a mix of operations in interleaved slices,
-//! which is what a section does unless it overrides `Section::run`. `contender` makes, fills,
+//! which is what a section does unless it overrides `Section::run`; `in_turn` measures tables one
+//! after the other. `measured` draws the table of a section's figures. `contender` makes, fills,
 //! verifies and drops tables, `runner` accumulates rows and writes them, `work` has the phases
 //! that every repetition has, and `plot` has what plots are drawn with.
 //!
@@ -48,9 +49,10 @@
 //!
 //! # Adding a section
 //!
-//! Write a preset in `presets.toml` and `mix`, or a folder with a unit struct that implements
-//! `Section`; add it to `SECTIONS`, and name it in `suites/choosing.toml`. A parameter that no section has yet is a
-//! line in `suite/params.rs`.
+//! Write a preset in `presets.toml` and `mix`, or a module with a unit struct that implements
+//! `Section`; add it to `SECTIONS`, and name it in `suites/choosing.toml`. A parameter that no
+//! section has yet is a line in `suite/params.rs`, and a case of `workload::Variant` if it has
+//! several values.
 //!
 //! # Measured loops
 //!

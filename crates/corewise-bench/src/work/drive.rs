@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::clock;
 use crate::counters::Counters;
 use crate::plan::{Kept, Plan};
 use crate::record::HardwareCounters;
@@ -11,7 +10,7 @@ use crate::stamp::Numbers;
 use crate::stream::{CHUNK, Chunk, Cursor, Stream};
 use crate::table::{Kind, Table};
 use crate::work::worker::Worker;
-use crate::work::{Loop, OpCounts, Part, Start, is_given_up};
+use crate::work::{Loop, OpCounts, Part, SliceTimes};
 
 thread_local! {
     /// Opened once per thread; without system support, starting and stopping do nothing.
@@ -28,12 +27,8 @@ pub struct Drive {
     pub cursor: Cursor,
     /// The value stream.
     pub numbers: Numbers,
-    /// All threads start here.
-    pub start: Start,
-    /// Unmeasured time, to warm the caches.
-    pub warm_ticks: u64,
-    /// Measured time.
-    pub run_ticks: u64,
+    /// Start, warm-up and measured time.
+    pub times: SliceTimes,
 }
 
 /// The report of a slice.
@@ -113,22 +108,14 @@ impl Drive {
     /// Runs chunks until the warm-up is over, and then until the measured time is.
     #[inline(always)]
     pub(crate) fn measure(&mut self, mut execute: impl FnMut(Chunk<'_>)) -> Measured {
-        let stream = &*self.stream;
-        self.start.wait();
-        let begin = clock::coarse();
-        while clock::coarse().wrapping_sub(begin) < self.warm_ticks && !is_given_up() {
-            execute(stream.chunk(&mut self.cursor));
-        }
-        COUNTERS.with_borrow_mut(Counters::start);
-        let begin = clock::coarse();
-        let (mut chunks, mut ticks) = (0, 0);
-        while ticks < self.run_ticks && !is_given_up() {
-            execute(stream.chunk(&mut self.cursor));
-            chunks += 1;
-            ticks = clock::coarse().wrapping_sub(begin);
-        }
+        let (stream, cursor) = (&*self.stream, &mut self.cursor);
+        let begin = || COUNTERS.with_borrow_mut(Counters::start);
+        let (operations, ticks) = self.times.run(begin, || {
+            execute(stream.chunk(cursor));
+            CHUNK as u64
+        });
         Measured {
-            operations: chunks * CHUNK as u64,
+            operations,
             ticks,
             hardware: COUNTERS.with_borrow_mut(Counters::stop),
         }

@@ -6,13 +6,12 @@
 
 use std::sync::Arc;
 
-use crate::clock;
 use crate::plan::Plan;
 use crate::stamp::stamp;
 use crate::stream::CHUNK;
 use crate::table::{Handle, Kind, Table};
 use crate::work::worker::Worker;
-use crate::work::{Loop, OpCounts, Part, Start};
+use crate::work::{Loop, OpCounts, Part, SliceTimes};
 
 /// A thread's position in its keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,12 +52,7 @@ pub struct Hot {
     pub(crate) place: KeyPosition,
     /// Whether to stay at one key.
     pub(crate) stay: bool,
-    /// All threads start here.
-    pub(crate) start: Start,
-    /// Unmeasured time.
-    pub(crate) warm_ticks: u64,
-    /// Measured time.
-    pub(crate) run_ticks: u64,
+    pub(crate) times: SliceTimes,
 }
 
 /// The report of a slice.
@@ -81,7 +75,7 @@ impl Loop for Hot {
         let mut worker = Worker::<K, T>::new(table, plan, part, None);
         let mut problem = None;
         let (mut place, keys, stay) = (self.place, &*self.keys, self.stay);
-        let mut chunk = || {
+        let chunk = || {
             for _ in 0..CHUNK {
                 pair(&mut worker, keys[place.at], place.round, &mut problem);
                 if stay {
@@ -90,23 +84,13 @@ impl Loop for Hot {
                     place.step(keys.len())
                 }
             }
+            CHUNK as u64
         };
-        self.start.wait();
-        let begin = clock::coarse();
-        while clock::coarse().wrapping_sub(begin) < self.warm_ticks {
-            chunk();
-        }
-        let begin = clock::coarse();
-        let (mut chunks, mut ticks) = (0, 0);
-        while ticks < self.run_ticks {
-            chunk();
-            chunks += 1;
-            ticks = clock::coarse().wrapping_sub(begin);
-        }
+        let (pairs, ticks) = self.times.run(|| (), chunk);
         self.place = place;
         HotReport {
             tally: worker.tally(),
-            pairs: chunks * CHUNK as u64,
+            pairs,
             ticks,
             problem,
         }

@@ -1,19 +1,16 @@
 //! Iterations over a whole table.
 
-use crate::clock;
 use crate::plan::Plan;
 use crate::table::{Handle, Kind, Table};
 use crate::work::worker::Worker;
-use crate::work::{Loop, Part, Start, Sums, is_given_up};
+use crate::work::{Loop, Part, SliceTimes, Sums};
 
 /// One thread's part of a short slice.
 #[derive(Debug)]
 pub struct Iterate {
     /// The sums of all keys.
     pub(crate) expected: Sums,
-    pub(crate) start: Start,
-    pub(crate) warm_ticks: u64,
-    pub(crate) run_ticks: u64,
+    pub(crate) times: SliceTimes,
 }
 
 /// The report of a slice.
@@ -33,7 +30,7 @@ impl Loop for Iterate {
     fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> IterateReport {
         let mut worker = Worker::<K, T>::new(table, plan, part, None);
         let mut problem = None;
-        let mut iterate = || {
+        let iterate = || {
             let mut seen = Sums::default();
             worker.handle.for_each(|key, stamp| {
                 let key = K::number(key);
@@ -45,17 +42,7 @@ impl Loop for Iterate {
             }
             seen.entries as u64
         };
-        self.start.wait();
-        let begin = clock::coarse();
-        while clock::coarse().wrapping_sub(begin) < self.warm_ticks && !is_given_up() {
-            iterate();
-        }
-        let begin = clock::coarse();
-        let (mut entries, mut ticks) = (0, 0);
-        while ticks < self.run_ticks && !is_given_up() {
-            entries += iterate();
-            ticks = clock::coarse().wrapping_sub(begin);
-        }
+        let (entries, ticks) = self.times.run(|| (), iterate);
         IterateReport {
             entries,
             ticks,

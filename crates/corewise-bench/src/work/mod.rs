@@ -29,6 +29,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::clock;
 use crate::plan::Plan;
 use crate::record::Counts;
 use crate::table::{Kind, Table};
@@ -205,5 +206,37 @@ impl Start {
                 std::thread::yield_now();
             }
         }
+    }
+}
+
+/// The times of a short slice.
+#[derive(Clone, Debug)]
+pub struct SliceTimes {
+    /// All threads start here.
+    pub start: Start,
+    /// Unmeasured time, to warm the caches.
+    pub warm_ticks: u64,
+    /// Measured time.
+    pub run_ticks: u64,
+}
+
+impl SliceTimes {
+    /// Runs `some` until the warm-up is over, then `begin`, and then `some` until the measured time
+    /// is. Returns the sum of what it returned in the measured time, and that time.
+    #[inline(always)]
+    pub(crate) fn run(&self, begin: impl FnOnce(), mut some: impl FnMut() -> u64) -> (u64, u64) {
+        self.start.wait();
+        let from = clock::coarse();
+        while clock::coarse().wrapping_sub(from) < self.warm_ticks && !is_given_up() {
+            some();
+        }
+        begin();
+        let from = clock::coarse();
+        let (mut sum, mut ticks) = (0, 0);
+        while ticks < self.run_ticks && !is_given_up() {
+            sum += some();
+            ticks = clock::coarse().wrapping_sub(from);
+        }
+        (sum, ticks)
     }
 }

@@ -24,7 +24,7 @@ impl Loop for Timed {
             Kept::Half,
             "no section times operations beside kept keys"
         );
-        let mut place = self.drive.run_ticks ^ std::ptr::from_ref(self) as u64;
+        let mut place = self.drive.times.run_ticks ^ std::ptr::from_ref(self) as u64;
         let latencies = &mut self.latencies;
         self.drive
             .run_chunks::<K, T>(table, plan, part, |worker, chunk| {

@@ -1,5 +1,5 @@
-//! Growth from empty: a time line of stalls, and slow operations beside a reader against those of an
-//! empty loop.
+//! Growth from empty: a time line of stalls, and slow operations beside a reader against those of
+//! an empty loop.
 
 mod cells;
 mod plot;

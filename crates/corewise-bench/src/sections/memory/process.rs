@@ -31,7 +31,7 @@ use crate::stream::Stream;
 use crate::suite::{Params, Suite, Task};
 use crate::thread_pool::ThreadPool;
 use crate::verify;
-use crate::work::{Drive, OpCounts, Part, Start};
+use crate::work::{Drive, OpCounts, Part, SliceTimes, Start};
 use crate::workload::Workload;
 
 /// Duration of the churn.
@@ -140,14 +140,20 @@ pub fn child_main(registry: &Registry, job: &str) -> Result<String, BenchError> 
     let maker = maker.ok_or_else(|| wrong(format!("`{}` has no such keys", job.table)))?;
     let sampler = Sampler::new(Distribution::Uniform, initial);
     let shares = (0.5, 0.5);
-    let stream = Stream::new(job.seed, (0, 1), sampler.clone(), initial as u32, shares);
+    let stream = Arc::new(Stream::new(
+        job.seed,
+        (0, 1),
+        sampler.clone(),
+        initial as u32,
+        shares,
+    ));
     let pool = &ThreadPool::start(vec![None; threads])?;
     let context = CellContext {
         workload,
         plan: workload.plan(),
         sampler,
         pool,
-        streams: vec![Arc::new(stream); threads],
+        streams: (0..threads).map(|_| stream.clone()).collect(),
         patience: LIMIT,
     };
     let failed = |error: PhaseError| BenchError::Failed(format!("{error:?}"));
@@ -266,17 +272,19 @@ fn churn(
         Source::Resident
     };
     let watch = Watch::start(source);
-    let (start, streams) = (Start::of(context.workload.threads), context.streams.clone());
-    let run_ticks = clock::ticks(CHURN.as_nanos() as u64);
+    let streams = context.streams.clone();
+    let times = SliceTimes {
+        start: Start::of(context.workload.threads),
+        warm_ticks: 0,
+        run_ticks: clock::ticks(CHURN.as_nanos() as u64),
+    };
     context.all("churn", table, CHURN, move |table, plan, part| {
         let stream = streams[part.thread].clone();
         let mut drive = Drive {
             cursor: stream.cursor(part.thread as u64),
             stream,
             numbers: Numbers::of_thread(2_000 + part.thread),
-            start: start.clone(),
-            warm_ticks: 0,
-            run_ticks,
+            times: times.clone(),
         };
         table.run(plan, part, &mut drive).tally
     })?;

@@ -66,7 +66,7 @@ use crate::sections::closed_loop::{self, Measured};
 use crate::sections::in_turn::{self, Done, Turn};
 use crate::stamp::Numbers;
 use crate::stream::Cursor;
-use crate::work::{Drive, DriveReport, Part, Start};
+use crate::work::{Drive, DriveReport, Part, SliceTimes, Start};
 use crate::workload::{Buckets, Workload};
 
 /// Least rounds for a decision.
@@ -308,12 +308,16 @@ fn read(
         workload.duration_ms / workload.slices as f64,
     );
     let ticks = |ms: f64| clock::ticks((ms * 1e6) as u64);
-    let (warm_ticks, run_ticks) = (ticks(workload.warm_ms), ticks(run_ms));
     let resizes = matches!(variant, Moving | Elsewhere);
     let job = ResizeJob {
         start: Start::of(readers + usize::from(resizes)),
         readers: Readers::of(readers),
         buckets: (buckets.small, buckets.large),
+    };
+    let times = SliceTimes {
+        start: job.start.clone(),
+        warm_ticks: ticks(workload.warm_ms),
+        run_ticks: ticks(run_ms),
     };
     let (streams, workers) = (cell_context.streams.clone(), pair.live.workers());
     let other = pair.other.clone();
@@ -336,9 +340,7 @@ fn read(
                 stream: streams[part.thread].clone(),
                 cursor,
                 numbers,
-                start: job.start.clone(),
-                warm_ticks,
-                run_ticks,
+                times: times.clone(),
             };
             let report = dyn_table.run(plan, part, &mut drive);
             Answer::Read(report, drive.cursor, drive.numbers)
