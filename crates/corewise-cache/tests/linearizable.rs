@@ -358,7 +358,7 @@ fn every_recorded_history_is_linearizable<E: TestEngine>() {
 /// The table grows from empty, by another thread's items. A flush would restart the growth.
 fn histories_are_linearizable_while_the_table_grows<E: TestEngine>() {
     let mut concurrent = 0;
-    for seed in 0..fewer(10) {
+    for seed in 0..fewer(4) {
         let engine = roomy::<E>();
         let round = Round {
             seed,
@@ -423,7 +423,7 @@ fn record_with_evictions<E: TestEngine, P: Perform + Send>(
 
 fn histories_are_linearizable_while_items_are_evicted<E: TestEngine>() {
     let (mut concurrent, mut forgetful) = (0, 0);
-    for seed in 0..fewer(8) {
+    for seed in 0..fewer(3) {
         let history = record_with_evictions::<E, _>(seed, |real| real);
         let verdict = history.check(&EvictingEntry::new());
         println!("seed {seed}: {verdict}");

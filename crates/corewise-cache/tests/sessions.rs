@@ -696,7 +696,7 @@ fn a_scan_beside_writers_shows_whole_items<E: TestEngine>() {
 
 /// Keys that stay, and keys that come and go so that tables grow.
 const STAY: u64 = 2_000;
-const COME: u64 = 30_000;
+const COME: u64 = 10_000;
 
 /// Overwrites the keys that stay, and stores and deletes the others.
 fn come_and_go<E: TestEngine>(cache: &mut Cache<E>, worker: &Worker<'_>) {
@@ -734,7 +734,7 @@ fn a_scan_beside_writers_shows_all_that_stays<E: TestEngine>() {
             return come_and_go(cache, worker);
         }
         let (mut scans, mut lost) = (0, 0);
-        while scans < fewer(8) {
+        while scans < fewer(5) {
             let (mut shown, mut step) = (HashMap::new(), ScanStep::More(Cursor::START));
             while let ScanStep::More(cursor) = step {
                 step = engine.scan(cursor, 500, NOW, &mut |item| {
