@@ -73,7 +73,7 @@ enum Section {
 }
 use Section::{Aborts, Commits, IsNotElided};
 
-const SECTIONS: [(&str, Section); 15] = [
+const SECTIONS: [(&str, Section); 16] = [
     ("once", Commits(1)),
     ("five_times", Commits(5)),
     ("nested", Commits(1)),
@@ -84,6 +84,7 @@ const SECTIONS: [(&str, Section); 15] = [
     ("system_call", Aborts),
     ("trylock", Aborts),
     ("timed_lock", Aborts),
+    ("clock_lock", Aborts),
     ("timed_wait", Aborts),
     ("forked", Aborts),
     ("held", Aborts),

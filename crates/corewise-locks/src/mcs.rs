@@ -38,8 +38,8 @@ use crate::{RawLock, constructor};
 
 /// A FIFO lock of one word whose waiting threads each read their own cache line.
 ///
-/// A lock that was moved since its guard was leaked cannot be unlocked: `force_unlock` of `lock_api`
-/// panics.
+/// A lock that was moved since its guard was leaked cannot be unlocked: `force_unlock` of
+/// `lock_api` panics.
 ///
 /// ```
 /// use corewise_locks::{Lock, Mcs};

@@ -123,7 +123,8 @@ pub(super) fn admit(context: &mut ucontext_t) -> bool {
     true
 }
 
-/// Where the stack of the calling thread ends, with its thread-locals if they are there.
+/// Where the stack of the calling thread ends, with its thread-locals if they are there. What the C
+/// library knows of the thread lies behind them; other threads write that.
 fn stack_end() -> usize {
     let (mut start, mut len) = (ptr::null_mut(), 0);
     // SAFETY: the attributes are initialised by the first call, and destroyed.
@@ -135,7 +136,11 @@ fn stack_end() -> usize {
         error
     };
     assert_eq!(error, 0);
-    start.addr() + len
+    let end = start.addr() + len;
+    // SAFETY: there are no obligations.
+    let descriptor = unsafe { libc::pthread_self() } as usize;
+    let is_inside = (start.addr()..end).contains(&descriptor);
+    if is_inside { descriptor } else { end }
 }
 
 pub(super) fn next_fate() -> Fate {
