@@ -9,6 +9,7 @@
 //! - [`refused`], [`invariant`]: programs that must not compile.
 //! - [`hashing`]: good and bad hashers.
 //! - [`random`]: reproducible choices, and how much work a test does.
+//! - [`word_map`]: the guarantees of every concurrent map of numbers.
 
 #![forbid(unsafe_code)]
 
@@ -20,3 +21,4 @@ pub mod memcached;
 pub mod operation_pairs;
 pub mod random;
 mod refused;
+pub mod word_map;
