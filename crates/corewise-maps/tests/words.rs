@@ -1,11 +1,13 @@
 //! The guarantees of every map of words in a table with entries in place.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-use std::sync::Barrier;
+use std::hash::BuildHasher;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Barrier};
 
 use corewise_maps::clht::LockBasedTable;
-use corewise_maps::copy_map::Table;
+use corewise_maps::copy_map::{CopyMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
@@ -17,7 +19,7 @@ mod copies;
 
 use copies::{Copies, Number, NumberMap};
 use corewise_testkit::for_every;
-use corewise_testkit::hashing::Hashing;
+use corewise_testkit::hashing::{Hashing, NumberHasher};
 use corewise_testkit::word_map::{self, Resizing, WordMap};
 use word_map::{
     a_batch_without_places_for_its_keys_is_refused, batches_answer_as_lookups_do,
@@ -275,4 +277,49 @@ fn updates_beside_resizes_are_all_there<M: WordMap + NumberMap>() {
     });
     let sum: u64 = map.pairs().iter().map(|(_, value)| value).sum();
     assert_eq!(sum, THREADS * rounds);
+}
+
+/// Hashes as `Own`, and panics when told to.
+#[derive(Clone)]
+struct Touchy(Arc<AtomicBool>);
+
+impl BuildHasher for Touchy {
+    type Hasher = NumberHasher;
+
+    fn build_hasher(&self) -> NumberHasher {
+        assert!(!self.0.load(Relaxed), "a hash");
+        Hashing::Own.build_hasher()
+    }
+}
+
+for_every! {
+    lock_based_table: LockBasedTable<u64, u64>,
+    lock_free_table: LockFreeTable<u64, u64>,
+    hopscotch_table: HopscotchTable<u64, u64>,
+    cuckoo_table: CuckooTable<u64, u64>,
+    => {
+        a_panic_in_foreign_code_leaves_the_map_as_it_was
+    }
+}
+
+fn a_panic_in_foreign_code_leaves_the_map_as_it_was<T: Table<Key = u64, Value = u64>>() {
+    let panics = Arc::new(AtomicBool::new(false));
+    let builder = CopyMap::<T>::builder().hasher(Touchy(panics.clone()));
+    let map = builder.buckets(4).automatic_resize(false).build();
+    (0..20).for_each(|key| assert_eq!(map.pin().insert(key, !key), None));
+    let fails = |call: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
+    fails(&|| assert!(map.pin().update(&1, |_| panic!("a change")).is_some()));
+    panics.store(true, Relaxed);
+    fails(&|| {
+        map.pin().insert(20, 0);
+    });
+    fails(&|| assert!(map.pin().remove(&2).is_some()));
+    // In the middle of moving: the bucket must not stay locked.
+    fails(&|| map.resize_to(16).unwrap());
+    panics.store(false, Relaxed);
+    assert_eq!(map.pin().update(&1, |value| value), Some(!1));
+    assert!((0..20).all(|key| map.pin().get(&key) == Some(!key)));
+    map.resize_to(16).unwrap();
+    assert_eq!((map.len(), map.buckets()), (20, 16));
+    assert!((0..20).all(|key| map.pin().remove(&key) == Some(!key)));
 }
