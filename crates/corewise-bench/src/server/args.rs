@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_machine_has_fewer_threads_and_says_so() {
+    fn a_small_machine_has_fewer_threads_and_a_note() {
         let small = plan("--quick", 2).expect("valid");
         assert_eq!((small.threads, small.clients), (2, vec![1, 2, 4]));
         let notes = plan("", 2).expect("valid").notes(2);
