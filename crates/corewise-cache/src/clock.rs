@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub const ORIGIN_MS: u64 = 2_000;
 
 /// A source of [`Now`].
-pub trait Clock: Send + Sync + 'static {
+pub trait TimeSource: Send + Sync + 'static {
     /// The present instant. Monotonic in [`Now::ms`].
     fn now(&self) -> Now;
 }
@@ -47,7 +47,7 @@ impl SystemClock {
     /// Milliseconds since the Unix epoch at `now`, a reading of this clock.
     ///
     /// ```
-    /// use corewise_cache::{Clock, SystemClock};
+    /// use corewise_cache::{TimeSource, SystemClock};
     /// let clock = SystemClock::new();
     /// let now = clock.now();
     /// assert_eq!(clock.unix_ms(now) / 1000, now.unix_s);
@@ -65,7 +65,7 @@ impl Default for SystemClock {
     }
 }
 
-impl Clock for SystemClock {
+impl TimeSource for SystemClock {
     #[inline]
     fn now(&self) -> Now {
         let elapsed = self.started.elapsed().as_millis() as u64;
@@ -79,7 +79,7 @@ impl Clock for SystemClock {
 /// A clock that moves only when it is told to.
 ///
 /// ```
-/// use corewise_cache::{Clock, ManualClock};
+/// use corewise_cache::{TimeSource, ManualClock};
 /// let clock = ManualClock::new(1_700_000_000);
 /// let before = clock.now();
 /// clock.advance_ms(1_500);
@@ -109,7 +109,7 @@ impl ManualClock {
     }
 }
 
-impl Clock for ManualClock {
+impl TimeSource for ManualClock {
     fn now(&self) -> Now {
         // Relaxed: see `advance_ms`.
         let elapsed = self.elapsed_ms.load(Ordering::Relaxed);

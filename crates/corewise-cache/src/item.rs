@@ -83,7 +83,7 @@ struct Header {
 
 /// The header of an item as it lies in memory; [`Item`] reaches the bytes that follow.
 #[repr(C)]
-pub struct Node<L> {
+pub struct ItemNode<L> {
     /// The engine's words: chain, eviction order, accounting.
     pub links: L,
     header: Header,
@@ -93,7 +93,7 @@ pub struct Node<L> {
 const _: () = {
     assert!(size_of::<Header>() == HEADER_BYTES);
     assert!(align_of::<Header>() == ITEM_ALIGN);
-    assert!(size_of::<Node<u64>>() == HEADER_BYTES + 8);
+    assert!(size_of::<ItemNode<u64>>() == HEADER_BYTES + 8);
 };
 
 /// The contents from which an item is made.
@@ -141,7 +141,7 @@ impl Contents<'_> {
     /// Bytes that the item will take, before any rounding.
     #[must_use]
     pub fn bytes<L>(&self) -> usize {
-        size_of::<Node<L>>() + self.payload()
+        size_of::<ItemNode<L>>() + self.payload()
     }
 }
 
@@ -154,7 +154,7 @@ pub fn create<L, A: ItemAllocator>(
     links: L,
     contents: &Contents<'_>,
     now: Now,
-) -> Option<(NonNull<Node<L>>, usize)> {
+) -> Option<(NonNull<ItemNode<L>>, usize)> {
     if !contents.fits_header() {
         return None;
     }
@@ -176,7 +176,7 @@ pub unsafe fn write<L>(
     links: L,
     contents: &Contents<'_>,
     now: Now,
-) -> NonNull<Node<L>> {
+) -> NonNull<ItemNode<L>> {
     let has_flags = if contents.client_flags == 0 {
         0
     } else {
@@ -204,7 +204,7 @@ pub unsafe fn write<L>(
     unsafe {
         let [first, second] = contents.value;
         let parts = [flags, key_len, contents.key, first, second];
-        lay_out(memory, Node { links, header }, parts)
+        lay_out(memory, ItemNode { links, header }, parts)
     }
 }
 
@@ -225,7 +225,7 @@ pub unsafe fn write_head<L>(
     contents: &Contents<'_>,
     value_len: usize,
     now: Now,
-) -> (NonNull<Node<L>>, NonNull<u8>) {
+) -> (NonNull<ItemNode<L>>, NonNull<u8>) {
     debug_assert_eq!(contents.value_len(), 0);
     // SAFETY: the caller's 1 and 2.
     unsafe {
@@ -246,7 +246,7 @@ pub unsafe fn copy<L>(
     links: L,
     from: Item<'_, L>,
     state: u8,
-) -> NonNull<Node<L>> {
+) -> NonNull<ItemNode<L>> {
     let old = from.header();
     let life = from.life() & !(u64::from(u8::MAX) << STATE_SHIFT) | u64::from(state) << STATE_SHIFT;
     let header = Header {
@@ -256,18 +256,28 @@ pub unsafe fn copy<L>(
         // Relaxed: a statistic.
         access_s: AtomicU32::new(old.access_s.load(Ordering::Relaxed)),
     };
-    let rest = from.tail(0, from.bytes() - size_of::<Node<L>>());
+    let rest = from.tail(0, from.bytes() - size_of::<ItemNode<L>>());
     // SAFETY: the caller's 1.
-    unsafe { lay_out(memory, Node { links, header }, [rest, &[], &[], &[], &[]]) }
+    unsafe {
+        lay_out(
+            memory,
+            ItemNode { links, header },
+            [rest, &[], &[], &[], &[]],
+        )
+    }
 }
 
 /// # Safety
 ///
 /// 1. `memory` is valid for writes of the node and the parts, one after the other, aligned to
 ///    [`ITEM_ALIGN`], and not used by anything else.
-unsafe fn lay_out<L>(memory: NonNull<u8>, head: Node<L>, parts: [&[u8]; 5]) -> NonNull<Node<L>> {
-    const { assert!(align_of::<Node<L>>() == ITEM_ALIGN) };
-    let node = memory.cast::<Node<L>>();
+unsafe fn lay_out<L>(
+    memory: NonNull<u8>,
+    head: ItemNode<L>,
+    parts: [&[u8]; 5],
+) -> NonNull<ItemNode<L>> {
+    const { assert!(align_of::<ItemNode<L>>() == ITEM_ALIGN) };
+    let node = memory.cast::<ItemNode<L>>();
     // SAFETY: the caller's 1, and the assertion above.
     unsafe {
         node.write(head);
@@ -286,7 +296,7 @@ unsafe fn lay_out<L>(memory: NonNull<u8>, head: Node<L>, parts: [&[u8]; 5]) -> N
 ///
 /// `node` came from [`create`] with the same allocator, nothing else can reach it, and it is not
 /// used afterwards.
-pub unsafe fn destroy<L, A: ItemAllocator>(allocator: &A, node: NonNull<Node<L>>) {
+pub unsafe fn destroy<L, A: ItemAllocator>(allocator: &A, node: NonNull<ItemNode<L>>) {
     // SAFETY: the caller's contract; the item is alive until `dealloc` below.
     unsafe {
         let bytes = Item::from_raw(node).bytes();
@@ -297,8 +307,8 @@ pub unsafe fn destroy<L, A: ItemAllocator>(allocator: &A, node: NonNull<Node<L>>
 
 /// A reference to an item: its header and the bytes behind it.
 pub struct Item<'a, L> {
-    node: NonNull<Node<L>>,
-    _alive: PhantomData<&'a Node<L>>,
+    node: NonNull<ItemNode<L>>,
+    _alive: PhantomData<&'a ItemNode<L>>,
 }
 
 impl<L> Clone for Item<'_, L> {
@@ -317,7 +327,7 @@ impl<'a, L> Item<'a, L> {
     /// `node` came from [`create`] and is not destroyed during `'a`.
     #[inline]
     #[must_use]
-    pub unsafe fn from_raw(node: NonNull<Node<L>>) -> Self {
+    pub unsafe fn from_raw(node: NonNull<ItemNode<L>>) -> Self {
         Self {
             node,
             _alive: PhantomData,
@@ -421,7 +431,7 @@ impl<'a, L> Item<'a, L> {
     #[must_use]
     pub fn bytes(self) -> usize {
         let (start, len) = self.key_range();
-        size_of::<Node<L>>() + start + len + self.value_len()
+        size_of::<ItemNode<L>>() + start + len + self.value_len()
     }
 
     /// The cas value.

@@ -12,7 +12,7 @@
 //! | [`global_lock`](engines::global_lock) | hashbrown, one in all | under the one lock, taken twice | LRU | comparison: the baseline of \[ATC11\] |
 //!
 //! ```
-//! use corewise_cache::{Clock, Engine, ManualClock, Session};
+//! use corewise_cache::{TimeSource, Engine, ManualClock, Session};
 //! use corewise_cache::engines::relativistic::{Config, Relativistic};
 //! use corewise_ops::*;
 //! use std::sync::Arc;
@@ -57,6 +57,6 @@ pub mod item;
 pub mod reservation;
 pub mod size_class;
 
-pub use clock::{Clock, ManualClock, ORIGIN_MS, SystemClock};
+pub use clock::{ManualClock, ORIGIN_MS, SystemClock, TimeSource};
 pub use engine::{ClassStats, Cursor, Engine, EngineStats, ScanStep, Session};
 pub use reservation::Reservation;

@@ -4,7 +4,7 @@
 
 use corewise_cache::alloc::GlobalHeap;
 use corewise_cache::engines::{global_lock, locked, lockhash, relativistic};
-use corewise_cache::item::{Before, Contents, Item, Node};
+use corewise_cache::item::{Before, Contents, Item, ItemNode};
 use corewise_cache::{ClassStats, EngineStats, ManualClock, SystemClock};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use std::cell::Cell;
@@ -16,7 +16,7 @@ assert_impl_all!(EngineStats: Send, Sync);
 assert_impl_all!(ClassStats: Send, Sync);
 assert_impl_all!(Before: Send, Sync);
 assert_impl_all!(Contents<'static>: Send, Sync);
-assert_impl_all!(Node<u64>: Send, Sync);
+assert_impl_all!(ItemNode<u64>: Send, Sync);
 assert_impl_all!(locked::Config: Send, Sync);
 assert_impl_all!(locked::Eviction: Send, Sync);
 assert_impl_all!(locked::NoReferences: Send, Sync);
@@ -30,8 +30,8 @@ assert_impl_all!(relativistic::NoAddresses: Send, Sync);
 assert_impl_all!(relativistic::Relativistic: Send, Sync);
 
 // The links belong to the engine.
-assert_impl_all!(Node<Cell<u64>>: Send);
-assert_not_impl_any!(Node<Cell<u64>>: Sync);
+assert_impl_all!(ItemNode<Cell<u64>>: Send);
+assert_not_impl_any!(ItemNode<Cell<u64>>: Sync);
 
 // A session may move to another thread between operations. It has no shared methods, so `Sync` is
 // not promised.

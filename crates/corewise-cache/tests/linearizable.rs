@@ -15,7 +15,7 @@ use corewise_ops::{Deadline, Delete, Get, Store, StoreMode, Verb};
 use corewise_testkit::history::models::{
     CacheCall, EntryOp, EntryOutcome, EvictingEntry, ItemVersion, MapEntry,
 };
-use corewise_testkit::history::{History, Operation, Recorder, Recording};
+use corewise_testkit::history::{CallRecord, History, Recorder, Recording};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
@@ -454,7 +454,7 @@ fn a_cache_that_brings_evicted_items_back_is_found_out<E: TestEngine>() {
 #[test]
 fn a_stale_read_is_no_linearizable_history() {
     let call = |call: CacheCall, outcome, invoked, done| {
-        Operation::new(0, 0, call.op(), invoked).returning(outcome, done)
+        CallRecord::new(0, 0, call.op(), invoked).returning(outcome, done)
     };
     let check = |read| {
         let set = |value, at| call(CacheCall::Set(value), EntryOutcome::Done(true), at, at + 1);

@@ -25,7 +25,7 @@ for_every_engine! {
     what_several_sessions_stored_before_one_was_refused_is_there
     a_flush_among_writers_hides_all_that_was_stored_before_it
     a_delayed_flush_among_writers_hides_all_that_was_stored_before_it
-    flushed_items_are_given_back_by_whoever_has_time
+    flushed_items_are_given_back_by_any_session
     of_several_conditional_writes_one_succeeds
     no_append_and_no_increment_is_lost
     cas_values_tell_the_order_of_stores
@@ -397,7 +397,7 @@ fn a_delayed_flush_among_writers_hides_all_that_was_stored_before_it<E: TestEngi
     assert_quiet_flush_hides_everything(&engine);
 }
 
-fn flushed_items_are_given_back_by_whoever_has_time<E: TestEngine>() {
+fn flushed_items_are_given_back_by_any_session<E: TestEngine>() {
     let engine = roomy::<E>();
     at_once(&engine, THREADS, |cache, &Worker { thread, .. }| {
         for round in 0..fewer(20) {

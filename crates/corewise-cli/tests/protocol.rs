@@ -37,7 +37,7 @@ for_all_engines_at_once! {
     keys_have_at_most_250_bytes
     an_item_larger_than_the_limit_is_refused_and_the_old_one_goes
     the_largest_item_just_below_the_limit_is_stored
-    without_eviction_a_full_server_says_so
+    without_eviction_a_full_server_refuses_items
     with_eviction_a_full_server_forgets_something_old
     http_is_hung_up_on
     mg_returns_what_its_flags_ask_for_in_their_order
@@ -978,7 +978,7 @@ fn the_largest_item_just_below_the_limit_is_stored(engine: Engine) {
     );
 }
 
-fn without_eviction_a_full_server_says_so(engine: Engine) {
+fn without_eviction_a_full_server_refuses_items(engine: Engine) {
     let server = engine.with(&["-M", "-m", "8"]);
     let mut client = server.connect();
     let value = "x".repeat(100_000);

@@ -6,9 +6,8 @@ use crate::common;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::{
-    Client, Engine, Redis, TestServer, concerns_the_server_under_test, show, skip, wait_until,
-};
+use common::resp::{self, connect, converse, read_element, start};
+use common::{Client, Engine, Redis, show, skip, wait_until};
 use corewise_wire::resp::{ReplyReader, Value, encode_request};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -54,30 +53,12 @@ fn commands_are_described_as_by_redis_in_one_engine() {
     Engine::run(Engine::TESTED[0], commands_are_described_as_by_redis);
 }
 
-/// A server with a listener for RESP.
-fn start(engine: Engine, options: &[&str]) -> Option<TestServer> {
-    let listen = ["--resp", "127.0.0.1:0"];
-    concerns_the_server_under_test().then(|| engine.with(&[&listen[..], options].concat()))
-}
-
-fn connect(server: &TestServer) -> Client {
-    Client::connect(server.resp_address())
-}
-
 /// A request with these words, in multibulk form.
 fn request(words: &[&str]) -> Vec<u8> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     let mut out = Vec::new();
     encode_request(&words, &mut out);
     out
-}
-
-/// Sends each line as one pipeline of inline requests, and expects the replies.
-#[track_caller]
-fn converse(client: &mut Client, lines: &[(&str, &str)]) {
-    for (line, reply) in lines {
-        client.ask(format!("{line}\r\n"), reply);
-    }
 }
 
 /// Runs a conversation with a new server.
@@ -1516,11 +1497,7 @@ impl Reply {
         let mut elements = Vec::new();
         while !is_begun || !reader.is_complete() {
             is_begun = true;
-            let mut bytes = client.read_until(b"\r\n");
-            if bytes[0] == b'$' && bytes != b"$-1\r\n" {
-                let len = String::from_utf8_lossy(&bytes[1..bytes.len() - 2]).parse::<usize>();
-                bytes.extend(client.bytes_slowly(len.unwrap() + 2, Duration::ZERO));
-            }
+            let bytes = read_element(client);
             let (consumed, value) = reader.next(&bytes).unwrap().expect("a whole value");
             assert_eq!(consumed, bytes.len());
             match value {

@@ -6,11 +6,9 @@ use crate::common;
 
 use std::net::SocketAddr;
 use std::sync::Barrier;
-use std::time::Duration;
 
-use common::{
-    Client, Engine, Redis, TestServer, concerns_the_server_under_test, show, skip, wait_until,
-};
+use common::resp::{self, connect, converse, read_element, start};
+use common::{Client, Engine, Redis, TestServer, show, skip, wait_until};
 use corewise_testkit::history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
 use corewise_testkit::history::{History, Recorder, Recording};
 use corewise_wire::resp::{ReplyReader, encode_request};
@@ -37,24 +35,6 @@ for_every_engine! {
     histories_with_transactions_are_linearizable
     a_torn_mset_is_found_out
     conversations_of_two_connections_agree_with_redis
-}
-
-/// A server with a listener for RESP.
-fn start(engine: Engine, options: &[&str]) -> Option<TestServer> {
-    let listen = ["--resp", "127.0.0.1:0"];
-    concerns_the_server_under_test().then(|| engine.with(&[&listen[..], options].concat()))
-}
-
-fn connect(server: &TestServer) -> Client {
-    Client::connect(server.resp_address())
-}
-
-/// Sends each line as one pipeline of inline requests, and expects the replies.
-#[track_caller]
-fn converse(client: &mut Client, lines: &[(&str, &str)]) {
-    for (line, reply) in lines {
-        client.ask(format!("{line}\r\n"), reply);
-    }
 }
 
 const OK: &str = "+OK\r\n";
@@ -749,11 +729,7 @@ fn reply(client: &mut Client) -> Vec<u8> {
     let mut reader = ReplyReader::default();
     let mut reply = Vec::new();
     while reply.is_empty() || !reader.is_complete() {
-        let mut bytes = client.read_until(b"\r\n");
-        if bytes[0] == b'$' && bytes != b"$-1\r\n" {
-            let len = String::from_utf8_lossy(&bytes[1..bytes.len() - 2]).parse::<usize>();
-            bytes.extend(client.bytes_slowly(len.unwrap() + 2, Duration::ZERO));
-        }
+        let bytes = read_element(client);
         let (consumed, _) = reader.next(&bytes).unwrap().expect("a whole value");
         assert_eq!(consumed, bytes.len());
         reply.extend(bytes);

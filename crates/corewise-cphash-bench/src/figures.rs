@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use corewise_cphash::{
-    Client, Colocated, Config, CpHash, Eviction, LockHash, PinPolicy, Request, Server,
+    CacheRequest, Client, Colocated, Config, CpHash, Eviction, LockHash, PartitionServer, PinPolicy,
 };
 use corewise_measure::draw::mix;
 
@@ -105,10 +105,10 @@ impl Workload {
     }
 }
 
-fn request(draw: u64) -> Request<'static> {
+fn request(draw: u64) -> CacheRequest<'static> {
     match draw & INSERT {
-        0 => Request::Get(draw.into()),
-        _ => Request::Insert((draw & !INSERT).into(), b"8 bytes!"),
+        0 => CacheRequest::Get(draw.into()),
+        _ => CacheRequest::Insert((draw & !INSERT).into(), b"8 bytes!"),
     }
 }
 
@@ -159,7 +159,7 @@ impl Turn {
     }
 }
 
-fn submit(client: &mut Client, request: Request<'_>) {
+fn submit(client: &mut Client, request: CacheRequest<'_>) {
     while client.submit(0, request).is_err() {
         if client.poll(|_, _| ()) == 0 {
             spin_loop();
@@ -174,7 +174,7 @@ fn dedicated<'a>(workload: &Workload, draws: &'a [Vec<u64>]) -> Candidate<'a> {
     let table = CpHash::new(&config, servers).expect("within limits");
     let mut first = table.client();
     for key in 0..workload.keys {
-        submit(&mut first, Request::Insert(key.into(), b"8 bytes!"));
+        submit(&mut first, CacheRequest::Insert(key.into(), b"8 bytes!"));
     }
     while first.outstanding() > 0 {
         first.poll(|_, _| ());
@@ -202,7 +202,7 @@ fn dedicated<'a>(workload: &Workload, draws: &'a [Vec<u64>]) -> Candidate<'a> {
     })
 }
 
-fn submit_local(event_loop: &mut Colocated, request: Request<'_>) {
+fn submit_local(event_loop: &mut Colocated, request: CacheRequest<'_>) {
     while event_loop.submit(0, request).is_err() {
         if event_loop.poll(|_, _| ()) == 0 {
             spin_loop();
@@ -216,7 +216,7 @@ fn colocated<'a>(workload: &Workload, draws: &'a [Vec<u64>]) -> Candidate<'a> {
     let table = CpHash::new(&workload.config(128, 4 * threads), 0).expect("within limits");
     let mut first = table.colocated(|| ());
     for key in 0..workload.keys {
-        submit_local(&mut first, Request::Insert(key.into(), b"8 bytes!"));
+        submit_local(&mut first, CacheRequest::Insert(key.into(), b"8 bytes!"));
     }
     while first.outstanding() > 0 {
         first.poll(|_, _| ());
@@ -404,7 +404,7 @@ pub(crate) fn run_costs(options: &Options) {
 }
 
 /// Sends a batch through the rings, and returns the time at the client and at the server.
-fn exchange(client: &mut Client, server: &mut Server, batch: &[u64]) -> [Duration; 2] {
+fn exchange(client: &mut Client, server: &mut PartitionServer, batch: &[u64]) -> [Duration; 2] {
     let start = Instant::now();
     for &draw in batch {
         client

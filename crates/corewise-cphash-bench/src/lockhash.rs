@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use corewise_cphash::{
-    AndersonLock, Config, Eviction, LockHash, RawLock, Reply, Request, SpinLock,
+    AndersonLock, CacheRequest, Config, Eviction, LockHash, PartitionLock, Reply, SpinLock,
 };
 use corewise_measure::draw::mix;
 use foldhash::fast::RandomState;
@@ -20,7 +20,7 @@ trait Cache: Sync {
     fn insert(&self, key: u64, value: u64);
 }
 
-impl<L: RawLock> Cache for LockHash<RandomState, L> {
+impl<L: PartitionLock> Cache for LockHash<RandomState, L> {
     fn get(&self, key: u64) -> Option<u64> {
         LockHash::get(self, key, |value| {
             u64::from_le_bytes(*value.first_chunk().expect("all values have 8 bytes"))
@@ -31,7 +31,11 @@ impl<L: RawLock> Cache for LockHash<RandomState, L> {
     }
 }
 
-fn ours<L: RawLock>(keys: u64, eviction: Eviction, partitions: usize) -> LockHash<RandomState, L> {
+fn ours<L: PartitionLock>(
+    keys: u64,
+    eviction: Eviction,
+    partitions: usize,
+) -> LockHash<RandomState, L> {
     // Room for the fullest partition.
     let budget = (keys as usize * 128).max(partitions * 1024);
     let config = Config::new(budget).partitions(partitions).element_bytes(64);
@@ -188,10 +192,10 @@ pub(crate) fn run_locks(options: &Options) {
         let batches = |size: usize| {
             let (start, mut count, mut draw) = (Instant::now(), 0, mix(7));
             while start.elapsed() < SLICE {
-                let batch: Vec<Request<'_>> = (0..size)
+                let batch: Vec<CacheRequest<'_>> = (0..size)
                     .map(|_| {
                         draw = mix(draw);
-                        Request::Get((draw % keys).into())
+                        CacheRequest::Get((draw % keys).into())
                     })
                     .collect();
                 spin.execute_batch(&batch, |_, reply| assert!(matches!(reply, Reply::Found(_))));

@@ -3,7 +3,7 @@
 use std::hint::spin_loop;
 use std::time::Instant;
 
-use corewise_cphash::{Client, Config, CpHash, Reply, Request};
+use corewise_cphash::{CacheRequest, Client, Config, CpHash, Reply};
 use corewise_measure::draw::mix;
 
 use crate::report::{Candidate, Options, SLICE, compare};
@@ -18,7 +18,10 @@ fn table(keys: u64, pipeline: usize) -> (CpHash, Client) {
     let table = CpHash::new(&config.pipeline(pipeline), 1).expect("within the limits");
     let mut client = table.client();
     for key in 0..keys {
-        submit(&mut client, Request::Insert(key.into(), &key.to_le_bytes()));
+        submit(
+            &mut client,
+            CacheRequest::Insert(key.into(), &key.to_le_bytes()),
+        );
     }
     while client.outstanding() > 0 {
         client.poll(|_, _| ());
@@ -26,7 +29,7 @@ fn table(keys: u64, pipeline: usize) -> (CpHash, Client) {
     (table, client)
 }
 
-fn submit(client: &mut Client, request: Request<'_>) -> u64 {
+fn submit(client: &mut Client, request: CacheRequest<'_>) -> u64 {
     let mut found = 0;
     while client.submit(0, request).is_err() {
         let done = client.poll(|_, reply| found += u64::from(matches!(reply, Reply::Found(_))));
@@ -47,9 +50,9 @@ fn measure(client: &mut Client, keys: u64, inserts_percent: u64) -> f64 {
                 .wrapping_add(1_442_695_040_888_963_407);
             let key = ((draw >> 32) * keys) >> 32;
             let request = if (draw >> 20) % 100 < inserts_percent {
-                Request::Insert(key.into(), b"8 bytes!")
+                CacheRequest::Insert(key.into(), b"8 bytes!")
             } else {
-                Request::Get(key.into())
+                CacheRequest::Get(key.into())
             };
             submit(client, request);
         }

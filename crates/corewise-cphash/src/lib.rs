@@ -84,11 +84,12 @@ mod readme {}
 pub use config::{Config, ConfigError, MAX_BUCKETS, MAX_PARTITIONS, MAX_SERVER_THREADS};
 pub use corewise_topology::{CpuId, PinPolicy};
 pub use cphash::{
-    Client, Colocated, CpHash, Entry, Full, MAX_WAITING_BYTES, RemoteRef, Server, TaskResult,
+    Client, Colocated, CpHash, Entry, Full, MAX_WAITING_BYTES, PartitionServer, RemoteRef,
+    TaskResult,
 };
 pub use key::{Key, MAX_KEY_BYTES};
-pub use lock::{AndersonLock, RawLock, SpinLock};
-pub use lockhash::{LockHash, Reply, Request, ValueRef};
+pub use lock::{AndersonLock, PartitionLock, SpinLock};
+pub use lockhash::{CacheRequest, LockHash, Reply, ValueRef};
 #[cfg(feature = "raw")]
 #[doc(hidden)]
 pub use partition::raw;

@@ -22,7 +22,7 @@ mod sealed {
 }
 
 /// A lock that `LockHash` can use. Sealed.
-pub trait RawLock: sealed::Sealed + Send + Sync + Default + 'static {
+pub trait PartitionLock: sealed::Sealed + Send + Sync + Default + 'static {
     /// What the holder needs to release the lock.
     #[doc(hidden)]
     type Ticket;
@@ -55,7 +55,7 @@ impl Default for SpinLock {
     }
 }
 
-impl RawLock for SpinLock {
+impl PartitionLock for SpinLock {
     type Ticket = ();
 
     #[inline]
@@ -135,7 +135,7 @@ impl Default for AndersonLock {
     }
 }
 
-impl RawLock for AndersonLock {
+impl PartitionLock for AndersonLock {
     type Ticket = usize;
 
     #[inline]
@@ -164,12 +164,12 @@ impl RawLock for AndersonLock {
 
 /// Calls `body` while holding the lock, and releases it also if `body` panics.
 #[inline(always)]
-pub(crate) fn with<L: RawLock, R>(lock: &L, body: impl FnOnce() -> R) -> R {
-    struct Held<'a, L: RawLock> {
+pub(crate) fn with<L: PartitionLock, R>(lock: &L, body: impl FnOnce() -> R) -> R {
+    struct Held<'a, L: PartitionLock> {
         lock: &'a L,
         ticket: Option<L::Ticket>,
     }
-    impl<L: RawLock> Drop for Held<'_, L> {
+    impl<L: PartitionLock> Drop for Held<'_, L> {
         #[inline(always)]
         fn drop(&mut self) {
             if let Some(ticket) = self.ticket.take() {
@@ -192,7 +192,7 @@ mod models {
     use corewise_atomic::sync::Arc;
     use corewise_atomic::{model, thread};
 
-    fn every_increment_is_kept<L: RawLock>(threads: usize) {
+    fn every_increment_is_kept<L: PartitionLock>(threads: usize) {
         let shared = Arc::new((L::default(), DataCell::new(0)));
         let add_one = |shared: &(L, DataCell<i32>)| {
             with(&shared.0, || {

@@ -4,7 +4,9 @@
 use std::hash::{BuildHasher, DefaultHasher};
 
 use crate::cphash::{Client, Colocated, CpHash};
-use crate::{AndersonLock, Config, Eviction, InsertError, LockHash, RawLock, Reply, Request};
+use crate::{
+    AndersonLock, CacheRequest, Config, Eviction, InsertError, LockHash, PartitionLock, Reply,
+};
 use crate::{Entry, SpinLock};
 
 const LONGEST: usize = 100;
@@ -44,7 +46,7 @@ fn expected_insertion(len: usize) -> Result<(), InsertError> {
     }
 }
 
-fn lock_hash<L: RawLock>(eviction: Eviction) {
+fn lock_hash<L: PartitionLock>(eviction: Eviction) {
     let config = config().eviction(eviction);
     let mut table = LockHash::<_, L>::with_hasher(&config, Strict).unwrap();
     table.identifier.longest = LONGEST;
@@ -57,10 +59,10 @@ fn lock_hash<L: RawLock>(eviction: Eviction) {
             assert_eq!(table.contains(key), fits);
             assert_eq!(table.remove(key), fits);
             let batch = [
-                Request::Get(1.into()),
-                Request::Insert(key.into(), value),
-                Request::Get(key.into()),
-                Request::Remove(key.into()),
+                CacheRequest::Get(1.into()),
+                CacheRequest::Insert(key.into(), value),
+                CacheRequest::Get(key.into()),
+                CacheRequest::Remove(key.into()),
             ];
             let mut outcomes = vec![None; batch.len()];
             table.execute_batch(&batch, |index, reply| outcomes[index] = Some(seen(&reply)));
@@ -142,7 +144,7 @@ fn expected_outcomes(len: usize, value_len: usize) -> Vec<Seen> {
 
 /// `Client` or `Colocated`.
 trait Submits {
-    fn submit(&mut self, token: u64, request: Request<'_>) -> bool;
+    fn submit(&mut self, token: u64, request: CacheRequest<'_>) -> bool;
     fn submit_execute(&mut self, token: u64, key: &[u8]) -> bool;
     fn poll(&mut self, deliver: impl FnMut(u64, Reply<'_>));
     fn outstanding(&self) -> usize;
@@ -151,7 +153,7 @@ trait Submits {
 macro_rules! submits {
     ($type:ident) => {
         impl Submits for $type<Strict> {
-            fn submit(&mut self, token: u64, request: Request<'_>) -> bool {
+            fn submit(&mut self, token: u64, request: CacheRequest<'_>) -> bool {
                 $type::submit(self, token, request).is_ok()
             }
             fn submit_execute(&mut self, token: u64, key: &[u8]) -> bool {
@@ -178,9 +180,9 @@ fn check_submitted(submits: &mut impl Submits) {
             assert_eq!(outcomes[token as usize].replace(seen(&reply)), None);
         };
         let requests = [
-            Request::Insert(key.into(), value),
-            Request::Get(key.into()),
-            Request::Remove(key.into()),
+            CacheRequest::Insert(key.into(), value),
+            CacheRequest::Get(key.into()),
+            CacheRequest::Remove(key.into()),
         ];
         for (token, request) in (0..).zip(requests) {
             while !submits.submit(token, request) {
@@ -198,9 +200,9 @@ fn check_submitted(submits: &mut impl Submits) {
     }
     // The pipeline bounds outcomes that no partition was asked for, too.
     let long = &vec![7; LONGEST + 1];
-    let accepted = (0..).take_while(|_| submits.submit(0, Request::Get(long.into())));
+    let accepted = (0..).take_while(|_| submits.submit(0, CacheRequest::Get(long.into())));
     assert_eq!(accepted.count(), 64);
-    assert!(!submits.submit(0, Request::Remove(long.into())));
+    assert!(!submits.submit(0, CacheRequest::Remove(long.into())));
     assert!(!submits.submit_execute(0, long));
     submits.poll(|_, reply| assert!(matches!(reply, Reply::Missing)));
     assert_eq!(submits.outstanding(), 0);
@@ -220,9 +222,9 @@ fn check_blocking(client: &mut Client<Strict>) {
             let executed = Seen::Executed(client.execute(key, execute));
             assert_eq!(executed, expected_outcomes(len, 0)[3]);
             let batch = [
-                Request::Insert(key.into(), value),
-                Request::Get(key.into()),
-                Request::Remove(key.into()),
+                CacheRequest::Insert(key.into(), value),
+                CacheRequest::Get(key.into()),
+                CacheRequest::Remove(key.into()),
             ];
             let mut outcomes = vec![None; batch.len()];
             client.execute_batch(&batch, |index, reply| outcomes[index] = Some(seen(&reply)));
@@ -262,12 +264,14 @@ fn the_longest_key_has_less_than_two_gigabytes() {
     let huge = vec![0; (1 << 32) + 3];
     let table = CpHash::new(&config(), 0).unwrap();
     let mut client = table.client();
-    client.submit(0, Request::Get((&huge).into())).unwrap();
-    client.submit(1, Request::Remove((&huge).into())).unwrap();
+    client.submit(0, CacheRequest::Get((&huge).into())).unwrap();
+    client
+        .submit(1, CacheRequest::Remove((&huge).into()))
+        .unwrap();
     let insert = |entry: &mut Entry<'_>| entry.insert(b"value");
     client.submit_execute(2, &huge, insert).unwrap();
     client
-        .submit(3, Request::Insert((&huge).into(), b""))
+        .submit(3, CacheRequest::Insert((&huge).into(), b""))
         .unwrap();
     let mut outcomes = 0;
     while client.outstanding() > 0 {
@@ -286,7 +290,7 @@ fn the_longest_key_has_less_than_two_gigabytes() {
     }
     assert_eq!(outcomes, 4);
     // Byte keys are accepted as before.
-    client.submit(0, Request::Get("key".into())).unwrap();
+    client.submit(0, CacheRequest::Get("key".into())).unwrap();
     let first = &huge[..crate::MAX_KEY_BYTES + 1];
     assert!(!client.remove(first) && client.execute(first, |entry| entry.get().is_none()));
     let table = LockHash::new(&config()).unwrap();

@@ -5,8 +5,8 @@
 use std::rc::Rc;
 
 use corewise_cphash::{
-    AndersonLock, Client, Colocated, Config, ConfigError, CpHash, Entry, Full, InsertError, Key,
-    LockHash, RemoteRef, Reply, Request, Server, Stats, ValueRef, ring,
+    AndersonLock, CacheRequest, Client, Colocated, Config, ConfigError, CpHash, Entry, Full,
+    InsertError, Key, LockHash, PartitionServer, RemoteRef, Reply, Stats, ValueRef, ring,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -16,7 +16,7 @@ assert_impl_all!(InsertError: Send, Sync);
 assert_impl_all!(Full: Send, Sync);
 assert_impl_all!(Stats: Send, Sync);
 assert_impl_all!(Key<'_>: Send, Sync);
-assert_impl_all!(Request<'_>: Send, Sync);
+assert_impl_all!(CacheRequest<'_>: Send, Sync);
 
 // Results of closures are sent to the client, and not shared.
 assert_impl_all!(Reply<'_>: Send);
@@ -37,7 +37,7 @@ assert_impl_all!(RemoteRef<'_>: Send, Sync);
 
 // They may move to another thread, which then is the only one that uses them.
 assert_impl_all!(Client: Send);
-assert_impl_all!(Server: Send);
+assert_impl_all!(PartitionServer: Send);
 assert_impl_all!(Colocated: Send);
 assert_impl_all!(ring::Producer: Send);
 assert_impl_all!(ring::Consumer: Send);

@@ -5,8 +5,8 @@ use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corewise_cphash::{
-    AndersonLock, Client, Config, CpHash, Eviction, Key, LockHash, RawLock, Replace, Request,
-    SpinLock, Stats,
+    AndersonLock, CacheRequest, Client, Config, CpHash, Eviction, Key, LockHash, PartitionLock,
+    Replace, SpinLock, Stats,
 };
 use corewise_testkit::random::{Random, fewer};
 
@@ -41,7 +41,9 @@ fn an_insertion_that_began_with_a_larger_budget_is_evicted_when_it_is_ready() {
             let mut server = table.server(|| ());
             let mut client = table.client();
             let value = vec![1; 1_000_000];
-            client.submit(0, Request::Insert(1.into(), &value)).unwrap();
+            client
+                .submit(0, CacheRequest::Insert(1.into(), &value))
+                .unwrap();
             client.flush();
             server.poll();
             table.set_budget_bytes(4096).unwrap();
@@ -54,7 +56,7 @@ fn an_insertion_that_began_with_a_larger_budget_is_evicted_when_it_is_ready() {
             server.poll();
             assert_within_budget(table.stats());
             client
-                .submit(0, Request::Insert(1.into(), &[1; 1000]))
+                .submit(0, CacheRequest::Insert(1.into(), &[1; 1000]))
                 .unwrap();
             while client.outstanding() > 0 {
                 server.poll();
@@ -89,9 +91,9 @@ fn interleaved_steps_of_a_cp_hash_end_within_the_budget() {
             let key = name(random.below(12), &mut text);
             let len = random.choose(&LENGTHS);
             match random.below(16) {
-                0..4 => _ = client.submit(token, Request::Insert(key, &value[..len])),
-                4..6 => _ = client.submit(token, Request::Get(key)),
-                6 => _ = client.submit(token, Request::Remove(key)),
+                0..4 => _ = client.submit(token, CacheRequest::Insert(key, &value[..len])),
+                4..6 => _ = client.submit(token, CacheRequest::Get(key)),
+                6 => _ = client.submit(token, CacheRequest::Remove(key)),
                 7 => {
                     let insert = vec![2; len];
                     let run = move |entry: &mut corewise_cphash::Entry<'_>| {
@@ -109,8 +111,8 @@ fn interleaved_steps_of_a_cp_hash_end_within_the_budget() {
                 }
                 14 => {
                     let own = colocated.get_or_insert_with(|| table.colocated(|| ()));
-                    let _ = own.submit(token, Request::Insert(key, &value[..len]));
-                    let _ = own.submit(token, Request::Get(key));
+                    let _ = own.submit(token, CacheRequest::Insert(key, &value[..len]));
+                    let _ = own.submit(token, CacheRequest::Get(key));
                     if random.below(2) > 0 {
                         own.poll(|_, _| ());
                     }
@@ -126,7 +128,7 @@ fn interleaved_steps_of_a_cp_hash_end_within_the_budget() {
     }
 }
 
-fn give_everything_up(server: &mut corewise_cphash::Server, clients: &mut [Client]) {
+fn give_everything_up(server: &mut corewise_cphash::PartitionServer, clients: &mut [Client]) {
     for client in clients {
         // Some are dropped with replies that they have not read.
         for _ in 0..2 {
@@ -144,7 +146,7 @@ fn interleaved_steps_of_a_lock_hash_end_within_the_budget() {
     interleave_lock_hash::<SpinLock>(Eviction::Random);
 }
 
-fn interleave_lock_hash<L: RawLock>(eviction: Eviction) {
+fn interleave_lock_hash<L: PartitionLock>(eviction: Eviction) {
     for seed in 1..fewer(300) {
         let mut random = Random(seed * 0x9e37_79b9);
         let config = Config::new(LARGEST_BUDGET).partitions(1 + seed as usize % 2);
@@ -162,7 +164,7 @@ fn interleave_lock_hash<L: RawLock>(eviction: Eviction) {
     }
 }
 
-fn take_a_step<'t, L: RawLock>(
+fn take_a_step<'t, L: PartitionLock>(
     table: &'t LockHash<RandomState, L>,
     random: &mut Random,
     held: &mut Vec<corewise_cphash::ValueRef<'t, L>>,
@@ -176,7 +178,7 @@ fn take_a_step<'t, L: RawLock>(
         5..7 => held.extend(table.get_ref(key)),
         7 => table.set_budget_bytes(random.choose(&BUDGETS)).unwrap(),
         8 => {
-            let batch = [Request::Insert(key, value), Request::Get(key)];
+            let batch = [CacheRequest::Insert(key, value), CacheRequest::Get(key)];
             table.execute_batch(&batch, |_, _| ());
         }
         _ => held.truncate(random.below(3) as usize),
@@ -191,7 +193,7 @@ fn racing_threads_of_a_lock_hash_end_within_the_budget() {
     race_lock_hash::<SpinLock>(Eviction::Random);
 }
 
-fn race_lock_hash<L: RawLock>(eviction: Eviction) {
+fn race_lock_hash<L: PartitionLock>(eviction: Eviction) {
     for round in 0..fewer(40) {
         let config = Config::new(LARGEST_BUDGET).partitions(1 + round as usize % 2);
         let hasher = RandomState::new();
@@ -264,8 +266,8 @@ fn use_for_a_while(mut client: Client, seed: u64) {
         let key = name(random.below(12), &mut text);
         let len = random.choose(&LENGTHS);
         match random.below(8) {
-            0..4 => _ = client.submit(token, Request::Insert(key, &value[..len])),
-            4..6 => _ = client.submit(token, Request::Get(key)),
+            0..4 => _ = client.submit(token, CacheRequest::Insert(key, &value[..len])),
+            4..6 => _ = client.submit(token, CacheRequest::Get(key)),
             6 => drop(client.get_ref(key)),
             _ => _ = client.poll(|_, _| ()),
         }

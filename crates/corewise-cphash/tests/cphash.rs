@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 
 use corewise_cphash::{
-    Client, Colocated, Config, ConfigError, CpHash, Eviction, Full, InsertError, Key, MAX_BUCKETS,
-    MAX_SERVER_THREADS, PinPolicy, Replace, Reply, Request,
+    CacheRequest, Client, Colocated, Config, ConfigError, CpHash, Eviction, Full, InsertError, Key,
+    MAX_BUCKETS, MAX_SERVER_THREADS, PinPolicy, Replace, Reply,
 };
 use corewise_testkit::random::{Random, fewer};
 
@@ -26,7 +26,7 @@ fn config() -> Config {
 fn submit<S: BuildHasher>(
     client: &mut Client<S>,
     token: u64,
-    request: Request<'_>,
+    request: CacheRequest<'_>,
     mut deliver: impl FnMut(u64, Reply<'_>),
 ) {
     while client.submit(token, request) == Err(Full) {
@@ -138,13 +138,13 @@ fn check_order<S: BuildHasher>(table: &CpHash<S>) {
             let (request, outcome) = match random.below(4) {
                 0 => {
                     model.insert(key, value.clone());
-                    (Request::Insert(name, &value), None)
+                    (CacheRequest::Insert(name, &value), None)
                 }
                 1 => {
                     let removed = model.remove(&key).map(|_| b"removed".to_vec());
-                    (Request::Remove(name), removed)
+                    (CacheRequest::Remove(name), removed)
                 }
-                _ => (Request::Get(name), model.get(&key).cloned()),
+                _ => (CacheRequest::Get(name), model.get(&key).cloned()),
             };
             expected.insert(token, outcome);
             submit(&mut client, token, request, &mut keep);
@@ -174,7 +174,7 @@ fn keys_with_one_id_are_kept_apart() {
             submit(
                 &mut client,
                 0,
-                Request::Insert((&**name).into(), name.as_bytes()),
+                CacheRequest::Insert((&**name).into(), name.as_bytes()),
                 |_, _| (),
             );
         }
@@ -185,7 +185,7 @@ fn keys_with_one_id_are_kept_apart() {
                 Some(name.as_bytes().to_vec())
             );
             client
-                .submit(token, Request::Get((&**name).into()))
+                .submit(token, CacheRequest::Get((&**name).into()))
                 .unwrap();
         }
         let mut found = 0;
@@ -212,9 +212,9 @@ fn clients_leave_at_any_time_and_leak_nothing() {
                 let key = Key::from(token % 9);
                 let value = vec![1; 1 + round * 3];
                 let request = match (token + round as u64) % 3 {
-                    0 => Request::Insert(key, &value),
-                    1 => Request::Get(key),
-                    _ => Request::Remove(key),
+                    0 => CacheRequest::Insert(key, &value),
+                    1 => CacheRequest::Get(key),
+                    _ => CacheRequest::Remove(key),
                 };
                 if client.submit(token, request).is_err() {
                     break;
@@ -295,8 +295,8 @@ fn panics_in_closures_concern_their_callers_only() {
         });
         assert_eq!(tokens, [(5, false), (6, true)]);
         // So does a panic while an outcome is delivered.
-        client.submit(1, Request::Get(1.into())).unwrap();
-        client.submit(2, Request::Get(1.into())).unwrap();
+        client.submit(1, CacheRequest::Get(1.into())).unwrap();
+        client.submit(2, CacheRequest::Get(1.into())).unwrap();
         let mut seen = 0;
         while seen < 2 {
             let poll = AssertUnwindSafe(|| {
@@ -402,7 +402,9 @@ fn sleeping_servers_are_woken() {
                 }
                 seen = sleeps.load(Relaxed);
             }
-            client.submit(round, Request::Get(round.into())).unwrap();
+            client
+                .submit(round, CacheRequest::Get(round.into()))
+                .unwrap();
             client.flush();
             settle(&mut client, |_, reply| {
                 assert!(matches!(reply, Reply::Missing))
@@ -420,7 +422,9 @@ fn sleeping_server_threads_are_woken() {
     let mut client = table.client();
     for round in 0..fewer(300) {
         client.insert(round, b"value").unwrap();
-        client.submit(round, Request::Get(round.into())).unwrap();
+        client
+            .submit(round, CacheRequest::Get(round.into()))
+            .unwrap();
         settle(&mut client, |_, reply| {
             assert!(matches!(reply, Reply::Found(b"value")))
         });
@@ -563,8 +567,13 @@ fn use_for_a_while<S: BuildHasher>(table: &CpHash<S>, seed: u64) {
                     Key::from(&*text)
                 };
                 match random.below(10) {
-                    0..4 => submit(&mut client, token, Request::Insert(name, &value), check),
-                    4 => submit(&mut client, token, Request::Remove(name), check),
+                    0..4 => submit(
+                        &mut client,
+                        token,
+                        CacheRequest::Insert(name, &value),
+                        check,
+                    ),
+                    4 => submit(&mut client, token, CacheRequest::Remove(name), check),
                     5 => {
                         let touch = move |entry: &mut corewise_cphash::Entry<'_>| {
                             let _ = entry.insert(&value);
@@ -574,7 +583,7 @@ fn use_for_a_while<S: BuildHasher>(table: &CpHash<S>, seed: u64) {
                     6 if step % 20 == 0 => {
                         client.get(name, |value| check(token, Reply::Found(value)));
                     }
-                    _ => submit(&mut client, token, Request::Get(name), check),
+                    _ => submit(&mut client, token, CacheRequest::Get(name), check),
                 }
             }
             let _client = client;
@@ -656,7 +665,7 @@ fn event_loops_serve_their_own_partitions() {
     // Alone, a loop executes everything itself.
     let mut alone = table.colocated(|| ());
     assert_eq!(alone.partitions(), 7);
-    (0..50).for_each(|key| alone.submit(key, Request::Remove(key.into())).unwrap());
+    (0..50).for_each(|key| alone.submit(key, CacheRequest::Remove(key.into())).unwrap());
     assert_eq!(alone.outstanding(), 50);
     assert_eq!(
         alone.poll(|_, reply| assert!(matches!(reply, Reply::Removed(_)))),
@@ -689,7 +698,7 @@ fn run_event_loop(table: &CpHash, seed: u64) {
                 0 => {
                     let mut value = vec![0; 8 + random.below(100) as usize];
                     value[..8].copy_from_slice(&token.to_le_bytes());
-                    let result = event_loop.submit(token, Request::Insert(key.into(), &value));
+                    let result = event_loop.submit(token, CacheRequest::Insert(key.into(), &value));
                     result.map(|()| {
                         let _ = model.insert(key, token);
                     })
@@ -703,13 +712,13 @@ fn run_event_loop(table: &CpHash, seed: u64) {
                     })
                 }
                 2 => {
-                    let result = event_loop.submit(token, Request::Remove(key.into()));
+                    let result = event_loop.submit(token, CacheRequest::Remove(key.into()));
                     result.map(|()| {
                         let _ = model.remove(&key);
                     })
                 }
                 _ => {
-                    let result = event_loop.submit(token, Request::Get(key.into()));
+                    let result = event_loop.submit(token, CacheRequest::Get(key.into()));
                     result.map(|()| {
                         let _ = expected.insert(token, model.get(&key).copied());
                     })
@@ -738,7 +747,7 @@ fn memory_moves_to_the_partition_that_needs_it() {
     let mut client = table.client();
     let mut insert = |key: u64, value: &[u8]| {
         client
-            .submit(0, Request::Insert(key.into(), value))
+            .submit(0, CacheRequest::Insert(key.into(), value))
             .unwrap();
         let mut outcome = Ok(());
         while client.outstanding() > 0 {
@@ -796,7 +805,7 @@ fn the_number_of_server_threads_may_follow_the_load() {
         submit(
             &mut client,
             key,
-            Request::Insert((key % 100).into(), b"value"),
+            CacheRequest::Insert((key % 100).into(), b"value"),
             |_, _| (),
         );
     }
@@ -876,8 +885,8 @@ fn full_rings_stop_nobody() {
             loop {
                 let key = Key::from(submitted % 300);
                 let request = match round % 3 {
-                    0 => Request::Insert(key, b"value"),
-                    _ => Request::Get(key),
+                    0 => CacheRequest::Insert(key, b"value"),
+                    _ => CacheRequest::Get(key),
                 };
                 if client.submit(submitted, request).is_err() {
                     break;
@@ -928,10 +937,10 @@ fn no_order_of_polls_hangs() {
                     let key = random.below(500);
                     let text = key.to_string();
                     let request = match step % 4 {
-                        0 => Request::Get(key.into()),
-                        1 => Request::Remove(key.into()),
-                        2 => Request::Insert(key.into(), b"value"),
-                        _ => Request::Get((&*text).into()),
+                        0 => CacheRequest::Get(key.into()),
+                        1 => CacheRequest::Remove(key.into()),
+                        2 => CacheRequest::Insert(key.into(), b"value"),
+                        _ => CacheRequest::Get((&*text).into()),
                     };
                     submitted += usize::from(client.submit(token, request).is_ok());
                 }
@@ -957,7 +966,7 @@ fn a_client_has_a_limit_of_waiting_bytes() {
     let value = vec![1; 12 << 20];
     let mut submitted = 0u64;
     while client
-        .submit(0, Request::Insert(submitted.into(), &value))
+        .submit(0, CacheRequest::Insert(submitted.into(), &value))
         .is_ok()
     {
         submitted += 1;
@@ -966,15 +975,17 @@ fn a_client_has_a_limit_of_waiting_bytes() {
     // A large one is refused only if others wait.
     let huge = vec![1; 70 << 20];
     assert_eq!(
-        client.submit(0, Request::Insert(99.into(), &huge)),
+        client.submit(0, CacheRequest::Insert(99.into(), &huge)),
         Err(Full)
     );
-    client.submit(0, Request::Get(100.into())).unwrap();
+    client.submit(0, CacheRequest::Get(100.into())).unwrap();
     while client.outstanding() > 0 {
         client.poll(|_, _| ());
         server.poll();
     }
-    client.submit(0, Request::Insert(99.into(), &huge)).unwrap();
+    client
+        .submit(0, CacheRequest::Insert(99.into(), &huge))
+        .unwrap();
     let mut too_large = 0;
     while client.outstanding() > 0 {
         server.poll();
@@ -1001,9 +1012,9 @@ fn the_last_server_leaves_nothing_behind() {
                 count.fetch_add(1, Relaxed)
             })
             .unwrap();
-        client.submit(0, Request::Get(token.into())).unwrap();
+        client.submit(0, CacheRequest::Get(token.into())).unwrap();
         client
-            .submit(0, Request::Insert(token.into(), &[1; 100]))
+            .submit(0, CacheRequest::Insert(token.into(), &[1; 100]))
             .unwrap();
     }
     drop(server);
@@ -1016,16 +1027,16 @@ fn the_last_server_leaves_nothing_behind() {
 fn a_batch_replies_to_every_request_in_the_order_of_each_key() {
     both(|table| {
         let mut client = table.client();
-        client.submit(77, Request::Get(1000.into())).unwrap();
-        let batch: Vec<Request<'_>> = (0..100u64)
+        client.submit(77, CacheRequest::Get(1000.into())).unwrap();
+        let batch: Vec<CacheRequest<'_>> = (0..100u64)
             .flat_map(|key| {
                 [
-                    Request::Get(key.into()),
-                    Request::Insert(key.into(), b"first"),
-                    Request::Insert(key.into(), b"second"),
-                    Request::Get(key.into()),
-                    Request::Remove(key.into()),
-                    Request::Get(key.into()),
+                    CacheRequest::Get(key.into()),
+                    CacheRequest::Insert(key.into(), b"first"),
+                    CacheRequest::Insert(key.into(), b"second"),
+                    CacheRequest::Get(key.into()),
+                    CacheRequest::Remove(key.into()),
+                    CacheRequest::Get(key.into()),
                 ]
             })
             .collect();

@@ -7,10 +7,11 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Barrier, Mutex};
 
 use corewise_cphash::{
-    Client, Colocated, Config, CpHash, Entry, Eviction, Full, LockHash, Replace, Reply, Request,
+    CacheRequest, Client, Colocated, Config, CpHash, Entry, Eviction, Full, LockHash, Replace,
+    Reply,
 };
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_testkit::history::{History, Operation, Recorder, Recording};
+use corewise_testkit::history::{CallRecord, History, Recorder, Recording};
 use corewise_testkit::random::{Random, is_short};
 
 type Op = EntryOp<u64>;
@@ -131,10 +132,11 @@ impl Perform for Colocated {
         match op {
             EntryOp::Insert(value) => {
                 let value = bytes(*value);
-                self.submit(0, Request::Insert(key.into(), &value)).unwrap();
+                self.submit(0, CacheRequest::Insert(key.into(), &value))
+                    .unwrap();
             }
-            EntryOp::Remove => self.submit(0, Request::Remove(key.into())).unwrap(),
-            EntryOp::Get => self.submit(0, Request::Get(key.into())).unwrap(),
+            EntryOp::Remove => self.submit(0, CacheRequest::Remove(key.into())).unwrap(),
+            EntryOp::Get => self.submit(0, CacheRequest::Get(key.into())).unwrap(),
             _ => {
                 let op = op.clone();
                 let change = move |entry: &mut Entry<'_>| change(entry, &op);
@@ -267,8 +269,10 @@ fn histories_of_cphash_are_linearizable_while_clients_come_and_go() {
             || {
                 // Leaves requests behind, on other keys.
                 let mut client = table.client();
-                client.submit(0, Request::Get((KEYS + 1).into())).unwrap();
-                let inserted = client.submit(1, Request::Insert((KEYS + 2).into(), b"value"));
+                client
+                    .submit(0, CacheRequest::Get((KEYS + 1).into()))
+                    .unwrap();
+                let inserted = client.submit(1, CacheRequest::Insert((KEYS + 2).into(), b"value"));
                 inserted.unwrap();
             },
         );
@@ -319,8 +323,8 @@ struct Pipelined<'c> {
     thread: u64,
     client: Client,
     clock: &'c AtomicU64,
-    outstanding: HashMap<u64, Operation<u64, Op, Outcome>>,
-    done: Vec<Operation<u64, Op, Outcome>>,
+    outstanding: HashMap<u64, CallRecord<u64, Op, Outcome>>,
+    done: Vec<CallRecord<u64, Op, Outcome>>,
 }
 
 impl Pipelined<'_> {
@@ -334,10 +338,10 @@ impl Pipelined<'_> {
             EntryOp::Insert(value) => {
                 let value = bytes(*value);
                 self.client
-                    .submit(token, Request::Insert(key.into(), &value))
+                    .submit(token, CacheRequest::Insert(key.into(), &value))
             }
-            EntryOp::Remove => self.client.submit(token, Request::Remove(key.into())),
-            EntryOp::Get => self.client.submit(token, Request::Get(key.into())),
+            EntryOp::Remove => self.client.submit(token, CacheRequest::Remove(key.into())),
+            EntryOp::Get => self.client.submit(token, CacheRequest::Get(key.into())),
             _ => {
                 let op = op.clone();
                 let change = move |entry: &mut Entry<'_>| change(entry, &op);
@@ -361,7 +365,7 @@ impl Pipelined<'_> {
     }
 
     /// Submits operations with up to eight outstanding.
-    fn run(mut self, seed: u64) -> Vec<Operation<u64, Op, Outcome>> {
+    fn run(mut self, seed: u64) -> Vec<CallRecord<u64, Op, Outcome>> {
         let mut random = Random((seed << 8 | self.thread) * 2 + 1);
         for call in 0..calls() {
             let key = random.below(KEYS);
@@ -369,7 +373,8 @@ impl Pipelined<'_> {
             let op = draw(&mut random, Mix::All, fresh, None);
             // Stamped before the operation is accepted, and again if it was not.
             let operation = loop {
-                let operation = Operation::new(self.thread as usize, key, op.clone(), self.stamp());
+                let operation =
+                    CallRecord::new(self.thread as usize, key, op.clone(), self.stamp());
                 match self.submit(call, key, &op) {
                     Ok(()) => break operation,
                     Err(Full) => self.poll(),
@@ -422,26 +427,26 @@ fn is_linearizable(config: &Config, lookup_at: usize) -> bool {
     let (mut reader, mut writer) = (table.client(), table.client());
     let mut stamp = 0;
     let mut operations = Vec::new();
-    let mut outstanding: Vec<Option<Operation<u64, Op, Outcome>>> = vec![None, None];
+    let mut outstanding: Vec<Option<CallRecord<u64, Op, Outcome>>> = vec![None, None];
     // The reader's lane is the first one that the server looks at.
-    reader.submit(9, Request::Get(2.into())).unwrap();
+    reader.submit(9, CacheRequest::Get(2.into())).unwrap();
     reader.flush();
     server.poll();
     reader.poll(|_, _| ());
     writer
-        .submit(9, Request::Insert(1.into(), &bytes(1)))
+        .submit(9, CacheRequest::Insert(1.into(), &bytes(1)))
         .unwrap();
     while writer.outstanding() > 0 {
         writer.poll(|_, _| ());
         server.poll();
     }
     operations.push(
-        Operation::new(0, 1, EntryOp::Insert(1), stamp).returning(EntryOutcome::Silent, stamp + 1),
+        CallRecord::new(0, 1, EntryOp::Insert(1), stamp).returning(EntryOutcome::Silent, stamp + 1),
     );
     stamp += 2;
-    outstanding[0] = Some(Operation::new(0, 1, EntryOp::Insert(2), stamp));
+    outstanding[0] = Some(CallRecord::new(0, 1, EntryOp::Insert(2), stamp));
     writer
-        .submit(0, Request::Insert(1.into(), &bytes(2)))
+        .submit(0, CacheRequest::Insert(1.into(), &bytes(2)))
         .unwrap();
     for poll in 0..8 {
         stamp += 1;
@@ -454,8 +459,8 @@ fn is_linearizable(config: &Config, lookup_at: usize) -> bool {
         }
         if poll == lookup_at {
             stamp += 1;
-            outstanding[1] = Some(Operation::new(1, 1, EntryOp::Get, stamp));
-            reader.submit(1, Request::Get(1.into())).unwrap();
+            outstanding[1] = Some(CallRecord::new(1, 1, EntryOp::Get, stamp));
+            reader.submit(1, CacheRequest::Get(1.into())).unwrap();
             reader.flush();
         }
         server.poll();

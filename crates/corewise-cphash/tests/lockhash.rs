@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corewise_cphash::{
-    AndersonLock, Config, ConfigError, Eviction, InsertError, Key, LockHash, MAX_BUCKETS, RawLock,
-    Reply, Request, SpinLock,
+    AndersonLock, CacheRequest, Config, ConfigError, Eviction, InsertError, Key, LockHash,
+    MAX_BUCKETS, PartitionLock, Reply, SpinLock,
 };
 use corewise_testkit::random::{Random, fewer};
 
@@ -39,7 +39,7 @@ fn config(eviction: Eviction) -> Config {
     Config::new(200_000).partitions(8).eviction(eviction)
 }
 
-fn threads_find_only_whole_values<L: RawLock>(eviction: Eviction) {
+fn threads_find_only_whole_values<L: PartitionLock>(eviction: Eviction) {
     let table = LockHash::<_, L>::with_hasher(&config(eviction), RandomState::new()).unwrap();
     let table = &table;
     let worker = |seed: u64| {
@@ -220,7 +220,7 @@ fn a_batch_replies_to_every_request_in_the_order_of_each_key() {
     both(|eviction| {
         let table = LockHash::new(&config(eviction)).unwrap();
         let long = vec![9; 5000];
-        let batch: Vec<Request<'_>> = (0..100u64)
+        let batch: Vec<CacheRequest<'_>> = (0..100u64)
             .flat_map(|key| {
                 let value = if key % 2 == 0 {
                     &long[..]
@@ -228,11 +228,11 @@ fn a_batch_replies_to_every_request_in_the_order_of_each_key() {
                     &b"short"[..]
                 };
                 [
-                    Request::Get(key.into()),
-                    Request::Insert(key.into(), value),
-                    Request::Get(key.into()),
-                    Request::Remove(key.into()),
-                    Request::Get(key.into()),
+                    CacheRequest::Get(key.into()),
+                    CacheRequest::Insert(key.into(), value),
+                    CacheRequest::Get(key.into()),
+                    CacheRequest::Remove(key.into()),
+                    CacheRequest::Get(key.into()),
                 ]
             })
             .collect();

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use corewise_cphash::{
-    Config, CpHash, Entry, Eviction, InsertError, Key, LockHash, Replace, Reply, Request,
+    CacheRequest, Config, CpHash, Entry, Eviction, InsertError, Key, LockHash, Replace, Reply,
 };
 use corewise_testkit::random::Random;
 
@@ -113,8 +113,8 @@ fn a_cp_hash_keeps_to_its_budget(value: &[u8]) {
             let len = lengths(order, &mut random, step);
             let key = random.below(100);
             let _ = match random.below(3) {
-                0 => client.submit(0, Request::Get(key.into())),
-                _ => client.submit(0, Request::Insert(key.into(), &value[..len])),
+                0 => client.submit(0, CacheRequest::Get(key.into())),
+                _ => client.submit(0, CacheRequest::Insert(key.into(), &value[..len])),
             };
             if random.below(3) == 0 {
                 client.poll(|_, _| ());
@@ -140,8 +140,8 @@ fn clients_that_leave_or_panic_leak_nothing(inline: bool) {
             for token in 0..random.below(300) {
                 let text = random.below(30).to_string();
                 let _ = match random.below(8) {
-                    0..3 => client.submit(token, Request::Insert((&*text).into(), b"value")),
-                    3 | 4 => client.submit(token, Request::Get((&*text).into())),
+                    0..3 => client.submit(token, CacheRequest::Insert((&*text).into(), b"value")),
+                    3 | 4 => client.submit(token, CacheRequest::Get((&*text).into())),
                     5 => client.submit_execute(token, &*text, |entry| {
                         if entry.get().is_some() {
                             expected_panic();
@@ -174,7 +174,8 @@ fn clients_that_leave_or_panic_leak_nothing(inline: bool) {
             let mut last = table.client();
             for key in 0..30 {
                 let text = key.to_string();
-                last.submit(key, Request::Remove((&*text).into())).unwrap();
+                last.submit(key, CacheRequest::Remove((&*text).into()))
+                    .unwrap();
             }
             while last.outstanding() > 0 {
                 last.poll(|_, _| ());
@@ -207,7 +208,9 @@ fn operations_that_are_refused_leak_nothing() {
             attempt(&mut || _ = inner.insert(key, &[1; 500]));
             attempt(&mut || _ = inner.remove(key));
             let text = vec![7; 1000];
-            attempt(&mut || inner.execute_batch(&[Request::Remove((&text).into())], |_, _| ()));
+            attempt(&mut || {
+                inner.execute_batch(&[CacheRequest::Remove((&text).into())], |_, _| ())
+            });
             let mut closure = Some(move |_: &mut Entry<'_>| drop(text));
             attempt(&mut || inner.execute(key, closure.take().unwrap()));
             leaked.push(live() - before);

@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use corewise_cphash::{Client, Colocated, Config, CpHash, Entry, Key, Reply, Request, Server};
+use corewise_cphash::{
+    CacheRequest, Client, Colocated, Config, CpHash, Entry, Key, PartitionServer, Reply,
+};
 
 /// Panics, without the message and the backtrace of a panic that is a mistake.
 fn expected_panic() -> ! {
@@ -42,7 +44,7 @@ fn use_all_partitions(client: &mut Client) {
         assert_eq!(client.get(key, <[u8]>::len), Some(500));
         assert!(client.execute(key, |entry| entry.remove()));
         assert!(!client.remove(key));
-        client.submit(key, Request::Get(key.into())).unwrap();
+        client.submit(key, CacheRequest::Get(key.into())).unwrap();
     }
     let mut missing = 0;
     while client.outstanding() > 0 {
@@ -53,7 +55,7 @@ fn use_all_partitions(client: &mut Client) {
 
 /// What ends with a server.
 enum Serving {
-    Polled(Server),
+    Polled(PartitionServer),
     Colocated(Colocated),
 }
 
@@ -134,7 +136,7 @@ fn a_waker_may_drop_its_server_and_panic() {
         assert!(server.may_sleep());
         *place.lock().unwrap() = Some(server);
         let mut client = table.client();
-        client.submit(1, Request::Get(1.into())).unwrap();
+        client.submit(1, CacheRequest::Get(1.into())).unwrap();
         client.flush();
         assert_eq!((drops.load(Relaxed), table.servers()), (1, 0));
         while client.outstanding() > 0 {
@@ -169,7 +171,7 @@ fn panics_of_wakers_do_not_concern_other_servers() {
         let called = drops.load(Relaxed);
         assert!(stays.may_sleep());
         let mut client = table.client();
-        client.submit(1, Request::Get(1.into())).unwrap();
+        client.submit(1, CacheRequest::Get(1.into())).unwrap();
         client.flush();
         assert_eq!(drops.load(Relaxed), called + 1);
         drop(stays);
@@ -270,7 +272,7 @@ fn undelivered_results_that_panic_cost_no_reference() {
                 let bomb = Bomb(drops.clone());
                 client.submit_execute(key, key, move |_| bomb).unwrap();
             } else {
-                client.submit(key, Request::Get(key.into())).unwrap();
+                client.submit(key, CacheRequest::Get(key.into())).unwrap();
             }
         }
         if early > 0 {
@@ -291,7 +293,7 @@ fn undelivered_results_that_panic_cost_no_reference() {
             }
         };
         for key in 0..KEYS {
-            let insert = Request::Insert(key.into(), &[1; 300]);
+            let insert = CacheRequest::Insert(key.into(), &[1; 300]);
             colocated.submit(tokens.next().unwrap(), insert).unwrap();
         }
         poll(&mut colocated);
@@ -300,7 +302,9 @@ fn undelivered_results_that_panic_cost_no_reference() {
                 let bomb = Bomb(drops.clone());
                 colocated.submit_execute(key, key, move |_| bomb).unwrap();
             } else {
-                colocated.submit(key, Request::Get(key.into())).unwrap();
+                colocated
+                    .submit(key, CacheRequest::Get(key.into()))
+                    .unwrap();
             }
         }
         drop(colocated);
@@ -328,8 +332,8 @@ fn outcomes_that_panic_when_they_are_delivered_cost_no_reference() {
         let (mut client, mut colocated) = (table.client(), table.colocated(|| ()));
         for key in 0..10 {
             for request in [
-                Request::Insert(key.into(), &[1; 300]),
-                Request::Get(key.into()),
+                CacheRequest::Insert(key.into(), &[1; 300]),
+                CacheRequest::Get(key.into()),
             ] {
                 while client.submit(0, request).is_err() {
                     poll(&mut client, &mut colocated);
@@ -374,7 +378,7 @@ fn operations_that_are_refused_in_a_closure_drop_what_they_were_given() {
                 attempt(&mut || _ = inner.insert(key, b"value"));
                 attempt(&mut || _ = inner.insert(key, &[1; 500]));
                 attempt(&mut || _ = inner.remove(key));
-                attempt(&mut || inner.execute_batch(&[Request::Get(key)], |_, _| ()));
+                attempt(&mut || inner.execute_batch(&[CacheRequest::Get(key)], |_, _| ()));
                 let given = given.clone();
                 let mut closure = Some(move |_: &mut Entry<'_>| drop(given));
                 attempt(&mut || inner.execute(key, closure.take().unwrap()));

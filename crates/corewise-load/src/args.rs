@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use corewise_measure::number::{parse_count, parse_rate};
 
 use crate::config::{
-    Address, Arrivals, Distribution, FloorOptions, LoadConfig, Mode, Protocol, ReplayConfig,
+    Address, Arrivals, Distribution, FloorOptions, LoadConfig, LoadMode, Protocol, ReplayConfig,
     Target, ValueSize,
 };
 use crate::error::LoadError;
@@ -272,10 +272,10 @@ impl TryFrom<LoadArgs> for LoadConfig {
             pin: floor_pin,
         };
         let mode = match args.rate {
-            None => Mode::Closed,
+            None => LoadMode::Closed,
             Some(rate) => {
                 let (arrivals, max_outstanding) = (args.arrivals, args.max_outstanding);
-                Mode::Open {
+                LoadMode::Open {
                     rate,
                     arrivals,
                     max_outstanding,
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(config.value_size, ValueSize { min: 10, max: 1000 });
         assert!(matches!(
             config.mode,
-            Mode::Open {
+            LoadMode::Open {
                 arrivals: Arrivals::Constant,
                 ..
             }

@@ -73,8 +73,8 @@ impl KeyFormat {
 /// The hash key of an index in the protocol of \[CPHASH\]. Different indices have different keys:
 /// the factor is odd, so it has an inverse modulo 2^60.
 #[inline]
-pub(crate) fn hash_key(index: u32) -> cphash::Key {
-    cphash::Key::of_hash(u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+pub(crate) fn hash_key(index: u32) -> cphash::KeyNumber {
+    cphash::KeyNumber::of_hash(u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// The endless sequence of keys and of get-or-set decisions of one client thread.
@@ -220,7 +220,7 @@ mod tests {
             assert!(seen.insert(key));
             bits |= key.get();
         }
-        assert_eq!(bits, cphash::Key::MAX);
+        assert_eq!(bits, cphash::KeyNumber::MAX);
     }
 
     #[test]

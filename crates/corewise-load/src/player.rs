@@ -2,7 +2,7 @@
 
 use std::iter::Peekable;
 
-use corewise_measure::trace::{Kind, Request, Trace};
+use corewise_measure::trace::{Kind, Trace, TraceRequest};
 
 use crate::codec::Codec;
 use crate::config::ReplayConfig;
@@ -136,7 +136,7 @@ impl Player {
             }
             return;
         }
-        let Some(Request { key, kind, .. }) = self.trace.next() else {
+        let Some(TraceRequest { key, kind, .. }) = self.trace.next() else {
             return;
         };
         let (key, mut at) = (key as u32, now);

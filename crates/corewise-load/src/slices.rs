@@ -13,7 +13,7 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::codec::Codec;
-use crate::config::{LoadConfig, Mode, Target};
+use crate::config::{LoadConfig, LoadMode, Target};
 use crate::driver::Work;
 use crate::error::LoadError;
 use crate::load_stats::LoadStats;
@@ -122,11 +122,11 @@ fn endpoint(config: &LoadConfig, measured: &MeasuredTarget) -> Endpoint {
 
 fn work(config: &LoadConfig, ns: u64) -> Work {
     match config.mode {
-        Mode::Closed => Work::Closed {
+        LoadMode::Closed => Work::Closed {
             ns,
             pipeline: config.pipeline,
         },
-        Mode::Open {
+        LoadMode::Open {
             rate,
             arrivals,
             max_outstanding,

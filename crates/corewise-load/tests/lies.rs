@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::{Lie, start};
-use corewise_load::config::{Arrivals, Mode, Protocol, ValueSize};
+use corewise_load::config::{Arrivals, LoadMode, Protocol, ValueSize};
 use corewise_load::{LoadConfig, LoadError, Report, run};
 
 fn config(protocol: Protocol, lie: Lie) -> LoadConfig {
@@ -83,7 +83,7 @@ fn an_honest_server_of_cphash_passes() {
 
 #[test]
 fn the_open_loop_closes_each_write_of_cphash_with_a_lookup() {
-    let mode = Mode::Open {
+    let mode = LoadMode::Open {
         rate: 2000.0,
         arrivals: Arrivals::Poisson,
         max_outstanding: 64,
@@ -169,7 +169,7 @@ fn several_threads_share_the_connections() {
 
 #[test]
 fn the_open_loop_keeps_its_rate() {
-    let mode = |arrivals| Mode::Open {
+    let mode = |arrivals| LoadMode::Open {
         rate: 2000.0,
         arrivals,
         max_outstanding: 64,
@@ -197,7 +197,7 @@ fn the_open_loop_keeps_its_rate() {
 
 #[test]
 fn too_many_outstanding_are_reported_as_overload() {
-    let mode = Mode::Open {
+    let mode = LoadMode::Open {
         rate: 2e6,
         arrivals: Arrivals::Poisson,
         max_outstanding: 2,

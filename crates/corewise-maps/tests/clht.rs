@@ -4,9 +4,6 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{Builder, CopyMap, Full, Limit, Table, TryInsertError, Unlimited};
@@ -16,7 +13,7 @@ use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_rcu::Domain;
 
 use corewise_testkit::for_every;
-use corewise_testkit::hashing::{Hashing, NumberHasher};
+use corewise_testkit::hashing::Hashing;
 
 thread_local! {
     /// Whether bucket allocations fail in this thread, and the bytes that it has allocated and not
@@ -75,7 +72,6 @@ for_every! {
         #[should_panic = "another domain"]
         a_section_of_another_domain_is_refused
         pointers_are_keys_and_values
-        a_panic_in_foreign_code_leaves_the_map_as_it_was
     }
 }
 
@@ -285,41 +281,6 @@ fn pointers_are_keys_and_values<F: ClhtVariant>() {
     let found = map.pin().get(&(&raw const NAMES[1])).unwrap();
     assert!(std::ptr::eq(found, &NAMES[1]));
     assert_eq!(map.len(), 2);
-}
-
-/// Hashes as `Own`, and panics when told to.
-#[derive(Clone)]
-struct Touchy(Arc<AtomicBool>);
-
-impl std::hash::BuildHasher for Touchy {
-    type Hasher = NumberHasher;
-
-    fn build_hasher(&self) -> NumberHasher {
-        assert!(!self.0.load(Relaxed), "a hash");
-        Hashing::Own.build_hasher()
-    }
-}
-
-fn a_panic_in_foreign_code_leaves_the_map_as_it_was<F: ClhtVariant>() {
-    let panics = Arc::new(AtomicBool::new(false));
-    let builder = CopyMap::<Numbers<F>>::builder().hasher(Touchy(panics.clone()));
-    let map = builder.buckets(4).automatic_resize(false).build();
-    (0..20).for_each(|key| assert_eq!(map.pin().insert(key, !key), None));
-    let fails = |call: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
-    fails(&|| assert!(map.pin().update(&1, |_| panic!("a change")).is_some()));
-    panics.store(true, Relaxed);
-    fails(&|| {
-        map.pin().insert(20, 0);
-    });
-    fails(&|| assert!(map.pin().remove(&2).is_some()));
-    // In the middle of moving: the bucket must not stay locked.
-    fails(&|| map.resize_to(16).unwrap());
-    panics.store(false, Relaxed);
-    assert_eq!(map.pin().update(&1, |value| value), Some(!1));
-    assert!((0..20).all(|key| map.pin().get(&key) == Some(!key)));
-    map.resize_to(16).unwrap();
-    assert_eq!((map.len(), map.buckets()), (20, 16));
-    assert!((0..20).all(|key| map.pin().remove(&key) == Some(!key)));
 }
 
 /// A limit that only the lock-free variant has.

@@ -5,7 +5,6 @@
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use corewise_maps::copy_map::{Builder, Full, Limit, Limited, TryInsertError, Unlimited};
@@ -17,7 +16,7 @@ use corewise_testkit::history::record_threads;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use corewise_testkit::hashing::{Hashing, NumberHasher};
+use corewise_testkit::hashing::Hashing;
 
 type Map<L = Unlimited> = CuckooMap<u64, u64, Hashing, L>;
 
@@ -476,45 +475,6 @@ fn what_overflowed_comes_back_into_the_bucket() {
     let mut keys: Vec<_> = map.pin().iter().map(|pair| pair.0).collect();
     keys.sort_unstable();
     assert_eq!(keys, [3, 4, 7, 8, 9, 10]);
-}
-
-/// Hashes as `Own`, and panics when told to.
-#[derive(Clone)]
-struct Touchy(Arc<AtomicBool>);
-
-impl BuildHasher for Touchy {
-    type Hasher = NumberHasher;
-
-    fn build_hasher(&self) -> NumberHasher {
-        assert!(!self.0.load(Relaxed), "a hash");
-        Hashing::Own.build_hasher()
-    }
-}
-
-fn fails(call: &dyn Fn()) {
-    assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
-}
-
-#[test]
-fn a_panic_in_foreign_code_leaves_the_map_as_it_was() {
-    let panics = Arc::new(AtomicBool::new(false));
-    let builder = CuckooMap::<u64, u64>::builder().hasher(Touchy(panics.clone()));
-    let map = builder.buckets(4).automatic_resize(false).build();
-    (0..20).for_each(|key| assert_eq!(map.pin().insert(key, !key), None));
-    fails(&|| assert!(map.pin().update(&1, |_| panic!("a change")).is_some()));
-    panics.store(true, Relaxed);
-    fails(&|| {
-        map.pin().insert(20, 0);
-    });
-    fails(&|| assert!(map.pin().remove(&2).is_some()));
-    // In the middle of moving: the bucket must not stay locked.
-    fails(&|| map.resize_to(16).unwrap());
-    panics.store(false, Relaxed);
-    assert_eq!(map.pin().update(&1, |value| value), Some(!1));
-    assert!((0..20).all(|key| map.pin().get(&key) == Some(!key)));
-    map.resize_to(16).unwrap();
-    assert_eq!((map.len(), map.buckets()), (20, 16));
-    assert!((0..20).all(|key| map.pin().remove(&key) == Some(!key)));
 }
 
 thread_local! {

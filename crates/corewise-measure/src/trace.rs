@@ -161,7 +161,7 @@ pub enum Kind {
 
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct TraceRequest {
     /// The key, below [`TraceConfig::key_bound`].
     pub key: u64,
     /// Length of its value, 1 to [`TraceConfig::max_value_bytes`].
@@ -338,16 +338,16 @@ impl Trace {
 }
 
 impl Iterator for Trace {
-    type Item = Request;
+    type Item = TraceRequest;
 
-    fn next(&mut self) -> Option<Request> {
+    fn next(&mut self) -> Option<TraceRequest> {
         if self.next == self.config.requests {
             return None;
         }
         let key = self.key();
         let overwrite = self.config.model == TraceModel::Turnover
             || unit(self.rng.random::<u64>()) < self.config.overwrites;
-        let request = Request {
+        let request = TraceRequest {
             key,
             value_bytes: self.config.value_bytes(key),
             ttl_ms: self.config.ttl_ms(key),

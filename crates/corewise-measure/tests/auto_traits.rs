@@ -1,15 +1,15 @@
 //! Which public types are `Send` and `Sync`: all of them, and none has a
 //! lifetime. Compiling is the test.
 
-use corewise_measure::cpu::Rtm;
+use corewise_measure::cpu::RtmSupport;
 use corewise_measure::draw::Scramble;
 use corewise_measure::machine::{CpuTimes, Machine, Memory};
 use corewise_measure::stats::{Ratio, SpeedVerdict, Spread};
 use corewise_measure::ticks::Ticks;
-use corewise_measure::trace::{BadTraceModel, Kind, Request, Trace, TraceConfig, TraceModel};
+use corewise_measure::trace::{BadTraceModel, Kind, Trace, TraceConfig, TraceModel, TraceRequest};
 use static_assertions::assert_impl_all;
 
-assert_impl_all!(Rtm: Send, Sync);
+assert_impl_all!(RtmSupport: Send, Sync);
 assert_impl_all!(Scramble: Send, Sync);
 assert_impl_all!(CpuTimes: Send, Sync);
 assert_impl_all!(Machine: Send, Sync);
@@ -21,7 +21,7 @@ assert_impl_all!(Ticks: Send, Sync);
 assert_impl_all!(BadTraceModel: Send, Sync);
 assert_impl_all!(Kind: Send, Sync);
 assert_impl_all!(TraceModel: Send, Sync);
-assert_impl_all!(Request: Send, Sync);
+assert_impl_all!(TraceRequest: Send, Sync);
 assert_impl_all!(Trace: Send, Sync);
 assert_impl_all!(TraceConfig: Send, Sync);
 

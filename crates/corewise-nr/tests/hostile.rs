@@ -19,7 +19,7 @@ use corewise_nr::structures::dictionary::{BTreeDictionary, Read, SkipListDiction
 use corewise_nr::structures::lock_free::LockFreeSkipList;
 use corewise_nr::structures::priority_queue::{self, HeapQueue, SkipListQueue};
 use corewise_nr::{BuildError, Builder, Concurrent, NodeReplicated, Operation, Sequential};
-use corewise_topology::{CpuId, Node, Topology, current_cpu, run_on};
+use corewise_topology::{CpuId, NumaNode, Topology, current_cpu, run_on};
 
 const EXPECTED: &str = "expected by the test";
 
@@ -71,7 +71,7 @@ fn nodes_may_name_cpus_that_do_not_exist() {
 fn neighbours_share_a_replica_if_a_machine_has_too_many_nodes() {
     let machine_of = |nodes: usize| {
         let mut machine = Topology::flat(nodes);
-        let node = |id| Node {
+        let node = |id| NumaNode {
             id,
             cpus: vec![CpuId(id)],
         };
@@ -397,7 +397,7 @@ fn comparisons_of_keys_may_panic() {
         // An insertion into an empty dictionary compares nothing.
         let first = Write::Insert(Touchy(100), 0);
         assert_eq!(shared.write(first), model.write(&first));
-        let mut random = Random::new(3);
+        let mut random = Random::from_seed(3);
         for step in 0..400 {
             let key = Touchy(random.below(20));
             let write = || match step % 3 {

@@ -565,7 +565,7 @@ fn work<D: Recorded>(
     mut recorder: Recorder<u64, D::Op, D::Outcome>,
     wait: impl Fn(),
 ) {
-    let mut random = Random::new(seed << 8 | number);
+    let mut random = Random::from_seed(seed << 8 | number);
     for turn in 0..operations / D::TURN {
         // The number of the round that ends, or goes on.
         let its = turn / D::ROUND;
@@ -810,7 +810,7 @@ fn histories_are_linearizable_while_replicas_come_and_go<D: Recorded + Debug>() 
         let builder = Builder::new().replicas(1 + seed as usize).log(8);
         let builder = builder.max_replicas(4).compare_every(5);
         let shared = builder.build(|_| D::default()).unwrap();
-        let mut random = Random::new(seed);
+        let mut random = Random::from_seed(seed);
         check(seed, &shared, || {
             let live = shared.replicas();
             let one = live[random.below(live.len() as u64) as usize];

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use corewise_nr::Sequential;
 use corewise_nr::sorted_set::operation::{self, Read, Response, ScoredMember, Write};
 use corewise_nr::sorted_set::{
-    Bounds, Change, Conditions, Direction, Inserted, Presence, SortedSet, SortedSetError,
+    Bounds, Conditions, Direction, Inserted, Presence, ScoreChange, SortedSet, SortedSetError,
 };
 
 use Direction::{Ascending, Descending};
@@ -129,8 +129,10 @@ impl Oracle {
                 Ok(Inserted::Added)
             }
             Some(_) if when.presence == Presence::Absent => Ok(Inserted::Refused),
-            Some(old) if when.change == Change::Greater && score <= old => Ok(Inserted::Refused),
-            Some(old) if when.change == Change::Less && score >= old => Ok(Inserted::Refused),
+            Some(old) if when.change == ScoreChange::Greater && score <= old => {
+                Ok(Inserted::Refused)
+            }
+            Some(old) if when.change == ScoreChange::Less && score >= old => Ok(Inserted::Refused),
             Some(old) if old == score => Ok(Inserted::Unchanged),
             Some(old) => {
                 self.put(member, score);
@@ -316,9 +318,12 @@ impl Workload {
             Presence::Absent,
             Presence::Present,
         ]);
-        let change = self
-            .random
-            .pick(&[Change::Any, Change::Any, Change::Greater, Change::Less]);
+        let change = self.random.pick(&[
+            ScoreChange::Any,
+            ScoreChange::Any,
+            ScoreChange::Greater,
+            ScoreChange::Less,
+        ]);
         Conditions { presence, change }
     }
 
@@ -570,7 +575,7 @@ fn negative_zero_is_kept_and_equals_zero() {
         0
     );
     let if_greater = Conditions {
-        change: Change::Greater,
+        change: ScoreChange::Greater,
         ..Conditions::default()
     };
     assert_eq!(set.insert_if(b"b", 0.0, if_greater), Ok(Inserted::Refused));

@@ -49,7 +49,7 @@ fn operations() -> u64 {
 
 /// Executes some operations, and returns the sums of what it wrote.
 fn use_for_a_while(shared: &NodeReplicated<Sums>, seed: u64, operations: u64) -> [u64; 2] {
-    let mut random = Random::new(seed);
+    let mut random = Random::from_seed(seed);
     let mut written = [0; 2];
     let mut last = 0;
     for _ in 0..operations {
@@ -85,7 +85,7 @@ fn stress(builder: Builder) {
     let stop = AtomicBool::new(false);
     let written = thread::scope(|scope| {
         scope.spawn(|| {
-            let mut random = Random::new(7);
+            let mut random = Random::from_seed(7);
             while !stop.load(SeqCst) {
                 let live = shared.replicas();
                 match random.below(3) {

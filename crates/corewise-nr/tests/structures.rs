@@ -15,6 +15,7 @@ use corewise_nr::structures::queue::{self, Queue};
 use corewise_nr::structures::skip_list::SkipList;
 use corewise_testkit::history::Recording;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
+use corewise_testkit::random::Random;
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(LockFreeSkipList<u64, String>: Send, Sync);
@@ -25,18 +26,6 @@ assert_not_impl_any!(LockFreePriorityQueue<Rc<u8>>: Send, Sync);
 // A cell may move to another thread, but not be shared.
 assert_impl_all!(LockFreeSkipList<u8, std::cell::Cell<u8>>: Send);
 assert_not_impl_any!(LockFreeSkipList<u8, std::cell::Cell<u8>>: Sync);
-
-/// A small pseudo-random sequence.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % bound
-    }
-}
 
 fn fewer() -> u64 {
     if std::env::var_os("COREWISE_FEWER").is_some() {

@@ -163,7 +163,7 @@ impl Format {
 mod tests {
     use super::*;
     use corewise_cache::engines::relativistic::{Config, Relativistic};
-    use corewise_cache::{Clock, ManualClock, Session};
+    use corewise_cache::{ManualClock, Session, TimeSource};
     use corewise_ops::{Flow, Op, Outcome, ReplySink, Store, StoreMode, Token, Verb};
     use std::sync::Arc;
 

@@ -16,7 +16,7 @@ use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use corewise_cache::engines::{locked, lockhash, relativistic};
 use corewise_cache::isolation::Isolation;
-use corewise_cache::{Clock, SystemClock};
+use corewise_cache::{SystemClock, TimeSource};
 use corewise_topology::{Topology, pin_current_thread, plan};
 use corewise_wire::memcached::{self, Limits, reply};
 use corewise_wire::{Codec, cphash, resp};

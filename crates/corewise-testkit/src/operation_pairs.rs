@@ -8,7 +8,7 @@ use corewise_atomic::thread;
 
 /// An operation of one thread.
 #[derive(Clone, Copy, Debug)]
-pub enum Operation {
+pub enum SetOperation {
     /// Looks a key up.
     Find(u64),
     /// Inserts an absent key.
@@ -37,16 +37,16 @@ pub enum Answer {
 /// The structure that is operated on.
 pub trait Operated: Send + Sync + 'static {
     /// Runs one operation.
-    fn operate(&self, operation: Operation) -> Answer;
+    fn operate(&self, operation: SetOperation) -> Answer;
 
     /// The keys that are left after the operations. Fails if one of them is not found, or if a
     /// removed key is found, now or after the end of the resize.
     fn settle(self) -> Vec<u64>;
 }
 
-use Operation::{Find, Insert, Iterate, Remove, Replace, Resize};
+use SetOperation::{Find, Insert, Iterate, Remove, Replace, Resize};
 
-impl Operation {
+impl SetOperation {
     /// The result of an operation that runs alone, and its effect on the keys.
     fn alone(self, keys: &mut BTreeSet<u64>) -> Answer {
         Answer::Found(match self {
@@ -62,7 +62,11 @@ impl Operation {
 /// Runs two operations concurrently on a set of these keys. Their results and the keys that are
 /// left must be as if one had run after the other. (Iteration is not linearizable in general, but
 /// next to one update it is: it yields the key in question or it does not.)
-pub fn pair(set: impl Operated, keys: impl IntoIterator<Item = u64>, operations: [Operation; 2]) {
+pub fn pair(
+    set: impl Operated,
+    keys: impl IntoIterator<Item = u64>,
+    operations: [SetOperation; 2],
+) {
     let set = Arc::new(set);
     // Both on spawned threads: loom does not try all orders of what the first thread of a model
     // does after it spawns another.
@@ -94,7 +98,7 @@ pub type Keys = [u64; 5];
 
 /// Each kind of pair in which one operation may affect the other: on one key, on neighbours in a
 /// chain, on keys that stay together, and on keys that are separated. Two lookups never do.
-pub fn pairs([first, second, third, fourth, fifth]: Keys) -> Vec<[Operation; 2]> {
+pub fn pairs([first, second, third, fourth, fifth]: Keys) -> Vec<[SetOperation; 2]> {
     vec![
         [Find(second), Insert(second)],
         [Find(fourth), Insert(fourth)],
@@ -112,7 +116,7 @@ pub fn pairs([first, second, third, fourth, fifth]: Keys) -> Vec<[Operation; 2]>
 }
 
 /// As [`pairs`], for structures that also have replacements and iterations.
-pub fn pairs_with_replacements(keys: Keys) -> Vec<[Operation; 2]> {
+pub fn pairs_with_replacements(keys: Keys) -> Vec<[SetOperation; 2]> {
     let [first, second, third, fourth, _] = keys;
     let mut all = vec![
         [Replace(second), Replace(second)],
@@ -131,6 +135,8 @@ pub fn pairs_with_replacements(keys: Keys) -> Vec<[Operation; 2]> {
 }
 
 /// Each operation, paired with a step of a resize.
-pub fn beside_a_resize(operations: &[Operation]) -> impl Iterator<Item = [Operation; 2]> + '_ {
+pub fn beside_a_resize(
+    operations: &[SetOperation],
+) -> impl Iterator<Item = [SetOperation; 2]> + '_ {
     operations.iter().map(|operation| [*operation, Resize])
 }

@@ -5,6 +5,12 @@
 pub struct Random(pub u64);
 
 impl Random {
+    /// A sequence for any seed, also 0.
+    #[must_use]
+    pub fn from_seed(seed: u64) -> Self {
+        Self((seed << 1 | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
     /// A number below `bound`.
     ///
     /// ```

@@ -1,7 +1,7 @@
 //! Compares the checker with one that tries every order, on small random histories.
 
 use corewise_testkit::history::models::{Content, EntryOp, EntryOutcome, EvictingEntry, MapEntry};
-use corewise_testkit::history::{History, Model, Operation};
+use corewise_testkit::history::{CallRecord, History, Model};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 type Op = EntryOp<u8>;
 type Outcome = EntryOutcome<u8>;
-type Entry = Operation<(), Op, Outcome>;
+type Entry = CallRecord<(), Op, Outcome>;
 
 const HISTORIES: u64 = 20_000;
 const VALUES: u8 = 2;
@@ -89,9 +89,9 @@ fn random_history(random: &mut SmallRng, evicts: bool) -> Vec<Entry> {
             let outcome = random_outcome(random, &op);
             let returned = invoked + random.random_range(0..spread);
             if random.random_bool(0.15) {
-                Operation::new(thread, (), op, invoked)
+                CallRecord::new(thread, (), op, invoked)
             } else {
-                Operation::new(thread, (), op, invoked).returning(outcome, returned)
+                CallRecord::new(thread, (), op, invoked).returning(outcome, returned)
             }
         })
         .collect();
@@ -127,7 +127,7 @@ fn explain(random: &mut SmallRng, operations: &mut [Entry], evicts: bool) {
         };
     }
     let spoilt = random.random_range(0..2 * operations.len());
-    if let Some(Operation {
+    if let Some(CallRecord {
         op,
         response: Some(response),
         ..
@@ -207,8 +207,8 @@ impl Model for Queue {
 
 #[test]
 fn models_of_ones_own_work_for_objects_without_keys() {
-    let push = |value, from, to| Operation::new(0, (), Some(value), from).returning(None, to);
-    let pop = |value, from, to| Operation::new(1, (), None, from).returning(Some(value), to);
+    let push = |value, from, to| CallRecord::new(0, (), Some(value), from).returning(None, to);
+    let pop = |value, from, to| CallRecord::new(1, (), None, from).returning(Some(value), to);
     let in_order = vec![push(1, 0, 3), push(2, 1, 4), pop(2, 5, 6), pop(1, 7, 8)];
     History::new(in_order).check(&Queue).assert_linearizable();
     let swapped = vec![push(1, 0, 1), push(2, 2, 4), pop(2, 3, 6), pop(1, 7, 8)];

@@ -7,18 +7,18 @@ use corewise_testkit::history::models::EntryOutcome::{Done, Held, Present, Silen
 use corewise_testkit::history::models::{
     EntryOp, EntryOutcome, EvictingEntry, MapEntry, Register, RegisterOp, RegisterOutcome,
 };
-use corewise_testkit::history::{History, MAX_OPEN, Operation, Reason, Verdict, Violation};
+use corewise_testkit::history::{CallRecord, History, MAX_OPEN, Reason, Verdict, Violation};
 use std::ops::Range;
 use std::slice;
 
-type Entry = Operation<u8, EntryOp<u64>, EntryOutcome<u64>>;
+type Entry = CallRecord<u8, EntryOp<u64>, EntryOutcome<u64>>;
 
 fn done(thread: usize, time: Range<u64>, op: EntryOp<u64>, outcome: EntryOutcome<u64>) -> Entry {
-    Operation::new(thread, 0, op, time.start).returning(outcome, time.end)
+    CallRecord::new(thread, 0, op, time.start).returning(outcome, time.end)
 }
 
 fn pending(thread: usize, invoked: u64, op: EntryOp<u64>) -> Entry {
-    Operation::new(thread, 0, op, invoked)
+    CallRecord::new(thread, 0, op, invoked)
 }
 
 fn check(operations: &[Entry]) -> Verdict {
@@ -255,7 +255,7 @@ fn an_outcome_of_another_operation_is_refused() {
     refused(&[done(0, 0..1, Get, old_and_new)]);
     let register = Register::new(0);
     let written = RegisterOutcome::Written;
-    let read = Operation::new(0, "r", RegisterOp::Read, 0).returning(written, 1);
+    let read = CallRecord::new(0, "r", RegisterOp::Read, 0).returning(written, 1);
     let verdict = History::new(vec![read]).check(&register);
     assert!(verdict.violation().is_some());
 }

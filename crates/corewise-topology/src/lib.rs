@@ -44,4 +44,4 @@ pub use cpu_list::{CpuListError, MAX_CPUS, format_cpu_list, parse_cpu_list};
 pub use memory_policy::{MemoryPolicy, MemoryPolicyError};
 pub use plan::plan;
 pub use policy::{PinPolicy, PinPolicyError};
-pub use topology::{Cache, CacheKind, Cpu, CpuId, Node, Topology};
+pub use topology::{Cache, CacheKind, Cpu, CpuId, NumaNode, Topology};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{Cache, CacheKind, Cpu, CpuId, Node, Topology, parse_cpu_list};
+use crate::{Cache, CacheKind, Cpu, CpuId, NumaNode, Topology, parse_cpu_list};
 
 /// Reads the machine under `root`, without the quota.
 pub(crate) fn read(root: &Path, allowed: Option<&[usize]>) -> Topology {
@@ -65,7 +65,7 @@ fn online_cpus(cpu_dir: &Path) -> Vec<CpuId> {
     cpus
 }
 
-fn cpu(cpu_dir: &Path, id: CpuId, online: &[CpuId], nodes: &[Node]) -> Cpu {
+fn cpu(cpu_dir: &Path, id: CpuId, online: &[CpuId], nodes: &[NumaNode]) -> Cpu {
     let topology = cpu_dir.join(format!("cpu{id}/topology"));
     let siblings = siblings(&topology, id, online);
     Cpu {
@@ -103,7 +103,7 @@ fn siblings(topology: &Path, id: CpuId, online: &[CpuId]) -> Vec<CpuId> {
     siblings
 }
 
-fn nodes(node_dir: &Path, online: &[CpuId]) -> Vec<Node> {
+fn nodes(node_dir: &Path, online: &[CpuId]) -> Vec<NumaNode> {
     let node = |(id, dir): (usize, PathBuf)| {
         let listed = cpu_list(&dir.join("cpulist"))?;
         let mut cpus: Vec<CpuId> = listed
@@ -111,14 +111,14 @@ fn nodes(node_dir: &Path, online: &[CpuId]) -> Vec<Node> {
             .filter(|cpu| online.contains(cpu))
             .collect();
         cpus.sort_unstable();
-        Some(Node { id, cpus })
+        Some(NumaNode { id, cpus })
     };
-    let nodes: Vec<Node> = numbered(node_dir, "node")
+    let nodes: Vec<NumaNode> = numbered(node_dir, "node")
         .into_iter()
         .filter_map(node)
         .collect();
     if nodes.is_empty() {
-        vec![Node {
+        vec![NumaNode {
             id: 0,
             cpus: online.to_vec(),
         }]

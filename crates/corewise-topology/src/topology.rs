@@ -59,7 +59,7 @@ pub struct Cache {
 
 /// One NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NumaNode {
     /// Its number.
     pub id: usize,
     /// The CPUs local to it, ascending; empty for a node with memory only.
@@ -74,7 +74,7 @@ pub struct Topology {
     /// The caches, from the core outwards.
     pub caches: Vec<Cache>,
     /// The NUMA nodes, by number; at least one.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NumaNode>,
     /// The CPU time that a control group grants, in CPUs; `None` if there is no limit.
     pub cpu_quota: Option<f64>,
 }
@@ -107,7 +107,7 @@ impl Topology {
         Self {
             cpus: ids.iter().map(cpu).collect(),
             caches: Vec::new(),
-            nodes: vec![Node { id: 0, cpus: ids }],
+            nodes: vec![NumaNode { id: 0, cpus: ids }],
             cpu_quota: None,
         }
     }

@@ -2,8 +2,8 @@
 //! test.
 
 use corewise_topology::{
-    Cache, CacheKind, Cpu, CpuId, CpuListError, MemoryPolicy, MemoryPolicyError, Node, PinPolicy,
-    PinPolicyError, Topology,
+    Cache, CacheKind, Cpu, CpuId, CpuListError, MemoryPolicy, MemoryPolicyError, NumaNode,
+    PinPolicy, PinPolicyError, Topology,
 };
 use static_assertions::assert_impl_all;
 
@@ -14,7 +14,7 @@ assert_impl_all!(CpuId: Send, Sync);
 assert_impl_all!(CpuListError: Send, Sync);
 assert_impl_all!(MemoryPolicy: Send, Sync);
 assert_impl_all!(MemoryPolicyError: Send, Sync);
-assert_impl_all!(Node: Send, Sync);
+assert_impl_all!(NumaNode: Send, Sync);
 assert_impl_all!(PinPolicy: Send, Sync);
 assert_impl_all!(PinPolicyError: Send, Sync);
 assert_impl_all!(Topology: Send, Sync);

@@ -71,7 +71,7 @@ pub enum Form<'i> {
     /// In memcached's protocol, or in that of \[CPHASH\].
     Memcached(ReplyEncoder<'i>),
     /// In RESP.
-    Resp(resp::Form<'i>),
+    Resp(resp::ReplyForm<'i>),
 }
 
 impl<'i> From<ReplyEncoder<'i>> for Form<'i> {
@@ -81,9 +81,9 @@ impl<'i> From<ReplyEncoder<'i>> for Form<'i> {
     }
 }
 
-impl<'i> From<resp::Form<'i>> for Form<'i> {
+impl<'i> From<resp::ReplyForm<'i>> for Form<'i> {
     #[inline]
-    fn from(form: resp::Form<'i>) -> Self {
+    fn from(form: resp::ReplyForm<'i>) -> Self {
         Self::Resp(form)
     }
 }

@@ -6,7 +6,7 @@ use crate::common;
 use bumpalo::Bump;
 use common::{NOW, Session};
 use corewise_ops::{ItemView, Outcome, StoreMode, Verb};
-use corewise_wire::cphash::{self, Codec, Key, max_value_len};
+use corewise_wire::cphash::{self, Codec, KeyNumber, max_value_len};
 use corewise_wire::memcached::{Command, Limits};
 use corewise_wire::{Announced, Step};
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ fn talk(input: &[u8]) -> Session {
 
 #[test]
 fn requests_have_the_specified_bytes() {
-    let key = Key::new(0x0123_4567_89ab_cdef).unwrap();
+    let key = KeyNumber::new(0x0123_4567_89ab_cdef).unwrap();
     let mut out = Vec::new();
     cphash::encode_lookup(key, &mut out);
     assert_eq!(out, *b"\x01\0\0\0\0\0\0\0\xef\xcd\xab\x89\x67\x45\x23\x01");
@@ -69,12 +69,15 @@ fn a_key_is_fifteen_hexadecimal_digits() {
         (0, "000000000000000"),
         (1, "000000000000001"),
         (0x0123_4567_89ab_cdef, "123456789abcdef"),
-        (Key::MAX, "fffffffffffffff"),
+        (KeyNumber::MAX, "fffffffffffffff"),
     ] {
-        assert_eq!(Key::new(number).unwrap().text(), text.as_bytes());
+        assert_eq!(KeyNumber::new(number).unwrap().text(), text.as_bytes());
     }
-    assert_eq!(Key::new(Key::MAX + 1), None);
-    assert_eq!(Key::of_hash(Key::MAX + 2), Key::new(1).unwrap());
+    assert_eq!(KeyNumber::new(KeyNumber::MAX + 1), None);
+    assert_eq!(
+        KeyNumber::of_hash(KeyNumber::MAX + 2),
+        KeyNumber::new(1).unwrap()
+    );
 }
 
 #[test]
@@ -323,7 +326,7 @@ enum Sent {
 }
 
 fn sent() -> impl Strategy<Value = Sent> {
-    let key = prop_oneof![0..6u64, Just(Key::MAX)];
+    let key = prop_oneof![0..6u64, Just(KeyNumber::MAX)];
     // Sizes around the limit, so that some are refused.
     let size = prop_oneof![0..5usize, 120..135usize];
     prop_oneof![

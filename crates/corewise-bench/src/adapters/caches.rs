@@ -7,8 +7,8 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use corewise_cphash::{
-    AndersonLock, Client, Colocated, Config, CpHash, Eviction, LockHash, PinPolicy, RawLock, Reply,
-    Request, SpinLock,
+    AndersonLock, CacheRequest, Client, Colocated, Config, CpHash, Eviction, LockHash,
+    PartitionLock, PinPolicy, Reply, SpinLock,
 };
 use foldhash::fast::RandomState;
 
@@ -62,7 +62,7 @@ fn answer(answers: &mut Answers, key: u64, reply: &Reply<'_>) {
 }
 
 /// LOCKHASH, one operation after the other.
-struct Locked<L: RawLock, const RANDOM: bool>(LockHash<RandomState, L>);
+struct Locked<L: PartitionLock, const RANDOM: bool>(LockHash<RandomState, L>);
 
 fn eviction(is_random: bool) -> Eviction {
     if is_random {
@@ -72,7 +72,7 @@ fn eviction(is_random: bool) -> Eviction {
     }
 }
 
-impl<L: RawLock + 'static, const RANDOM: bool> MeasuredCache for Locked<L, RANDOM> {
+impl<L: PartitionLock + 'static, const RANDOM: bool> MeasuredCache for Locked<L, RANDOM> {
     type Handle<'s> = &'s Self;
     fn build(setup: &Setup) -> Self {
         let config = config(setup, LOCKED_PARTITIONS, LOCKED_BYTES, eviction(RANDOM));
@@ -84,7 +84,7 @@ impl<L: RawLock + 'static, const RANDOM: bool> MeasuredCache for Locked<L, RANDO
     }
 }
 
-impl<L: RawLock, const RANDOM: bool> CacheHandle for &Locked<L, RANDOM> {
+impl<L: PartitionLock, const RANDOM: bool> CacheHandle for &Locked<L, RANDOM> {
     #[inline]
     fn get(&mut self, key: u64, answers: &mut Answers) {
         answers.looked_up(key, self.0.get(key, value_of));
@@ -145,11 +145,11 @@ impl CacheHandle for Batch<'_> {
     fn drain(&mut self, answers: &mut Answers) {
         let request = |(key, value): &'_ (u64, Option<[u8; 8]>)| (*key, *value);
         let operations: Vec<_> = self.operations.iter().map(request).collect();
-        let requests: Vec<Request<'_>> = operations
+        let requests: Vec<CacheRequest<'_>> = operations
             .iter()
             .map(|(key, value)| match value {
-                Some(value) => Request::Insert((*key).into(), value),
-                None => Request::Get((*key).into()),
+                Some(value) => CacheRequest::Insert((*key).into(), value),
+                None => CacheRequest::Get((*key).into()),
             })
             .collect();
         let table = &self.cache.table;
@@ -216,12 +216,12 @@ macro_rules! submit {
 impl CacheHandle for Client<RandomState> {
     #[inline]
     fn get(&mut self, key: u64, answers: &mut Answers) {
-        submit!(self, key, Request::Get(key.into()), answers);
+        submit!(self, key, CacheRequest::Get(key.into()), answers);
     }
     #[inline]
     fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
         let value = value.to_le_bytes();
-        submit!(self, key, Request::Insert(key.into(), &value), answers);
+        submit!(self, key, CacheRequest::Insert(key.into(), &value), answers);
     }
     fn drain(&mut self, answers: &mut Answers) {
         let mut idle = Idle(0);
@@ -282,7 +282,7 @@ impl ColocatedHandle<'_> {
 impl CacheHandle for ColocatedHandle<'_> {
     #[inline]
     fn get(&mut self, key: u64, answers: &mut Answers) {
-        submit!(self.event_loop, key, Request::Get(key.into()), answers);
+        submit!(self.event_loop, key, CacheRequest::Get(key.into()), answers);
         self.poll(answers);
     }
     #[inline]
@@ -291,7 +291,7 @@ impl CacheHandle for ColocatedHandle<'_> {
         submit!(
             self.event_loop,
             key,
-            Request::Insert(key.into(), &value),
+            CacheRequest::Insert(key.into(), &value),
             answers
         );
         self.poll(answers);

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_are_as_many_as_there_are_cpus_unless_told() {
+    fn the_default_is_one_reader_for_each_cpu() {
         let lookups = |words: &str, cpus| -> Vec<usize> {
             let tasks = tasks(words, cpus);
             tasks.iter().map(|task| task.workload.threads).collect()

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_machine_has_fewer_threads_and_says_so() {
+    fn a_small_machine_has_fewer_threads_and_a_note() {
         let small = args("--quick");
         let clients = small.clients().expect("valid");
         assert_eq!((small.threads(2), clients), (2, vec![1, 2, 4]));

@@ -5,7 +5,7 @@
 //! steps *find, decide, make, publish, report*, and runs while the writers of its key are excluded.
 
 use crate::counter;
-use crate::item::{Before, Contents, Item, Node, state};
+use crate::item::{Before, Contents, Item, ItemNode, state};
 use corewise_ops::{
     Absence, Arith, Change, Decided, Delete, Edit, Flow, Get, ItemFlags, ItemView, Now, Outcome,
     Store, StoreMode, Update, Updated,
@@ -15,7 +15,7 @@ use std::mem;
 use std::ptr::{self, NonNull};
 
 /// A pointer to an item of an engine with these links.
-pub(crate) type Ptr<L> = NonNull<Node<L>>;
+pub(crate) type Ptr<L> = NonNull<ItemNode<L>>;
 
 /// Why an item could not be made or linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

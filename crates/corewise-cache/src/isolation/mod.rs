@@ -46,7 +46,7 @@
 //! ```
 //! use corewise_cache::engines::relativistic::{Config, Relativistic};
 //! use corewise_cache::isolation::{Isolation, Watches};
-//! use corewise_cache::{Clock, Engine, ManualClock};
+//! use corewise_cache::{TimeSource, Engine, ManualClock};
 //! use corewise_ops::{Change, Deadline, ItemView, Update, Updated};
 //! use std::sync::Arc;
 //!
@@ -182,7 +182,11 @@ impl Isolation {
     /// Waits for other members as guarantee 4 of the [module](self) says. Takes time in proportion
     /// to the number of keys and members. The calling thread must have no operation pending and no
     /// other transaction, or it waits for itself.
-    pub fn begin<'k>(&self, now: Now, keys: impl IntoIterator<Item = &'k [u8]>) -> Transaction<'_> {
+    pub fn begin<'k>(
+        &self,
+        now: Now,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+    ) -> IsolatedTransaction<'_> {
         let mut stripes: Vec<usize> = keys.into_iter().map(|key| self.stripe_of(key)).collect();
         if mutant!("locks_in_the_order_of_keys") {
             let mut seen = [false; STRIPES];
@@ -197,14 +201,14 @@ impl Isolation {
     /// Begins a transaction on all keys.
     ///
     /// As [`begin`](Self::begin), and takes time in proportion to [`STRIPES`].
-    pub fn begin_all(&self, now: Now) -> Transaction<'_> {
+    pub fn begin_all(&self, now: Now) -> IsolatedTransaction<'_> {
         self.begin_with(now, (0..STRIPES).collect())
     }
 
-    fn begin_with(&self, now: Now, stripes: Vec<usize>) -> Transaction<'_> {
+    fn begin_with(&self, now: Now, stripes: Vec<usize>) -> IsolatedTransaction<'_> {
         self.gate.guard();
         // From here on `Drop` leaves the gate, also if a lock panics.
-        let mut transaction = Transaction {
+        let mut transaction = IsolatedTransaction {
             isolation: self,
             locked: Vec::with_capacity(stripes.len()),
             now,
@@ -410,7 +414,7 @@ fn update_in<S: Session>(
 
 /// A running transaction: it ends when this is dropped.
 #[must_use = "it ends when it is dropped"]
-pub struct Transaction<'i> {
+pub struct IsolatedTransaction<'i> {
     isolation: &'i Isolation,
     /// The stripes that are locked, ascending.
     locked: Vec<(usize, MutexGuard<'i, Stripe>)>,
@@ -418,7 +422,7 @@ pub struct Transaction<'i> {
     now: Now,
 }
 
-impl Transaction<'_> {
+impl IsolatedTransaction<'_> {
     /// The locked stripe of a key.
     fn stripe(&self, key: &[u8]) -> Option<&Stripe> {
         let wanted = self.isolation.stripe_of(key);
@@ -485,7 +489,7 @@ impl Transaction<'_> {
     }
 }
 
-impl Drop for Transaction<'_> {
+impl Drop for IsolatedTransaction<'_> {
     fn drop(&mut self) {
         self.locked.clear();
         self.isolation.gate.leave(self.now);

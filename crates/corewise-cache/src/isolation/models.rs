@@ -116,7 +116,7 @@ fn get(key: &[u8]) -> Op<'_> {
     }
 }
 
-impl Transaction<'_> {
+impl IsolatedTransaction<'_> {
     /// Increments the byte of a key and returns the old one.
     fn increment(&mut self, session: &mut Plain, key: &[u8]) -> u8 {
         let mut increment = Increment::default();
@@ -256,7 +256,7 @@ fn a_watch_sees_every_write() {
     });
 }
 
-impl Transaction<'_> {
+impl IsolatedTransaction<'_> {
     /// The byte of the key `A`.
     fn read_a(&mut self, session: &mut Plain) -> u8 {
         let mut read = Read(0);

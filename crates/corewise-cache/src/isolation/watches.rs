@@ -5,7 +5,7 @@
 //! flush) leave no mark; a watch therefore also remembers the cas value of the item, or that there
 //! was none, and compares it at the end.
 
-use super::{Isolation, Transaction};
+use super::{IsolatedTransaction, Isolation};
 use crate::engine::Session;
 use corewise_atomic::sync::atomic::{AtomicBool, Ordering};
 use corewise_ops::{Flow, Get, Now, Op, Outcome, ReplySink, Token, Verb};
@@ -101,7 +101,7 @@ impl Watches {
     /// The transaction must have the watched keys; then the answer holds until its first operation.
     pub fn are_unchanged<S: Session>(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &IsolatedTransaction<'_>,
         session: &mut S,
         now: Now,
     ) -> bool {

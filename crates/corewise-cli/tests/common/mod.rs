@@ -15,6 +15,7 @@ pub(crate) mod conversation;
 #[macro_use]
 mod engine;
 mod redis;
+pub(crate) mod resp;
 mod server;
 
 pub(crate) use client::Client;

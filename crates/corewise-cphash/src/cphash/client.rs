@@ -18,7 +18,7 @@ use super::table::Table;
 use super::task::{Action, Entry, Outcome, Task};
 use crate::element::{Element, Layout};
 use crate::key::{Identifier, Identity, Key, Kind, Mixer};
-use crate::lockhash::{Reply, Request};
+use crate::lockhash::{CacheRequest, Reply};
 use crate::partition::InsertError;
 use crate::ring;
 
@@ -226,14 +226,16 @@ impl<S: BuildHasher> Client<S> {
     ///
     /// [`Full`]: nothing was submitted; poll and submit again.
     #[inline]
-    pub fn submit(&mut self, token: u64, request: Request<'_>) -> Result<(), Full> {
+    pub fn submit(&mut self, token: u64, request: CacheRequest<'_>) -> Result<(), Full> {
         let Some(key) = self.identifier.identify(request.key()) else {
             return self.submit_early(token, request.outcome_of_long_key());
         };
         match request {
-            Request::Get(_) => self.submit_with(token, What::Get, &key, &[], get_request),
-            Request::Insert(_, value) => self.submit_insert(token, &key, value),
-            Request::Remove(_) => self.submit_with(token, What::Remove, &key, &[], remove_request),
+            CacheRequest::Get(_) => self.submit_with(token, What::Get, &key, &[], get_request),
+            CacheRequest::Insert(_, value) => self.submit_insert(token, &key, value),
+            CacheRequest::Remove(_) => {
+                self.submit_with(token, What::Remove, &key, &[], remove_request)
+            }
         }
     }
 
@@ -455,10 +457,10 @@ impl<S: BuildHasher> Client<S> {
     /// submitted is executed, and its outcomes are dropped.
     ///
     /// ```
-    /// use corewise_cphash::{Config, CpHash, Reply, Request};
+    /// use corewise_cphash::{Config, CpHash, Reply, CacheRequest};
     /// let table = CpHash::new(&Config::new(1 << 20).partitions(2), 1)?;
     /// let mut client = table.client();
-    /// let batch = [Request::Insert(1.into(), b"one"), Request::Get(1.into())];
+    /// let batch = [CacheRequest::Insert(1.into(), b"one"), CacheRequest::Get(1.into())];
     /// client.execute_batch(&batch, |index, reply| match index {
     ///     0 => assert!(matches!(reply, Reply::Inserted(Ok(())))),
     ///     _ => assert!(matches!(reply, Reply::Found(b"one"))),
@@ -469,7 +471,11 @@ impl<S: BuildHasher> Client<S> {
     /// # Panics
     ///
     /// In a closure that a partition executes, and if `each` panics.
-    pub fn execute_batch(&mut self, batch: &[Request<'_>], mut each: impl FnMut(usize, Reply<'_>)) {
+    pub fn execute_batch(
+        &mut self,
+        batch: &[CacheRequest<'_>],
+        mut each: impl FnMut(usize, Reply<'_>),
+    ) {
         must_not_serve();
         self.settle();
         let earlier = std::mem::take(&mut self.early);

@@ -6,27 +6,27 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::client::{Client, Full, Progress};
 use super::foreign::contain_panic;
-use super::server::Server;
+use super::server::PartitionServer;
 use super::task::{Action, Entry, Outcome, Task};
 use crate::element::{Element, Layout};
 use crate::key::{Identity, Key};
-use crate::lockhash::{Reply, Request};
+use crate::lockhash::{CacheRequest, Reply};
 use crate::partition::Partition;
 
-/// A [`Server`] and a [`Client`] in one, for event loops: the loop serves its partitions between
-/// its own polls, so no core only spins, and executes operations on its own partitions without a
-/// message. (Not in \[CPHASH\], which dedicates threads to serving.)
+/// A [`PartitionServer`] and a [`Client`] in one, for event loops: the loop serves its partitions
+/// between its own polls, so no core only spins, and executes operations on its own partitions
+/// without a message. (Not in \[CPHASH\], which dedicates threads to serving.)
 ///
 /// Such a loop should [`poll`](Self::poll) whenever it has something to do, and before it waits for
 /// events ask whether it [`may_sleep`](Self::may_sleep).
 ///
 /// ```
-/// use corewise_cphash::{Config, CpHash, Reply, Request};
+/// use corewise_cphash::{Config, CpHash, Reply, CacheRequest};
 ///
 /// let table = CpHash::new(&Config::new(1 << 20).partitions(8), 0)?;
 /// let mut event_loop = table.colocated(|| { /* write to an eventfd */ });
-/// event_loop.submit(1, Request::Insert("key".into(), b"value"))?;
-/// event_loop.submit(2, Request::Get("key".into()))?;
+/// event_loop.submit(1, CacheRequest::Insert("key".into(), b"value"))?;
+/// event_loop.submit(2, CacheRequest::Get("key".into()))?;
 /// let mut found = 0;
 /// while event_loop.outstanding() > 0 {
 ///     event_loop.poll(|_, reply| found += usize::from(matches!(reply, Reply::Found(b"value"))));
@@ -40,7 +40,7 @@ use crate::partition::Partition;
 /// order than the operations were submitted in. Outcomes that were not delivered are dropped with
 /// this value; panics of their drop are caught.
 pub struct Colocated<S = RandomState> {
-    server: Server,
+    server: PartitionServer,
     client: Client<S>,
     /// Outcomes of operations on partitions of this thread.
     local: VecDeque<(u64, Local)>,
@@ -57,7 +57,7 @@ enum Local {
 unsafe impl<S: Send + Sync> Send for Colocated<S> {}
 
 impl<S> Colocated<S> {
-    pub(super) fn new(server: Server, client: Client<S>) -> Self {
+    pub(super) fn new(server: PartitionServer, client: Client<S>) -> Self {
         Self {
             server,
             client,
@@ -104,7 +104,7 @@ impl<S: BuildHasher> Colocated<S> {
     ///
     /// [`Full`]: nothing was submitted; poll and submit again.
     #[inline]
-    pub fn submit(&mut self, token: u64, request: Request<'_>) -> Result<(), Full> {
+    pub fn submit(&mut self, token: u64, request: CacheRequest<'_>) -> Result<(), Full> {
         self.admit()?;
         let Some(key) = self.client.identify(request.key()) else {
             return self.client.submit(token, request);
@@ -224,21 +224,21 @@ fn execute(
     partition: &mut Partition,
     index: usize,
     key: &Identity<'_>,
-    request: Request<'_>,
+    request: CacheRequest<'_>,
 ) -> Local {
     let hash = partition.hash(key.id);
     match request {
-        Request::Get(_) => match partition.lookup(hash, key) {
+        CacheRequest::Get(_) => match partition.lookup(hash, key) {
             Some(element) => {
                 partition.acquire(element);
                 Local::Found(index, element)
             }
             None => Local::Other(Reply::Missing),
         },
-        Request::Insert(_, value) => {
+        CacheRequest::Insert(_, value) => {
             Local::Other(Reply::Inserted(partition.insert(hash, key, value)))
         }
-        Request::Remove(_) => Local::Other(Reply::Removed(partition.remove(hash, key))),
+        CacheRequest::Remove(_) => Local::Other(Reply::Removed(partition.remove(hash, key))),
     }
 }
 

@@ -73,14 +73,14 @@ use crate::partition::Stats;
 pub use client::{Client, Full, MAX_WAITING_BYTES, RemoteRef};
 pub use colocated::Colocated;
 use pool::Pool;
-pub use server::Server;
+pub use server::PartitionServer;
 use table::Table;
 pub use task::{Entry, TaskResult};
 
 /// A cache whose partitions are served by threads and reached by messages: CPHASH (\[CPHASH\] §3).
 ///
 /// ```
-/// use corewise_cphash::{Config, CpHash, Reply, Request};
+/// use corewise_cphash::{Config, CpHash, Reply, CacheRequest};
 ///
 /// let table = CpHash::new(&Config::new(1 << 20).partitions(4), 1)?; // one server thread
 /// let mut client = table.client();
@@ -91,7 +91,7 @@ pub use task::{Entry, TaskResult};
 ///
 /// // Asynchronous: many operations on their way at the same time.
 /// for number in 0..100 {
-///     client.submit(number, Request::Insert(number.into(), b"value"))?;
+///     client.submit(number, CacheRequest::Insert(number.into(), b"value"))?;
 /// }
 /// let mut done = 0;
 /// while done < 100 {
@@ -151,11 +151,11 @@ impl<S: BuildHasher> CpHash<S> {
     }
 
     /// Creates a server that its owner polls. `wake` is called when the server has said that it
-    /// [`may sleep`](Server::may_sleep) and a client has sent something; on any thread, and perhaps
-    /// more than once. `wake` must not wait for this table. The table catches its panics, both when
-    /// it is called and when it is dropped.
-    pub fn server(&self, wake: impl Fn() + Send + Sync + 'static) -> Server {
-        Server::new(self.table.clone(), wake)
+    /// [`may sleep`](PartitionServer::may_sleep) and a client has sent something; on any thread,
+    /// and perhaps more than once. `wake` must not wait for this table. The table catches its
+    /// panics, both when it is called and when it is dropped.
+    pub fn server(&self, wake: impl Fn() + Send + Sync + 'static) -> PartitionServer {
+        PartitionServer::new(self.table.clone(), wake)
     }
 
     /// Creates a server and a client for one thread, such as an event loop, which polls both at

@@ -11,11 +11,11 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::{model_bounded, thread};
 
 use super::shard::{OwnerId, Shard};
-use super::{Client, CpHash, Server};
+use super::{Client, CpHash, PartitionServer};
 use crate::config::Config;
 use crate::element::Layout;
 use crate::key::Mixer;
-use crate::lockhash::{Reply, Request};
+use crate::lockhash::{CacheRequest, Reply};
 
 type Hasher = BuildHasherDefault<DefaultHasher>;
 
@@ -64,9 +64,9 @@ fn messages_carry_short_values() {
         let mut server = table.server(|| {});
         let mut client = table.client();
         let user = thread::spawn(move || {
-            client.submit(0, Request::Get(1.into())).unwrap();
+            client.submit(0, CacheRequest::Get(1.into())).unwrap();
             client
-                .submit(1, Request::Insert(1.into(), b"value in messages"))
+                .submit(1, CacheRequest::Insert(1.into(), b"value in messages"))
                 .unwrap();
             client.flush();
             client
@@ -75,7 +75,7 @@ fn messages_carry_short_values() {
         let mut client = user.join().unwrap();
         server.poll();
         assert_eq!(client.poll(|_, _| ()), 2);
-        client.submit(2, Request::Get(1.into())).unwrap();
+        client.submit(2, CacheRequest::Get(1.into())).unwrap();
         client.flush();
         server.poll();
         client.poll(|_, reply| assert!(matches!(reply, Reply::Found(b"value in messages"))));
@@ -97,13 +97,15 @@ fn values_are_complete_when_ready_and_kept_until_the_decref() {
         beside_a_server(|mut client| {
             for value in [b"1", b"2"] {
                 client
-                    .submit(0, Request::Insert("key".into(), value))
+                    .submit(0, CacheRequest::Insert("key".into(), value))
                     .unwrap();
                 settle(&mut client, |_, _| ());
             }
-            client.submit(1, Request::Get("key".into())).unwrap();
+            client.submit(1, CacheRequest::Get("key".into())).unwrap();
             // The decref is the last user's.
-            client.submit(2, Request::Remove("key".into())).unwrap();
+            client
+                .submit(2, CacheRequest::Remove("key".into()))
+                .unwrap();
             settle(&mut client, |token, reply| match token {
                 1 => assert!(matches!(reply, Reply::Found(b"2")), "{reply:?}"),
                 _ => assert!(matches!(reply, Reply::Removed(true)), "{reply:?}"),
@@ -134,7 +136,7 @@ fn a_client_that_leaves_is_served() {
         let count = executed.clone();
         let user = thread::spawn(move || {
             client
-                .submit(0, Request::Insert(1.into(), b"value"))
+                .submit(0, CacheRequest::Insert(1.into(), b"value"))
                 .unwrap();
             client
                 .submit_execute(1, 2, move |_| count.fetch_add(1, Relaxed))
@@ -179,16 +181,18 @@ fn a_published_value_is_found_by_others() {
         let table = table();
         let mut server = table.server(|| {});
         let (mut writer, mut reader) = (table.client(), table.client());
-        reader.submit(0, Request::Get(2.into())).unwrap();
+        reader.submit(0, CacheRequest::Get(2.into())).unwrap();
         reader.flush();
         server.poll();
         assert_eq!(reader.poll(|_, _| ()), 1);
         let user = thread::spawn(move || {
-            writer.submit(0, Request::Insert(1.into(), b"new")).unwrap();
+            writer
+                .submit(0, CacheRequest::Insert(1.into(), b"new"))
+                .unwrap();
             writer.poll(|_, _| ());
             thread::yield_now();
             let is_done = writer.poll(|_, _| ()) + writer.poll(|_, _| ()) > 0;
-            reader.submit(1, Request::Get(1.into())).unwrap();
+            reader.submit(1, CacheRequest::Get(1.into())).unwrap();
             reader.flush();
             (is_done, writer, reader)
         });
@@ -287,16 +291,16 @@ fn no_message_is_slept_through() {
         let table = table();
         let is_woken = Arc::new(AtomicBool::new(false));
         let woken = is_woken.clone();
-        let mut server: Server = table.server(move || woken.store(true, Relaxed));
+        let mut server: PartitionServer = table.server(move || woken.store(true, Relaxed));
         let mut client = table.client();
         // The lane exists before the server falls asleep.
-        client.submit(0, Request::Get(1.into())).unwrap();
+        client.submit(0, CacheRequest::Get(1.into())).unwrap();
         client.flush();
         server.poll();
         // When it joined it was woken, too.
         is_woken.store(false, Relaxed);
         let user = thread::spawn(move || {
-            client.submit(1, Request::Get(1.into())).unwrap();
+            client.submit(1, CacheRequest::Get(1.into())).unwrap();
             client.flush();
             client
         });

@@ -14,7 +14,7 @@ use corewise_atomic::{Backoff, hint};
 use corewise_topology::{CpuId, PinPolicy, Topology, pin_current_thread, plan};
 
 use super::load::Load;
-use super::server::Server;
+use super::server::PartitionServer;
 use super::table::Table;
 use crate::config::{ConfigError, MAX_SERVER_THREADS};
 
@@ -214,7 +214,7 @@ fn run(table: &Arc<Table>, shared: &Shared, index: usize, stop: &AtomicBool) {
 /// Serves until `goes_on` returns false, and then what was sent before.
 fn serve_while(table: &Arc<Table>, shared: &Shared, goes_on: impl Fn() -> bool) {
     let this = thread::current();
-    let mut server = Server::new(table.clone(), move || thread::unpark(&this));
+    let mut server = PartitionServer::new(table.clone(), move || thread::unpark(&this));
     let (mut busy, mut polls, mut spins) = (0, 0, 0);
     let mut backoff = Backoff::new();
     loop {

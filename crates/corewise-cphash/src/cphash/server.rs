@@ -46,12 +46,12 @@ impl Drop for Serving {
 /// clients wait for its partitions; before a pause it asks [`may_sleep`](Self::may_sleep).
 ///
 /// ```
-/// use corewise_cphash::{Config, CpHash, Reply, Request};
+/// use corewise_cphash::{Config, CpHash, Reply, CacheRequest};
 ///
 /// let table = CpHash::new(&Config::new(1 << 20).partitions(2), 0)?; // no threads
 /// let mut server = table.server(|| {}); // nothing here sleeps
 /// let mut client = table.client();
-/// client.submit(7, Request::Insert("key".into(), &[1; 1000]))?;
+/// client.submit(7, CacheRequest::Insert("key".into(), &[1; 1000]))?;
 /// client.flush();
 /// server.poll(); // allocates
 /// assert_eq!(client.poll(|_, _| ()), 0); // copies the value
@@ -60,7 +60,7 @@ impl Drop for Serving {
 /// client.poll(|token, reply| assert!(matches!((token, reply), (7, Reply::Inserted(Ok(()))))));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Server {
+pub struct PartitionServer {
     table: Arc<Table>,
     slot: usize,
     /// The partitions that this server has claimed.
@@ -79,7 +79,7 @@ pub struct Server {
 /// Polls with messages between two looks at the budgets.
 const BUDGET_POLLS: u32 = 256;
 
-impl Server {
+impl PartitionServer {
     pub(super) fn new(table: Arc<Table>, wake: impl Fn() + Send + Sync + 'static) -> Self {
         let slot = table.join(foreign::waker(wake));
         let mut server = Self {
@@ -232,7 +232,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PartitionServer {
     fn drop(&mut self) {
         let (_left, others) = self.table.leave(self.slot);
         let mut next = Vec::new();
@@ -253,8 +253,8 @@ impl Drop for Server {
     }
 }
 
-impl std::fmt::Debug for Server {
+impl std::fmt::Debug for PartitionServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Server({} partitions)", self.owned.len())
+        write!(f, "PartitionServer({} partitions)", self.owned.len())
     }
 }

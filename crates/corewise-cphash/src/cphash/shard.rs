@@ -179,13 +179,14 @@ impl Shard {
     #[inline]
     pub(super) fn must_wake(&self) -> bool {
         corewise_atomic::barrier::light();
-        // Relaxed: ordered by the barrier, which pairs with the one in `Server::may_sleep`.
+        // Relaxed: ordered by the barrier, which pairs with the one in
+        // `PartitionServer::may_sleep`.
         self.asleep.load(Relaxed) && self.asleep.swap(false, Relaxed)
     }
 
     /// Owner: announces that it is about to sleep, or that it is awake.
     pub(super) fn set_asleep(&self, asleep: bool) {
-        // Relaxed: ordered by the barrier in `Server::may_sleep`.
+        // Relaxed: ordered by the barrier in `PartitionServer::may_sleep`.
         self.asleep.store(asleep, Relaxed);
     }
 
@@ -272,7 +273,7 @@ impl Shard {
     ///
     /// 1. The caller has claimed the partition.
     pub(super) unsafe fn has_requests(&self) -> bool {
-        // Relaxed: ordered by the barrier in `Server::may_sleep`.
+        // Relaxed: ordered by the barrier in `PartitionServer::may_sleep`.
         let has_news = self.news.load(Relaxed);
         has_news
             || self.served.with(|served| {

@@ -6,12 +6,12 @@ use std::hash::BuildHasher;
 use super::{COPIED_BYTES, Inner, LockHash, Owner, ValueRef, shelves::Shelf, shelves::Shelves};
 use crate::cphash::TaskResult;
 use crate::key::{Identity, Key};
-use crate::lock::RawLock;
+use crate::lock::PartitionLock;
 use crate::partition::{InsertError, Partition};
 
 /// An operation of a batch, or one that is submitted.
 #[derive(Clone, Copy, Debug)]
-pub enum Request<'a> {
+pub enum CacheRequest<'a> {
     /// Looks a key up.
     Get(Key<'a>),
     /// Inserts a value, or replaces it.
@@ -20,7 +20,7 @@ pub enum Request<'a> {
     Remove(Key<'a>),
 }
 
-impl<'a> Request<'a> {
+impl<'a> CacheRequest<'a> {
     pub(crate) fn key(&self) -> Key<'a> {
         let (Self::Get(key) | Self::Insert(key, _) | Self::Remove(key)) = *self;
         key
@@ -55,7 +55,7 @@ pub enum Reply<'a> {
 }
 
 /// An outcome that outlives the lock.
-enum Kept<'t, L: RawLock> {
+enum Kept<'t, L: PartitionLock> {
     /// Bytes of the scratch buffer.
     Copied(std::ops::Range<usize>),
     Referenced(ValueRef<'t, L>),
@@ -69,7 +69,7 @@ struct Planned<'a> {
     key: Identity<'a>,
 }
 
-impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
+impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
     /// Executes a batch with one lock acquisition for each partition that it concerns, and calls
     /// `each` with the index and the outcome of every operation, outside of all locks.
     ///
@@ -84,16 +84,20 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     /// [`Eviction::Random`]: crate::Eviction::Random
     ///
     /// ```
-    /// use corewise_cphash::{Config, LockHash, Reply, Request};
+    /// use corewise_cphash::{Config, LockHash, Reply, CacheRequest};
     /// let table = LockHash::new(&Config::new(1 << 20).partitions(1))?;
-    /// let batch = [Request::Insert(1.into(), b"one"), Request::Get(1.into())];
+    /// let batch = [CacheRequest::Insert(1.into(), b"one"), CacheRequest::Get(1.into())];
     /// table.execute_batch(&batch, |index, reply| match index {
     ///     0 => assert!(matches!(reply, Reply::Inserted(Ok(())))),
     ///     _ => assert!(matches!(reply, Reply::Found(b"one"))),
     /// });
     /// # Ok::<(), corewise_cphash::ConfigError>(())
     /// ```
-    pub fn execute_batch(&self, batch: &[Request<'_>], mut each: impl FnMut(usize, Reply<'_>)) {
+    pub fn execute_batch(
+        &self,
+        batch: &[CacheRequest<'_>],
+        mut each: impl FnMut(usize, Reply<'_>),
+    ) {
         match &self.inner {
             Inner::Shelves(shelves) => self.execute_sorted(shelves, batch, each),
             Inner::Bucketed(_) => {
@@ -104,24 +108,24 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
         }
     }
 
-    fn execute_one(&self, request: &Request<'_>, reply: impl FnOnce(Reply<'_>)) {
+    fn execute_one(&self, request: &CacheRequest<'_>, reply: impl FnOnce(Reply<'_>)) {
         match *request {
-            Request::Get(key) => {
+            CacheRequest::Get(key) => {
                 let mut reply = Some(reply);
                 let mut call = |outcome: Reply<'_>| reply.take().map(|reply| reply(outcome));
                 if self.get(key, |value| call(Reply::Found(value))).is_none() {
                     call(Reply::Missing);
                 }
             }
-            Request::Insert(key, value) => reply(Reply::Inserted(self.insert(key, value))),
-            Request::Remove(key) => reply(Reply::Removed(self.remove(key))),
+            CacheRequest::Insert(key, value) => reply(Reply::Inserted(self.insert(key, value))),
+            CacheRequest::Remove(key) => reply(Reply::Removed(self.remove(key))),
         }
     }
 
     fn execute_sorted(
         &self,
         shelves: &Shelves<L>,
-        batch: &[Request<'_>],
+        batch: &[CacheRequest<'_>],
         mut each: impl FnMut(usize, Reply<'_>),
     ) {
         let mut plan = Vec::with_capacity(batch.len());
@@ -168,10 +172,10 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
 
 /// Executes the operations of one partition under its lock: all, or up to an insertion whose memory
 /// is taken by values that the operations before it have found.
-fn execute_run<'t, L: RawLock>(
+fn execute_run<'t, L: PartitionLock>(
     shelf: &'t Shelf<L>,
     run: &[Planned<'_>],
-    batch: &[Request<'_>],
+    batch: &[CacheRequest<'_>],
     scratch: &mut Vec<u8>,
     kept: &mut Vec<Kept<'t, L>>,
 ) {
@@ -190,16 +194,16 @@ fn execute_run<'t, L: RawLock>(
     });
 }
 
-fn execute<'t, L: RawLock>(
+fn execute<'t, L: PartitionLock>(
     partition: &mut Partition,
     planned: &Planned<'_>,
-    request: &Request<'_>,
+    request: &CacheRequest<'_>,
     scratch: &mut Vec<u8>,
     owner: impl FnOnce() -> Owner<'t, L>,
 ) -> Kept<'t, L> {
     let Planned { hash, ref key, .. } = *planned;
     match *request {
-        Request::Get(_) => {
+        CacheRequest::Get(_) => {
             let Some(element) = partition.lookup(hash, key) else {
                 return Kept::Other(Reply::Missing);
             };
@@ -213,9 +217,9 @@ fn execute<'t, L: RawLock>(
             let owner = owner();
             Kept::Referenced(ValueRef { element, owner })
         }
-        Request::Insert(_, value) => {
+        CacheRequest::Insert(_, value) => {
             Kept::Other(Reply::Inserted(partition.insert(hash, key, value)))
         }
-        Request::Remove(_) => Kept::Other(Reply::Removed(partition.remove(hash, key))),
+        CacheRequest::Remove(_) => Kept::Other(Reply::Removed(partition.remove(hash, key))),
     }
 }

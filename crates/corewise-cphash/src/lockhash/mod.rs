@@ -34,9 +34,9 @@ use std::ops::Deref;
 use crate::config::{Config, ConfigError};
 use crate::element::{Element, Layout};
 use crate::key::{Identifier, Key};
-use crate::lock::{RawLock, SpinLock};
+use crate::lock::{PartitionLock, SpinLock};
 use crate::partition::{Eviction, InsertError, Stats};
-pub use batch::{Reply, Request};
+pub use batch::{CacheRequest, Reply};
 use bucketed::Bucketed;
 use shelves::Shelves;
 
@@ -65,18 +65,18 @@ const DEFAULT_PARTITIONS: usize = 4096;
 /// assert_eq!(&*value, b"a number as a key"); // removed, but not freed yet
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct LockHash<S = RandomState, L: RawLock = SpinLock> {
+pub struct LockHash<S = RandomState, L: PartitionLock = SpinLock> {
     pub(crate) identifier: Identifier<S>,
     inner: Inner<L>,
 }
 
-enum Inner<L: RawLock> {
+enum Inner<L: PartitionLock> {
     Shelves(Shelves<L>),
     Bucketed(Bucketed),
 }
 
 /// Where a lookup found its value.
-enum Found<'t, L: RawLock> {
+enum Found<'t, L: PartitionLock> {
     /// In the buffer, which has this number of bytes.
     Copied(usize),
     Referenced(ValueRef<'t, L>),
@@ -130,7 +130,7 @@ impl LockHash {
     }
 }
 
-impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
+impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
     /// Creates an empty table with a lock and a hasher of the caller's choice. The hasher is used
     /// for byte keys only.
     ///
@@ -269,7 +269,7 @@ impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     }
 }
 
-impl<S, L: RawLock> std::fmt::Debug for LockHash<S, L> {
+impl<S, L: PartitionLock> std::fmt::Debug for LockHash<S, L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("LockHash(..)")
     }
@@ -279,23 +279,23 @@ impl<S, L: RawLock> std::fmt::Debug for LockHash<S, L> {
 ///
 /// The value stays as it is and in memory until this is dropped, even if its key gets another value
 /// meanwhile. It may be sent to other threads.
-pub struct ValueRef<'t, L: RawLock = SpinLock> {
+pub struct ValueRef<'t, L: PartitionLock = SpinLock> {
     element: Element,
     owner: Owner<'t, L>,
 }
 
 /// Where a reference is given up.
-enum Owner<'t, L: RawLock> {
+enum Owner<'t, L: PartitionLock> {
     Shelf(&'t shelves::Shelf<L>),
     Bucket(&'t Bucketed, u64),
 }
 
 // SAFETY: the element is only read, and the reference is given up under the lock, on any thread.
-unsafe impl<L: RawLock> Send for ValueRef<'_, L> {}
+unsafe impl<L: PartitionLock> Send for ValueRef<'_, L> {}
 // SAFETY: as for `Send`; shared references give bytes only.
-unsafe impl<L: RawLock> Sync for ValueRef<'_, L> {}
+unsafe impl<L: PartitionLock> Sync for ValueRef<'_, L> {}
 
-impl<L: RawLock> Deref for ValueRef<'_, L> {
+impl<L: PartitionLock> Deref for ValueRef<'_, L> {
     type Target = [u8];
 
     #[inline]
@@ -306,7 +306,7 @@ impl<L: RawLock> Deref for ValueRef<'_, L> {
     }
 }
 
-impl<L: RawLock> Drop for ValueRef<'_, L> {
+impl<L: PartitionLock> Drop for ValueRef<'_, L> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the reference is ours, and is given up here.
@@ -319,7 +319,7 @@ impl<L: RawLock> Drop for ValueRef<'_, L> {
     }
 }
 
-impl<L: RawLock> std::fmt::Debug for ValueRef<'_, L> {
+impl<L: PartitionLock> std::fmt::Debug for ValueRef<'_, L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ValueRef({} bytes)", self.len())
     }

@@ -7,7 +7,7 @@ use corewise_atomic::{CachePadded, Slots};
 use super::{Buffer, COPIED_BYTES, Found, Owner, ValueRef};
 use crate::config::{ConfigError, share_of_budget};
 use crate::key::{Identity, Mixer};
-use crate::lock::{self, RawLock};
+use crate::lock::{self, PartitionLock};
 use crate::partition::{InsertError, Partition, Settings, Stats};
 
 /// A lock and its partition; the lock shares its cache line with what a lookup uses.
@@ -18,9 +18,9 @@ pub(super) struct Shelf<L> {
 }
 
 // SAFETY: the partition is used by the holder of the lock only, and may be sent.
-unsafe impl<L: RawLock> Sync for Shelf<L> {}
+unsafe impl<L: PartitionLock> Sync for Shelf<L> {}
 
-impl<L: RawLock> Shelf<L> {
+impl<L: PartitionLock> Shelf<L> {
     /// Calls `body` with the partition. `body` runs no code of users and does not lock.
     #[inline(always)]
     pub(super) fn with<R>(&self, body: impl FnOnce(&mut Partition) -> R) -> R {
@@ -32,13 +32,13 @@ impl<L: RawLock> Shelf<L> {
     }
 }
 
-pub(super) struct Shelves<L: RawLock> {
+pub(super) struct Shelves<L: PartitionLock> {
     shelves: Slots<CachePadded<Shelf<L>>>,
     /// Locked while the budget changes, so all shelves get the same share.
     resize: Mutex<()>,
 }
 
-impl<L: RawLock> Shelves<L> {
+impl<L: PartitionLock> Shelves<L> {
     pub(super) fn new(count: usize, settings: &Settings) -> Result<Self, ConfigError> {
         let partitions = (0..count).map(|_| Partition::new(settings));
         let mut partitions = partitions.collect::<Result<Vec<_>, _>>()?.into_iter();

@@ -209,7 +209,7 @@ pub enum Arrivals {
 
 /// The event that makes the client send the next request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Mode {
+pub enum LoadMode {
     /// The last reply to the connection's previous batch.
     Closed,
     /// The schedule, whether or not replies have arrived.
@@ -263,7 +263,7 @@ pub struct LoadConfig {
     /// Client threads.
     pub threads: u32,
     /// Closed or open loop.
-    pub mode: Mode,
+    pub mode: LoadMode,
     /// Store every key on every server first.
     pub prefill: bool,
     /// Seed of all random choices.
@@ -302,7 +302,7 @@ impl Default for LoadConfig {
             seconds: 10.0,
             warmup_seconds: 1.0,
             threads: 1,
-            mode: Mode::Closed,
+            mode: LoadMode::Closed,
             prefill: false,
             seed: 1,
             key_prefix: "key:".into(),
@@ -420,7 +420,7 @@ impl LoadConfig {
     }
 
     fn validate_mode(&self) -> Result<(), LoadError> {
-        let Mode::Open {
+        let LoadMode::Open {
             rate,
             max_outstanding,
             ..
@@ -443,8 +443,8 @@ impl LoadConfig {
         };
         let request = (u64::from(set) + 300).max(u64::from(self.multiget) * 300);
         let window = match self.mode {
-            Mode::Closed => u64::from(self.pipeline),
-            Mode::Open { .. } => 1,
+            LoadMode::Closed => u64::from(self.pipeline),
+            LoadMode::Open { .. } => 1,
         };
         let bytes = request * window * u64::from(self.connections);
         require(bytes <= MAX_UNSENT_BYTES, || {
@@ -519,7 +519,7 @@ mod tests {
         refuses(
             |c| {
                 c.pipeline = 2;
-                c.mode = Mode::Open {
+                c.mode = LoadMode::Open {
                     rate: 1.0,
                     arrivals: Arrivals::Poisson,
                     max_outstanding: 1,

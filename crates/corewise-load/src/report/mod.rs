@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::config::{LoadConfig, Mode, Protocol};
+use crate::config::{LoadConfig, LoadMode, Protocol};
 use crate::cpu::CpuSource;
 use crate::load_stats::LoadStats;
 use crate::measured_target::{MeasuredTarget, Role};
@@ -150,7 +150,7 @@ pub struct TargetReport {
 
 /// A figure of A divided by the same figure of B, by round.
 #[derive(Clone, Debug, Serialize)]
-pub struct Ratio {
+pub struct MetricRatio {
     /// The figure.
     pub metric: &'static str,
     /// The quotient; absent if no round has one.
@@ -212,7 +212,7 @@ pub struct Report {
     /// The result of each target.
     pub targets: Vec<TargetReport>,
     /// Ratios of A to B.
-    pub ratios: Vec<Ratio>,
+    pub ratios: Vec<MetricRatio>,
     /// What a reader must know before using the numbers.
     pub notes: Vec<String>,
     /// All slices, in the order in which they ran.
@@ -348,7 +348,7 @@ impl<'a> Rounds<'a> {
         0..self.by_role[0].len()
     }
 
-    fn ratios(&self, config: &LoadConfig) -> Vec<Ratio> {
+    fn ratios(&self, config: &LoadConfig) -> Vec<MetricRatio> {
         let mut ratios = vec![self.ratio("cpu_gross", |role, round| self.cpu(role, round))];
         if config.floor.is_some() {
             ratios.push(self.ratio("cpu_net", |role, round| self.net(role, round)));
@@ -364,7 +364,7 @@ impl<'a> Rounds<'a> {
         ratios
     }
 
-    fn ratio(&self, metric: &'static str, of: impl Fn(Role, usize) -> Option<f64>) -> Ratio {
+    fn ratio(&self, metric: &'static str, of: impl Fn(Role, usize) -> Option<f64>) -> MetricRatio {
         let mut rounds_left_out = 0;
         let mut quotients = Vec::new();
         for round in self.rounds() {
@@ -374,7 +374,7 @@ impl<'a> Rounds<'a> {
                 _ => {}
             }
         }
-        Ratio {
+        MetricRatio {
             metric,
             ratio: Spread::of(quotients),
             rounds_left_out,
@@ -396,7 +396,7 @@ impl TargetReport {
             .rounds()
             .filter_map(|round| rounds.net(measured.role, round));
         let is_server = matches!(measured.role, Role::A | Role::B);
-        let open = matches!(config.mode, Mode::Open { .. });
+        let open = matches!(config.mode, LoadMode::Open { .. });
         Self {
             role: measured.role,
             address: measured.target.address.to_string(),
@@ -432,8 +432,8 @@ impl TargetReport {
 impl LoadSummary {
     fn new(config: &LoadConfig) -> Self {
         let (mode, rate) = match config.mode {
-            Mode::Closed => ("closed", None),
-            Mode::Open { rate, .. } => ("open", Some(rate)),
+            LoadMode::Closed => ("closed", None),
+            LoadMode::Open { rate, .. } => ("open", Some(rate)),
         };
         Self {
             mode,
@@ -466,9 +466,9 @@ impl LoadSummary {
 /// The meaning of latencies in the report.
 fn latency_meaning(config: &LoadConfig) -> String {
     match config.mode {
-        Mode::Closed if config.pipeline == 1 => "service time of a request".into(),
-        Mode::Closed => format!("service time within a batch of {}", config.pipeline),
-        Mode::Open { .. } => "from the intended start".into(),
+        LoadMode::Closed if config.pipeline == 1 => "service time of a request".into(),
+        LoadMode::Closed => format!("service time within a batch of {}", config.pipeline),
+        LoadMode::Open { .. } => "from the intended start".into(),
     }
 }
 
@@ -494,10 +494,10 @@ fn notes(
     for target in targets {
         if target.overload > 0 {
             let limit = match config.mode {
-                Mode::Open {
+                LoadMode::Open {
                     max_outstanding, ..
                 } => max_outstanding,
-                Mode::Closed => 0,
+                LoadMode::Closed => 0,
             };
             notes.push(format!(
                 "OVERLOAD: {:?} left {} requests unsent because {limit} were outstanding on \

@@ -32,7 +32,7 @@ use corewise_rcu::{Domain, Guard};
 
 use super::algorithm::{Algorithm, ChainLink};
 use corewise_testkit::operation_pairs::{
-    self, Answer, Operated, Operation, beside_a_resize, pairs,
+    self, Answer, Operated, SetOperation, beside_a_resize, pairs,
 };
 
 #[repr(C)]
@@ -210,21 +210,23 @@ impl<A: Algorithm> Set<A> {
 }
 
 impl<A: Algorithm> Operated for Set<A> {
-    fn operate(&self, operation: Operation) -> Answer {
+    fn operate(&self, operation: SetOperation) -> Answer {
         Answer::Found(match operation {
-            Operation::Find(key) => self.has(key),
-            Operation::Insert(key) => self.insert(key),
-            Operation::Remove(key) => {
+            SetOperation::Find(key) => self.has(key),
+            SetOperation::Insert(key) => self.insert(key),
+            SetOperation::Remove(key) => {
                 let removed = self.remove(key);
                 let is_removed = removed.is_some();
                 self.graves.lock().unwrap().extend(removed);
                 is_removed
             }
-            Operation::Resize => {
+            SetOperation::Resize => {
                 self.resize(if self.table.buckets() == 1 { 2 } else { 1 });
                 return Answer::Done;
             }
-            Operation::Replace(_) | Operation::Iterate => unreachable!("these tables have none"),
+            SetOperation::Replace(_) | SetOperation::Iterate => {
+                unreachable!("these tables have none")
+            }
         })
     }
 
@@ -305,7 +307,7 @@ pub(super) fn every_pair<A: Algorithm>(make: fn() -> Set<A>) {
 /// preempted at most `lookups` times.
 pub(super) fn every_pair_bounded<A: Algorithm>(make: fn() -> Set<A>, lookups: usize) {
     for pair in pairs([1, 2, 3, 4, 5]) {
-        let looks = matches!(pair[0], Operation::Find(_));
+        let looks = matches!(pair[0], SetOperation::Find(_));
         let bound = if looks { lookups } else { 2 };
         corewise_atomic::model_bounded(bound, move || operation_pairs::pair(make(), PRESENT, pair));
     }
@@ -313,7 +315,7 @@ pub(super) fn every_pair_bounded<A: Algorithm>(make: fn() -> Set<A>, lookups: us
 
 /// Each operation during an expansion and during a shrink.
 pub(super) fn every_operation_beside_a_resize<A: Algorithm>() {
-    use Operation::{Find, Insert, Remove};
+    use SetOperation::{Find, Insert, Remove};
     for buckets in [1, 2] {
         for pair in beside_a_resize(&[Find(1), Find(3), Insert(4), Remove(2)]) {
             corewise_atomic::model_bounded(2, move || {

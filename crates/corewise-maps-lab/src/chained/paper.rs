@@ -248,9 +248,16 @@ unsafe fn first_of<O: Order>(
 }
 
 impl Table {
+    /// A table that uses the first 2^`log2` buckets of an array.
+    ///
+    /// # Panics
+    ///
+    /// If the array has fewer buckets.
     fn try_new(heads: Option<Heads>, log2: u32) -> Option<Box<Self>> {
+        let heads = heads?;
+        assert!(1 << log2 <= heads.len(), "fewer than 2^{log2} buckets");
         let log2 = AtomicU32::new(log2);
-        heads.map(|heads| Box::new(Self { log2, heads }))
+        Some(Box::new(Self { log2, heads }))
     }
 
     #[inline(always)]
@@ -260,7 +267,13 @@ impl Table {
         self.log2.load(Acquire)
     }
 
+    /// Sets the number of buckets in use.
+    ///
+    /// # Panics
+    ///
+    /// If the array has fewer buckets.
     fn set_log2(&self, log2: u32) {
+        assert!(1 << log2 <= self.heads.len(), "fewer than 2^{log2} buckets");
         // Release: pairs with the Acquire above.
         let release = ordering!(Release, "chained_relaxed_log2");
         self.log2.store(log2, release);
@@ -298,7 +311,7 @@ impl<F: ResizeVariant> Paper<F> {
     /// 1. As for [`Paper::current`].
     #[inline(always)]
     pub(super) unsafe fn head(&self, hash: u64) -> &Head {
-        // SAFETY: the caller's; indices of 2^log2 buckets are in the array.
+        // SAFETY: the caller's; `try_new` and `set_log2` check that the array has 2^log2 buckets.
         unsafe {
             let table = self.current();
             table.heads.at(F::Order::index(hash, table.log2()))

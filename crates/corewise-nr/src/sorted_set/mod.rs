@@ -108,7 +108,7 @@ pub enum Presence {
 
 /// How an insertion may change the score of a member that is present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum ScoreChange {
     /// To any score.
     #[default]
     Any,
@@ -124,7 +124,7 @@ pub struct Conditions {
     /// Which members may change.
     pub presence: Presence,
     /// How the score of a member that is present may change.
-    pub change: Change,
+    pub change: ScoreChange,
 }
 
 impl Conditions {
@@ -134,9 +134,9 @@ impl Conditions {
 
     fn allow(self, old: f64, new: f64) -> bool {
         let may_change = match self.change {
-            Change::Any => true,
-            Change::Greater => new > old,
-            Change::Less => new < old,
+            ScoreChange::Any => true,
+            ScoreChange::Greater => new > old,
+            ScoreChange::Less => new < old,
         };
         self.presence != Presence::Absent && may_change
     }
@@ -273,10 +273,10 @@ impl SortedSet {
     /// Like [`insert`](Self::insert), under conditions (`ZADD` with `NX`, `XX`, `GT`, `LT`).
     ///
     /// ```
-    /// use corewise_nr::sorted_set::{Change, Conditions, Inserted, SortedSet};
+    /// use corewise_nr::sorted_set::{ScoreChange, Conditions, Inserted, SortedSet};
     ///
     /// let mut best = SortedSet::new();
-    /// let if_better = Conditions { change: Change::Greater, ..Conditions::default() };
+    /// let if_better = Conditions { change: ScoreChange::Greater, ..Conditions::default() };
     /// assert_eq!(best.insert_if(b"ada", 3.0, if_better), Ok(Inserted::Added));
     /// assert_eq!(best.insert_if(b"ada", 2.0, if_better), Ok(Inserted::Refused));
     /// assert_eq!(best.insert_if(b"ada", 4.0, if_better), Ok(Inserted::Changed { old: 3.0 }));

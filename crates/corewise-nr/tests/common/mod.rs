@@ -4,30 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use corewise_nr::Sequential;
-
-/// `usual`, or an eighth of it if `COREWISE_FEWER` is set.
-pub fn scaled(usual: u64) -> u64 {
-    match std::env::var_os("COREWISE_FEWER") {
-        Some(_) => usual.div_ceil(8),
-        None => usual,
-    }
-}
-
-/// A small pseudo-random sequence.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % bound
-    }
-}
+pub use corewise_testkit::random::{Random, fewer as scaled};
 
 /// Mixes a word into a digest.
 pub fn mix(digest: u64, word: u64) -> u64 {

@@ -4,7 +4,7 @@ use super::strings::{MAX_VALUE, rewrite, store, value_of};
 use super::{Context, first, text, until_nul};
 use corewise_cache::Engine;
 use corewise_ops::{Deadline, Decision, Delete, Get, ItemView, Outcome, StoreMode, Verb};
-use corewise_wire::resp::{Args, Form, parse_integer};
+use corewise_wire::resp::{Args, ReplyForm, parse_integer};
 
 mod error {
     pub(super) const OFFSET: &str = "ERR bit offset is not an integer or out of range";
@@ -48,7 +48,7 @@ fn set_bit(value: &mut [u8], at: u64, is_set: bool) {
 fn is_storable<E: Engine>(cx: &mut Context<'_, E>, last_bit: u64) -> bool {
     let fits = last_bit >> 3 < cx.shared.config.max_item_size as u64;
     if !fits {
-        cx.error(Form::error_text(&Outcome::TooLarge));
+        cx.error(ReplyForm::error_text(&Outcome::TooLarge));
     }
     fits
 }

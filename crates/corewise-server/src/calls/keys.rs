@@ -3,7 +3,7 @@
 use super::{Context, first, glob, text, until_nul};
 use corewise_cache::{Cursor, Engine, ScanStep};
 use corewise_ops::{Deadline, Decision, Delete, Get, Outcome, Verb};
-use corewise_wire::resp::{Args, Operation, parse_integer};
+use corewise_wire::resp::{Args, CommandOperation, parse_integer};
 
 /// The items and buckets that a step of a scan visits, unless `COUNT` says otherwise.
 const SCAN_COUNT: usize = 10;
@@ -45,7 +45,7 @@ pub(super) fn touch<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
 /// `TYPE key`.
 pub(super) fn type_of<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    cx.run(&Operation::type_of(key));
+    cx.run(&CommandOperation::type_of(key));
 }
 
 /// How a time is given.
@@ -197,19 +197,19 @@ pub(super) fn invalid_time<E: Engine>(cx: &mut Context<'_, E>, command: &str) {
 /// `PERSIST key`.
 pub(super) fn persist<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    cx.run(&Operation::persist(key));
+    cx.run(&CommandOperation::persist(key));
 }
 
 /// `TTL key`.
 pub(super) fn ttl<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    cx.run(&Operation::ttl(key));
+    cx.run(&CommandOperation::ttl(key));
 }
 
 /// `PTTL key`.
 pub(super) fn pttl<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    cx.run(&Operation::pttl(key));
+    cx.run(&CommandOperation::pttl(key));
 }
 
 /// `EXPIRETIME key`.

@@ -1,9 +1,10 @@
 //! Commands of RESP as calls: each is parsed, executed and answered here.
 //!
-//! The codec turns most requests on one key into operations ([`Operation`]), which are executed in
-//! batches and do not come here; rare options, wrong arguments and commands on several keys do. A
-//! call runs at its place in the order of its connection's requests, once all earlier operations
-//! have completed, so it may use the session of its loop. One file for each family of commands:
+//! The codec turns most requests on one key into operations ([`CommandOperation`]), which are
+//! executed in batches and do not come here; rare options, wrong arguments and commands on several
+//! keys do. A call runs at its place in the order of its connection's requests, once all earlier
+//! operations have completed, so it may use the session of its loop. One file for each family of
+//! commands:
 //!
 //! | file | commands |
 //! |---|---|
@@ -49,12 +50,12 @@ use crate::conn::Conn;
 use crate::counters::Counters;
 use crate::shared::Shared;
 use corewise_cache::Engine;
-use corewise_cache::isolation::{Isolation, Member, Transaction};
+use corewise_cache::isolation::{IsolatedTransaction, Isolation, Member};
 use corewise_ops::{
     Change, Deadline, Decision, Flow, Get, ItemView, Now, Op, Outcome, ReplySink, Token, Update,
     Updated, Verb,
 };
-use corewise_wire::resp::{Args, CommandCodec, Encoder, Form, Operation, Request};
+use corewise_wire::resp::{Args, CommandCodec, CommandOperation, Encoder, ReplyForm, Request};
 use std::sync::Arc;
 
 /// The most bytes that [`Context::most_replies`] returns, unless requests may be longer.
@@ -97,7 +98,7 @@ pub(crate) struct Context<'c, E: Engine> {
     /// Operations go through it, or through the transaction if there is one.
     pub(crate) member: &'c mut Member,
     /// The transaction that the command runs in.
-    pub(crate) transaction: Option<Transaction<'c>>,
+    pub(crate) transaction: Option<IsolatedTransaction<'c>>,
     pub(crate) counters: &'c mut Counters,
     pub(crate) now: Now,
     pub(crate) conn: &'c mut Conn,
@@ -187,7 +188,7 @@ impl<'c, E: Engine> Context<'c, E> {
 
     fn in_transaction<R>(
         &mut self,
-        begin: impl FnOnce(&'c Isolation, Now) -> Transaction<'c>,
+        begin: impl FnOnce(&'c Isolation, Now) -> IsolatedTransaction<'c>,
         run: impl FnOnce(&mut Self) -> R,
     ) -> R {
         if self.transaction.is_some() {
@@ -265,7 +266,7 @@ impl<'c, E: Engine> Context<'c, E> {
     }
 
     /// Executes one operation, and prints its reply.
-    fn run(&mut self, operation: &Operation<'_>) {
+    fn run(&mut self, operation: &CommandOperation<'_>) {
         let (form, now) = (operation.form(self.codec.version()), self.now);
         let mut out = std::mem::take(self.out);
         self.operate(operation.key, operation.verb, |outcome| {
@@ -347,7 +348,7 @@ impl<'c, E: Engine> Context<'c, E> {
             Updated::TooLarge => Outcome::TooLarge,
             Updated::OutOfMemory => Outcome::OutOfMemory,
         };
-        self.error(Form::error_text(&failure));
+        self.error(ReplyForm::error_text(&failure));
         false
     }
 

@@ -6,7 +6,7 @@ use crate::shared::BATCH;
 use corewise_cache::Engine;
 use corewise_cache::item::Contents;
 use corewise_ops::{Deadline, Delete, Get, Op, Outcome, Store, StoreMode, Verb};
-use corewise_wire::resp::{Args, Form};
+use corewise_wire::resp::{Args, ReplyForm};
 
 /// `MGET key …`, in a transaction; otherwise the codec makes it a sequence of operations.
 pub(super) fn mget<E: Engine>(cx: &mut Context<'_, E>, keys: Args<'_>) {
@@ -64,7 +64,7 @@ impl<'i> Pairs<'i> {
             contents.payload() <= most && contents.fits_header()
         };
         if !Self(args).all(fits) {
-            cx.error(Form::error_text(&Outcome::TooLarge));
+            cx.error(ReplyForm::error_text(&Outcome::TooLarge));
             return None;
         }
         Some(Self(args))
@@ -92,7 +92,7 @@ fn set_all<E: Engine>(cx: &mut Context<'_, E>, pairs: Pairs<'_>) -> bool {
         }
         cx.operate_on_all(&batch, |outcome| {
             if !matches!(outcome, Outcome::Stored(_)) {
-                failure = Some(Form::error_text(outcome));
+                failure = Some(ReplyForm::error_text(outcome));
             }
         });
     }

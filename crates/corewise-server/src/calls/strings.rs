@@ -5,7 +5,7 @@ use super::keys::{TimeForm, invalid_time};
 use super::{Context, first, text};
 use corewise_cache::Engine;
 use corewise_ops::{Deadline, Decision, ItemView, Outcome, Store, StoreMode, Verb};
-use corewise_wire::resp::{Args, Form, Operation, SetOptions, parse_integer};
+use corewise_wire::resp::{Args, CommandOperation, ReplyForm, SetOptions, parse_integer};
 
 /// The longest value that Redis allows, in bytes.
 pub(super) const MAX_VALUE: i64 = 512 << 20;
@@ -26,13 +26,13 @@ pub(super) fn rewrite(old: Option<&ItemView<'_>>) -> Decision {
 /// `GET key`.
 pub(super) fn get<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    cx.run(&Operation::get(key));
+    cx.run(&CommandOperation::get(key));
 }
 
 /// `STRLEN key`.
 pub(super) fn strlen<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    cx.run(&Operation::strlen(key));
+    cx.run(&CommandOperation::strlen(key));
 }
 
 /// `GETRANGE key start end`, `SUBSTR key start end`.
@@ -41,7 +41,7 @@ pub(super) fn getrange<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let (Some(start), Some(end)) = (parse_integer(start), parse_integer(end)) else {
         return cx.error(text::NOT_AN_INTEGER);
     };
-    cx.run(&Operation::getrange(key, start, end));
+    cx.run(&CommandOperation::getrange(key, start, end));
 }
 
 /// The options of `SET` and `GETEX`.
@@ -138,7 +138,7 @@ pub(super) fn set<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         keeps_deadline: options.keeps_deadline,
         returns_old: options.returns_old,
     };
-    cx.run(&Operation::set_with(key, value, options));
+    cx.run(&CommandOperation::set_with(key, value, options));
 }
 
 /// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`.
@@ -149,9 +149,9 @@ pub(super) fn getex<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     };
     let Some((time, form)) = options.time else {
         return cx.run(&if options.persists {
-            Operation::getex_persist(key)
+            CommandOperation::getex_persist(key)
         } else {
-            Operation::get(key)
+            CommandOperation::get(key)
         });
     };
     // As in Redis, the time does not matter then.
@@ -159,20 +159,20 @@ pub(super) fn getex<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         return cx.reply().null();
     }
     if let Some(deadline) = deadline_of(cx, time, form, "getex") {
-        cx.run(&Operation::getex(key, deadline));
+        cx.run(&CommandOperation::getex(key, deadline));
     }
 }
 
 /// `GETSET key value`.
 pub(super) fn getset<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key, value] = first(&mut args);
-    cx.run(&Operation::getset(key, value));
+    cx.run(&CommandOperation::getset(key, value));
 }
 
 /// `GETDEL key`.
 pub(super) fn getdel<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    cx.run(&Operation::getdel(key));
+    cx.run(&CommandOperation::getdel(key));
 }
 
 /// Stores a value. Returns whether it was stored, `None` after it has printed an error.
@@ -198,7 +198,7 @@ pub(super) fn store<E: Engine>(
         result = match outcome {
             Outcome::Stored(_) => Ok(true),
             Outcome::NotStored => Ok(false),
-            failure => Err(Form::error_text(failure)),
+            failure => Err(ReplyForm::error_text(failure)),
         };
     });
     result.inspect_err(|text| cx.error(text)).ok()
@@ -207,7 +207,7 @@ pub(super) fn store<E: Engine>(
 /// `SETNX key value`.
 pub(super) fn setnx<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key, value] = first(&mut args);
-    cx.run(&Operation::setnx(key, value));
+    cx.run(&CommandOperation::setnx(key, value));
 }
 
 /// `SETEX key seconds value`.
@@ -234,13 +234,13 @@ fn set_for_a_time<E: Engine>(
     let Some(deadline) = deadline_of(cx, time, form, command) else {
         return;
     };
-    cx.run(&Operation::set(key, value, deadline));
+    cx.run(&CommandOperation::set(key, value, deadline));
 }
 
 /// `APPEND key value`.
 pub(super) fn append<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key, value] = first(&mut args);
-    cx.run(&Operation::append(key, value));
+    cx.run(&CommandOperation::append(key, value));
 }
 
 /// `SETRANGE key offset value`.
@@ -258,28 +258,28 @@ pub(super) fn setrange<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     }
     // Before memory is taken for it.
     if !value.is_empty() && end as usize > cx.shared.config.max_item_size {
-        return cx.error(Form::error_text(&Outcome::TooLarge));
+        return cx.error(ReplyForm::error_text(&Outcome::TooLarge));
     }
-    cx.run(&Operation::setrange(key, offset, value));
+    cx.run(&CommandOperation::setrange(key, offset, value));
 }
 
 /// `INCR key`.
 pub(super) fn incr<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    cx.run(&Operation::incrby(key, 1));
+    cx.run(&CommandOperation::incrby(key, 1));
 }
 
 /// `DECR key`.
 pub(super) fn decr<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    cx.run(&Operation::incrby(key, -1));
+    cx.run(&CommandOperation::incrby(key, -1));
 }
 
 /// `INCRBY key increment`.
 pub(super) fn incrby<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key, delta] = first(&mut args);
     match parse_integer(delta) {
-        Some(delta) => cx.run(&Operation::incrby(key, delta)),
+        Some(delta) => cx.run(&CommandOperation::incrby(key, delta)),
         None => cx.error(text::NOT_AN_INTEGER),
     }
 }
@@ -288,7 +288,7 @@ pub(super) fn incrby<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 pub(super) fn decrby<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key, delta] = first(&mut args);
     match parse_integer(delta).map(i64::checked_neg) {
-        Some(Some(delta)) => cx.run(&Operation::incrby(key, delta)),
+        Some(Some(delta)) => cx.run(&CommandOperation::incrby(key, delta)),
         Some(None) => cx.error("ERR decrement would overflow"),
         None => cx.error(text::NOT_AN_INTEGER),
     }

@@ -15,7 +15,7 @@
 use super::Context;
 use super::table::{self, Command};
 use corewise_cache::Engine;
-use corewise_cache::isolation::{Transaction, Watches};
+use corewise_cache::isolation::{IsolatedTransaction, Watches};
 use corewise_wire::resp::{Args, Request, RequestQueue};
 use std::collections::HashSet;
 
@@ -183,7 +183,7 @@ fn begin<'c, E: Engine>(
     cx: &Context<'c, E>,
     requests: &RequestQueue,
     watches: Option<&Watches>,
-) -> Transaction<'c> {
+) -> IsolatedTransaction<'c> {
     let (isolation, now) = (&cx.shared.isolation, cx.now);
     let commands = || {
         requests
@@ -201,7 +201,7 @@ fn begin<'c, E: Engine>(
 /// Executes requests in a transaction, and prints their replies.
 fn execute<'c, E: Engine>(
     cx: &mut Context<'c, E>,
-    transaction: Transaction<'c>,
+    transaction: IsolatedTransaction<'c>,
     requests: &RequestQueue,
 ) {
     let start = cx.out.len();

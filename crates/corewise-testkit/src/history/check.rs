@@ -14,7 +14,7 @@
 //! 3. *Reads are placed at once*: see [`Model`].
 
 use crate::history::timeline::{Timeline, TooManyOpen};
-use crate::history::{MAX_OPEN, Model, Operation, Reason, Summary, Undecided, Verdict, Violation};
+use crate::history::{CallRecord, MAX_OPEN, Model, Reason, Summary, Undecided, Verdict, Violation};
 use std::collections::HashSet;
 use std::fmt::Debug;
 
@@ -52,7 +52,7 @@ enum Found {
 /// Checks the operations on one key, of which there is at least one.
 pub(crate) fn check_key<K: Debug, M: Model>(
     model: &M,
-    operations: &[&Operation<K, M::Op, M::Outcome>],
+    operations: &[&CallRecord<K, M::Op, M::Outcome>],
     limit: usize,
 ) -> Verdict {
     let key = || format!("{:?}", operations[0].key);

@@ -24,7 +24,7 @@ use std::hash::Hash;
 /// A counter that only tells the value after each increment:
 ///
 /// ```
-/// use corewise_testkit::history::{History, Model, Operation};
+/// use corewise_testkit::history::{History, Model, CallRecord};
 ///
 /// struct Counter;
 ///
@@ -45,8 +45,8 @@ use std::hash::Hash;
 /// }
 ///
 /// let twice_one = History::new(vec![
-///     Operation::new(0, "hits", (), 0).returning(1, 2),
-///     Operation::new(1, "hits", (), 1).returning(1, 3),
+///     CallRecord::new(0, "hits", (), 0).returning(1, 2),
+///     CallRecord::new(1, "hits", (), 1).returning(1, 3),
 /// ]);
 /// assert!(twice_one.check(&Counter).violation().is_some());
 /// ```

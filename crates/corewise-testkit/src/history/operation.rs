@@ -18,7 +18,7 @@ pub struct Response<R> {
 /// One call by one thread. Made by a [`Recorder`](crate::history::Recorder), or by hand as in a
 /// test of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operation<K, O, R> {
+pub struct CallRecord<K, O, R> {
     /// The calling thread; shown with a violation and ignored by the checker.
     pub thread: usize,
     /// The independent part of the object that was called.
@@ -31,12 +31,12 @@ pub struct Operation<K, O, R> {
     pub response: Option<Response<R>>,
 }
 
-impl<K, O, R> Operation<K, O, R> {
+impl<K, O, R> CallRecord<K, O, R> {
     /// Makes a pending operation.
     ///
     /// ```
-    /// # use corewise_testkit::history::Operation;
-    /// let pending: Operation<_, _, ()> = Operation::new(0, "key", "insert", 17);
+    /// # use corewise_testkit::history::CallRecord;
+    /// let pending: CallRecord<_, _, ()> = CallRecord::new(0, "key", "insert", 17);
     /// assert_eq!(pending.response, None);
     /// ```
     pub fn new(thread: usize, key: K, op: O, invoked: u64) -> Self {
@@ -52,8 +52,8 @@ impl<K, O, R> Operation<K, O, R> {
     /// Makes the operation return. Operations that share a time stamp overlap.
     ///
     /// ```
-    /// # use corewise_testkit::history::Operation;
-    /// let done = Operation::new(0, "key", "insert", 17).returning(true, 18);
+    /// # use corewise_testkit::history::CallRecord;
+    /// let done = CallRecord::new(0, "key", "insert", 17).returning(true, 18);
     /// assert!(done.response.is_some_and(|response| response.outcome));
     /// ```
     #[must_use]
@@ -73,7 +73,7 @@ impl<K, O, R> Operation<K, O, R> {
 /// [`Recording::finish`](crate::history::Recording::finish), or from operations.
 #[derive(Clone, Debug)]
 pub struct History<K, O, R> {
-    operations: Vec<Operation<K, O, R>>,
+    operations: Vec<CallRecord<K, O, R>>,
 }
 
 impl<K, O, R> History<K, O, R> {
@@ -84,14 +84,14 @@ impl<K, O, R> History<K, O, R> {
     /// If an operation returned before it was invoked.
     ///
     /// ```
-    /// # use corewise_testkit::history::{History, Operation};
-    /// let history = History::new(vec![Operation::new(0, "key", "add", 0).returning((), 1)]);
+    /// # use corewise_testkit::history::{History, CallRecord};
+    /// let history = History::new(vec![CallRecord::new(0, "key", "add", 0).returning((), 1)]);
     /// assert_eq!(history.operations().len(), 1);
     /// ```
     #[must_use]
-    pub fn new(operations: Vec<Operation<K, O, R>>) -> Self {
+    pub fn new(operations: Vec<CallRecord<K, O, R>>) -> Self {
         let backwards = operations.iter().find(|o| o.end() < o.invoked);
-        if let Some(Operation {
+        if let Some(CallRecord {
             thread, invoked, ..
         }) = backwards
         {
@@ -103,7 +103,7 @@ impl<K, O, R> History<K, O, R> {
     /// The operations. In a recorded history, each thread's operations are in order, one thread
     /// after the other.
     #[must_use]
-    pub fn operations(&self) -> &[Operation<K, O, R>] {
+    pub fn operations(&self) -> &[CallRecord<K, O, R>] {
         &self.operations
     }
 }
@@ -114,11 +114,11 @@ impl<K: Eq + Hash + Debug, O, R> History<K, O, R> {
     ///
     /// ```
     /// use corewise_testkit::history::models::{Register, RegisterOp, RegisterOutcome};
-    /// use corewise_testkit::history::{History, Operation};
+    /// use corewise_testkit::history::{History, CallRecord};
     ///
     /// let history = History::new(vec![
-    ///     Operation::new(0, "r", RegisterOp::Write(1), 0).returning(RegisterOutcome::Written, 1),
-    ///     Operation::new(1, "r", RegisterOp::Read, 2).returning(RegisterOutcome::Value(0), 3),
+    ///     CallRecord::new(0, "r", RegisterOp::Write(1), 0).returning(RegisterOutcome::Written, 1),
+    ///     CallRecord::new(1, "r", RegisterOp::Read, 2).returning(RegisterOutcome::Value(0), 3),
     /// ]);
     /// let stale = history.check(&Register::new(0));
     /// assert!(stale.to_string().contains("fits nowhere"));
@@ -136,10 +136,11 @@ impl<K: Eq + Hash + Debug, O, R> History<K, O, R> {
     ///
     /// ```
     /// use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
-    /// use corewise_testkit::history::{History, Operation};
+    /// use corewise_testkit::history::{History, CallRecord};
     ///
     /// let found = EntryOutcome::Held(Some(4));
-    /// let history = History::new(vec![Operation::new(0, 2, EntryOp::Get, 0).returning(found, 1)]);
+    /// let get = CallRecord::new(0, 2, EntryOp::Get, 0).returning(found, 1);
+    /// let history = History::new(vec![get]);
     /// let squares = |key: &u64| MapEntry::holding(key * key);
     /// history.check_each(1_000, squares).assert_linearizable();
     /// ```
@@ -160,7 +161,7 @@ impl<K: Eq + Hash + Debug, O, R> History<K, O, R> {
         doubt.map_or(Verdict::Linearizable(summary), Verdict::Undecided)
     }
     /// Groups the operations by key, keys in the order in which they first occur.
-    fn by_key(&self) -> Vec<Vec<&Operation<K, O, R>>> {
+    fn by_key(&self) -> Vec<Vec<&CallRecord<K, O, R>>> {
         let mut places = HashMap::new();
         let mut keys: Vec<Vec<_>> = Vec::new();
         for operation in &self.operations {

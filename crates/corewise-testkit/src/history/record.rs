@@ -1,6 +1,6 @@
 //! Recording the operations of threads.
 
-use crate::history::{History, Operation, Response};
+use crate::history::{CallRecord, History, Response};
 use std::error::Error;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 // its stamps must not be scheduling points, and under loom they must order nothing.
 
 /// The operations of each recorder, by its number; empty until the recorder is dropped.
-type Threads<K, O, R> = Vec<Vec<Operation<K, O, R>>>;
+type Threads<K, O, R> = Vec<Vec<CallRecord<K, O, R>>>;
 
 struct Shared<K, O, R> {
     clock: AtomicU64,
@@ -134,7 +134,7 @@ impl Error for StillRecording {}
 /// normally or by a panic; then it hands its operations over.
 pub struct Recorder<K, O, R> {
     thread: usize,
-    operations: Vec<Operation<K, O, R>>,
+    operations: Vec<CallRecord<K, O, R>>,
     shared: Arc<Shared<K, O, R>>,
 }
 
@@ -169,7 +169,7 @@ impl<K, O, R> Recorder<K, O, R> {
     pub fn record(&mut self, key: K, op: O, call: impl FnOnce() -> R) -> &R {
         let place = self.operations.len();
         self.operations
-            .push(Operation::new(self.thread, key, op, 0));
+            .push(CallRecord::new(self.thread, key, op, 0));
         self.operations[place].invoked = self.shared.stamp();
         let outcome = call();
         let returned = self.shared.stamp();
@@ -236,7 +236,7 @@ impl<K, O, R> Recorder<K, O, R> {
         I: IntoIterator<Item = R>,
     {
         let first = self.operations.len();
-        let invoked = |key| Operation::new(self.thread, key, op.clone(), 0);
+        let invoked = |key| CallRecord::new(self.thread, key, op.clone(), 0);
         self.operations.extend(keys.into_iter().map(invoked));
         let operations = &mut self.operations[first..];
         let stamp = self.shared.stamp();

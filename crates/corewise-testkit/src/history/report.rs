@@ -1,6 +1,6 @@
 //! The results of the checker, for programs and for readers.
 
-use crate::history::Operation;
+use crate::history::CallRecord;
 use crate::history::timeline::Timeline;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -34,8 +34,8 @@ impl Verdict {
     ///
     /// ```
     /// # use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
-    /// # use corewise_testkit::history::{History, Operation};
-    /// let insert = Operation::new(0, "key", EntryOp::Insert(1), 0);
+    /// # use corewise_testkit::history::{History, CallRecord};
+    /// let insert = CallRecord::new(0, "key", EntryOp::Insert(1), 0);
     /// let history = History::new(vec![insert.returning(EntryOutcome::Held(None), 1)]);
     /// let summary = history.check(&MapEntry::new()).assert_linearizable();
     /// assert_eq!((summary.operations, summary.concurrent), (1, 0));
@@ -53,8 +53,8 @@ impl Verdict {
     ///
     /// ```
     /// # use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
-    /// # use corewise_testkit::history::{History, Operation};
-    /// let get = Operation::new(0, "key", EntryOp::Get, 0);
+    /// # use corewise_testkit::history::{History, CallRecord};
+    /// let get = CallRecord::new(0, "key", EntryOp::Get, 0);
     /// let history = History::new(vec![get.returning(EntryOutcome::Held(Some(1)), 1)]);
     /// let violation = history.check(&MapEntry::new()).violation().unwrap();
     /// assert_eq!(violation.key(), "\"key\"");
@@ -166,12 +166,12 @@ impl fmt::Display for Undecided {
 ///
 /// ```
 /// use corewise_testkit::history::models::{EntryOp, EntryOutcome::Held, MapEntry};
-/// use corewise_testkit::history::{History, Operation};
+/// use corewise_testkit::history::{History, CallRecord};
 ///
 /// let history = History::new(vec![
-///     Operation::new(0, "key", EntryOp::Insert(1), 0).returning(Held(None), 1),
-///     Operation::new(0, "key", EntryOp::Insert(2), 2).returning(Held(Some(1)), 4),
-///     Operation::new(1, "key", EntryOp::Get, 5).returning(Held(Some(1)), 6),
+///     CallRecord::new(0, "key", EntryOp::Insert(1), 0).returning(Held(None), 1),
+///     CallRecord::new(0, "key", EntryOp::Insert(2), 2).returning(Held(Some(1)), 4),
+///     CallRecord::new(1, "key", EntryOp::Get, 5).returning(Held(Some(1)), 6),
 /// ]);
 /// let violation = history.check(&MapEntry::new()).violation().unwrap();
 /// assert_eq!(violation.to_string(), r#"
@@ -227,7 +227,7 @@ impl Violation {
         let last = timeline.operations[timeline.open(step)[0]];
         let stamps: BTreeSet<u64> = shown.iter().flat_map(|o| [o.invoked, o.end()]).collect();
         let column = |stamp: u64| 2 * stamps.range(..stamp).count();
-        let line = |operation: &&Operation<K, O, R>| Line {
+        let line = |operation: &&CallRecord<K, O, R>| Line {
             thread: operation.thread,
             from: column(operation.invoked),
             to: operation.response.as_ref().map(|r| column(r.returned)),
@@ -250,7 +250,7 @@ impl Violation {
 fn excerpt<'h, K, O, R>(
     timeline: &Timeline<'h, K, O, R>,
     step: usize,
-) -> (Vec<&'h Operation<K, O, R>>, usize) {
+) -> (Vec<&'h CallRecord<K, O, R>>, usize) {
     let before = step.saturating_sub(SHOWN_BEFORE)..step;
     let open = timeline.open(step);
     let room = SHOWN - before.len();
@@ -261,7 +261,7 @@ fn excerpt<'h, K, O, R>(
     (shown, open.len().saturating_sub(room))
 }
 
-fn describe<K, O: Debug, R: Debug>(operation: &Operation<K, O, R>) -> String {
+fn describe<K, O: Debug, R: Debug>(operation: &CallRecord<K, O, R>) -> String {
     match &operation.response {
         Some(response) => format!("{:?} -> {:?}", operation.op, response.outcome),
         None => format!("{:?}, pending", operation.op),

@@ -1,6 +1,6 @@
 //! The operations on one key in the order of their returns.
 
-use crate::history::Operation;
+use crate::history::CallRecord;
 use std::ops::Range;
 
 /// Most operations that can be open at once on a key: each is one bit in a configuration.
@@ -13,7 +13,7 @@ pub(crate) struct TooManyOpen;
 /// A key's operations and, for each return in time order (a *step*), the operations open at that
 /// moment: invoked before it and not returned before it.
 pub(crate) struct Timeline<'h, K, O, R> {
-    pub(crate) operations: &'h [&'h Operation<K, O, R>],
+    pub(crate) operations: &'h [&'h CallRecord<K, O, R>],
     /// A bit for each operation, unique among all operations open at the same time. The bit of a
     /// returned operation is reused.
     pub(crate) bits: Vec<u128>,
@@ -33,7 +33,7 @@ struct Sweep {
 }
 
 impl<'h, K, O, R> Timeline<'h, K, O, R> {
-    pub(crate) fn new(operations: &'h [&'h Operation<K, O, R>]) -> Result<Self, TooManyOpen> {
+    pub(crate) fn new(operations: &'h [&'h CallRecord<K, O, R>]) -> Result<Self, TooManyOpen> {
         let mut timeline = Self {
             operations,
             bits: vec![0; operations.len()],
@@ -97,8 +97,8 @@ impl<'h, K, O, R> Timeline<'h, K, O, R> {
 
 /// All invocations and returns in time order: time stamp, whether it is a return, operation. Among
 /// equal stamps the invocations come first, so the operations overlap.
-fn moments<K, O, R>(operations: &[&Operation<K, O, R>]) -> Vec<(u64, bool, usize)> {
-    let of = |(index, operation): (usize, &&Operation<K, O, R>)| {
+fn moments<K, O, R>(operations: &[&CallRecord<K, O, R>]) -> Vec<(u64, bool, usize)> {
+    let of = |(index, operation): (usize, &&CallRecord<K, O, R>)| {
         let returns = operation.response.as_ref();
         let returns = returns.map(|response| (response.returned, true, index));
         [Some((operation.invoked, false, index)), returns]

@@ -3,12 +3,12 @@
 use bumpalo::Bump;
 use corewise_ops::{Delete, Get, Store, StoreMode, Verb};
 
-use super::{HEADER_LEN, INSERT, Key, LOOKUP};
+use super::{HEADER_LEN, INSERT, KeyNumber, LOOKUP};
 use crate::memcached::{Command, Limits, ReplyEncoder};
 use crate::step::{Announced, Step};
 
 /// The largest value of an INSERT that is not refused: that of a `set` with a key of
-/// [`Key::TEXT_LEN`] bytes and no client flags.
+/// [`KeyNumber::TEXT_LEN`] bytes and no client flags.
 ///
 /// ```
 /// use corewise_wire::{cphash::max_value_len, memcached::Limits};
@@ -16,14 +16,14 @@ use crate::step::{Announced, Step};
 /// ```
 #[must_use]
 pub fn max_value_len(limits: &Limits) -> usize {
-    limits.max_payload().saturating_sub(Key::TEXT_LEN)
+    limits.max_payload().saturating_sub(KeyNumber::TEXT_LEN)
 }
 
 /// The header of a request.
 struct Header {
     is_insert: bool,
     size: u32,
-    key: Key,
+    key: KeyNumber,
 }
 
 /// Why there is no header.
@@ -52,7 +52,7 @@ impl Header {
         };
         let [_, _, _, _, s0, s1, s2, s3, key @ ..] = *header;
         let size = u32::from_le_bytes([s0, s1, s2, s3]);
-        let key = Key::new(u64::from_le_bytes(key)).ok_or(NoHeader::Malformed)?;
+        let key = KeyNumber::new(u64::from_le_bytes(key)).ok_or(NoHeader::Malformed)?;
         if !is_insert && size != 0 {
             return Err(NoHeader::Malformed);
         }

@@ -25,7 +25,7 @@
 //!    scratch arena.
 //! 5. **Rewindable.** [`Codec`] is a value, as in [`memcached`](crate::memcached).
 //! 6. **One keyspace.** A hash key names the item that memcached's clients know under the key
-//!    [`Key::text`].
+//!    [`KeyNumber::text`].
 
 mod client;
 mod codec;
@@ -45,19 +45,19 @@ pub const INSERT: u32 = 2;
 /// A hash key of 60 bits (\[CPHASH\] §8.2).
 ///
 /// ```
-/// use corewise_wire::cphash::Key;
-/// let key = Key::new(0xbeef).unwrap();
+/// use corewise_wire::cphash::KeyNumber;
+/// let key = KeyNumber::new(0xbeef).unwrap();
 /// assert_eq!(&key.text(), b"00000000000beef");
-/// assert_eq!(Key::new(1 << 60), None);
-/// assert_eq!(Key::of_hash(u64::MAX), Key::new(Key::MAX).unwrap());
+/// assert_eq!(KeyNumber::new(1 << 60), None);
+/// assert_eq!(KeyNumber::of_hash(u64::MAX), KeyNumber::new(KeyNumber::MAX).unwrap());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(u64);
+pub struct KeyNumber(u64);
 
-impl Key {
+impl KeyNumber {
     /// The largest key.
     pub const MAX: u64 = (1 << 60) - 1;
-    /// Bytes of [`Key::text`].
+    /// Bytes of [`KeyNumber::text`].
     pub const TEXT_LEN: usize = 15;
 
     /// The key with this number; `None` if it has more than 60 bits.

@@ -6,7 +6,7 @@ use corewise_ops::Now;
 use super::codec::{Access, Codec, Keys, Limits, Parsed, Refusal};
 use super::encoder::Version;
 use super::inline;
-use super::operation::Operation;
+use super::operation::CommandOperation;
 use super::request::{Args, Request};
 use crate::step::{Call, Step};
 
@@ -289,7 +289,7 @@ impl CommandCodec {
             return call;
         }
         let (name, args) = (request.name(), request.args());
-        if let Some(operation) = Operation::parse(name, args, now) {
+        if let Some(operation) = CommandOperation::parse(name, args, now) {
             return self.operation(consumed, &operation);
         }
         match name.len() {
@@ -305,7 +305,7 @@ impl CommandCodec {
     }
 
     #[inline]
-    fn operation<'i>(&self, consumed: usize, operation: &Operation<'i>) -> Step<'i> {
+    fn operation<'i>(&self, consumed: usize, operation: &CommandOperation<'i>) -> Step<'i> {
         Step::Op {
             consumed,
             key: operation.key,
@@ -356,7 +356,7 @@ impl CommandCodec {
             }
             self.0.keys = Keys::No;
         }
-        self.operation(consumed, &Operation::get(key))
+        self.operation(consumed, &CommandOperation::get(key))
     }
 }
 

@@ -66,13 +66,13 @@ fn range(value: &[u8], start: i32, end: i32) -> &[u8] {
 /// assert_eq!(out, b"$-1\r\n");
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Form<'i> {
+pub struct ReplyForm<'i> {
     key: &'i [u8],
     kind: Kind,
     version: Version,
 }
 
-impl<'i> Form<'i> {
+impl<'i> ReplyForm<'i> {
     #[inline]
     pub(super) fn new(key: &'i [u8], kind: Kind, version: Version) -> Self {
         Self { key, kind, version }
@@ -173,8 +173,8 @@ impl<'i> Form<'i> {
     ///
     /// ```
     /// use corewise_ops::{ItemView, Now, Outcome};
-    /// use corewise_wire::resp::Form;
-    /// assert!(Form::error_text(&Outcome::OutOfMemory).starts_with("OOM "));
+    /// use corewise_wire::resp::ReplyForm;
+    /// assert!(ReplyForm::error_text(&Outcome::OutOfMemory).starts_with("OOM "));
     /// ```
     #[must_use]
     pub fn error_text(outcome: &Outcome<'_>) -> &'static str {

@@ -2,9 +2,9 @@
 //!
 //! A request is an array of bulk strings (the *multibulk* form), or a line of words (the *inline*
 //! form). [`Codec`] finds requests in a connection's input, and [`CommandCodec`] turns those on one
-//! key into operations ([`Operation`]) and the others into calls; [`Encoder`] prints replies in the
-//! [`Version`] that the client has chosen. [`encode_request`] and [`ReplyReader`] are the client's
-//! side.
+//! key into operations ([`CommandOperation`]) and the others into calls; [`Encoder`] prints replies
+//! in the [`Version`] that the client has chosen. [`encode_request`] and [`ReplyReader`] are the
+//! client's side.
 //!
 //! ```text
 //!   *3\r\n $3\r\nSET\r\n $1\r\nk\r\n $2\r\nv1\r\n     multibulk: parsed where it lies
@@ -60,8 +60,8 @@ pub use client::{Malformed, ReplyReader, Value, encode_request};
 pub use codec::{Codec, Limits, Parsed, Refusal};
 pub use command_codec::{CommandCodec, Replies};
 pub use encoder::{Encoder, Version};
-pub use form::Form;
+pub use form::ReplyForm;
 pub use number::parse_integer;
-pub use operation::{Operation, SetOptions};
+pub use operation::{CommandOperation, SetOptions};
 pub use queue::RequestQueue;
 pub use request::{Args, Request};

@@ -5,7 +5,7 @@ use corewise_ops::{
 };
 
 use super::encoder::Version;
-use super::form::{Form, Kind};
+use super::form::{Kind, ReplyForm};
 use super::number::parse_integer;
 use super::request::Args;
 
@@ -46,12 +46,12 @@ impl Default for SetOptions {
 ///
 /// ```
 /// use corewise_ops::Verb;
-/// use corewise_wire::resp::Operation;
-/// let operation = Operation::incrby(b"n", 5);
+/// use corewise_wire::resp::CommandOperation;
+/// let operation = CommandOperation::incrby(b"n", 5);
 /// assert!(matches!((operation.key, operation.verb), (b"n", Verb::Edit(_))));
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Operation<'i> {
+pub struct CommandOperation<'i> {
     /// The key.
     pub key: &'i [u8],
     /// What to do with its item.
@@ -59,7 +59,7 @@ pub struct Operation<'i> {
     kind: Kind,
 }
 
-impl<'i> Operation<'i> {
+impl<'i> CommandOperation<'i> {
     /// The operation that a request is, if it is one. `name` is the name of the command in any
     /// case.
     ///
@@ -195,8 +195,8 @@ impl<'i> Operation<'i> {
     /// How to print the outcome.
     #[inline]
     #[must_use]
-    pub fn form(&self, version: Version) -> Form<'i> {
-        Form::new(self.key, self.kind, version)
+    pub fn form(&self, version: Version) -> ReplyForm<'i> {
+        ReplyForm::new(self.key, self.kind, version)
     }
 
     #[inline]

@@ -6,7 +6,7 @@ use super::references::{NoReferences, References};
 use crate::engine::EngineStats;
 use crate::engines::lru;
 use crate::engines::tally::Tally;
-use crate::item::{Item, Node};
+use crate::item::{Item, ItemNode};
 use corewise_atomic::hint::prefetch;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
 use corewise_ops::{Absence, ItemFlags, ItemView, Now};
@@ -32,7 +32,7 @@ pub(super) struct Links<R: References> {
 const _: () = assert!(size_of::<Links<NoReferences>>() == 24 || size_of::<usize>() != 8);
 
 /// An item of this engine.
-pub(super) type Ptr<R> = NonNull<Node<Links<R>>>;
+pub(super) type Ptr<R> = NonNull<ItemNode<Links<R>>>;
 
 /// Bytes of a table element: a pointer.
 const ELEMENT_BYTES: usize = size_of::<usize>();
@@ -751,7 +751,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_item_is_garbage_only_when_it_is_released_whoever_unlinks_it() {
+    fn an_unlinked_item_is_garbage_only_when_it_is_released() {
         let (mut shard, hint) = (Shard::<ReferenceCount>::new(0, 1), TableHint::new());
         let mut garbage = Vec::new();
         for way in 0u64..3 {

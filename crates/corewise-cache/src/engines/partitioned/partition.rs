@@ -7,7 +7,7 @@
 use crate::engine::{ClassStats, EngineStats};
 use crate::engines::lru;
 use crate::engines::tally::Tally;
-use crate::item::{self, Contents, Item, Node};
+use crate::item::{self, Contents, Item, ItemNode};
 use corewise_cphash::raw::{END, RawElement, RawPartition, block_bytes};
 use corewise_ops::{Absence, ItemFlags, ItemView, Now};
 use std::ptr::NonNull;
@@ -21,7 +21,7 @@ pub(in crate::engines) struct Links {
 }
 
 /// An item of a partition.
-pub(in crate::engines) type Ptr = NonNull<Node<Links>>;
+pub(in crate::engines) type Ptr = NonNull<ItemNode<Links>>;
 
 /// What an operation must keep to.
 #[derive(Clone, Copy, Debug)]

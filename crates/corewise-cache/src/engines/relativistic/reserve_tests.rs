@@ -328,7 +328,7 @@ fn an_eighth_of_the_memory_may_be_reserved_and_the_rest_goes_on() {
 
 /// A full cache receives values in place, too: it makes room when the value is announced.
 #[test]
-fn a_full_cache_makes_room_for_what_is_announced() {
+fn a_full_cache_makes_room_for_announced_items() {
     let engine = engine(MEMORY, Eviction::S3Fifo);
     let mut session = engine.session();
     let value = value(500_000);

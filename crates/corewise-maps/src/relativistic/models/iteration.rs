@@ -52,7 +52,7 @@ impl<'s> SlowIteration<'s> {
 /// An update between two steps of a resize, of a key that is not stable.
 #[derive(Clone, Copy, Debug)]
 struct Update {
-    operation: Operation,
+    operation: SetOperation,
     at: usize,
 }
 
@@ -91,7 +91,9 @@ impl Story {
     /// How often an iteration may yield a key.
     fn times(&self, key: u64) -> std::ops::RangeInclusive<usize> {
         match self.update.map(|update| update.operation) {
-            Some(Operation::Insert(updated) | Operation::Remove(updated)) if updated == key => {
+            Some(SetOperation::Insert(updated) | SetOperation::Remove(updated))
+                if updated == key =>
+            {
                 0..=1
             }
             _ if self.keys.contains(&key) => 1..=1,
@@ -199,7 +201,7 @@ fn a_paused_iteration_yields_each_key_once() {
 #[test]
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 fn a_paused_iteration_yields_each_key_once_beside_an_update() {
-    use Operation::{Insert, Remove, Replace};
+    use SetOperation::{Insert, Remove, Replace};
     for keys in [[1, 2, 4, 3], [2, 1, 4, 3], [1, 2, 3, 4]] {
         for operation in [Insert(5), Remove(2), Remove(1), Replace(2)] {
             for at in 0..2 * STEPS {

@@ -60,7 +60,7 @@ use super::chain::{Arena, Link};
 use super::raw::{Policy, RawTable};
 use super::word::{NodeId, Probe, fold};
 use corewise_testkit::operation_pairs::{
-    self, Answer, Keys, Operated, Operation, beside_a_resize, pairs_with_replacements,
+    self, Answer, Keys, Operated, SetOperation, beside_a_resize, pairs_with_replacements,
 };
 
 mod iteration;
@@ -281,14 +281,14 @@ impl Drop for Set {
 }
 
 impl Operated for Set {
-    fn operate(&self, operation: Operation) -> Answer {
+    fn operate(&self, operation: SetOperation) -> Answer {
         match operation {
-            Operation::Find(key) => Answer::Found(self.has(key)),
-            Operation::Insert(key) => Answer::Found(self.insert(key)),
-            Operation::Remove(key) => self.take(key, || self.remove(key)),
-            Operation::Replace(key) => self.take(key, || self.replace(key)),
-            Operation::Iterate => Answer::Keys(self.keys()),
-            Operation::Resize => {
+            SetOperation::Find(key) => Answer::Found(self.has(key)),
+            SetOperation::Insert(key) => Answer::Found(self.insert(key)),
+            SetOperation::Remove(key) => self.take(key, || self.remove(key)),
+            SetOperation::Replace(key) => self.take(key, || self.replace(key)),
+            SetOperation::Iterate => Answer::Keys(self.keys()),
+            SetOperation::Resize => {
                 self.step();
                 Answer::Done
             }
@@ -438,7 +438,7 @@ fn every_pair_while_a_smaller_table_is_opened() {
 
 /// Runs operations concurrently with the next step, after each number of steps.
 fn beside_each_step(buckets: (usize, usize), steps: usize) {
-    use Operation::{Find, Iterate, Replace};
+    use SetOperation::{Find, Iterate, Replace};
     for steps in 0..=steps {
         for pair in beside_a_resize(&[Find(3), Replace(1), Replace(2), Iterate]) {
             corewise_atomic::model_bounded(2, move || {

@@ -1,10 +1,10 @@
 //! Connections of the protocol of \[CPHASH\], alone and beside memcached's.
 
 use super::*;
-use corewise_wire::cphash::{self, Key};
+use corewise_wire::cphash::{self, KeyNumber};
 
-fn key(number: u64) -> Key {
-    Key::new(number).unwrap()
+fn key(number: u64) -> KeyNumber {
+    KeyNumber::new(number).unwrap()
 }
 
 fn lookup(number: u64) -> Vec<u8> {

@@ -11,7 +11,7 @@ use std::hash::Hash;
 ///
 /// ```
 /// use corewise_testkit::history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
-/// use corewise_testkit::history::{History, Operation};
+/// use corewise_testkit::history::{History, CallRecord};
 ///
 /// let both = SeveralOp::of([SeveralStep::Set(0, 'x'), SeveralStep::Set(1, 'x')]);
 /// let written = Some(vec![SeveralOutcome::Written; 2]);
@@ -19,9 +19,9 @@ use std::hash::Hash;
 /// let value = |value| Some(vec![SeveralOutcome::Value(value)]);
 /// // While both are set, another thread sees the first and then no second.
 /// let torn = History::new(vec![
-///     Operation::new(0, (), both, 0).returning(written, 5),
-///     Operation::new(1, (), get(0), 1).returning(value(Some('x')), 2),
-///     Operation::new(1, (), get(1), 3).returning(value(None), 4),
+///     CallRecord::new(0, (), both, 0).returning(written, 5),
+///     CallRecord::new(1, (), get(0), 1).returning(value(Some('x')), 2),
+///     CallRecord::new(1, (), get(1), 3).returning(value(None), 4),
 /// ]);
 /// assert!(torn.check(&Several::new(2)).violation().is_some());
 /// ```

@@ -95,7 +95,7 @@ pub(super) use room::{Open, Request};
 
 use super::session_counters::Removed;
 use super::sparse::Marks;
-use crate::item::{Item, Node, state};
+use crate::item::{Item, ItemNode, state};
 use corewise_atomic::alloc::{self, Layout};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -142,7 +142,7 @@ const LEAST_LARGE_PAGES: usize = 8;
 const RESERVED_SHARE: u64 = 8;
 
 /// A pointer to an item of this engine and its links.
-pub(super) type Ptr = NonNull<Node<Link>>;
+pub(super) type Ptr = NonNull<ItemNode<Link>>;
 
 /// The index of a segment.
 pub(super) type Segment = u32;

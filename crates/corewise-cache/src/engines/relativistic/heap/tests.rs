@@ -31,7 +31,7 @@ fn write(memory: NonNull<u8>, value: &[u8]) -> Ptr {
 }
 
 fn bytes_of(heap: &Heap, value: usize) -> usize {
-    heap.rounded(size_of::<Node<Link>>() + 3 + value)
+    heap.rounded(size_of::<ItemNode<Link>>() + 3 + value)
 }
 
 fn append(heap: &Heap, open: &mut Open, value: &[u8]) -> Option<Ptr> {

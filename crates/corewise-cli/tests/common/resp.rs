@@ -1,0 +1,39 @@
+//! Conversations in RESP: with a server of ours, and with a redis-server beside it.
+
+use std::time::Duration;
+
+use super::{Client, Engine, TestServer, concerns_the_server_under_test};
+
+/// A server with a listener for RESP.
+pub(crate) fn start(engine: Engine, options: &[&str]) -> Option<TestServer> {
+    let listen = ["--resp", "127.0.0.1:0"];
+    concerns_the_server_under_test().then(|| engine.with(&[&listen[..], options].concat()))
+}
+
+pub(crate) fn connect(server: &TestServer) -> Client {
+    Client::connect(server.resp_address())
+}
+
+/// Sends each line as one pipeline of inline requests, and expects the replies.
+#[track_caller]
+pub(crate) fn converse(client: &mut Client, lines: &[(&str, &str)]) {
+    for (line, reply) in lines {
+        client.ask(format!("{line}\r\n"), reply);
+    }
+}
+
+/// Reads the next line of a reply, with the bulk string that it announces.
+pub(crate) fn read_element(client: &mut Client) -> Vec<u8> {
+    let mut bytes = client.read_until(b"\r\n");
+    if bytes[0] == b'$' && bytes != b"$-1\r\n" {
+        let len = String::from_utf8_lossy(&bytes[1..bytes.len() - 2]).parse::<usize>();
+        bytes.extend(client.bytes_slowly(len.unwrap() + 2, Duration::ZERO));
+    }
+    bytes
+}
+
+/// The seed of random conversations: `usual`, or that of `COREWISE_SEED`.
+pub(crate) fn seed(usual: u64) -> u64 {
+    let seed = std::env::var("COREWISE_SEED").ok();
+    seed.map_or(usual, |seed| seed.parse().expect("a number"))
+}
