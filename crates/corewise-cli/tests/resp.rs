@@ -6,7 +6,7 @@ use crate::common;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::resp::{self, connect, converse, read_element, start};
+use common::resp::{connect, converse, read_element, start};
 use common::{Client, Engine, Redis, show, skip, wait_until};
 use corewise_wire::resp::{ReplyReader, Value, encode_request};
 use rand::seq::IndexedRandom;

@@ -7,7 +7,7 @@ use crate::common;
 use std::net::SocketAddr;
 use std::sync::Barrier;
 
-use common::resp::{self, connect, converse, read_element, start};
+use common::resp::{connect, converse, read_element, start};
 use common::{Client, Engine, Redis, TestServer, show, skip, wait_until};
 use corewise_testkit::history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
 use corewise_testkit::history::{History, Recorder, Recording};

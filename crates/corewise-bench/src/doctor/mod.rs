@@ -6,7 +6,7 @@ mod measure;
 use std::fmt;
 use std::path::Path;
 
-use corewise_measure::cpu::{self, Rtm};
+use corewise_measure::cpu::{self, RtmSupport};
 use corewise_measure::ticks::Ticks;
 use serde::Serialize;
 
@@ -140,9 +140,9 @@ fn counter_rate() -> Finding {
 
 fn transactions() -> Finding {
     let judged = match cpu::rtm() {
-        Rtm::Present => (Ok, "CPUID says it is there"),
-        Rtm::AlwaysAborts => (Note, "there, but every transaction aborts"),
-        Rtm::Absent => (Note, "none"),
+        RtmSupport::Present => (Ok, "CPUID says it is there"),
+        RtmSupport::AlwaysAborts => (Note, "there, but every transaction aborts"),
+        RtmSupport::Absent => (Note, "none"),
     };
     let judged = (judged.0, judged.1.to_owned());
     let advice = "locks that elide run as plain locks here";

@@ -31,9 +31,3 @@ pub(crate) fn read_element(client: &mut Client) -> Vec<u8> {
     }
     bytes
 }
-
-/// The seed of random conversations: `usual`, or that of `COREWISE_SEED`.
-pub(crate) fn seed(usual: u64) -> u64 {
-    let seed = std::env::var("COREWISE_SEED").ok();
-    seed.map_or(usual, |seed| seed.parse().expect("a number"))
-}
