@@ -130,7 +130,7 @@ pub(super) fn hello<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     if !cx.codec.is_authenticated() {
         return cx.error(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
-             HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+             HELLO AUTH <user> <pass> option can be used to authenticate the client and \
              select the RESP protocol version at the same time",
         );
     }

@@ -11,6 +11,9 @@ const SCAN_COUNT: usize = 10;
 const MAX_SCAN_COUNT: i64 = 10_000;
 /// The items and buckets after which a step looks at what it has shown.
 const SCAN_PART: usize = 64;
+/// The buckets of a step that shows fewer items than it is asked for: a table whose size follows from
+/// the memory limit may be nearly empty.
+const MAX_SCAN_BUCKETS: usize = 4_096;
 /// The bytes of keys after which a step ends.
 const ENOUGH_BYTES: usize = 1 << 20;
 
@@ -282,23 +285,27 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     keys.iter().for_each(|key| reply.bulk(key));
 }
 
-/// Shows the keys among the next `count` items and buckets to `look`; fewer if the keys are long.
+/// Shows `count` keys to `look`, up to [`SCAN_PART`] more if they share a bucket, fewer if the keys are
+/// long, or after [`MAX_SCAN_BUCKETS`] or `count` buckets.
 fn scan_step<E: Engine>(
     cx: &Context<'_, E>,
     mut cursor: Cursor,
     count: usize,
     mut look: impl FnMut(&[u8]),
 ) -> ScanStep {
-    let (mut left, mut bytes) = (count, 0);
+    let (mut left, mut shown, mut bytes) = (count.max(MAX_SCAN_BUCKETS), 0, 0);
     loop {
-        let part = left.min(SCAN_PART);
+        let part = left.min(count - shown).min(SCAN_PART);
         let step = cx.engine.scan(cursor, part, cx.now, &mut |item| {
+            shown += 1;
             bytes += item.key.len();
             look(item.key);
         });
         left -= part;
         match step {
-            ScanStep::More(next) if left > 0 && bytes < ENOUGH_BYTES => cursor = next,
+            ScanStep::More(next) if left > 0 && shown < count && bytes < ENOUGH_BYTES => {
+                cursor = next;
+            }
             _ => return step,
         }
     }
