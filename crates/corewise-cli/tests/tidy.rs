@@ -49,8 +49,8 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     (
         "words of published interfaces, each in its field's sense: an operation on an entry or on a \
          replicated structure, a NUMA node or a node of a chain, how a table resizes or a \
-         transaction is retried",
-        "Node Operation Policy",
+         transaction is retried, transactional memory and whether a machine has it",
+        "Node Operation Policy Rtm",
     ),
 ];
 

@@ -16,7 +16,7 @@ pub fn has_hypervisor() -> bool {
 /// Whether transactional memory can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RtmSupport {
+pub enum Rtm {
     /// The processor has no transactional memory.
     Absent,
     /// The instructions exist, and every transaction aborts (microcode).
@@ -26,12 +26,12 @@ pub enum RtmSupport {
 }
 
 /// Restricted transactional memory as reported by CPUID.
-pub fn rtm() -> RtmSupport {
+pub fn rtm() -> Rtm {
     // CPUID 7, EBX bit 11: RTM; EDX bit 11: RTM_ALWAYS_ABORT.
     match leaf(7) {
-        Some([_, _, _, edx]) if bit(edx, 11) => RtmSupport::AlwaysAborts,
-        Some([_, ebx, _, _]) if bit(ebx, 11) => RtmSupport::Present,
-        _ => RtmSupport::Absent,
+        Some([_, _, _, edx]) if bit(edx, 11) => Rtm::AlwaysAborts,
+        Some([_, ebx, _, _]) if bit(ebx, 11) => Rtm::Present,
+        _ => Rtm::Absent,
     }
 }
 
@@ -69,7 +69,7 @@ mod tests {
         };
         let has = |name| flags.split(' ').any(|flag| flag == name);
         assert_eq!(has_hypervisor(), has("hypervisor"));
-        assert!(!has("rtm") || rtm() != RtmSupport::Absent);
+        assert!(!has("rtm") || rtm() != Rtm::Absent);
         assert!(!has("nonstop_tsc") || has_invariant_counter());
     }
 

@@ -1,7 +1,7 @@
 //! Which public types are `Send` and `Sync`: all of them, and none has a
 //! lifetime. Compiling is the test.
 
-use corewise_measure::cpu::RtmSupport;
+use corewise_measure::cpu::Rtm;
 use corewise_measure::draw::Scramble;
 use corewise_measure::machine::{CpuTimes, Machine, Memory};
 use corewise_measure::stats::{Ratio, SpeedVerdict, Spread};
@@ -9,7 +9,7 @@ use corewise_measure::ticks::Ticks;
 use corewise_measure::trace::{BadTraceModel, Kind, Trace, TraceConfig, TraceModel, TraceRequest};
 use static_assertions::assert_impl_all;
 
-assert_impl_all!(RtmSupport: Send, Sync);
+assert_impl_all!(Rtm: Send, Sync);
 assert_impl_all!(Scramble: Send, Sync);
 assert_impl_all!(CpuTimes: Send, Sync);
 assert_impl_all!(Machine: Send, Sync);

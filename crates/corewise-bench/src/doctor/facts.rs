@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use corewise_measure::cpu::{self, RtmSupport};
+use corewise_measure::cpu::{self, Rtm};
 use corewise_measure::machine::{chosen, field};
 use corewise_topology::Topology;
 use serde::Serialize;
@@ -59,7 +59,7 @@ pub struct Facts {
     /// Whether the timestamp counter ticks at a constant rate.
     pub invariant_counter: bool,
     /// Transactional memory.
-    pub rtm: Option<RtmSupport>,
+    pub rtm: Option<Rtm>,
     /// Measurements; `None` before they are made.
     pub measured: Option<Measured>,
 }

@@ -1,6 +1,6 @@
 //! Judges facts. A limit is the value from which on an effect shows in results.
 
-use corewise_measure::cpu::RtmSupport;
+use corewise_measure::cpu::Rtm;
 
 use super::Severity::{self, Note, Ok, Warn};
 use super::{Facts, Finding, Measured};
@@ -189,9 +189,9 @@ const OF_FILES: [Check<Facts>; 15] = [
         "transactions",
         |of| {
             let (severity, evidence) = match of.rtm? {
-                RtmSupport::Present => (Ok, "CPUID says it is there"),
-                RtmSupport::AlwaysAborts => (Note, "there, but every transaction aborts"),
-                RtmSupport::Absent => (Note, "none"),
+                Rtm::Present => (Ok, "CPUID says it is there"),
+                Rtm::AlwaysAborts => (Note, "there, but every transaction aborts"),
+                Rtm::Absent => (Note, "none"),
             };
             Some((severity, evidence.into()))
         },
