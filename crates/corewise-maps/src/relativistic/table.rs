@@ -47,7 +47,7 @@ const NO_MASK: usize = usize::MAX;
 
 // SAFETY: `lookup_words` points into the array of atomics that the table owns.
 unsafe impl Send for Table {}
-// SAFETY: as above.
+// SAFETY: shared access through `lookup_words` is access to atomics only.
 unsafe impl Sync for Table {}
 
 /// The least bytes of an array whose pages are likely to be fresh from the system.

@@ -11,8 +11,8 @@ const SCAN_COUNT: usize = 10;
 const MAX_SCAN_COUNT: i64 = 10_000;
 /// The items and buckets after which a step looks at what it has shown.
 const SCAN_PART: usize = 64;
-/// The buckets of a step that shows fewer items than it is asked for: a table whose size follows from
-/// the memory limit may be nearly empty.
+/// The buckets of a step that shows fewer items than it is asked for: a table whose size follows
+/// from the memory limit may be nearly empty.
 const MAX_SCAN_BUCKETS: usize = 4_096;
 /// The bytes of keys after which a step ends.
 const ENOUGH_BYTES: usize = 1 << 20;
@@ -285,8 +285,8 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     keys.iter().for_each(|key| reply.bulk(key));
 }
 
-/// Shows `count` keys to `look`, up to [`SCAN_PART`] more if they share a bucket, fewer if the keys are
-/// long, or after [`MAX_SCAN_BUCKETS`] or `count` buckets.
+/// Shows `count` keys to `look`, and more if they share a bucket; fewer if the keys are long, or
+/// after as many buckets as the greater of `count` and [`MAX_SCAN_BUCKETS`].
 fn scan_step<E: Engine>(
     cx: &Context<'_, E>,
     mut cursor: Cursor,
