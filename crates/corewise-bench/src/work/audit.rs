@@ -5,7 +5,7 @@
 //! records its values in a model, and compares every outcome. The other threads use keys adjacent
 //! to these, in the same buckets. Batches of lookups are among the operations.
 //!
-//! An audit ends early after [`LONGEST`]: where threads outnumber the processors, each operation
+//! An audit ends early after `LONGEST`: where threads outnumber the processors, each operation
 //! under a spinning lock may last until the scheduler runs its owner.
 
 use std::time::{Duration, Instant};
