@@ -270,7 +270,7 @@ fn run_and_verify(folder: &Path, results: &str) {
         "cannot resize on request: papaya, scc",
         "resizes/s, in progress",
         "(15 pairs)",
-        "ns a pair",
+        "  pair ",
         "writer: 99.9 % ",
         "reader: 99.9 % ",
         "over 100 µs ",
