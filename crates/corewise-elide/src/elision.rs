@@ -2,6 +2,7 @@
 
 #![allow(clippy::missing_safety_doc)] // the interface is that of POSIX
 
+use std::io::{Write, stderr};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicI32, AtomicU8};
@@ -40,16 +41,18 @@ static SKIPS: [AtomicU8; 1_024] = [const { AtomicU8::new(0) }; 1_024];
 static CONSTRUCTOR: extern "C" fn() = construct;
 
 extern "C" fn construct() {
+    real::look_up();
     let backend = if !cfg!(target_arch = "x86_64") || !is_layout_known() {
         Err("the layout of mutexes is not known".to_owned())
     } else {
         detect().map_err(|error| error.to_string())
     };
     if std::env::var_os("COREWISE_ELIDE").is_some_and(|value| value == "verbose") {
-        match &backend {
-            Ok(_) => eprintln!("corewise-elide: mutexes are elided"),
-            Err(reason) => eprintln!("corewise-elide: mutexes are not elided: {reason}"),
-        }
+        // A program whose standard error cannot be written goes on.
+        let _ = match &backend {
+            Ok(_) => writeln!(stderr(), "corewise-elide: mutexes are elided"),
+            Err(reason) => writeln!(stderr(), "corewise-elide: mutexes are not elided: {reason}"),
+        };
     }
     let _ = BACKEND.set(backend.ok());
 }

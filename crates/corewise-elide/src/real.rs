@@ -37,10 +37,23 @@ impl Symbol {
     fn get(&self) -> *mut c_void {
         // Acquire: pairs with the Release in `find`.
         let place = self.place.load(Acquire);
-        if place.is_null() { self.find() } else { place }
+        if place.is_null() {
+            self.demand()
+        } else {
+            place
+        }
     }
 
     #[cold]
+    fn demand(&self) -> *mut c_void {
+        let place = self.find();
+        if place.is_null() {
+            std::process::abort();
+        }
+        place
+    }
+
+    /// Null if the C library has no such function.
     fn find(&self) -> *mut c_void {
         let name = self.name.as_ptr();
         let mut place = ptr::null_mut();
@@ -52,9 +65,6 @@ impl Symbol {
             // SAFETY: the name is a string of C.
             place = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
         }
-        if place.is_null() {
-            std::process::abort();
-        }
         // Release: pairs with the Acquire in `get`. Threads that look at once find the same.
         self.place.store(place, Release);
         place
@@ -62,7 +72,23 @@ impl Symbol {
 }
 
 macro_rules! real {
-    ($($name:ident = $symbol:literal, $version:expr, ($($argument:ident: $type:ty),*);)*) => {$(
+    ($($name:ident = $symbol:literal, $version:expr, ($($argument:ident: $type:ty),*);)*) => {
+        #[allow(non_upper_case_globals)]
+        mod symbols {
+            use super::{CONDITIONS, Symbol};
+            $(pub(super) static $name: Symbol = Symbol::new($symbol, $version);)*
+        }
+
+        /// Looks all functions up, before the program can ask `dlerror` for an error of its own,
+        /// which a later search would remove.
+        pub(crate) fn look_up() {
+            $(symbols::$name.find();)*
+            // Errors of the searches are none of the program.
+            // SAFETY: the text is not used.
+            unsafe { libc::dlerror() };
+        }
+
+        $(
         /// The C library's function, with its obligations.
         ///
         /// # Safety
@@ -70,10 +96,9 @@ macro_rules! real {
         /// 1. What POSIX requires of its callers.
         #[inline(always)]
         pub(crate) unsafe fn $name($($argument: $type),*) -> c_int {
-            static SYMBOL: Symbol = Symbol::new($symbol, $version);
             type Function = unsafe extern "C" fn($($type),*) -> c_int;
             // SAFETY: the function of this name has this type in POSIX.
-            let function = unsafe { std::mem::transmute::<*mut c_void, Function>(SYMBOL.get()) };
+            let function = unsafe { std::mem::transmute::<*mut c_void, Function>(symbols::$name.get()) };
             // SAFETY: 1.
             unsafe { function($($argument),*) }
         }

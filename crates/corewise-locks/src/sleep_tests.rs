@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::wait::MOST_LOOKS;
 use crate::wait::watch::{self, Watch};
-use crate::{Anderson, Clh, Lock, Mcs, Parking, RawLock, Ticket};
+use crate::{Adaptive, Anderson, Clh, Lock, Mcs, Parking, RawLock, Ticket};
 
 /// Four threads for each of two CPUs.
 const WAITERS: u32 = 8;
@@ -71,4 +71,52 @@ fn at_an_mcs_lock_waiting_threads_sleep() {
 #[test]
 fn at_a_parking_lock_waiting_threads_sleep() {
     waiting_threads_sleep::<Parking>();
+}
+
+/// The times that a thread of this process has slept.
+#[cfg(target_os = "linux")]
+fn sleeps_of(thread: &std::path::Path) -> u64 {
+    let status = std::path::Path::new("/proc").join(thread).join("status");
+    let status = std::fs::read_to_string(status).expect("the status of a thread");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    let count = line.expect("the number of switches");
+    count.trim().parse().expect("a number")
+}
+
+/// One waiting thread is too few for another mode.
+#[test]
+#[cfg(target_os = "linux")]
+#[cfg_attr(miri, ignore = "reads /proc")]
+fn at_an_adaptive_lock_a_spinning_thread_sleeps_in_the_end() {
+    /// Sleeps while it waits; it may sleep once before.
+    const SLEEPS: u64 = 4;
+    /// Looks at the thread, each of which yields: it needs some hundred turns.
+    const MOST_LOOKS: u32 = 3_000_000;
+    let lock = Lock::<u32, Adaptive>::new(0);
+    let held = lock.lock();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let this = std::fs::read_link("/proc/thread-self").expect("the thread's folder");
+            thread::sleep(std::time::Duration::from_millis(1));
+            let before = sleeps_of(&this);
+            sender.send((this, before)).expect("the receiver waits");
+            *lock.lock() += 1;
+        });
+        let (waiting, before) = receiver.recv().expect("the thread has begun");
+        if before == 0 {
+            eprintln!("skipped: this system does not count the sleeps of a thread");
+            return drop(held);
+        }
+        let mut looks = 0;
+        while sleeps_of(&waiting) < before + SLEEPS {
+            looks += 1;
+            assert!(looks < MOST_LOOKS, "the waiting thread does not sleep");
+            thread::yield_now();
+        }
+        drop(held);
+    });
+    assert_eq!(lock.into_inner(), 1);
 }

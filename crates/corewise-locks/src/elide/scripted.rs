@@ -16,7 +16,8 @@
 //! aborted, so sections run under the lock.
 //!
 //! Only accesses by [`Tx`](super::Tx) take part. Aborts unwind the section, so they need
-//! `panic = "unwind"`; the panic hook is not called.
+//! `panic = "unwind"`; the panic hook is not called. A destructor that runs as a section ends must
+//! not access by `Tx`: if an access aborts while an abort unwinds, the process ends.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
