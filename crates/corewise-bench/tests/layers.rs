@@ -1,4 +1,4 @@
-//! The order of modules: a module uses only modules of its own layer and of lower ones.
+//! The order of modules: a module uses modules of the same layer and of lower layers only.
 
 use std::collections::BTreeMap;
 use std::fs;

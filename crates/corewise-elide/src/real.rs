@@ -79,12 +79,12 @@ macro_rules! real {
             $(pub(super) static $name: Symbol = Symbol::new($symbol, $version);)*
         }
 
-        /// Looks all functions up, before the program can ask `dlerror` for an error of its own,
-        /// which a later search would remove.
+        /// Looks all functions up before the program runs: a search resets the error that `dlerror`
+        /// returns, so a later one could hide an error from the program.
         pub(crate) fn look_up() {
             $(symbols::$name.find();)*
-            // Errors of the searches are none of the program.
-            // SAFETY: the text is not used.
+            // The program must not see an error of these searches.
+            // SAFETY: the returned text is not used.
             unsafe { libc::dlerror() };
         }
 

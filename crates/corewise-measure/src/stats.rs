@@ -186,8 +186,8 @@ impl Ratio {
 /// The value is the Hodges-Lehmann estimate: the median of the means of all pairs, including each
 /// value paired with itself. The ends are those means whose ranks Wilcoxon's signed-rank test
 /// accepts, which holds for every symmetric distribution. Logarithms of ratios of a table to itself
-/// have one, as the two swap places at random. (Percentiles of a bootstrap do not hold for few
-/// samples: they tell a table from itself in 29 of 100 runs of three repetitions.)
+/// have one, as the two swap places at random. (Percentiles of a bootstrap are too narrow for few
+/// samples.)
 ///
 /// That test cannot exclude anything at 5 % with fewer than [`FEWEST_RANKED`] values. For these the
 /// interval also covers Student's.
