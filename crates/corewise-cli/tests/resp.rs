@@ -812,6 +812,10 @@ fn clients_authenticate(engine: Engine) {
     let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
     client.ask("get k\r\nset k v\r\nmget k\r\nping\r\n", no_auth.repeat(4));
     client.ask("auth nobody x\r\nauth wrong\r\n", wrong.repeat(2));
+    client.ask(
+        "exec\r\n",
+        "-EXECABORT Transaction discarded because of: NOAUTH Authentication required.\r\n",
+    );
     // Nothing is kept for a client, and its requests are short.
     client.ask(
         "multi\r\nwatch k\r\nclient reply off\r\nclient setname x\r\n",

@@ -164,7 +164,7 @@ impl<'c, E: Engine> Context<'c, E> {
             };
         }
         if !self.codec.is_authenticated() && !command.is_open() {
-            return self.error(text::NO_AUTH);
+            return transactions::refuse_unauthenticated(self, command.name);
         }
         if transactions::keeps(self, command) {
             return transactions::keep(self, request);

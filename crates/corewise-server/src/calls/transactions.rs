@@ -12,8 +12,8 @@
 //! transaction take at most [`Context::most_replies`] bytes; if they are longer, all requests are
 //! executed, and the connection is closed instead of a reply.
 
-use super::Context;
 use super::table::{self, Command};
+use super::{Context, text};
 use corewise_cache::Engine;
 use corewise_cache::isolation::{IsolatedTransaction, Watches};
 use corewise_wire::resp::{Args, Request, RequestQueue};
@@ -78,14 +78,27 @@ pub(super) fn refuse<E: Engine>(cx: &mut Context<'_, E>) {
 /// The answer to a request with a wrong number of arguments.
 #[cold]
 pub(super) fn refuse_arguments<E: Engine>(cx: &mut Context<'_, E>, command: &str) {
-    if command != "exec" {
-        refuse(cx);
-        return cx.wrong_arguments(command);
+    if command == "exec" {
+        return abort(cx, "wrong number of arguments for 'exec' command");
     }
+    refuse(cx);
+    cx.wrong_arguments(command);
+}
+
+/// The answer to a request of a client that must authenticate first.
+#[cold]
+pub(super) fn refuse_unauthenticated<E: Engine>(cx: &mut Context<'_, E>, command: &str) {
+    if command == "exec" {
+        return abort(cx, text::NO_AUTH);
+    }
+    cx.error(text::NO_AUTH);
+}
+
+/// Ends the transaction for an error in the request `EXEC` itself.
+fn abort<E: Engine>(cx: &mut Context<'_, E>, error: &str) {
     reset(cx);
-    cx.error(
-        "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command",
-    );
+    let cause = "EXECABORT Transaction discarded because of: ";
+    cx.reply().error(&[cause.as_bytes(), error.as_bytes()]);
 }
 
 /// Whether the command waits for `EXEC`.
