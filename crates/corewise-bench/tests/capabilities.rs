@@ -627,8 +627,19 @@ fn the_caches_of_the_registry_pass_and_those_with_servers_count_them() {
     assert_eq!(rows.iter().find(|row| row.verdict == "void"), None);
     assert!(rows.iter().any(|row| row.table == "cphash:dedicated"));
     assert!(!corewise_bench::report::plots(&results).is_empty());
-    // A single processor has no room for a server.
-    let alone = format!("{section}\nthreads = [1]");
+    // A single processor has no room for a server, unless its thread serves in turn.
+    let tables = "tables = ['cphash:dedicated', 'cphash:one-thread']";
+    let (both, _) = measure(&adapters::registry(), &format!("{section}\n{tables}"));
+    assert!(both.iter().all(|row| row.table != "cphash:one-thread"));
+    let alone = format!("{section}\n{tables}\nthreads = [1]");
     let (rows, _) = measure(&adapters::registry(), &alone);
     assert!(rows.iter().all(|row| row.table != "cphash:dedicated"));
+    let row = rows.iter().find(|row| row.table == "cphash:one-thread");
+    let row = row.expect("a row");
+    assert!(row.problems.is_empty(), "{:?}", row.problems);
+    let MeasuredRow(measured) = row.fields.get().expect("measurements");
+    let sides = measured["client ns"].value + measured["server ns"].value;
+    let each = 1e9 / row.rate.expect("a rate").value;
+    // The rate contains the harness too; medians and a mean may differ.
+    assert!(sides > 0.0 && sides < 2.0 * each, "{sides} ns of {each}");
 }

@@ -30,11 +30,11 @@
 //!
 //! On few cores. A thread that serves does nothing else, so with equal numbers of clients and
 //! servers an operation of [`LockHash`] must take more than twice the slower side of [`CpHash`]
-//! before messages pay, and with [`Colocated`] more than both sides together. In
-//! `corewise-cphash-bench costs` (one thread, so without the transfers between cores that both
-//! tables pay for; 1 MiB of values, 30 % insertions, AMD EPYC, 2026-11-24) the client took 40 ns,
-//! the server 155 ns and `LockHash` 191 ns. So two threads with a dedicated server reach at most
-//! 0.62 of two threads with `LockHash`. The paper's 160 threads took 1,126 cycles at a client and
+//! before messages pay, and with [`Colocated`] more than both sides together. On one thread, so
+//! without the transfers between cores that both tables pay for, the client took 40 ns, the server
+//! 155 ns and `LockHash` 191 ns (1 MiB of values, 30 % insertions, AMD EPYC, 2026-11-24,
+//! `corewise-cphash-bench costs` of commit d6f25cd; today `bench run --suite cphash -n 1`). So two
+//! threads with a dedicated server reach at most 0.62 of two threads with `LockHash`. The paper's 160 threads took 1,126 cycles at a client and
 //! 3,664 under a lock, which is 1.63 times the other way (\[CPHASH\] §6.2). A hot partition is
 //! no exception: one thread serves it, whatever the number of cores.
 //!

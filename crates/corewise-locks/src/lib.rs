@@ -45,8 +45,9 @@
 //! slices end. Eight threads on two CPUs execute 0.4 to 1 million empty sections a second (1 to
 //! 3 µs each), 0.05 to 0.11 of what two threads do, and 0.34 to 0.36 of it with sections of 1 µs.
 //! Take `Parking`, or `Adaptive` where contention varies, if threads may outnumber CPUs; they kept
-//! 0.99 to 1.04 and 0.87 to 0.95. (`--example locks -- 100 9 oversubscribed`; 2 AMD EPYC CPUs,
-//! 2026-11-25, commit 8516758.)
+//! 0.99 to 1.04 and 0.87 to 0.95. (2 AMD EPYC CPUs, 2026-11-25, commit 8516758, by its
+//! `--example locks -- 100 9 oversubscribed`. Today `corewise bench run --section lock
+//! --oversubscribe -n 2,8` measures the rates.)
 //!
 //! MCS could avoid that price only by giving up FIFO order, which is what `Adaptive` does in park
 //! mode: an unlock that passes over nodes whose threads sleep or have not published the time lately

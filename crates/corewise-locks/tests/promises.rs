@@ -13,7 +13,7 @@
 //! | isolation of transactions from the lock's holder | `elide.rs` where the processor has RTM: *not shown where it has none* |
 //! | the preloaded library elides, and falls back for each cause | `emulated.rs` of corewise-elide: *by emulation only* |
 //! | no instruction of RTM runs without RTM | `instructions.rs`; `preload.rs` of corewise-elide |
-//! | oversubscription does not collapse | that threads sleep: `sleep_tests.rs`, `fifo_tests.rs`; throughput: `--example locks -- 100 9 oversubscribed` |
+//! | oversubscription does not collapse | that threads sleep: `sleep_tests.rs`, `fifo_tests.rs`; throughput: `corewise bench run --section lock --oversubscribe -n 2,8` |
 
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 

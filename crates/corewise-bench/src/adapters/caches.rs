@@ -5,16 +5,19 @@
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use corewise_cphash::{
     AndersonLock, CacheRequest, Client, Colocated, Config, CpHash, Eviction, LockHash,
-    PartitionLock, PinPolicy, Reply, SpinLock,
+    PartitionLock, PartitionServer, PinPolicy, Reply, SpinLock,
 };
 use foldhash::fast::RandomState;
+use hdrhistogram::Histogram;
 
 use crate::adapters::listed;
+use crate::clock;
 use crate::dyn_table::Entry;
-use crate::subject::{Answers, CacheHandle, CacheSubject, MeasuredCache};
+use crate::subject::{Answers, CacheHandle, CacheSubject, MeasuredCache, Measurements};
 use crate::table::Setup;
 use crate::work::{Part, is_given_up};
 
@@ -95,45 +98,50 @@ impl<L: PartitionLock, const RANDOM: bool> CacheHandle for &Locked<L, RANDOM> {
     }
 }
 
-/// LOCKHASH, whose operations of a batch are executed partition by partition.
-struct Batching {
-    table: LockHash<RandomState, SpinLock>,
-    batch: usize,
+/// A key, and the value that is stored under it; none for a lookup.
+type CacheOperation = (u64, Option<[u8; 8]>);
+
+fn request((key, value): &CacheOperation) -> CacheRequest<'_> {
+    match value {
+        Some(value) => CacheRequest::Insert((*key).into(), value),
+        None => CacheRequest::Get((*key).into()),
+    }
 }
 
-struct Batch<'s> {
-    cache: &'s Batching,
-    operations: Vec<(u64, Option<[u8; 8]>)>,
+/// Executes operations in batches.
+trait ExecuteBatch {
+    fn execute(&mut self, operations: &[CacheOperation], answers: &mut Answers);
+    /// As [`CacheHandle::end_mix`].
+    fn end_mix(&mut self) {}
 }
 
-impl MeasuredCache for Batching {
-    type Handle<'s> = Batch<'s>;
-    fn build(setup: &Setup) -> Self {
-        let Locked(table) = Locked::<SpinLock, false>::build(setup);
+/// Collects the operations of a thread until a batch is full.
+struct Batch<E> {
+    executor: E,
+    size: usize,
+    operations: Vec<CacheOperation>,
+}
+
+impl<E: ExecuteBatch> Batch<E> {
+    fn new(executor: E, size: usize) -> Self {
+        let operations = Vec::with_capacity(size);
         Self {
-            table,
-            batch: setup.batch,
+            executor,
+            size,
+            operations,
         }
     }
-    fn handle(&self, _: Part) -> Batch<'_> {
-        Batch {
-            cache: self,
-            operations: Vec::with_capacity(self.batch),
-        }
-    }
-}
 
-impl Batch<'_> {
     #[inline]
-    fn add(&mut self, operation: (u64, Option<[u8; 8]>), answers: &mut Answers) {
+    fn add(&mut self, operation: CacheOperation, answers: &mut Answers) {
         self.operations.push(operation);
-        if self.operations.len() >= self.cache.batch {
+        if self.operations.len() >= self.size {
             self.drain(answers);
         }
     }
 }
 
-impl CacheHandle for Batch<'_> {
+impl<E: ExecuteBatch> CacheHandle for Batch<E> {
     #[inline]
     fn get(&mut self, key: u64, answers: &mut Answers) {
         self.add((key, None), answers);
@@ -143,20 +151,148 @@ impl CacheHandle for Batch<'_> {
         self.add((key, Some(value.to_le_bytes())), answers);
     }
     fn drain(&mut self, answers: &mut Answers) {
-        let request = |(key, value): &'_ (u64, Option<[u8; 8]>)| (*key, *value);
-        let operations: Vec<_> = self.operations.iter().map(request).collect();
-        let requests: Vec<CacheRequest<'_>> = operations
-            .iter()
-            .map(|(key, value)| match value {
-                Some(value) => CacheRequest::Insert((*key).into(), value),
-                None => CacheRequest::Get((*key).into()),
-            })
-            .collect();
-        let table = &self.cache.table;
-        table.execute_batch(&requests, |index, reply| {
+        self.executor.execute(&self.operations, answers);
+        self.operations.clear();
+    }
+    fn end_mix(&mut self) {
+        self.executor.end_mix();
+    }
+}
+
+/// LOCKHASH, whose operations of a batch are executed partition by partition.
+struct Batching {
+    table: LockHash<RandomState, SpinLock>,
+    batch: usize,
+}
+
+impl MeasuredCache for Batching {
+    type Handle<'s> = Batch<&'s LockHash<RandomState, SpinLock>>;
+    fn build(setup: &Setup) -> Self {
+        let Locked(table) = Locked::<SpinLock, false>::build(setup);
+        Self {
+            table,
+            batch: setup.batch,
+        }
+    }
+    fn handle(&self, _: Part) -> Self::Handle<'_> {
+        Batch::new(&self.table, self.batch)
+    }
+}
+
+impl ExecuteBatch for &LockHash<RandomState, SpinLock> {
+    fn execute(&mut self, operations: &[CacheOperation], answers: &mut Answers) {
+        let requests: Vec<CacheRequest<'_>> = operations.iter().map(request).collect();
+        self.execute_batch(&requests, |index, reply| {
             answer(answers, operations[index].0, &reply);
         });
-        self.operations.clear();
+    }
+}
+
+/// CPHASH on one thread, which is client and server in turn: what an operation takes on each side
+/// while no line moves between processors (\[CPHASH\] figure 6). The client checks each value, too.
+struct OneThread {
+    table: CpHash<RandomState>,
+    batch: usize,
+    ticks: Mutex<SideTicks>,
+}
+
+/// Ticks of batches at the client and at the server.
+type SideTicks = [Histogram<u64>; 2];
+
+/// The most ticks of a batch that a histogram resolves: minutes.
+const MOST_TICKS: u64 = 1 << 40;
+
+fn no_ticks() -> SideTicks {
+    let empty = || Histogram::new_with_bounds(1, MOST_TICKS, 3);
+    [(); 2].map(|()| empty().expect("constant bounds are valid"))
+}
+
+impl MeasuredCache for OneThread {
+    type Handle<'s> = Batch<BothSides<'s>>;
+    fn own_threads(threads: usize) -> Option<usize> {
+        (threads == 1).then_some(0)
+    }
+    fn build(setup: &Setup) -> Self {
+        let config = config(setup, 1, SERVED_BYTES, Eviction::Lru);
+        let table = CpHash::with_hasher(&config, 0, RandomState::default());
+        Self {
+            table: table.expect("within limits"),
+            batch: setup.batch,
+            ticks: Mutex::new(no_ticks()),
+        }
+    }
+    fn handle(&self, _: Part) -> Self::Handle<'_> {
+        let sides = BothSides {
+            client: self.table.client(),
+            server: self.table.server(|| ()),
+            cache: self,
+            ticks: no_ticks(),
+        };
+        Batch::new(sides, self.batch)
+    }
+    /// Medians of the batches, so it does not matter if other work interrupts some of them.
+    fn measurements(&self) -> Measurements {
+        let ticks = self.ticks.lock().unwrap_or_else(PoisonError::into_inner);
+        let sides = ["client ns", "server ns"].into_iter().zip(&*ticks);
+        let median = |of: &Histogram<u64>| clock::ns(of.value_at_quantile(0.5)) / self.batch as f64;
+        let measured = sides.filter(|(_, of)| !of.is_empty());
+        Measurements(
+            measured
+                .map(|(side, of)| (side.into(), median(of)))
+                .collect(),
+        )
+    }
+}
+
+/// The sides of a table on the thread that is both.
+struct BothSides<'s> {
+    client: Client<RandomState>,
+    server: PartitionServer,
+    cache: &'s OneThread,
+    ticks: SideTicks,
+}
+
+impl BothSides<'_> {
+    /// Lets the server execute what was submitted, delivers the outcomes, and returns the ticks of
+    /// the server.
+    fn exchange(&mut self, answers: &mut Answers) -> u64 {
+        self.client.flush();
+        let begin = clock::now();
+        self.server.poll();
+        let ticks = clock::now().wrapping_sub(begin);
+        self.client.poll(|key, reply| answer(answers, key, &reply));
+        ticks
+    }
+}
+
+impl ExecuteBatch for BothSides<'_> {
+    fn execute(&mut self, operations: &[CacheOperation], answers: &mut Answers) {
+        let (begin, mut served) = (clock::now(), 0);
+        for operation in operations {
+            let key = operation.0;
+            while self.client.submit(key, request(operation)).is_err() && !is_given_up() {
+                served += self.exchange(answers);
+            }
+        }
+        while self.client.outstanding() > 0 && !is_given_up() {
+            served += self.exchange(answers);
+        }
+        let all = clock::now().wrapping_sub(begin);
+        if operations.len() == self.cache.batch {
+            let [client, server] = &mut self.ticks;
+            client.saturating_record(all.saturating_sub(served));
+            server.saturating_record(served);
+        }
+    }
+    fn end_mix(&mut self) {
+        let mut all = self
+            .cache
+            .ticks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (all, of) in all.iter_mut().zip(&self.ticks) {
+            all.add(of).expect("the same bounds");
+        }
     }
 }
 
@@ -424,6 +560,7 @@ pub(super) fn entries() -> Vec<Entry> {
         entry::<Dedicated<false>>("cphash:dedicated"),
         entry::<Dedicated<true>>("cphash:dedicated-random"),
         entry::<ColocatedTable>("cphash:colocated"),
+        entry::<OneThread>("cphash:one-thread"),
         #[cfg(feature = "bench")]
         entry::<peers::Quick>("cphash:quick-cache"),
         #[cfg(feature = "bench")]

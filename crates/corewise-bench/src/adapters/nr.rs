@@ -4,6 +4,8 @@
 //! The structures are the paper's: a skip list as priority queue and as dictionary, and a sorted
 //! set like that of Redis.
 
+use std::fmt::Debug;
+
 use corewise_nr::baseline::{FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked};
 use corewise_nr::sorted_set::Direction;
 use corewise_nr::structures::lock_free::{LockFreePriorityQueue, LockFreeSkipList};
@@ -20,12 +22,28 @@ use crate::subject::{
 };
 use crate::table::{Handle, Setup, Table, U64};
 
+/// A sequential structure that every method here can make concurrent.
+trait Structure:
+    Sequential<Read: Clone + PartialEq + Debug, Write: Clone + PartialEq + Debug, Response: Clone>
+    + 'static
+{
+}
+
+impl<D> Structure for D where
+    D: Sequential<
+            Read: Clone + PartialEq + Debug,
+            Write: Clone + PartialEq + Debug,
+            Response: Clone,
+        > + 'static
+{
+}
+
 /// What makes a sequential structure concurrent.
 trait Method: Send + Sync + 'static {
-    type Of<D: Sequential + 'static>: Send + Sync + 'static;
-    type Handle<'s, D: Sequential + 'static>: Execute<D>;
-    fn make<D: Sequential + 'static>(make: fn() -> D) -> Self::Of<D>;
-    fn handle<D: Sequential + 'static>(of: &Self::Of<D>, thread: usize) -> Self::Handle<'_, D>;
+    type Of<D: Structure>: Send + Sync + 'static;
+    type Handle<'s, D: Structure>: Execute<D>;
+    fn make<D: Structure>(make: fn() -> D) -> Self::Of<D>;
+    fn handle<D: Structure>(of: &Self::Of<D>, thread: usize) -> Self::Handle<'_, D>;
 }
 
 /// A thread's access to a structure.
@@ -57,13 +75,13 @@ impl<D: Sequential> Execute<D> for Registered<'_, D> {
 struct Replicated<const REPLICAS: usize>;
 
 impl<const REPLICAS: usize> Method for Replicated<REPLICAS> {
-    type Of<D: Sequential + 'static> = NodeReplicated<D>;
-    type Handle<'s, D: Sequential + 'static> = Registered<'s, D>;
-    fn make<D: Sequential + 'static>(make: fn() -> D) -> NodeReplicated<D> {
+    type Of<D: Structure> = NodeReplicated<D>;
+    type Handle<'s, D: Structure> = Registered<'s, D>;
+    fn make<D: Structure>(make: fn() -> D) -> NodeReplicated<D> {
         let builder = Builder::new().replicas(REPLICAS);
         builder.build(|_| make()).expect("valid sizes")
     }
-    fn handle<D: Sequential + 'static>(of: &NodeReplicated<D>, thread: usize) -> Registered<'_, D> {
+    fn handle<D: Structure>(of: &NodeReplicated<D>, thread: usize) -> Registered<'_, D> {
         let replicas = of.replicas();
         let replica = replicas[thread % replicas.len()];
         Registered(of.handle(Some(replica)).expect("no replica leaves"))
@@ -74,12 +92,12 @@ macro_rules! baselines {
     ($($name:ident: $type:ident),*) => {$(
         struct $name;
         impl Method for $name {
-            type Of<D: Sequential + 'static> = $type<D>;
-            type Handle<'s, D: Sequential + 'static> = &'s $type<D>;
-            fn make<D: Sequential + 'static>(make: fn() -> D) -> $type<D> {
+            type Of<D: Structure> = $type<D>;
+            type Handle<'s, D: Structure> = &'s $type<D>;
+            fn make<D: Structure>(make: fn() -> D) -> $type<D> {
                 $type::new(make())
             }
-            fn handle<D: Sequential + 'static>(of: &$type<D>, _: usize) -> &$type<D> {
+            fn handle<D: Structure>(of: &$type<D>, _: usize) -> &$type<D> {
                 of
             }
         }
@@ -92,10 +110,10 @@ baselines!(Spin: SpinLocked, ReadersWriter: ReadersWriterLocked, Combining: Flat
 type PriorityQueue = SkipListQueue<u64>;
 
 /// A structure made concurrent.
-struct Shared<M: Method, D: Sequential + 'static>(M::Of<D>);
+struct Shared<M: Method, D: Structure>(M::Of<D>);
 
 /// A thread's access to it.
-struct Access<'s, M: Method, D: Sequential + 'static>(M::Handle<'s, D>);
+struct Access<'s, M: Method, D: Structure>(M::Handle<'s, D>);
 
 impl<M: Method> MeasuredQueue for Shared<M, PriorityQueue> {
     type Handle<'s> = Access<'s, M, PriorityQueue>;
@@ -134,6 +152,7 @@ fn key_of(response: Response<u64>) -> Option<u64> {
 struct Ranking(SortedSet);
 
 /// An increment of a member's score.
+#[derive(Clone, Debug, PartialEq)]
 struct Increment(u32, f64);
 
 impl Sequential for Ranking {
@@ -176,6 +195,7 @@ impl<M: Method> SortedSetHandle for Access<'_, M, Ranking> {
 /// A dictionary whose insert keeps a value that is present.
 struct Entries(SkipList<u64, u64>);
 
+#[derive(Clone, Debug, PartialEq)]
 enum Update {
     Insert(u64, u64),
     Remove(u64),
@@ -294,9 +314,88 @@ impl Handle<U64> for &LockFreeDictionary {
 
 #[cfg(feature = "bench")]
 mod peer {
-    use crossbeam_skiplist::SkipSet;
+    use std::sync::{Arc, Mutex, PoisonError};
 
-    use super::{MeasuredQueue, QueueHandle, Setup};
+    use crossbeam_skiplist::SkipSet;
+    use node_replication::{Dispatch, Log, Replica, ReplicaToken};
+
+    use super::{Execute, MeasuredQueue, Method, Operation, QueueHandle, Setup, Structure};
+
+    /// The crate `node-replication`. It has one replica: an idle one would stop the writers of
+    /// others once the log is full.
+    pub(super) struct Crate;
+
+    /// Bytes of the log.
+    const LOG_BYTES: usize = 2 << 20;
+
+    /// Threads that may use a replica. The crate announces 256, but the reads of thread 193 panic.
+    pub(super) const MAX_THREADS: usize = 192;
+
+    /// A structure, as the crate sees it.
+    pub(super) struct Dispatched<D>(D);
+
+    impl<D: Structure> Dispatch for Dispatched<D> {
+        type ReadOperation = D::Read;
+        type WriteOperation = D::Write;
+        type Response = D::Response;
+        #[inline]
+        fn dispatch(&self, operation: D::Read) -> D::Response {
+            self.0.read(&operation)
+        }
+        #[inline]
+        fn dispatch_mut(&mut self, operation: D::Write) -> D::Response {
+            self.0.write(&operation)
+        }
+    }
+
+    pub(super) struct SoleReplica<D: Structure> {
+        replica: Arc<Replica<'static, Dispatched<D>>>,
+        /// Those of handles that were dropped: the crate takes none back.
+        free_tokens: Mutex<Vec<ReplicaToken>>,
+    }
+
+    pub(super) struct CrateHandle<'s, D: Structure> {
+        of: &'s SoleReplica<D>,
+        token: ReplicaToken,
+    }
+
+    impl Method for Crate {
+        type Of<D: Structure> = SoleReplica<D>;
+        type Handle<'s, D: Structure> = CrateHandle<'s, D>;
+        fn make<D: Structure>(make: fn() -> D) -> SoleReplica<D> {
+            SoleReplica {
+                replica: Replica::with_data(&Arc::new(Log::new(LOG_BYTES)), Dispatched(make())),
+                free_tokens: Mutex::default(),
+            }
+        }
+        fn handle<D: Structure>(of: &SoleReplica<D>, _: usize) -> CrateHandle<'_, D> {
+            let mut free = of
+                .free_tokens
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let token = free.pop().or_else(|| of.replica.register());
+            let token = token.expect("no more than the most threads");
+            CrateHandle { of, token }
+        }
+    }
+
+    impl<D: Structure> Execute<D> for CrateHandle<'_, D> {
+        #[inline]
+        fn execute(&mut self, operation: Operation<D>) -> D::Response {
+            match operation {
+                Operation::Read(operation) => self.of.replica.execute(operation, self.token),
+                Operation::Write(operation) => self.of.replica.execute_mut(operation, self.token),
+            }
+        }
+    }
+
+    impl<D: Structure> Drop for CrateHandle<'_, D> {
+        fn drop(&mut self) {
+            let free = self.of.free_tokens.lock();
+            free.unwrap_or_else(PoisonError::into_inner)
+                .push(self.token);
+        }
+    }
 
     pub(super) struct Crossbeam(SkipSet<u64>);
 
@@ -346,6 +445,8 @@ pub(super) fn entries() -> Vec<Entry> {
         listed("nr:lf")
             .u64::<LockFreeDictionary>()
             .subject::<QueueSubject<LockFree>>(),
+        #[cfg(feature = "bench")]
+        entry::<peer::Crate>("nr:crate").max_threads(peer::MAX_THREADS),
         #[cfg(feature = "bench")]
         listed("nr:crossbeam").subject::<QueueSubject<peer::Crossbeam>>(),
     ]

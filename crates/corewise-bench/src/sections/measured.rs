@@ -16,6 +16,7 @@ fn unit(name: &str) -> Unit {
     match name {
         "false positives" | "hit rate" => Unit::Share,
         "bytes" => Unit::Bytes,
+        "client ns" | "server ns" => Unit::Nanoseconds,
         _ => Unit::Plain,
     }
 }

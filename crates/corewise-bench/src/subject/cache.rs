@@ -39,6 +39,10 @@ pub trait MeasuredCache: Send + Sync + Sized + 'static {
     fn build(setup: &Setup) -> Self;
     /// Creates the handle of a thread, on that thread, which uses it until all threads have.
     fn handle(&self, part: Part) -> Self::Handle<'_>;
+    /// Returns measurements of its own; called after the last operation.
+    fn measurements(&self) -> Measurements {
+        Measurements::default()
+    }
 }
 
 /// A thread's handle to a cache.
@@ -51,6 +55,9 @@ pub trait CacheHandle {
     fn drain(&mut self, _answers: &mut Answers) {}
     /// Does what other threads need until all of them have ended their slice.
     fn leave(&mut self) {}
+    /// Keeps what the handle has measured: its operations were those of a slice, and not those that
+    /// fill or check the cache.
+    fn end_mix(&mut self) {}
 }
 
 /// What a thread's operations returned.
@@ -165,7 +172,9 @@ impl<C: MeasuredCache> Work for CacheWorker<'_, C> {
     }
 
     fn end(&mut self) -> OpCounts {
-        self.end()
+        let counts = self.end();
+        self.handle.end_mix();
+        counts
     }
 }
 
@@ -281,7 +290,7 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
     }
 
     fn measurements(&self) -> Measurements {
-        let mut all = Measurements::default();
+        let mut all = self.cache.measurements();
         let resident = self.resident.load(Ordering::Relaxed); // Relaxed: at rest
         all.0.insert("resident entries".into(), resident as f64);
         all
