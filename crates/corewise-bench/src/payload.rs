@@ -4,59 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Fields, Interval, Payload, Record};
-
-/// All payloads.
-const SCHEMAS: [Schema; 10] = [
-    Schema::row::<MeasuredRow>(),
-    Schema::slice::<Measurements>(),
-    Schema::row::<PairTime>(),
-    Schema::row::<BatchSummary>(),
-    Schema::slice::<SingleRates>(),
-    Schema::record::<Timeline>(),
-    Schema::row::<BothTails>(),
-    Schema::record::<MemoryPoint>(),
-    Schema::record::<Garbage>(),
-    Schema::row::<ResizeSummary>(),
-];
-
-/// The record that a payload belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RecordKind {
-    Row,
-    Slice,
-    Detail,
-}
-
-/// A type that a section adds to results, for the check of files that are read.
-#[derive(Clone, Copy, Debug)]
-struct Schema {
-    place: RecordKind,
-    name: &'static str,
-    check: fn(&Fields) -> Result<(), String>,
-}
-
-impl Schema {
-    const fn new<P: Payload>(place: RecordKind, check: fn(&Fields) -> Result<(), String>) -> Self {
-        let name = P::NAME;
-        Self { place, name, check }
-    }
-
-    /// A field of rows.
-    const fn row<P: Payload>() -> Self {
-        Self::new::<P>(RecordKind::Row, Fields::check::<P>)
-    }
-
-    /// A field of slices.
-    const fn slice<P: Payload>() -> Self {
-        Self::new::<P>(RecordKind::Slice, Fields::check::<P>)
-    }
-
-    /// A record of its type.
-    const fn record<P: Payload>() -> Self {
-        Self::new::<P>(RecordKind::Detail, Fields::check_all::<P>)
-    }
-}
+use crate::record::{Interval, Payload, Record};
 
 /// Checks what sections added to a record.
 ///
@@ -64,19 +12,24 @@ impl Schema {
 ///
 /// A description of the first payload that has another form, or of a record of unknown type.
 pub(crate) fn check(record: &Record) -> Result<(), String> {
-    let (place, fields) = match record {
-        Record::Row(row) => (RecordKind::Row, &row.fields),
-        Record::Slice(slice) => (RecordKind::Slice, &slice.fields),
-        Record::Detail(detail) => (RecordKind::Detail, &detail.fields),
-        _ => return Ok(()),
-    };
-    let mut of_place = SCHEMAS.iter().filter(|schema| schema.place == place);
     match record {
-        Record::Detail(detail) => match of_place.find(|schema| schema.name == detail.kind) {
-            Some(schema) => (schema.check)(&detail.all()),
-            None => Err(format!("unknown type of record `{}`", detail.kind)),
+        Record::Row(row) => {
+            row.fields.check::<MeasuredRow>()?;
+            row.fields.check::<BatchSummary>()?;
+            row.fields.check::<BothTails>()?;
+            row.fields.check::<ResizeSummary>()
+        }
+        Record::Slice(slice) => {
+            slice.fields.check::<Measurements>()?;
+            slice.fields.check::<SingleRates>()
+        }
+        Record::Detail(detail) => match &*detail.kind {
+            Timeline::NAME => detail.all().check_all::<Timeline>(),
+            MemoryPoint::NAME => detail.all().check_all::<MemoryPoint>(),
+            Garbage::NAME => detail.all().check_all::<Garbage>(),
+            unknown => Err(format!("unknown type of record `{unknown}`")),
         },
-        _ => of_place.try_for_each(|schema| (schema.check)(fields)),
+        _ => Ok(()),
     }
 }
 
@@ -105,15 +58,6 @@ pub struct MeasuredRow(pub BTreeMap<String, Interval>);
 
 impl Payload for MeasuredRow {
     const NAME: &'static str = "measured";
-}
-
-/// Nanoseconds in which a thread removes a key and inserts it again.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PairTime(pub Interval);
-
-impl Payload for PairTime {
-    const NAME: &'static str = "pair_ns";
 }
 
 /// Rates of single lookups: one for each short slice of a repetition, from the same round.
@@ -319,7 +263,14 @@ mod tests {
 
     #[test]
     fn names_differ() {
-        let names: Vec<&str> = SCHEMAS.iter().map(|schema| schema.name).collect();
+        let names = [
+            MeasuredRow::NAME,
+            BatchSummary::NAME,
+            BothTails::NAME,
+            ResizeSummary::NAME,
+            Measurements::NAME,
+            SingleRates::NAME,
+        ];
         let different: std::collections::HashSet<_> = names.iter().collect();
         assert_eq!(different.len(), names.len(), "{names:?}");
     }

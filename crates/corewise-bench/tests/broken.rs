@@ -12,7 +12,6 @@ use corewise_bench::registry::Registry;
 use corewise_bench::runner::Runner;
 use corewise_bench::sections::batch::BatchSummary;
 use corewise_bench::sections::growth::BothTails;
-use corewise_bench::sections::hot::PairTime;
 use corewise_bench::sections::resize::ResizeSummary;
 use corewise_bench::sink::Sink;
 use corewise_bench::suite::{Params, Suite};
@@ -844,14 +843,11 @@ fn a_wrong_outcome_of_a_hot_key_voids_the_row() {
             "takes along" => "entries found",
             _ => {
                 assert_eq!(said, "");
-                let ns = row.fields.get::<PairTime>().expect("a valid row").0.value;
-                let rate = row.rate.expect("a valid row").value;
-                assert!((ns * rate / 2e9 - 1.0).abs() < 1e-6, "{ns} ns at {rate}/s");
+                assert!(row.rate.is_some_and(|rate| rate.value > 0.0));
                 continue;
             }
         };
         assert!(said.contains(expected), "{}: {said}", row.table);
-        assert_eq!(row.fields.get::<PairTime>(), None);
     }
     for record in records {
         if let Record::Slice(slice) = record

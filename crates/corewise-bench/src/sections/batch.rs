@@ -24,12 +24,12 @@ use crate::figure::{Figure, Unit};
 pub use crate::payload::{BatchSummary, SingleRates};
 use crate::plan::Kept;
 use crate::plot::style::Looks;
-use crate::plot::{Part as PagePart, dots};
-use crate::record::{Cell, Fields, Row, Slice};
+use crate::plot::{Plot, dots};
+use crate::record::{Cell, Row, Slice};
 use crate::results::{CellResults, Results};
-use crate::runner::{CellRun, RowAccumulator};
+use crate::runner::{CellRun, Done};
+use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
-use crate::sections::{Section, measured};
 use crate::suite::{Params, Task};
 use crate::table::MOST_BATCHED;
 use crate::work::batched::Batched;
@@ -82,7 +82,7 @@ impl Section for BatchSection {
     }
 
     fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
-        let mut measured = closed_loop::measure::<BatchSlices>(run)?;
+        let mut measured = closed_loop::measure(run, |_, _| Ok(BatchSlices))?;
         for (contender, accumulator) in run.contenders.iter().zip(&mut measured.accumulators) {
             let is_its =
                 |slice: &&Slice| slice.table == contender.name() && slice.role == contender.role;
@@ -91,7 +91,7 @@ impl Section for BatchSection {
                 accumulator.fields.set(&summary);
             }
         }
-        closed_loop::write(run, measured)
+        run.write(measured)
     }
 
     fn seconds(&self, task: &Task, rows: usize) -> f64 {
@@ -111,30 +111,19 @@ impl Section for BatchSection {
         of.flat_map(both).collect()
     }
 
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<PagePart> {
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         let what = ("batch", "batch", "Lookups in batches");
         let heading = |cell: &CellResults| cell.cell.variant.clone();
-        let plots = dots::by(results, looks, what, &["variant"], heading);
-        vec![PagePart {
-            below: measured::summaries(results, self),
-            ..self.part(plots)
-        }]
+        dots::by(results, looks, what, &["variant"], heading)
     }
 }
 
 /// One slice of lookups in batches and one of single lookups; the order alternates.
-struct BatchSlices {
-    keys: usize,
-}
+struct BatchSlices;
 
 impl Slices for BatchSlices {
     /// Rates of single lookups, one for each rate in batches.
     type Progress = Vec<f64>;
-
-    fn start(context: &CellContext<'_>, _: u64) -> Result<Self, BenchError> {
-        let keys = context.workload.batch();
-        Ok(Self { keys })
-    }
 
     fn run(
         &self,
@@ -142,24 +131,26 @@ impl Slices for BatchSlices {
         table: &mut RunningTable,
         singles: &mut Vec<f64>,
     ) -> Result<(), PhaseError> {
-        let first = table.rates.len().is_multiple_of(2);
+        let first = singles.len().is_multiple_of(2);
         for batched in [first, !first] {
             if batched {
-                let keys = self.keys;
-                let done = context.drive(table, move |drive| Batched { drive, keys })?;
-                let drives = done.into_iter().map(|(report, job)| (report, job.drive));
-                table.book(drives.collect());
+                let keys = context.workload.batch();
+                let job = move |drive| Batched { drive, keys };
+                let (reports, jobs) = context.drive(table, job)?;
+                table.book(&reports);
+                table.sit(jobs.into_iter().map(|job| job.drive));
             } else {
-                let done = context.drive(table, |drive| drive)?;
-                singles.push(table.book_beside(done));
+                let (reports, drives) = context.drive(table, |drive| drive)?;
+                singles.push(table.book_beside(&reports).1);
+                table.sit(drives.into_iter());
             }
         }
         Ok(())
     }
 
-    fn finish(singles: Vec<f64>, _: &mut RowAccumulator, fields: &mut Fields) {
+    fn finish(singles: Vec<f64>, done: &mut Done) {
         if !singles.is_empty() {
-            fields.set(&SingleRates(singles));
+            done.slice.fields.set(&SingleRates(singles));
         }
     }
 }

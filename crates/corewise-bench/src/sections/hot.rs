@@ -6,23 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corewise_measure::draw::mix;
-use corewise_measure::stats::Spread;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::contender::{CellContext, PhaseError, RunningTable, SliceTotals};
+use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::distribution::Distribution;
 use crate::error::BenchError;
-use crate::figure::{Figure, Unit};
-pub use crate::payload::PairTime;
 use crate::plot::style::Looks;
-use crate::plot::{Part, dots, group};
-use crate::record::{Interval, Row};
+use crate::plot::{Plot, dots, group};
 use crate::results::{CellResults, Results};
 use crate::runner::CellRun;
+use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
-use crate::sections::{Section, measured};
 use crate::work::hot::{Hot, KeyPosition};
 use crate::workload::{Check, Rules, Workload};
 
@@ -71,23 +67,11 @@ impl Section for HotSection {
     }
 
     fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
-        let mut measured = closed_loop::measure::<HotSlices>(run)?;
-        for accumulator in &mut measured.accumulators {
-            if let Some(rate) = Spread::of(accumulator.rates.iter().copied()) {
-                let pair = PairTime(pair_ns(rate, run.task.workload.threads));
-                accumulator.fields.set(&pair);
-            }
-        }
-        closed_loop::write(run, measured)
+        let measured = closed_loop::measure(run, draw_own_keys)?;
+        run.write(measured)
     }
 
-    fn row_figures(&self, row: &Row) -> Vec<Figure> {
-        let pair = row.fields.get::<PairTime>();
-        let figure = |PairTime(ns)| Figure::of_interval("pair", Unit::Nanoseconds, ns);
-        pair.map(figure).into_iter().collect()
-    }
-
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         let what = ("hot", "hot", "Pairs of remove and insert");
         let heading = |cell: &CellResults| {
             let keys = match &*cell.cell.distribution {
@@ -96,21 +80,7 @@ impl Section for HotSection {
             };
             format!("{}, {keys}", group::threads(cell.cell.threads))
         };
-        let plots = dots::by(results, looks, what, &["distribution", "threads"], heading);
-        vec![Part {
-            below: measured::summaries(results, self),
-            ..self.part(plots)
-        }]
-    }
-}
-
-/// Converts the rate of all threads to nanoseconds of a thread per pair.
-fn pair_ns(rate: Spread, threads: usize) -> Interval {
-    let ns = |rate: f64| threads as f64 * 1e9 / rate;
-    Interval {
-        value: ns(rate.median),
-        low: ns(rate.high),
-        high: ns(rate.low),
+        dots::by(results, looks, what, &["distribution", "threads"], heading)
     }
 }
 
@@ -123,11 +93,6 @@ struct HotSlices {
 impl Slices for HotSlices {
     /// Each thread's position in its keys.
     type Progress = Vec<KeyPosition>;
-
-    fn start(context: &CellContext<'_>, seed: u64) -> Result<Self, BenchError> {
-        let own_keys = draw_own_keys(context, seed)?;
-        Ok(Self { own_keys })
-    }
 
     fn begin(&self, seed: u64) -> Vec<KeyPosition> {
         let keys = self.own_keys.iter();
@@ -143,26 +108,20 @@ impl Slices for HotSlices {
     ) -> Result<(), PhaseError> {
         let (own_keys, from) = (self.own_keys.clone(), places.clone());
         let stay = context.workload.distribution == Distribution::Single;
-        let done = context.slice(table, move |times, part| Hot {
+        let (reports, jobs) = context.slice(table, move |times, part| Hot {
             keys: own_keys[part.thread].clone(),
             place: from[part.thread],
             stay,
             times: times.clone(),
         })?;
-        let mut slice = SliceTotals::default();
-        for (place, (report, job)) in places.iter_mut().zip(done) {
-            *place = job.place;
-            slice.add(report.pairs, report.ticks);
-            table.book_tally(&report.tally);
-            table.problems.extend(report.problem);
-        }
-        table.book_totals(&slice);
+        *places = jobs.iter().map(|job| job.place).collect();
+        table.book(&reports);
         Ok(())
     }
 }
 
 /// Draws each thread's part of the keys, in random order.
-fn draw_own_keys(context: &CellContext<'_>, seed: u64) -> Result<Vec<Arc<[u32]>>, BenchError> {
+fn draw_own_keys(context: &CellContext<'_>, seed: u64) -> Result<HotSlices, BenchError> {
     let (plan, threads) = (context.plan, context.workload.threads);
     let draw = move |part: crate::work::Part| {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x407 ^ (part.thread as u64) << 32);
@@ -170,8 +129,10 @@ fn draw_own_keys(context: &CellContext<'_>, seed: u64) -> Result<Vec<Arc<[u32]>>
         keys.shuffle(&mut rng);
         keys.into()
     };
-    context
+    let own_keys = context
         .pool
-        .run(threads, Duration::from_secs(600), draw)
+        .run("drawing", threads, Duration::from_secs(600), draw);
+    own_keys
+        .map(|own_keys| HotSlices { own_keys })
         .map_err(|error| BenchError::Failed(format!("cannot draw the keys: {error:?}")))
 }

@@ -1,13 +1,14 @@
 //! Latency of get, put and remove, by success and failure, at full load (\[CHTBench\] §3.4.5).
 
+use maud::Markup;
+
 use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::latencies::Latencies;
 use crate::plot::style::Looks;
-use crate::plot::{Part as PagePart, latencies};
-use crate::record::Fields;
+use crate::plot::{Plot, latencies};
 use crate::results::Results;
-use crate::runner::{CellRun, RowAccumulator};
+use crate::runner::{CellRun, Done};
 use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
 use crate::work::timed::Timed;
@@ -25,16 +26,16 @@ impl Rules for LatencySection {
 
 impl Section for LatencySection {
     fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
-        let measured = closed_loop::measure::<TimedSlices>(run)?;
-        closed_loop::write(run, measured)
+        let measured = closed_loop::measure(run, |_, _| Ok(TimedSlices))?;
+        run.write(measured)
     }
 
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<PagePart> {
-        let plots = latencies::plots(results, looks, ("latency", "Latency"), false);
-        vec![PagePart {
-            below: latencies::summaries(results, looks, false),
-            ..self.part(plots)
-        }]
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
+        latencies::plots(results, looks, ("latency", "Latency"), false)
+    }
+
+    fn below(&self, results: &Results, looks: &Looks) -> Markup {
+        latencies::summaries(results, looks, false)
     }
 }
 
@@ -44,32 +45,25 @@ struct TimedSlices;
 impl Slices for TimedSlices {
     type Progress = Option<Latencies>;
 
-    fn start(_: &CellContext<'_>, _: u64) -> Result<Self, BenchError> {
-        Ok(Self)
-    }
-
     fn run(
         &self,
         context: &CellContext<'_>,
         table: &mut RunningTable,
         all: &mut Option<Latencies>,
     ) -> Result<(), PhaseError> {
-        let done = context.drive(table, |drive| Timed {
+        let (reports, jobs) = context.drive(table, |drive| Timed {
             drive,
             latencies: Latencies::new(),
         })?;
-        let mut reports = Vec::new();
-        for (report, job) in done {
-            Latencies::merge(all, job.latencies);
-            reports.push((report, job.drive));
+        table.book(&reports);
+        for job in &jobs {
+            Latencies::merge(all, &job.latencies);
         }
-        table.book(reports);
+        table.sit(jobs.into_iter().map(|job| job.drive));
         Ok(())
     }
 
-    fn finish(latencies: Option<Latencies>, accumulator: &mut RowAccumulator, _: &mut Fields) {
-        if let Some(latencies) = latencies {
-            Latencies::merge(&mut accumulator.latencies, latencies);
-        }
+    fn finish(latencies: Option<Latencies>, done: &mut Done) {
+        done.latencies = latencies;
     }
 }

@@ -6,9 +6,10 @@ use crate::figure::{Figure, Unit};
 use crate::plot::group::{self, named};
 use crate::plot::numbers::numbers;
 use crate::plot::svg::rate;
-use crate::record::{Role, Row};
+use crate::record::{Interval, Role, Row};
 use crate::results::{CellResults, Results, RowResults};
-use crate::sections::Section;
+use crate::sections::presets::Preset;
+use crate::sections::{self, LineFields, Section};
 use crate::subject::MeasuredRow;
 
 /// The unit of a measurement.
@@ -21,50 +22,68 @@ fn unit(name: &str) -> Unit {
     }
 }
 
-/// The measurements of the subject of a row.
-pub(super) fn figures(row: &Row) -> Vec<Figure> {
+/// The time of an operation of a thread, if the preset has a name for it, and the measurements of
+/// the subject.
+pub(super) fn figures(preset: &Preset, row: &Row) -> Vec<Figure> {
     let MeasuredRow(measured) = row.fields.get().unwrap_or_default();
     let figure = |(name, of): (&String, &_)| Figure::of_interval(name, unit(name), *of);
-    measured.iter().map(figure).collect()
+    let valid = row.rate.filter(|_| row.verdict != "void");
+    let ns = |rate: f64| row.cell.threads as f64 * 1e9 / rate;
+    let operation = valid.zip(preset.operation.as_ref()).map(|(rate, name)| {
+        let time = Interval {
+            value: ns(rate.value),
+            low: ns(rate.high),
+            high: ns(rate.low),
+        };
+        Figure::of_interval(name, Unit::Nanoseconds, time)
+    });
+    let measured = measured.iter().map(figure);
+    operation.into_iter().chain(measured).collect()
 }
 
-/// All rates and measurements of a section, as numbers.
-pub(super) fn summaries(results: &Results, section: &dyn Section) -> Markup {
-    let cells = || named(&results.sections, section.name());
+/// The details of all rows of a section, or their rates and figures.
+pub(super) fn summaries(results: &Results, name: &str) -> Markup {
+    let Some(section) = sections::find(name) else {
+        return Markup::default();
+    };
     let is_shown =
         |row: &&RowResults| !row.void() && matches!(row.row.role, Role::DynTable | Role::Reference);
-    let rows = || {
-        cells().flat_map(move |cell| {
-            cell.rows
-                .iter()
-                .filter(is_shown)
-                .map(move |row| (cell, row))
-        })
+    let of_cell = |cell: &'_ CellResults| {
+        let rows = cell.rows.iter().filter(is_shown);
+        rows.flat_map(|row| lines(section, cell, row))
+            .collect::<Vec<_>>()
     };
-    let mut names: Vec<String> = Vec::new();
-    for figure in rows().flat_map(|(_, row)| section.row_figures(&row.row)) {
-        if !names.contains(&figure.name) {
-            names.push(figure.name);
+    let lines: Vec<LineFields> = named(&results.sections, name).flat_map(of_cell).collect();
+    let mut heads: Vec<&str> = Vec::new();
+    for (head, _) in lines.iter().flatten() {
+        if !heads.contains(&&**head) {
+            heads.push(head);
         }
     }
-    if names.is_empty() {
-        return Markup::default();
-    }
-    let heads = ["subject", "workload", "operations a second"].into_iter();
-    let heads: Vec<&str> = heads.chain(names.iter().map(String::as_str)).collect();
-    let lines: Vec<_> = rows()
-        .map(|(cell, row)| line(cell, row, &section.row_figures(&row.row), &names))
-        .collect();
-    numbers(&heads, &lines)
+    let text = |line: &LineFields, head: &str| {
+        let field = line.iter().find(|(name, _)| name == head);
+        field.map_or("–".to_owned(), |(_, text)| text.clone())
+    };
+    let line = |line: &LineFields| heads.iter().map(|head| text(line, head)).collect();
+    numbers(&heads, &lines.iter().map(line).collect::<Vec<_>>())
 }
 
-fn line(cell: &CellResults, row: &RowResults, figures: &[Figure], names: &[String]) -> Vec<String> {
-    let rate = row.row.rate.map_or("–".to_owned(), |all| rate(all.value));
-    let text = |name: &String| {
-        let figure = figures.iter().find(|figure| figure.name == *name);
-        figure.map_or("–".to_owned(), Figure::text)
-    };
-    let mut fields = vec![row.label.clone(), group::describe(cell, &["pin"]), rate];
-    fields.extend(names.iter().map(text));
-    fields
+/// The lines of a row: none if it has nothing but its rate.
+fn lines(section: &dyn Section, cell: &CellResults, row: &RowResults) -> Vec<LineFields> {
+    let mut details = section.details(&row.row);
+    let figures = section.figures(row);
+    if details.is_empty() && !figures.is_empty() {
+        let rate = row
+            .row
+            .rate
+            .map(|of| ("operations a second".to_owned(), rate(of.value)));
+        let figures = figures.into_iter().map(|of| (of.name.clone(), of.text()));
+        details.push(rate.into_iter().chain(figures).collect());
+    }
+    let start = [
+        ("subject".to_owned(), row.label.clone()),
+        ("workload".to_owned(), group::describe(cell, &["pin"])),
+    ];
+    let line = |fields: LineFields| start.iter().cloned().chain(fields).collect();
+    details.into_iter().map(line).collect()
 }

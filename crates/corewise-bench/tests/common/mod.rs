@@ -15,7 +15,6 @@ use corewise_bench::results::Results;
 use corewise_bench::sections::batch::BatchSummary;
 use corewise_bench::sections::growth::Timeline;
 use corewise_bench::sections::growth::{BothTails, SlowCount, Tail};
-use corewise_bench::sections::hot::PairTime;
 use corewise_bench::sections::memory::{Garbage, MemoryPoint};
 use corewise_bench::sections::resize::ResizeSummary;
 use corewise_bench::suite::Task;
@@ -217,7 +216,6 @@ impl Run {
             set_updates(&mut cell, 0.0);
             self.tables(&cell, |name, _| name == BROKEN);
         }
-        self.time_pairs();
         for keys in [1, 16] {
             let mut cell = cell("batch", &format!("batch={keys}"));
             cell.variant = format!("batches of {keys}");
@@ -318,22 +316,6 @@ impl Run {
                         high: 2.0,
                     },
                 });
-            }
-        }
-    }
-
-    /// Adds the time per pair of rows in hot cells.
-    fn time_pairs(&mut self) {
-        for record in &mut self.records {
-            if let Record::Row(row) = record
-                && row.cell.section == "hot"
-            {
-                let rate = row.rate.expect("a rate");
-                row.fields.set(&PairTime(Interval {
-                    value: 4e9 / rate.value,
-                    low: 4e9 / rate.high,
-                    high: 4e9 / rate.low,
-                }));
             }
         }
     }

@@ -4,7 +4,6 @@
 mod cells;
 mod plot;
 mod tails;
-mod tails_plot;
 
 use corewise_measure::stats::Spread;
 
@@ -12,13 +11,12 @@ use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
 pub use crate::payload::{BothTails, SlowCount, Tail, Timeline};
-use crate::plot::Part;
 use crate::plot::style::Looks;
+use crate::plot::{Plot, dots};
 use crate::record::Row;
 use crate::results::{Results, RowResults};
 use crate::runner::CellRun;
-use crate::sections::Section;
-use crate::sections::{closed_loop, in_turn};
+use crate::sections::{LineFields, Section, in_turn};
 use crate::suite::Task;
 use crate::workload::{Check, Rules, Workload};
 
@@ -85,7 +83,7 @@ impl Section for GrowthSection {
             return tails::run(run);
         }
         let measured = in_turn::measure(run, &run.task.workload, cells::repetition_of)?;
-        closed_loop::write(run, measured)
+        run.write(measured)
     }
 
     /// With a reader, one thread inserts, at its slowest while the table grows; then an empty loop
@@ -100,8 +98,8 @@ impl Section for GrowthSection {
         estimate::repeated(task, rows, growths + estimate::around(of))
     }
 
-    fn lines(&self, row: &Row) -> Vec<String> {
-        tails_of(row).iter().map(tails::line).collect()
+    fn details(&self, row: &Row) -> Vec<LineFields> {
+        tails_of(row).iter().map(tails::fields).collect()
     }
 
     /// The longest operation of each growth, or the slow operations.
@@ -121,13 +119,11 @@ impl Section for GrowthSection {
             .collect()
     }
 
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         if !self.has_reader {
-            return vec![self.part(plot::plots(results, looks))];
+            return plot::plots(results, looks);
         }
-        vec![Part {
-            below: tails_plot::summaries(results),
-            ..self.part(tails_plot::plots(results, looks))
-        }]
+        let what = ("tails", "tails", "Inserts of one writer beside one reader");
+        dots::all(results, looks, what).into_iter().collect()
     }
 }

@@ -10,7 +10,7 @@ use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
 pub use crate::payload::{Garbage, MemoryPoint};
-use crate::plot::Part;
+use crate::plot::Plot;
 use crate::plot::style::Looks;
 use crate::record::Role;
 use crate::results::{Results, RowResults};
@@ -52,7 +52,8 @@ impl Section for MemorySection {
         (PROCESS_S + 4.0 * estimate::on_all(of, of.initial)) * rows as f64
     }
 
-    /// Bytes per entry, and the most garbage.
+    /// Bytes per entry, up to what stays allocated after all entries are removed and after the
+    /// table is dropped; and the most garbage.
     fn figures(&self, row: &RowResults) -> Vec<Figure> {
         let figure = |name: &str, bytes: f64| Figure {
             name: name.to_owned(),
@@ -68,6 +69,8 @@ impl Section for MemorySection {
                 ("live, most", point.peak_live_bytes),
                 ("resident", Some(point.resident_bytes)),
                 ("resident, most", Some(point.peak_resident_bytes)),
+                ("emptied", point.emptied_bytes),
+                ("dropped", point.dropped_bytes),
             ];
             let taken = measures
                 .into_iter()
@@ -84,12 +87,9 @@ impl Section for MemorySection {
         found
     }
 
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         let mut plots = plot::plots(results, looks);
         plots.extend(plot::garbage(results, looks));
-        vec![Part {
-            below: maud::html! { (plot::summaries(results)) (plot::leftovers(results)) },
-            ..self.part(plots)
-        }]
+        plots
     }
 }

@@ -1,13 +1,10 @@
 //! Bytes per entry by size, and bytes over time while a table is churned.
 
-use maud::{Markup, html};
-
 use crate::plot::Plot;
 use crate::plot::chart::{Curve, Spot, WIDTH};
 use crate::plot::group::{Group, describe, groups};
 use crate::plot::lanes::{LANE, LEFT, panel};
 use crate::plot::lines::{Axis, Lines};
-use crate::plot::numbers::numbers;
 use crate::plot::style::Looks;
 use crate::plot::svg::{Anchor, Canvas, Frame, Scale, bytes, count, extent, plain, ticks_as};
 use crate::results::{CellResults, Results, RowResults};
@@ -152,32 +149,6 @@ fn marks(
     canvas.mark(shape, "median", (frame.x(value), y), 4.6, &title);
 }
 
-/// Bytes per entry as numbers.
-pub(crate) fn summaries(results: &Results) -> Markup {
-    let rows = results.rows().filter(|row| !row.void());
-    let points = rows.flat_map(|row| row.details::<MemoryPoint>().map(move |p| (row, p)));
-    let mut points: Vec<_> = points.filter(|(_, point)| point.entries > 0).collect();
-    points.sort_by_key(|(_, point)| point.entries);
-    let line = |(row, point): &(&RowResults, MemoryPoint)| {
-        let each = |bytes: Option<u64>| {
-            let each = bytes.map(|bytes| bytes as f64 / point.entries as f64);
-            each.map_or("–".to_owned(), |each| format!("{each:.1}"))
-        };
-        let mut line = vec![row.label.clone(), count(point.entries)];
-        for (_, taken, most) in &MEASURES {
-            line.extend([each(taken(point)), each(most(point))]);
-        }
-        line
-    };
-    let lines: Vec<_> = points.iter().map(line).collect();
-    let heads = ["table", "entries", "live", "most", "resident", "most"];
-    html! {
-        @if !lines.is_empty() {
-            details { summary { "Bytes per entry as numbers" } (numbers(&heads, &lines)) }
-        }
-    }
-}
-
 /// A plot for each cell that has memory over time.
 pub(crate) fn garbage(results: &Results, looks: &Looks) -> Vec<Plot> {
     let draw = |cell| garbage_plot(cell, looks);
@@ -246,33 +217,4 @@ fn churn(row: &RowResults, looks: &Looks) -> Curve {
         curve.medians.push(spot(end, settled, text));
     }
     curve
-}
-
-/// Memory that tables keep after their entries are gone, where it was measured.
-pub(crate) fn leftovers(results: &Results) -> Markup {
-    let rows = results.rows().filter(|row| !row.void());
-    let points = rows.flat_map(|row| row.details::<MemoryPoint>().map(move |p| (row, p)));
-    let shown = |value: Option<u64>| value.map_or("–".to_owned(), |b| bytes(b as f64));
-    let lines: Vec<_> = points
-        .filter(|(_, point)| point.emptied_bytes.or(point.dropped_bytes).is_some())
-        .map(|(row, point)| {
-            vec![
-                row.label.clone(),
-                point.entries.to_string(),
-                shown(point.live_bytes),
-                shown(point.emptied_bytes),
-                shown(point.dropped_bytes),
-            ]
-        })
-        .collect();
-    html! {
-        @if !lines.is_empty() {
-            details #leftovers {
-                summary {
-                    "What stays allocated after all entries are removed, and after the table is dropped"
-                }
-                (numbers(&["table", "entries", "full", "emptied", "dropped"], &lines))
-            }
-        }
-    }
 }

@@ -20,9 +20,8 @@ use crate::plot::rates::{curves, rate_spots};
 use crate::plot::style::Looks;
 use crate::plot::svg::count;
 use crate::results::{CellResults, Results, RowResults};
-use crate::sections::resize::ResizeSummary;
 use crate::sections::resize::cells::MOVING;
-use crate::sections::resize::plot::busy;
+use crate::sections::resize::{ResizeSummary, busy};
 
 /// Tables with a figure in the paper, and its number.
 const FIGURES: [(&str, usize); 4] = [
