@@ -26,7 +26,7 @@ use crate::results::{Results, RowResults};
 pub const LEAST_REPETITIONS: usize = 3;
 
 /// The result of comparing two results.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
     /// Differences between the runs, other than the tables, that could explain a difference in
     /// rates.
@@ -96,24 +96,12 @@ const WORDS: [(RowVerdict, &str); 6] = [
     (RowVerdict::Void, "void"),
 ];
 
-/// When a comparison fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailOn {
-    /// Never.
-    Never,
-    /// If a row is slower or newly void, or if there is nothing to compare.
-    Slower,
-}
-
 /// Compares a new result with an old one.
 pub fn compare(old: &Results, new: &Results) -> Comparison {
     let (old_rows, new_rows) = (index(old), index(new));
     let mut comparison = Comparison {
         warnings: warnings(old, new),
-        rows: Vec::new(),
-        only_old: Vec::new(),
-        only_new: Vec::new(),
-        without_rate: Vec::new(),
+        ..Comparison::default()
     };
     for row in old.rows() {
         let name = RowName::of(row);
@@ -128,13 +116,13 @@ pub fn compare(old: &Results, new: &Results) -> Comparison {
 }
 
 impl Comparison {
-    /// Returns whether the command should fail under this setting.
+    /// Returns whether a row is slower.
     ///
-    /// With [`FailOn::Slower`], a void row of the new result also fails: a broken table must not
-    /// pass as not slower. So does a comparison in which no row has a rate on both sides.
-    pub fn fails(&self, on: FailOn) -> bool {
+    /// A void row of the new result counts, too: a broken table must not pass as not slower. So
+    /// does a comparison in which no row has a rate on both sides.
+    pub fn fails(&self) -> bool {
         let bad = |row: &Compared| matches!(row.verdict, RowVerdict::Slower | RowVerdict::Void);
-        on == FailOn::Slower && (self.rows.is_empty() || self.rows.iter().any(bad))
+        self.rows.is_empty() || self.rows.iter().any(bad)
     }
 
     /// Counts the rows with a verdict.
@@ -283,7 +271,7 @@ type Fact = fn(&Manifest) -> String;
 /// Returns the differences between the runs other than the tables' speed.
 fn warnings(old: &Results, new: &Results) -> Vec<String> {
     let facts: [(&str, Fact); 8] = [
-        ("machine", machine),
+        ("machine", |m| m.machine.named()),
         ("kernel", |m| m.machine.kernel.clone()),
         ("allocator", |m| m.allocator.clone()),
         ("page policy", |m| m.pages.clone()),
@@ -295,7 +283,7 @@ fn warnings(old: &Results, new: &Results) -> Vec<String> {
     let mut warnings: Vec<String> = facts
         .iter()
         .filter_map(|(what, fact)| {
-            let (old, new) = (said(old, fact), said(new, fact));
+            let [old, new] = [old, new].map(|of| of.each(|file| fact(&file.manifest)));
             (old != new).then(|| format!("the {what} differs: {old} before, {new} now"))
         })
         .collect();
@@ -305,23 +293,6 @@ fn warnings(old: &Results, new: &Results) -> Vec<String> {
         warnings.extend(notes.map(|note| format!("in the {side} file {note}")));
     }
     warnings
-}
-
-/// Returns the distinct values of a fact in the manifests of a result.
-fn said(results: &Results, fact: &Fact) -> String {
-    let mut answers: Vec<String> = Vec::new();
-    for file in &results.files {
-        let answer = fact(&file.manifest);
-        if !answers.contains(&answer) {
-            answers.push(answer);
-        }
-    }
-    answers.join(" and ")
-}
-
-fn machine(manifest: &Manifest) -> String {
-    let machine = &manifest.machine;
-    format!("{}, {} CPUs", machine.cpu, machine.cpus)
 }
 
 /// Pads columns to equal width; aligns the first two left, numbers right.

@@ -7,8 +7,9 @@ use crate::clock;
 use crate::counters;
 use crate::distribution::{Distribution, Sampler};
 use crate::dyn_table::{DynTable, Entry, Maker};
+use crate::payload::SliceFields;
 use crate::plan::Plan;
-use crate::record::{Counts, Fields, HardwareCounters, Role, Slice, Verdicts};
+use crate::record::{Counts, HardwareCounters, Role, Slice, Verdicts};
 use crate::stamp::Numbers;
 use crate::stream::{Cursor, Stream};
 use crate::table::{Contention, Setup};
@@ -59,7 +60,7 @@ impl Contender {
             hardware: HardwareCounters::default(),
             contention: None,
             ran_on: Vec::new(),
-            fields: Fields::default(),
+            fields: SliceFields::default(),
         }
     }
 }

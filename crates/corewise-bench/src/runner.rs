@@ -13,7 +13,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::contender::{CellContext, Contender, PhaseError};
 use crate::distribution::Sampler;
 use crate::error::BenchError;
-use crate::record::{End, Fields, Interval, Manifest, Record, Role, Row, Slice};
+use crate::payload::RowFields;
+use crate::record::{End, Interval, Manifest, Record, Role, Row, Slice};
 use crate::registry::Registry;
 use crate::sink::Sink;
 use crate::stream::Stream;
@@ -57,7 +58,7 @@ pub(crate) struct RowAccumulator {
     /// What the subject measured, by repetition.
     pub(crate) measurements: Vec<Measurements>,
     /// What the section adds to the row.
-    pub(crate) fields: Fields,
+    pub(crate) fields: RowFields,
     /// Excluded from the cell: it panicked or took too long.
     pub(crate) out: bool,
 }
@@ -267,7 +268,7 @@ impl CellRun<'_, '_> {
             contention: accumulator.contention,
             per_operation: accumulator.hardware.iter().map(per).collect(),
             fields: if void {
-                Fields::default()
+                RowFields::default()
             } else {
                 accumulator.fields.clone()
             },
@@ -361,10 +362,7 @@ impl RowAccumulator {
             let spread = Spread::of(values.copied())?;
             Some((name.clone(), Interval::from(spread)))
         };
-        let row = MeasuredRow(names.filter_map(median).collect());
-        if !row.0.is_empty() {
-            self.fields.set(&row);
-        }
+        self.fields.measured = MeasuredRow(names.filter_map(median).collect());
     }
 
     /// Adds lock statistics.

@@ -196,7 +196,7 @@ fn a_filter_may_affirm_a_few_absent_items_and_deny_no_present_one() {
     );
     let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
     assert_eq!(sound.cell.id, "filter/i=2000,u=20,uniform,n=2,default");
-    let MeasuredRow(measured) = sound.fields.get().expect("measurements");
+    let MeasuredRow(measured) = &sound.fields.measured;
     assert_eq!(measured["false positives"].value, 0.0);
     assert!((2700.0..8500.0).contains(&measured["bits an item"].value));
 }
@@ -290,7 +290,7 @@ fn a_lock_whose_sections_do_not_add_up_is_void() {
         &[("sound", ""), ("leaky", "exclusive sections counted")],
     );
     let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
-    let MeasuredRow(measured) = sound.fields.get().expect("measurements");
+    let MeasuredRow(measured) = &sound.fields.measured;
     assert!((0.0..=1.0).contains(&measured["fairness"].value));
     assert!(corewise_bench::report::html(&results).contains("sections of 50 ns"));
 }

@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::{Run, cell};
-use corewise_bench::compare::{Comparison, FailOn, RowVerdict, compare};
+use corewise_bench::compare::{Comparison, RowVerdict, compare};
 use corewise_bench::record::{Record, Role};
 use corewise_bench::results::Results;
 
@@ -90,7 +90,7 @@ fn ratios_are_new_over_old() {
             && ratio.low <= ratio.value
             && ratio.value <= ratio.high
     );
-    assert!(comparison.fails(FailOn::Slower) && !comparison.fails(FailOn::Never));
+    assert!(comparison.fails());
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn void_rows_have_no_ratio_and_fail_only_if_they_are_new() {
         (broke.rows[0].new_rate, mended.rows[0].old_rate),
         (None, None)
     );
-    assert!(broke.fails(FailOn::Slower) && !mended.fails(FailOn::Slower));
+    assert!(broke.fails() && !mended.fails());
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn rows_of_one_side_are_listed_and_an_empty_comparison_fails() {
     let comparison = compare(&with_void(None), &other.results());
     assert_eq!(comparison.only_old[0].cell, "scaling/x");
     assert_eq!(comparison.only_new[0].cell, "scaling/y");
-    assert!(comparison.fails(FailOn::Slower), "nothing was compared");
+    assert!(comparison.fails(), "nothing was compared");
     let text = comparison.text();
     assert!(
         text.contains("only in the old file: scaling/x papaya"),

@@ -473,10 +473,7 @@ fn write_report(files: &[PathBuf], output: &Path, what: &Drawing<'_>) -> Result<
         Drawing::Plot(id) => crate::report::svg(&results, id)
             .ok_or_else(|| BenchError::Usage(format!("these results have no plot `{id}`")))?,
     };
-    std::fs::write(output, page).map_err(|error| BenchError::File {
-        path: output.display().to_string(),
-        error,
-    })
+    std::fs::write(output, page).map_err(|error| BenchError::of_file(output, error))
 }
 
 fn show(args: ShowArgs) -> Result<u8, BenchError> {
@@ -509,7 +506,6 @@ fn compare(args: &CompareArgs) -> Result<u8, BenchError> {
         Format::Text => comparison.text(),
         Format::Json => comparison.json(),
     });
-    let failed =
-        args.fail_on == Some(FailOn::Slower) && comparison.fails(crate::compare::FailOn::Slower);
+    let failed = args.fail_on == Some(FailOn::Slower) && comparison.fails();
     Ok(if failed { VOID } else { 0 })
 }

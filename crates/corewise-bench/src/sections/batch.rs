@@ -21,15 +21,16 @@ use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
-pub use crate::payload::{BatchSummary, SingleRates};
+pub use crate::payload::BatchSummary;
+use crate::payload::SliceFields;
 use crate::plan::Kept;
 use crate::plot::style::Looks;
-use crate::plot::{Part as PagePart, dots};
-use crate::record::{Cell, Fields, Row, Slice};
+use crate::plot::{Plot, dots};
+use crate::record::{Cell, Row, Slice};
 use crate::results::{CellResults, Results};
 use crate::runner::{CellRun, RowAccumulator};
+use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
-use crate::sections::{Section, measured};
 use crate::suite::{Params, Task};
 use crate::table::MOST_BATCHED;
 use crate::work::batched::Batched;
@@ -87,9 +88,7 @@ impl Section for BatchSection {
             let is_its =
                 |slice: &&Slice| slice.table == contender.name() && slice.role == contender.role;
             let slices = measured.slices.iter().filter(is_its);
-            if let Some(summary) = summary(run.task.workload.batch(), slices) {
-                accumulator.fields.set(&summary);
-            }
+            accumulator.fields.batch = summary(run.task.workload.batch(), slices);
         }
         closed_loop::write(run, measured)
     }
@@ -101,8 +100,8 @@ impl Section for BatchSection {
     }
 
     fn row_figures(&self, row: &Row) -> Vec<Figure> {
-        let of = row.fields.get::<BatchSummary>().into_iter();
-        let both = |of: BatchSummary| {
+        let of = row.fields.batch.iter();
+        let both = |of: &BatchSummary| {
             [
                 Figure::of_interval("single", Unit::Rate, of.single),
                 Figure::of_interval("batch over single", Unit::Plain, of.ratio),
@@ -111,14 +110,10 @@ impl Section for BatchSection {
         of.flat_map(both).collect()
     }
 
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<PagePart> {
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         let what = ("batch", "batch", "Lookups in batches");
         let heading = |cell: &CellResults| cell.cell.variant.clone();
-        let plots = dots::by(results, looks, what, &["variant"], heading);
-        vec![PagePart {
-            below: measured::summaries(results, self),
-            ..self.part(plots)
-        }]
+        dots::by(results, looks, what, &["variant"], heading)
     }
 }
 
@@ -157,19 +152,16 @@ impl Slices for BatchSlices {
         Ok(())
     }
 
-    fn finish(singles: Vec<f64>, _: &mut RowAccumulator, fields: &mut Fields) {
-        if !singles.is_empty() {
-            fields.set(&SingleRates(singles));
-        }
+    fn finish(singles: Vec<f64>, _: &mut RowAccumulator, fields: &mut SliceFields) {
+        fields.singles = singles;
     }
 }
 
 /// Summarises batches against single lookups, round by round.
 fn summary<'a>(keys: usize, slices: impl Iterator<Item = &'a Slice>) -> Option<BatchSummary> {
-    let of_slice = |slice: &Slice| {
-        let singles = slice.fields.get::<SingleRates>();
-        let singles = singles.map_or(Vec::new(), |SingleRates(rates)| rates);
-        slice.rates.clone().into_iter().zip(singles)
+    let of_slice = |slice: &'a Slice| {
+        let singles = slice.fields.singles.iter().copied();
+        slice.rates.iter().copied().zip(singles)
     };
     let pairs: Vec<(f64, f64)> = slices.flat_map(of_slice).collect();
     Some(BatchSummary {

@@ -21,7 +21,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
 use crate::error::BenchError;
-use crate::record::{Cell, Fields, Record, Slice, Verdicts};
+use crate::payload::SliceFields;
+use crate::record::{Cell, Record, Slice, Verdicts};
 use crate::runner::{CellRun, RowAccumulator};
 use crate::workload::Workload;
 
@@ -52,7 +53,7 @@ pub(crate) trait Slices: Sized {
     ) -> Result<(), PhaseError>;
 
     /// Adds the results of a repetition to its row, and to the fields of its slice.
-    fn finish(_: Self::Progress, _: &mut RowAccumulator, _: &mut Fields) {}
+    fn finish(_: Self::Progress, _: &mut RowAccumulator, _: &mut SliceFields) {}
 }
 
 /// Slices of the mix of a workload.
@@ -223,11 +224,11 @@ fn book<S: Slices>(
     (table, mut checks, progress): Done<S>,
 ) -> Slice {
     let ran_on = context.whereabouts(&mut checks);
-    let mut fields = Fields::default();
+    let mut fields = SliceFields::default();
     S::finish(progress, accumulator, &mut fields);
     let measurements = table.dyn_table.measurements();
-    if !contender.entry.null && !measurements.0.is_empty() {
-        fields.set(&measurements);
+    if !contender.entry.null && !measurements.is_empty() {
+        fields.measurements = measurements.clone();
         accumulator.measurements.push(measurements);
     }
     let slice = Slice {

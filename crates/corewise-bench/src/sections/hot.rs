@@ -15,14 +15,13 @@ use crate::contender::{CellContext, PhaseError, RunningTable, SliceTotals};
 use crate::distribution::Distribution;
 use crate::error::BenchError;
 use crate::figure::{Figure, Unit};
-pub use crate::payload::PairTime;
 use crate::plot::style::Looks;
-use crate::plot::{Part, dots, group};
+use crate::plot::{Plot, dots, group};
 use crate::record::{Interval, Row};
 use crate::results::{CellResults, Results};
 use crate::runner::CellRun;
+use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
-use crate::sections::{Section, measured};
 use crate::work::hot::{Hot, KeyPosition};
 use crate::workload::{Check, Rules, Workload};
 
@@ -73,21 +72,19 @@ impl Section for HotSection {
     fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
         let mut measured = closed_loop::measure::<HotSlices>(run)?;
         for accumulator in &mut measured.accumulators {
-            if let Some(rate) = Spread::of(accumulator.rates.iter().copied()) {
-                let pair = PairTime(pair_ns(rate, run.task.workload.threads));
-                accumulator.fields.set(&pair);
-            }
+            let rate = Spread::of(accumulator.rates.iter().copied());
+            let pair = rate.map(|rate| pair_ns(rate, run.task.workload.threads));
+            accumulator.fields.pair_ns = pair;
         }
         closed_loop::write(run, measured)
     }
 
     fn row_figures(&self, row: &Row) -> Vec<Figure> {
-        let pair = row.fields.get::<PairTime>();
-        let figure = |PairTime(ns)| Figure::of_interval("pair", Unit::Nanoseconds, ns);
-        pair.map(figure).into_iter().collect()
+        let figure = |ns| Figure::of_interval("pair", Unit::Nanoseconds, ns);
+        row.fields.pair_ns.map(figure).into_iter().collect()
     }
 
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         let what = ("hot", "hot", "Pairs of remove and insert");
         let heading = |cell: &CellResults| {
             let keys = match &*cell.cell.distribution {
@@ -96,11 +93,7 @@ impl Section for HotSection {
             };
             format!("{}, {keys}", group::threads(cell.cell.threads))
         };
-        let plots = dots::by(results, looks, what, &["distribution", "threads"], heading);
-        vec![Part {
-            below: measured::summaries(results, self),
-            ..self.part(plots)
-        }]
+        dots::by(results, looks, what, &["distribution", "threads"], heading)
     }
 }
 

@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::contender::{CellContext, Contender, PhaseError};
 use crate::error::BenchError;
 use crate::latencies::Latencies;
-use crate::record::{Detail, Record, Slice};
+use crate::record::{Record, Slice};
 use crate::runner::CellRun;
 use crate::sections::closed_loop::Measured;
 use crate::workload::Workload;
@@ -27,7 +27,7 @@ pub(super) struct Turn<'a> {
 pub(super) struct Done {
     pub(super) slice: Slice,
     pub(super) latencies: Option<Latencies>,
-    pub(super) detail: Option<Detail>,
+    pub(super) detail: Option<Record>,
 }
 
 /// Measures a cell. A contender with a problem is measured no more: a second try would take as
@@ -62,9 +62,7 @@ pub(super) fn measure(
                         Latencies::merge(&mut accumulator.latencies, latencies);
                     }
                     measured.add(at, done.slice);
-                    let details = done.detail.into_iter();
-                    let records = details.map(|detail| Record::Detail(Box::new(detail)));
-                    measured.details.extend(records);
+                    measured.details.extend(done.detail);
                 }
                 Err(error) => accumulator.fail(contender, error)?,
             }

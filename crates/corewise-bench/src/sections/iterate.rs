@@ -21,7 +21,7 @@ use crate::error::BenchError;
 use crate::figure::{Figure, Unit};
 use crate::plan::Kept;
 use crate::plot::style::Looks;
-use crate::plot::{Part as PagePart, dots, group};
+use crate::plot::{Plot, dots, group};
 use crate::results::{CellResults, Results, RowResults};
 use crate::runner::CellRun;
 use crate::sections::Section;
@@ -81,11 +81,10 @@ impl Section for IterateSection {
         entry.into_iter().collect()
     }
 
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<PagePart> {
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         let what = ("iterate", "iterate", "Entries visited");
         let heading = |cell: &CellResults| group::threads(cell.cell.threads);
-        let plots = dots::by(results, looks, what, &["threads"], heading);
-        vec![self.part(plots)]
+        dots::by(results, looks, what, &["threads"], heading)
     }
 }
 

@@ -1,11 +1,13 @@
 //! Latency of get, put and remove, by success and failure, at full load (\[CHTBench\] §3.4.5).
 
+use maud::Markup;
+
 use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::latencies::Latencies;
+use crate::payload::SliceFields;
 use crate::plot::style::Looks;
-use crate::plot::{Part as PagePart, latencies};
-use crate::record::Fields;
+use crate::plot::{Plot, latencies};
 use crate::results::Results;
 use crate::runner::{CellRun, RowAccumulator};
 use crate::sections::Section;
@@ -29,12 +31,12 @@ impl Section for LatencySection {
         closed_loop::write(run, measured)
     }
 
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<PagePart> {
-        let plots = latencies::plots(results, looks, ("latency", "Latency"), false);
-        vec![PagePart {
-            below: latencies::summaries(results, looks, false),
-            ..self.part(plots)
-        }]
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
+        latencies::plots(results, looks, ("latency", "Latency"), false)
+    }
+
+    fn below(&self, results: &Results, looks: &Looks) -> Markup {
+        latencies::summaries(results, looks, false)
     }
 }
 
@@ -67,7 +69,7 @@ impl Slices for TimedSlices {
         Ok(())
     }
 
-    fn finish(latencies: Option<Latencies>, accumulator: &mut RowAccumulator, _: &mut Fields) {
+    fn finish(latencies: Option<Latencies>, accumulator: &mut RowAccumulator, _: &mut SliceFields) {
         if let Some(latencies) = latencies {
             Latencies::merge(&mut accumulator.latencies, latencies);
         }

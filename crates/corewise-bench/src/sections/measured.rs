@@ -3,10 +3,10 @@
 use maud::Markup;
 
 use crate::figure::{Figure, Unit};
-use crate::plot::group::{self, named};
-use crate::plot::numbers::numbers;
+use crate::plot::group::{contenders, describe, distinct, named};
+use crate::plot::numbers::table;
 use crate::plot::svg::rate;
-use crate::record::{Role, Row};
+use crate::record::Row;
 use crate::results::{CellResults, Results, RowResults};
 use crate::sections::Section;
 use crate::subject::MeasuredRow;
@@ -22,48 +22,37 @@ fn unit(name: &str) -> Unit {
 
 /// The measurements of the subject of a row.
 pub(super) fn figures(row: &Row) -> Vec<Figure> {
-    let MeasuredRow(measured) = row.fields.get().unwrap_or_default();
+    let MeasuredRow(measured) = &row.fields.measured;
     let figure = |(name, of): (&String, &_)| Figure::of_interval(name, unit(name), *of);
     measured.iter().map(figure).collect()
 }
 
-/// All rates and measurements of a section, as numbers.
-pub(super) fn summaries(results: &Results, section: &dyn Section) -> Markup {
-    let cells = || named(&results.sections, section.name());
-    let is_shown =
-        |row: &&RowResults| !row.void() && matches!(row.row.role, Role::DynTable | Role::Reference);
-    let rows = || {
-        cells().flat_map(move |cell| {
-            cell.rows
-                .iter()
-                .filter(is_shown)
-                .map(move |row| (cell, row))
-        })
-    };
-    let mut names: Vec<String> = Vec::new();
-    for figure in rows().flat_map(|(_, row)| section.row_figures(&row.row)) {
-        if !names.contains(&figure.name) {
-            names.push(figure.name);
-        }
-    }
-    if names.is_empty() {
-        return Markup::default();
-    }
+/// The rates, figures and remarks of the rows of a section that have figures.
+pub(super) fn summaries(results: &Results, section: &(impl Section + ?Sized)) -> Markup {
+    let rows = contenders(named(&results.sections, section.name()));
+    let valid = rows.filter(|(_, row)| !row.void());
+    let with = valid.map(|(cell, row)| (cell, row, section.figures(row)));
+    let rows: Vec<_> = with.filter(|(.., figures)| !figures.is_empty()).collect();
+    let names = distinct(rows.iter().flat_map(|row| &row.2).map(|of| &*of.name));
+    let remarks = |row: &RowResults| section.lines(&row.row).join("\n");
+    let has_remarks = rows.iter().any(|(_, row, _)| !remarks(row).is_empty());
     let heads = ["subject", "workload", "operations a second"].into_iter();
-    let heads: Vec<&str> = heads.chain(names.iter().map(String::as_str)).collect();
-    let lines: Vec<_> = rows()
-        .map(|(cell, row)| line(cell, row, &section.row_figures(&row.row), &names))
-        .collect();
-    numbers(&heads, &lines)
-}
-
-fn line(cell: &CellResults, row: &RowResults, figures: &[Figure], names: &[String]) -> Vec<String> {
-    let rate = row.row.rate.map_or("–".to_owned(), |all| rate(all.value));
-    let text = |name: &String| {
-        let figure = figures.iter().find(|figure| figure.name == *name);
-        figure.map_or("–".to_owned(), Figure::text)
+    let heads = heads.chain(names.iter().copied());
+    let heads: Vec<&str> = heads.chain(has_remarks.then_some("remarks")).collect();
+    let line = |(cell, row, figures): &(&CellResults, &RowResults, Vec<Figure>)| {
+        let rate = row.row.rate.map_or("–".to_owned(), |all| rate(all.value));
+        let text = |name: &&str| {
+            let figure = figures.iter().find(|figure| figure.name == **name);
+            figure.map_or("–".to_owned(), Figure::text)
+        };
+        let mut fields = vec![row.label.clone(), describe(cell, &["pin"]), rate];
+        fields.extend(names.iter().map(text));
+        fields.extend(has_remarks.then(|| remarks(row)));
+        fields
     };
-    let mut fields = vec![row.label.clone(), group::describe(cell, &["pin"]), rate];
-    fields.extend(names.iter().map(text));
-    fields
+    table(
+        "numbers",
+        &heads,
+        &rows.iter().map(line).collect::<Vec<_>>(),
+    )
 }

@@ -9,12 +9,12 @@
 //! | checks of parameters, number of keys, names of cells | `Rules::checks`, `Section::range`, `Rules::id_suffix`, ... | `mod.rs` |
 //! | the loop of its threads, compiled for each table | a `Loop` | in `work` |
 //! | how a cell is measured and verified | `Section::run` | `cells.rs` |
-//! | what it adds to results | types that implement [`Payload`](crate::record::Payload) | in `payload` |
-//! | text, figures and plots of results | `Section::row_figures`, `Section::lines`, `Section::parts` | `plot.rs` |
+//! | what it adds to results | fields of rows and slices, records | in `payload` |
+//! | text, figures and plots of results | `Section::row_figures`, `Section::lines`, `Section::plots` | `plot.rs` |
 //!
 //! Everything else is shared. `closed_loop` measures a mix of operations in interleaved slices,
 //! which is what a section does unless it overrides `Section::run`; `in_turn` measures tables one
-//! after the other. `measured` draws the table of a section's figures. `contender` makes, fills,
+//! after the other. `measured` has the table of a section's figures. `contender` makes, fills,
 //! verifies and drops tables, `runner` accumulates rows and writes them, `work` has the phases
 //! that every repetition has, and `plot` has what plots are drawn with.
 //!
@@ -38,7 +38,7 @@
 //! | paced | `plot-paced-N` | the same in open loop | |
 //! | growth | `plot-growth-N` | operations and stalls over time | `longest`: the longest operation of a repetition |
 //! | tails | `plot-tails-N` | inserts beside a reader, and slow operations | `writer > 50 µs`, ... of 10,000 operations; `empty loop > 50 µs` in the same time |
-//! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned | `live`, `live, most`, `resident`, `resident, most`: bytes an entry; `garbage, most` |
+//! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned | `live`, `live, most`, `resident`, `resident, most`: bytes an entry; `emptied` and `dropped`: what stays of them; `garbage, most` |
 //! | pinning | `plot-pinning-N` | throughput by pin policy | |
 //! | filter | `plot-filter-N` | lookups and updates against threads | `bits an item`, `false positives` |
 //! | queue | `plot-queue-N` | operations of priority queues against threads | |
@@ -74,6 +74,8 @@ pub(crate) mod paced;
 mod presets;
 pub mod resize;
 
+use maud::Markup;
+
 use self::presets::{PRESETS, Preset};
 use crate::contender::Contender;
 use crate::dyn_table::{Entry, Maker};
@@ -81,7 +83,7 @@ use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::Figure;
 use crate::plot::style::Looks;
-use crate::plot::{Part as PagePart, Plot};
+use crate::plot::{Part, Plot};
 use crate::record::Row;
 use crate::results::{Results, RowResults};
 use crate::runner::CellRun;
@@ -128,7 +130,7 @@ pub(crate) fn names() -> String {
     names.join(", ")
 }
 
-/// A kind of experiment. All methods but `parts` have defaults, which are those of a
+/// A kind of experiment. All methods but `plots` have defaults, which are those of a
 /// section that measures the throughput of a mix in closed loop.
 pub(crate) trait Section: Rules {
     /// Returns its defaults and its texts, from `presets.toml`.
@@ -210,14 +212,32 @@ pub(crate) trait Section: Rules {
         self.row_figures(&row.row)
     }
 
-    /// Returns the part of the page with its heading, and these plots.
-    fn part(&self, plots: Vec<Plot>) -> PagePart {
-        let preset = self.preset();
-        PagePart::new(self.name(), &preset.heading, &preset.lead, plots)
+    /// Draws its plots.
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot>;
+
+    /// Returns the tables below its plots: rates and figures.
+    fn below(&self, results: &Results, _: &Looks) -> Markup {
+        measured::summaries(results, self)
     }
 
-    /// Draws its parts of the page; those without plots are omitted.
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<PagePart>;
+    /// Returns its part of the page.
+    fn part(&self, results: &Results, looks: &Looks) -> Part {
+        let preset = self.preset();
+        Part {
+            below: self.below(results, looks),
+            ..Part::new(
+                self.name(),
+                &preset.heading,
+                &preset.lead,
+                self.plots(results, looks),
+            )
+        }
+    }
+
+    /// Returns all its parts of the page; those without plots are omitted.
+    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
+        vec![self.part(results, looks)]
+    }
 }
 
 #[cfg(test)]

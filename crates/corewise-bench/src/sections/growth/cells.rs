@@ -8,7 +8,7 @@ use crate::clock;
 use crate::contender::{CellContext, PhaseError};
 use crate::dyn_table::DynTable;
 use crate::latencies::Latencies;
-use crate::record::{Counts, Detail, Slice, Verdicts};
+use crate::record::{Counts, Record, Slice, Verdicts};
 use crate::sections::in_turn::{Done, Turn};
 use crate::verify;
 use crate::work::grow::{Grow, GrowMode, GrowReport};
@@ -131,7 +131,7 @@ pub(super) fn repetition_of(turn: &Turn<'_>) -> Result<Done, PhaseError> {
         .iter()
         .for_each(|report| latencies.add(&report.latencies));
     Ok(Done {
-        detail: Some(Detail::of(&timeline(&slice, &reports))),
+        detail: Some(Record::Timeline(Box::new(timeline(&slice, &reports)))),
         slice,
         latencies: Some(latencies),
     })

@@ -4,16 +4,15 @@
 mod cells;
 mod plot;
 mod tails;
-mod tails_plot;
 
 use corewise_measure::stats::Spread;
 
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
-pub use crate::payload::{BothTails, SlowCount, Tail, Timeline};
-use crate::plot::Part;
+pub use crate::payload::{SlowCount, Tail, Timeline};
 use crate::plot::style::Looks;
+use crate::plot::{Plot, dots};
 use crate::record::Row;
 use crate::results::{Results, RowResults};
 use crate::runner::CellRun;
@@ -39,12 +38,6 @@ pub(crate) static TAILS: GrowthSection = GrowthSection {
     name: "tails",
     has_reader: true,
 };
-
-/// Returns the slow operations of a row.
-fn tails_of(row: &Row) -> Vec<Tail> {
-    let tails = row.fields.get::<BothTails>();
-    tails.unwrap_or_default().0
-}
 
 impl Rules for GrowthSection {
     fn name(&self) -> &'static str {
@@ -101,12 +94,12 @@ impl Section for GrowthSection {
     }
 
     fn lines(&self, row: &Row) -> Vec<String> {
-        tails_of(row).iter().map(tails::line).collect()
+        row.fields.tails.iter().map(tails::line).collect()
     }
 
     /// The longest operation of each growth, or the slow operations.
     fn figures(&self, row: &RowResults) -> Vec<Figure> {
-        let lines = row.details::<Timeline>();
+        let lines = row.timelines.iter();
         let longest = lines.filter_map(|line| line.longest_ns.iter().max().copied());
         let longest = Spread::of(longest.map(|ns| ns as f64)).map(|longest| Figure {
             name: "longest".to_owned(),
@@ -114,20 +107,15 @@ impl Section for GrowthSection {
             value: longest.median,
             spread: Some((longest.min, longest.max)),
         });
-        let tails = tails_of(&row.row);
-        longest
-            .into_iter()
-            .chain(tails.iter().flat_map(tails::shares))
-            .collect()
+        let tails = row.row.fields.tails.iter().flat_map(tails::shares);
+        longest.into_iter().chain(tails).collect()
     }
 
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         if !self.has_reader {
-            return vec![self.part(plot::plots(results, looks))];
+            return plot::plots(results, looks);
         }
-        vec![Part {
-            below: tails_plot::summaries(results),
-            ..self.part(tails_plot::plots(results, looks))
-        }]
+        let what = ("tails", "tails", "Inserts of one writer beside one reader");
+        dots::all(results, looks, what).into_iter().collect()
     }
 }

@@ -10,7 +10,7 @@ use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
 pub use crate::payload::{Garbage, MemoryPoint};
-use crate::plot::Part;
+use crate::plot::Plot;
 use crate::plot::style::Looks;
 use crate::record::Role;
 use crate::results::{Results, RowResults};
@@ -61,13 +61,15 @@ impl Section for MemorySection {
             spread: None,
         };
         let mut found = Vec::new();
-        let points = row.details::<MemoryPoint>();
+        let points = row.memory.iter();
         for point in points.filter(|point| point.entries > 0) {
             let measures = [
                 ("live", point.live_bytes),
                 ("live, most", point.peak_live_bytes),
                 ("resident", Some(point.resident_bytes)),
                 ("resident, most", Some(point.peak_resident_bytes)),
+                ("emptied", point.emptied_bytes),
+                ("dropped", point.dropped_bytes),
             ];
             let taken = measures
                 .into_iter()
@@ -75,7 +77,7 @@ impl Section for MemorySection {
             let entries = point.entries as f64;
             found.extend(taken.map(|(name, bytes)| figure(name, bytes as f64 / entries)));
         }
-        let garbage = row.details::<Garbage>();
+        let garbage = row.garbage.iter();
         for garbage in garbage.filter(|garbage| garbage.entries > 0) {
             let most = garbage.over_bytes.iter().copied().max().unwrap_or(0).max(0);
             let each = most as f64 / garbage.entries as f64;
@@ -84,12 +86,9 @@ impl Section for MemorySection {
         found
     }
 
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         let mut plots = plot::plots(results, looks);
         plots.extend(plot::garbage(results, looks));
-        vec![Part {
-            below: maud::html! { (plot::summaries(results)) (plot::leftovers(results)) },
-            ..self.part(plots)
-        }]
+        plots
     }
 }

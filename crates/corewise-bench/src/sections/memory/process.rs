@@ -23,7 +23,7 @@ use crate::distribution::{Distribution, Sampler};
 use crate::dyn_table::DynTable;
 use crate::error::BenchError;
 use crate::plan::Plan;
-use crate::record::{Detail, Record, Verdicts};
+use crate::record::{Record, Verdicts};
 use crate::registry::Registry;
 use crate::runner::{CellRun, RowAccumulator};
 use crate::stamp::Numbers;
@@ -87,10 +87,9 @@ pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
         match child(&program, &job) {
             Ok(answer) => {
                 accumulator.problems = answer.checks.problems;
-                let records = [Detail::of(&answer.point), Detail::of(&answer.garbage)];
-                for record in records {
-                    run.runner.sink.write(&Record::Detail(Box::new(record)))?;
-                }
+                let sink = &mut run.runner.sink;
+                sink.write(&Record::Memory(Box::new(answer.point)))?;
+                sink.write(&Record::Garbage(Box::new(answer.garbage)))?;
             }
             Err(problem) => accumulator.problems.push(problem),
         }

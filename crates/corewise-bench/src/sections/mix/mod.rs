@@ -7,10 +7,10 @@ mod workingset;
 use crate::plot::group::threads;
 use crate::plot::style::Looks;
 use crate::plot::svg::{count, shorten};
-use crate::plot::{Part, Plot, dots};
+use crate::plot::{Plot, dots};
 use crate::record::Cell;
 use crate::results::{CellResults, Results};
-use crate::sections::{Section, measured};
+use crate::sections::Section;
 use crate::subject::Capability;
 use crate::suite::Params;
 use crate::workload::{Check, Rules, Variant, Workload, within};
@@ -183,12 +183,8 @@ impl Section for MixSection {
         self.capability
     }
 
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
-        let plots = (self.plots)(results, looks);
-        vec![Part {
-            below: measured::summaries(results, self),
-            ..self.part(plots)
-        }]
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
+        (self.plots)(results, looks)
     }
 }
 

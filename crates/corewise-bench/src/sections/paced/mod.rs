@@ -2,9 +2,11 @@
 
 mod cells;
 
+use maud::Markup;
+
 use crate::error::BenchError;
 use crate::plot::style::Looks;
-use crate::plot::{Part, latencies};
+use crate::plot::{Plot, latencies};
 use crate::record::Cell;
 use crate::results::Results;
 use crate::runner::CellRun;
@@ -51,12 +53,12 @@ impl Section for PacedSection {
         cells::run(run)
     }
 
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         let what = ("paced", "Latency from the due time");
-        let plots = latencies::plots(results, looks, what, true);
-        vec![Part {
-            below: latencies::summaries(results, looks, true),
-            ..self.part(plots)
-        }]
+        latencies::plots(results, looks, what, true)
+    }
+
+    fn below(&self, results: &Results, looks: &Looks) -> Markup {
+        latencies::summaries(results, looks, true)
     }
 }

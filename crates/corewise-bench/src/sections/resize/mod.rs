@@ -3,7 +3,6 @@
 
 mod atc11;
 mod cells;
-mod plot;
 mod worker;
 
 use crate::dyn_table::{Entry, Maker};
@@ -12,11 +11,10 @@ use crate::estimate;
 use crate::figure::{Figure, Unit};
 pub use crate::payload::ResizeSummary;
 use crate::plan::Kept;
-use crate::plot::Part;
 use crate::plot::style::Looks;
-use crate::plot::svg;
+use crate::plot::{Part, Plot, dots, svg};
 use crate::record::{Interval, Row};
-use crate::results::Results;
+use crate::results::{CellResults, Results};
 use crate::runner::CellRun;
 use crate::sections::Section;
 use crate::suite::{Params, Task};
@@ -103,8 +101,7 @@ impl Section for ResizeSection {
     }
 
     fn lines(&self, row: &Row) -> Vec<String> {
-        let summary = row.fields.get::<ResizeSummary>();
-        summary.iter().flat_map(lines).collect()
+        row.fields.resize.iter().flat_map(lines).collect()
     }
 
     /// The lines below say it.
@@ -113,8 +110,8 @@ impl Section for ResizeSection {
     }
 
     fn row_figures(&self, row: &Row) -> Vec<Figure> {
-        let of = row.fields.get::<ResizeSummary>().into_iter();
-        let all = |of: ResizeSummary| {
+        let of = row.fields.resize.iter();
+        let all = |of: &ResizeSummary| {
             [
                 Figure::of_interval("of the slower size", Unit::Plain, of.to_slower),
                 Figure::of_interval("of the faster size", Unit::Plain, of.to_faster),
@@ -123,6 +120,12 @@ impl Section for ResizeSection {
             ]
         };
         of.flat_map(all).collect()
+    }
+
+    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
+        let what = ("resize", "resize", "Operations");
+        let heading = |cell: &CellResults| cell.cell.variant.clone();
+        dots::by(results, looks, what, &["variant"], heading)
     }
 
     fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
@@ -134,9 +137,7 @@ impl Section for ResizeSection {
              each table.",
             atc11::plots(results, looks),
         );
-        let beside = self.part(plot::plots(results, looks));
-        let below = plot::summaries(results);
-        vec![figures, Part { below, ..beside }]
+        vec![figures, self.part(results, looks)]
     }
 }
 
@@ -149,6 +150,16 @@ fn times(ratio: Interval) -> String {
     )
 }
 
+/// The share of the time in which a resize was in progress, marked if it is too low.
+fn busy(of: &ResizeSummary) -> String {
+    let share = format!("{:.1} %", of.busy_share.value * 100.0);
+    if of.is_continuous() {
+        return share;
+    }
+    let least = ResizeSummary::LEAST_BUSY * 100.0;
+    format!("{share}, less than {least:.0} %")
+}
+
 /// Formats operations beside a resizing thread, in two lines.
 fn lines(of: &ResizeSummary) -> [String; 2] {
     let rate = |rate: Interval| svg::rate(rate.value);
@@ -156,14 +167,6 @@ fn lines(of: &ResizeSummary) -> [String; 2] {
         ""
     } else {
         "; the thread that resizes shares a CPU with a reader"
-    };
-    let pauses = if of.is_continuous() {
-        String::new()
-    } else {
-        format!(
-            " (! less than {:.0} %: not resized all the time)",
-            ResizeSummary::LEAST_BUSY * 100.0
-        )
     };
     [
         format!(
@@ -179,9 +182,9 @@ fn lines(of: &ResizeSummary) -> [String; 2] {
             of.pairs
         ),
         format!(
-            "{:.0} resizes/s, in progress {:.1} % of the time{pauses}; beside the resizing of another table {} of the larger size{shared}",
+            "{:.0} resizes/s, in progress for {} of the time; beside the resizing of another table {} of the larger size{shared}",
             of.resizes_per_s.value,
-            of.busy_share.value * 100.0,
+            busy(of),
             times(of.machine)
         ),
     ]
@@ -215,7 +218,7 @@ mod tests {
             };
             lines(&of).join("; ")
         };
-        assert!(said(0.899).contains("in progress 89.9 % of the time (! less than 90 %"));
-        assert!(said(0.9).contains("in progress 90.0 % of the time; beside"));
+        assert!(said(0.899).contains("in progress for 89.9 %, less than 90 % of the time"));
+        assert!(said(0.9).contains("in progress for 90.0 % of the time; beside"));
     }
 }
