@@ -17,7 +17,9 @@
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
+use crate::plot::group::distinct;
 use crate::plot::numbers::ratio;
+use crate::plot::over_threads::most_cpus;
 use crate::record::{Interval, Role};
 use crate::results::{CellResults, Results, RowResults};
 use crate::show::rate_ratio;
@@ -165,14 +167,8 @@ fn valid<'a>(cell: &'a CellResults, table: &str) -> Option<&'a RowResults> {
 pub(crate) fn verdicts(results: &Results) -> Markup {
     let plans = results.files.iter().map(|file| &file.manifest.plan);
     let suites = plans.filter_map(|plan| Suite::parse(plan).ok());
-    let mut claims: Vec<Claim> = Vec::new();
-    for claim in suites.flat_map(|suite| suite.claim) {
-        if !claims.contains(&claim) {
-            claims.push(claim);
-        }
-    }
-    let machines = results.files.iter().map(|file| file.manifest.machine.cpus);
-    let processors = machines.max().unwrap_or(0);
+    let claims = distinct(suites.flat_map(|suite| suite.claim));
+    let processors = most_cpus(results);
     html! {
         @if !claims.is_empty() {
             section #claims {

@@ -271,7 +271,7 @@ type Fact = fn(&Manifest) -> String;
 /// Returns the differences between the runs other than the tables' speed.
 fn warnings(old: &Results, new: &Results) -> Vec<String> {
     let facts: [(&str, Fact); 8] = [
-        ("machine", machine),
+        ("machine", |m| m.machine.named()),
         ("kernel", |m| m.machine.kernel.clone()),
         ("allocator", |m| m.allocator.clone()),
         ("page policy", |m| m.pages.clone()),
@@ -283,7 +283,7 @@ fn warnings(old: &Results, new: &Results) -> Vec<String> {
     let mut warnings: Vec<String> = facts
         .iter()
         .filter_map(|(what, fact)| {
-            let (old, new) = (said(old, fact), said(new, fact));
+            let [old, new] = [old, new].map(|of| of.each(|file| fact(&file.manifest)));
             (old != new).then(|| format!("the {what} differs: {old} before, {new} now"))
         })
         .collect();
@@ -293,23 +293,6 @@ fn warnings(old: &Results, new: &Results) -> Vec<String> {
         warnings.extend(notes.map(|note| format!("in the {side} file {note}")));
     }
     warnings
-}
-
-/// Returns the distinct values of a fact in the manifests of a result.
-fn said(results: &Results, fact: &Fact) -> String {
-    let mut answers: Vec<String> = Vec::new();
-    for file in &results.files {
-        let answer = fact(&file.manifest);
-        if !answers.contains(&answer) {
-            answers.push(answer);
-        }
-    }
-    answers.join(" and ")
-}
-
-fn machine(manifest: &Manifest) -> String {
-    let machine = &manifest.machine;
-    format!("{}, {} CPUs", machine.cpu, machine.cpus)
 }
 
 /// Pads columns to equal width; aligns the first two left, numbers right.

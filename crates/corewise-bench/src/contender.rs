@@ -7,8 +7,9 @@ use crate::clock;
 use crate::counters;
 use crate::distribution::{Distribution, Sampler};
 use crate::dyn_table::{DynTable, Entry, Maker};
+use crate::payload::SliceFields;
 use crate::plan::Plan;
-use crate::record::{Counts, Fields, HardwareCounters, Role, Slice, Verdicts};
+use crate::record::{Counts, HardwareCounters, Role, Slice, Verdicts};
 use crate::stamp::Numbers;
 use crate::stream::{Cursor, Stream};
 use crate::table::{Contention, Setup};
@@ -60,7 +61,7 @@ impl Contender {
             hardware: HardwareCounters::default(),
             contention: None,
             ran_on: Vec::new(),
-            fields: Fields::default(),
+            fields: SliceFields::default(),
         }
     }
 }
@@ -298,10 +299,9 @@ impl CellContext<'_> {
         mut checks: Verdicts,
     ) -> Slice {
         let ran_on = self.whereabouts(&mut checks);
-        let mut fields = Fields::default();
-        let measurements = table.dyn_table.measurements();
-        if !contender.entry.null && !measurements.0.is_empty() {
-            fields.set(&measurements);
+        let mut fields = SliceFields::default();
+        if !contender.entry.null {
+            fields.measurements = table.dyn_table.measurements();
         }
         Slice {
             rate: table.rate(),

@@ -1,5 +1,7 @@
 //! Errors of a run.
 
+use std::path::Path;
+
 /// Why a run did not happen or did not end. Every message is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
@@ -30,6 +32,12 @@ pub enum BenchError {
 }
 
 impl BenchError {
+    /// An error of the system about a file.
+    pub(crate) fn of_file(path: &Path, error: std::io::Error) -> Self {
+        let path = path.display().to_string();
+        Self::File { path, error }
+    }
+
     /// Returns its exit status.
     pub fn exit_code(&self) -> u8 {
         match self {

@@ -25,6 +25,7 @@ impl Unit {
         match self {
             Self::Rate => rate(value),
             Self::Nanoseconds => time(value),
+            Self::Bytes if value > 0.0 && value < 0.1 => format!("{value:.4} B"),
             Self::Bytes => format!("{value:.1} B"),
             Self::Share if value > 0.0 && value < 0.01 => format!("{:.3} %", value * 100.0),
             Self::Share => format!("{:.1} %", value * 100.0),

@@ -1,7 +1,5 @@
 //! Latencies by operation and outcome.
 
-use std::collections::BTreeMap;
-
 use hdrhistogram::Histogram as Hdr;
 
 use crate::record::Histogram;
@@ -110,10 +108,7 @@ fn record(cell: &str, table: &str, operation: &str, histogram: &Hdr<u64>) -> His
         mean_ns: histogram.mean(),
         min_ns: histogram.min() as f64,
         max_ns: histogram.max() as f64,
-        percentiles_ns: [50.0, 90.0, 99.0, 99.9, 99.99]
-            .map(at)
-            .into_iter()
-            .collect::<BTreeMap<_, _>>(),
+        percentiles_ns: [50.0, 90.0, 99.0, 99.9, 99.99].map(at).into(),
         buckets: histogram
             .iter_recorded()
             .map(|step| (step.value_iterated_to(), step.count_at_value()))

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use corewise_topology::{CacheKind, Topology};
+use corewise_topology::Topology;
 
 use crate::args::Format;
+use crate::manifest::caches;
 use crate::registry::Registry;
 use crate::sections::SECTIONS;
 use crate::suite::{SUITES, Suite};
@@ -64,19 +65,12 @@ fn machine(topology: &Topology) -> String {
         topology.cores(),
         topology.packages()
     );
-    let first = topology.allowed().next().map(|cpu| cpu.id);
-    for cache in topology
-        .caches
-        .iter()
-        .filter(|cache| cache.kind != CacheKind::Instruction)
-    {
-        if first.is_some_and(|cpu| cache.cpus.contains(&cpu)) {
-            let (level, kib, shared) = (cache.level, cache.size_bytes >> 10, cache.cpus.len());
-            let _ = writeln!(
-                out,
-                "  cache level {level}        {kib} KiB, shared by {shared}"
-            );
-        }
+    for cache in caches(topology) {
+        let (level, kib, shared) = (cache.level, cache.size_bytes >> 10, cache.shared_by);
+        let _ = writeln!(
+            out,
+            "  cache level {level}        {kib} KiB, shared by {shared}"
+        );
     }
     out.trim_end().into()
 }

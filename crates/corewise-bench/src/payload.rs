@@ -4,33 +4,39 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Interval, Payload, Record};
+use crate::record::Interval;
 
-/// Checks what sections added to a record.
-///
-/// # Errors
-///
-/// A description of the first payload that has another form, or of a record of unknown type.
-pub(crate) fn check(record: &Record) -> Result<(), String> {
-    match record {
-        Record::Row(row) => {
-            row.fields.check::<MeasuredRow>()?;
-            row.fields.check::<BatchSummary>()?;
-            row.fields.check::<BothTails>()?;
-            row.fields.check::<ResizeSummary>()
-        }
-        Record::Slice(slice) => {
-            slice.fields.check::<Measurements>()?;
-            slice.fields.check::<SingleRates>()
-        }
-        Record::Detail(detail) => match &*detail.kind {
-            Timeline::NAME => detail.all().check_all::<Timeline>(),
-            MemoryPoint::NAME => detail.all().check_all::<MemoryPoint>(),
-            Garbage::NAME => detail.all().check_all::<Garbage>(),
-            unknown => Err(format!("unknown type of record `{unknown}`")),
-        },
-        _ => Ok(()),
-    }
+/// What a section or a subject adds to a row.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RowFields {
+    /// The measurements of the subject.
+    #[serde(skip_serializing_if = "MeasuredRow::is_empty")]
+    pub measured: MeasuredRow,
+    /// Nanoseconds in which a thread removes a key and inserts it again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pair_ns: Option<Interval>,
+    /// Lookups in batches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchSummary>,
+    /// Slow operations of the writer and of the reader.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tails: Vec<Tail>,
+    /// Operations beside a resizing thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resize: Option<ResizeSummary>,
+}
+
+/// What a section or a subject adds to a repetition.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SliceFields {
+    /// The measurements of the subject.
+    #[serde(skip_serializing_if = "Measurements::is_empty")]
+    pub measurements: Measurements,
+    /// Rates of single lookups: one for each short slice in batches, from the same round.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub singles: Vec<f64>,
 }
 
 /// Returns what the operations of a section are, if not a mix of lookups and updates.
@@ -47,8 +53,10 @@ pub(crate) fn operations(section: &str) -> Option<&'static str> {
 #[serde(transparent)]
 pub struct Measurements(pub BTreeMap<String, f64>);
 
-impl Payload for Measurements {
-    const NAME: &'static str = "measurements";
+impl Measurements {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// The measurements of a row: the median over its repetitions, with its interval.
@@ -56,17 +64,10 @@ impl Payload for Measurements {
 #[serde(transparent)]
 pub struct MeasuredRow(pub BTreeMap<String, Interval>);
 
-impl Payload for MeasuredRow {
-    const NAME: &'static str = "measured";
-}
-
-/// Rates of single lookups: one for each short slice of a repetition, from the same round.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct SingleRates(pub Vec<f64>);
-
-impl Payload for SingleRates {
-    const NAME: &'static str = "singles";
+impl MeasuredRow {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// Lookups in batches, against single lookups in the same table.
@@ -80,10 +81,6 @@ pub struct BatchSummary {
     pub single: Interval,
     /// Rate in batches over that of single lookups of the same round.
     pub ratio: Interval,
-}
-
-impl Payload for BatchSummary {
-    const NAME: &'static str = "batch";
 }
 
 /// Progress over time.
@@ -101,19 +98,6 @@ pub struct Timeline {
     pub operations: Vec<u64>,
     /// The longest operation that ended in each bin.
     pub longest_ns: Vec<u64>,
-}
-
-impl Payload for Timeline {
-    const NAME: &'static str = "timeline";
-}
-
-/// Slow operations of the writer and of the reader.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct BothTails(pub Vec<Tail>);
-
-impl Payload for BothTails {
-    const NAME: &'static str = "tails";
 }
 
 /// Slow operations of one of the two threads of a growth, and of an empty loop.
@@ -204,14 +188,6 @@ pub struct Garbage {
     pub settled_bytes: i64,
 }
 
-impl Payload for MemoryPoint {
-    const NAME: &'static str = "memory";
-}
-
-impl Payload for Garbage {
-    const NAME: &'static str = "garbage";
-}
-
 /// Rates of lookups, or of a mix with updates, while the table is resized back and forth without
 /// pause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -253,37 +229,27 @@ impl ResizeSummary {
     }
 }
 
-impl Payload for ResizeSummary {
-    const NAME: &'static str = "resize";
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::record::Record;
 
     #[test]
-    fn names_differ() {
-        let names = [
-            MeasuredRow::NAME,
-            BatchSummary::NAME,
-            BothTails::NAME,
-            ResizeSummary::NAME,
-            Measurements::NAME,
-            SingleRates::NAME,
-        ];
-        let different: std::collections::HashSet<_> = names.iter().collect();
-        assert_eq!(different.len(), names.len(), "{names:?}");
+    fn a_record_of_another_form_is_refused() {
+        let line = r#"{"type":"timeline","cell":"c","table":"t","repetition":0,"bin_ms":1.0,
+            "operations":[1],"longest_ns":[2]}"#;
+        let read = |line: &str| serde_json::from_str::<Record>(line);
+        assert!(read(line).is_ok());
+        let unknown = read(&line.replace("timeline", "timeliness"));
+        assert!(unknown.is_err_and(|error| error.to_string().contains("timeliness")));
+        assert!(read(&line.replace("[2]", "\"2\"")).is_err());
     }
 
     #[test]
-    fn a_record_of_no_section_is_refused() {
-        let line = r#"{"type":"timeline","cell":"c","table":"t","repetition":0,"bin_ms":1.0,
-            "operations":[1],"longest_ns":[2]}"#;
-        let read = |line: &str| serde_json::from_str::<Record>(line).expect("a record");
-        assert_eq!(check(&read(line)), Ok(()));
-        let unknown = line.replace("timeline", "timeliness");
-        assert!(check(&read(&unknown)).is_err_and(|what| what.contains("timeliness")));
-        let damaged = line.replace("[2]", "\"2\"");
-        assert!(check(&read(&damaged)).is_err());
+    fn a_field_of_a_section_of_another_form_is_refused() {
+        let read = serde_json::from_str::<super::RowFields>;
+        assert!(read(r#"{"pair_ns":{"value":2.0,"low":1.0,"high":3.0}}"#).is_ok());
+        assert_eq!(read("{}").expect("no fields"), super::RowFields::default());
+        assert!(read(r#"{"pair_ns":2.0}"#).is_err());
+        assert!(read(r#"{"tails":{}}"#).is_err());
     }
 }

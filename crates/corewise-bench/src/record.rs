@@ -5,7 +5,7 @@
 //! slice      one repetition of one row, with its verification      } in the order in which they
 //! row        the summary of a row, after its last repetition       } were measured
 //! histogram  latencies of one operation of a row
-//! ...        further records, each of one section
+//! timeline, memory, garbage: of one section each
 //! end        once, last: a file without it was cut off
 //! ```
 //!
@@ -14,23 +14,22 @@
 //! [`SCHEMA`] is newer than its own.
 //!
 //! A *cell* is a workload at a number of threads; a *row* is a table in a cell. Rates are
-//! operations per second over all threads; times are nanoseconds. A section can add fields to rows
-//! and slices, and its own records: see [`Payload`].
+//! operations per second over all threads; times are nanoseconds. What one section alone adds to
+//! rows, slices and files is in [`payload`](crate::payload).
 
 use std::collections::BTreeMap;
 
 use corewise_measure::stats::{Ratio, Spread};
-use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
 
+use crate::payload::{Garbage, MemoryPoint, RowFields, SliceFields, Timeline};
 use crate::table::{Contention, TableInfo};
 
 /// The version of the format that this program writes.
 pub const SCHEMA: u32 = 1;
 
 /// A line of a result file.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Record {
     /// The head of the file.
@@ -41,131 +40,14 @@ pub enum Record {
     Row(Box<Row>),
     /// Latencies of one operation of a row.
     Histogram(Box<Histogram>),
+    /// Progress of a table over time.
+    Timeline(Box<Timeline>),
+    /// Memory of a table at a number of entries.
+    Memory(Box<MemoryPoint>),
+    /// Memory of a table while it is churned.
+    Garbage(Box<Garbage>),
     /// The end of a complete file.
     End(End),
-    /// A record of one section, in a type of that section.
-    #[serde(untagged)]
-    Detail(Box<Detail>),
-}
-
-/// By hand: a record whose type is none of the shared ones is a [`Detail`], but a shared record
-/// that is damaged is not.
-impl<'de> Deserialize<'de> for Record {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut fields = Map::deserialize(deserializer)?;
-        let kind = match fields.remove("type") {
-            Some(Value::String(kind)) => kind,
-            _ => return Err(D::Error::missing_field("type")),
-        };
-        let record = match &*kind {
-            "manifest" => read(fields).map(Self::Manifest),
-            "slice" => read(fields).map(Self::Slice),
-            "row" => read(fields).map(Self::Row),
-            "histogram" => read(fields).map(Self::Histogram),
-            "end" => read(fields).map(Self::End),
-            _ => {
-                fields.insert("type".to_owned(), kind.into());
-                read(fields).map(Self::Detail)
-            }
-        };
-        record.map_err(D::Error::custom)
-    }
-}
-
-fn read<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, serde_json::Error> {
-    serde_json::from_value(Value::Object(fields))
-}
-
-/// What a section adds to results: the value of a field of a row or slice, or a record.
-pub trait Payload: Serialize + DeserializeOwned {
-    /// The name of the field, or the type of the record.
-    const NAME: &'static str;
-}
-
-/// What a section adds to a record, by the names of fields. Each type of value is a [`Payload`] of
-/// the section.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Fields(Map<String, Value>);
-
-impl Fields {
-    /// Returns the field of a payload; `None` if it is absent, or has another form.
-    pub fn get<P: Payload>(&self) -> Option<P> {
-        P::deserialize(self.0.get(P::NAME)?).ok()
-    }
-
-    /// Sets the field of a payload. A payload that is no JSON sets it to null.
-    pub fn set<P: Payload>(&mut self, payload: &P) {
-        let value = serde_json::to_value(payload).unwrap_or_default();
-        self.0.insert(P::NAME.to_owned(), value);
-    }
-
-    /// Checks the field of a payload, if it is present.
-    pub(crate) fn check<P: Payload>(&self) -> Result<(), String> {
-        let field = self.0.get(P::NAME).map(P::deserialize).transpose();
-        field
-            .map(drop)
-            .map_err(|error| format!("{}: {error}", P::NAME))
-    }
-
-    /// Checks that all fields together are a payload.
-    pub(crate) fn check_all<P: Payload>(&self) -> Result<(), String> {
-        let payload = P::deserialize(&Value::Object(self.0.clone()));
-        payload
-            .map(drop)
-            .map_err(|error| format!("{}: {error}", P::NAME))
-    }
-}
-
-/// A record that one section writes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Detail {
-    /// The name of its [`Payload`].
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The cell's id.
-    pub cell: String,
-    /// The table.
-    pub table: String,
-    /// All other fields.
-    #[serde(flatten)]
-    pub fields: Fields,
-}
-
-impl Detail {
-    /// A record of a payload, which has the fields `cell` and `table`.
-    pub fn of<P: Payload>(payload: &P) -> Self {
-        let mut fields = match serde_json::to_value(payload) {
-            Ok(Value::Object(fields)) => fields,
-            _ => Map::new(),
-        };
-        let mut take = |name: &str| match fields.remove(name) {
-            Some(Value::String(text)) => text,
-            _ => String::new(),
-        };
-        Self {
-            kind: P::NAME.to_owned(),
-            cell: take("cell"),
-            table: take("table"),
-            fields: Fields(fields),
-        }
-    }
-
-    /// Returns the payload; `None` if the record is of another type.
-    pub fn get<P: Payload>(&self) -> Option<P> {
-        if self.kind != P::NAME {
-            return None;
-        }
-        P::deserialize(&Value::Object(self.all().0)).ok()
-    }
-
-    /// Returns the fields of the payload.
-    pub(crate) fn all(&self) -> Fields {
-        let mut fields = self.fields.0.clone();
-        fields.insert("cell".to_owned(), self.cell.clone().into());
-        fields.insert("table".to_owned(), self.table.clone().into());
-        Fields(fields)
-    }
 }
 
 /// Program, build and machine of a run.
@@ -236,6 +118,13 @@ pub struct MachineFacts {
     pub tsc_hz: f64,
     /// Cost of timing an operation; subtracted from all latencies.
     pub timing_overhead_ns: f64,
+}
+
+impl MachineFacts {
+    /// Returns the CPU and the number of CPUs.
+    pub(crate) fn named(&self) -> String {
+        format!("{}, {} CPUs", self.cpu, self.cpus)
+    }
 }
 
 /// A cache.
@@ -452,7 +341,7 @@ pub struct Slice {
     pub ran_on: Vec<usize>,
     /// What the section adds.
     #[serde(flatten)]
-    pub fields: Fields,
+    pub fields: SliceFields,
 }
 
 /// A value with its spread over repetitions.
@@ -518,7 +407,7 @@ pub struct Row {
     pub per_operation: BTreeMap<String, f64>,
     /// What the section adds; nothing if the row is void.
     #[serde(flatten)]
-    pub fields: Fields,
+    pub fields: RowFields,
 }
 
 /// Latencies of one operation of a row.

@@ -15,10 +15,9 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::payload;
-use crate::record::{
-    Cell, Detail, End, Histogram, Manifest, Payload, Record, Role, Row, SCHEMA, Slice,
-};
+use crate::payload::{Garbage, MemoryPoint, Timeline};
+use crate::plot::group::distinct;
+use crate::record::{Cell, End, Histogram, Manifest, Record, Role, Row, SCHEMA, Slice};
 
 /// Why a result file cannot be read. Every message is one line.
 #[derive(Debug, thiserror::Error)]
@@ -105,8 +104,6 @@ pub struct CellResults {
     pub cell: Cell,
     /// The tables in it.
     pub rows: Vec<RowResults>,
-    /// What its operations are, if not a mix of lookups and updates.
-    pub operations: Option<&'static str>,
 }
 
 /// A row and all its records.
@@ -124,8 +121,12 @@ pub struct RowResults {
     pub slices: Vec<Slice>,
     /// Latencies by operation.
     pub histograms: Vec<Histogram>,
-    /// Records of its section.
-    pub details: Vec<Detail>,
+    /// Its progress, for each repetition of a growth.
+    pub timelines: Vec<Timeline>,
+    /// Its memory by size.
+    pub memory: Vec<MemoryPoint>,
+    /// Its memory while it was churned.
+    pub garbage: Vec<Garbage>,
 }
 
 impl SourceFile {
@@ -176,16 +177,6 @@ impl RowResults {
             .or_else(|| self.void().then_some("void"))
     }
 
-    /// Returns the records of a type of its section.
-    pub fn details<P: Payload>(&self) -> impl Iterator<Item = P> {
-        self.details.iter().filter_map(Detail::get)
-    }
-
-    /// Returns whether it has a record of a type of its section.
-    pub fn has<P: Payload>(&self) -> bool {
-        self.details.iter().any(|detail| detail.kind == P::NAME)
-    }
-
     /// Returns the operations per second of each repetition.
     pub fn rates(&self) -> Vec<f64> {
         let rates = self.slices.iter().map(|slice| slice.rate);
@@ -230,6 +221,11 @@ impl Results {
         Ok(results)
     }
 
+    /// Returns the distinct values of a fact about the files.
+    pub(crate) fn each(&self, fact: impl Fn(&SourceFile) -> String) -> String {
+        distinct(self.files.iter().map(fact)).join(" and ")
+    }
+
     /// Returns all cells.
     pub fn cells(&self) -> impl Iterator<Item = &CellResults> {
         self.sections.iter().flat_map(|section| &section.cells)
@@ -241,35 +237,44 @@ impl Results {
     }
 
     fn add(&mut self, path: &Path, bytes: &[u8]) -> Result<(), ResultsError> {
-        let parsed = Parsed::of(path, bytes)?;
-        let file = self.files.len();
-        let mut loose = Vec::new();
-        let mut at = HashMap::new();
-        let mut rows = 0;
-        for record in parsed.records {
-            match record {
-                Record::Row(row) => {
-                    rows += 1;
-                    self.place(*row, file, rows, &mut at);
+        let is_whole = bytes.ends_with(b"\n");
+        let mut lines = bytes
+            .strip_suffix(b"\n")
+            .unwrap_or(bytes)
+            .split(|b| *b == b'\n');
+        let mut file = SourceFile {
+            path: path.to_owned(),
+            manifest: manifest(path, lines.next().unwrap_or_default())?,
+            end: None,
+            truncated: false,
+            rows: 0,
+            orphans: 0,
+        };
+        let (mut at, mut loose) = (HashMap::new(), Vec::new());
+        let mut lines = (2..).zip(lines).peekable();
+        while let Some((line, text)) = lines.next() {
+            match record(text, file.end) {
+                Ok(Record::Row(row)) => {
+                    file.rows += 1;
+                    self.place(*row, file.rows, &mut at);
                 }
-                other => loose.push(other),
+                Ok(Record::End(end)) => file.end = Some(end),
+                Ok(other) => loose.push(other),
+                Err(_) if !is_whole && lines.peek().is_none() => file.truncated = true,
+                Err(detail) => {
+                    let path = file.path;
+                    return Err(ResultsError::Damaged { path, line, detail });
+                }
             }
         }
-        let orphans = loose.into_iter().filter(|record| !self.attach(record, &at));
-        let orphans = orphans.count();
-        self.files.push(SourceFile {
-            path: path.to_owned(),
-            manifest: parsed.manifest,
-            end: parsed.end,
-            truncated: parsed.truncated,
-            rows,
-            orphans,
-        });
+        let attached = loose.into_iter().map(|record| self.attach(record, &at));
+        file.orphans = attached.filter(Option::is_none).count();
+        self.files.push(file);
         Ok(())
     }
 
-    /// Adds a row to its cell; creates the cell if it is new.
-    fn place(&mut self, row: Row, file: usize, number: usize, at: &mut Places) {
+    /// Adds a row of the next file to its cell; creates the cell if it is new.
+    fn place(&mut self, row: Row, number: usize, at: &mut Places) {
         let section = find_or_push(
             &mut self.sections,
             |section| section.name == row.cell.section,
@@ -285,7 +290,6 @@ impl Results {
             || CellResults {
                 cell: row.cell.clone(),
                 rows: Vec::new(),
-                operations: payload::operations(&row.cell.section),
             },
         );
         let rows = &mut cells[cell].rows;
@@ -293,38 +297,40 @@ impl Results {
             .or_default()
             .push((row.role, [section, cell, rows.len()]));
         rows.push(RowResults {
-            file,
+            file: self.files.len(),
             number,
             label: row.table.clone(),
             row,
             slices: Vec::new(),
             histograms: Vec::new(),
-            details: Vec::new(),
+            timelines: Vec::new(),
+            memory: Vec::new(),
+            garbage: Vec::new(),
         });
     }
 
-    /// Adds a record to its row; returns whether the row exists.
-    fn attach(&mut self, record: &Record, at: &Places) -> bool {
-        let (cell, table, role) = match record {
+    /// Adds a record to its row; `None` if the row does not exist.
+    fn attach(&mut self, record: Record, at: &Places) -> Option<()> {
+        let (cell, table, role) = match &record {
             Record::Slice(of) => (&of.cell, &of.table, Some(of.role)),
             Record::Histogram(of) => (&of.cell, &of.table, None),
-            Record::Detail(of) => (&of.cell, &of.table, None),
-            Record::Manifest(_) | Record::Row(_) | Record::End(_) => return true,
+            Record::Timeline(of) => (&of.cell, &of.table, None),
+            Record::Memory(of) => (&of.cell, &of.table, None),
+            Record::Garbage(of) => (&of.cell, &of.table, None),
+            Record::Manifest(_) | Record::Row(_) | Record::End(_) => return Some(()),
         };
-        let Some(&[section, cell, row]) = at
-            .get(&(cell.clone(), table.clone()))
-            .and_then(|places| choose(places, role))
-        else {
-            return false;
-        };
+        let places = at.get(&(cell.clone(), table.clone()))?;
+        let &[section, cell, row] = choose(places, role)?;
         let row = &mut self.sections[section].cells[cell].rows[row];
         match record {
-            Record::Slice(of) => row.slices.push(Slice::clone(of)),
-            Record::Histogram(of) => row.histograms.push(Histogram::clone(of)),
-            Record::Detail(of) => row.details.push(Detail::clone(of)),
+            Record::Slice(of) => row.slices.push(*of),
+            Record::Histogram(of) => row.histograms.push(*of),
+            Record::Timeline(of) => row.timelines.push(*of),
+            Record::Memory(of) => row.memory.push(*of),
+            Record::Garbage(of) => row.garbage.push(*of),
             Record::Manifest(_) | Record::Row(_) | Record::End(_) => {}
         }
-        true
+        Some(())
     }
 
     /// Labels the rows of one table in one cell if several files have them.
@@ -375,57 +381,15 @@ fn unreadable(source: &io::Error) -> String {
     }
 }
 
-/// The records of a file.
-struct Parsed {
-    manifest: Manifest,
-    records: Vec<Record>,
-    end: Option<End>,
-    truncated: bool,
-}
-
-impl Parsed {
-    fn of(path: &Path, bytes: &[u8]) -> Result<Self, ResultsError> {
-        let whole = bytes.ends_with(b"\n");
-        let mut lines = bytes
-            .strip_suffix(b"\n")
-            .unwrap_or(bytes)
-            .split(|b| *b == b'\n');
-        let manifest = manifest(path, lines.next().unwrap_or_default())?;
-        let mut parsed = Self {
-            manifest,
-            records: Vec::new(),
-            end: None,
-            truncated: false,
-        };
-        let mut lines = (2..).zip(lines).peekable();
-        while let Some((line, text)) = lines.next() {
-            let cut = !whole && lines.peek().is_none();
-            match parsed.take(text) {
-                Ok(()) => {}
-                Err(_) if cut => parsed.truncated = true,
-                Err(detail) => {
-                    let path = path.to_owned();
-                    return Err(ResultsError::Damaged { path, line, detail });
-                }
-            }
-        }
-        Ok(parsed)
+/// Parses a line after the first, which must not follow the end marker.
+fn record(text: &[u8], end: Option<End>) -> Result<Record, String> {
+    if end.is_some() {
+        return Err("it comes after the end marker".to_owned());
     }
-
-    fn take(&mut self, text: &[u8]) -> Result<(), String> {
-        if self.end.is_some() {
-            return Err("it comes after the end marker".to_owned());
-        }
-        match serde_json::from_slice(text) {
-            Ok(Record::Manifest(_)) => return Err("a second manifest".to_owned()),
-            Ok(Record::End(end)) => self.end = Some(end),
-            Ok(record) => {
-                payload::check(&record)?;
-                self.records.push(record);
-            }
-            Err(error) => return Err(error.to_string()),
-        }
-        Ok(())
+    match serde_json::from_slice(text) {
+        Ok(Record::Manifest(_)) => Err("a second manifest".to_owned()),
+        Ok(record) => Ok(record),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -16,7 +16,8 @@ use crate::contender::{CellContext, Contender, PhaseError};
 use crate::distribution::Sampler;
 use crate::error::BenchError;
 use crate::latencies::Latencies;
-use crate::record::{Cell, Detail, End, Fields, Interval, Manifest, Record, Role, Row, Slice};
+use crate::payload::RowFields;
+use crate::record::{Cell, End, Interval, Manifest, Record, Role, Row, Slice};
 use crate::registry::Registry;
 use crate::sink::Sink;
 use crate::stream::Stream;
@@ -60,7 +61,7 @@ pub(crate) struct RowAccumulator {
     /// What the subject measured, by repetition.
     pub(crate) measurements: Vec<Measurements>,
     /// What the section adds to the row.
-    pub(crate) fields: Fields,
+    pub(crate) fields: RowFields,
     /// Excluded from the cell: it panicked or took too long.
     pub(crate) out: bool,
 }
@@ -159,7 +160,7 @@ impl<'a> Runner<'a> {
 pub(crate) struct Done {
     pub(crate) slice: Slice,
     pub(crate) latencies: Option<Latencies>,
-    pub(crate) detail: Option<Detail>,
+    pub(crate) detail: Option<Record>,
 }
 
 /// The results of a cell, before its rows are written.
@@ -169,7 +170,7 @@ pub(crate) struct Measured {
     pub(crate) accumulators: Vec<RowAccumulator>,
     pub(crate) slices: Vec<Slice>,
     /// Records of the section.
-    pub(crate) details: Vec<Detail>,
+    pub(crate) details: Vec<Record>,
     /// Whether there is a histogram of all operations, too.
     pub(crate) together: bool,
 }
@@ -210,12 +211,8 @@ impl CellRun<'_, '_> {
             .slices
             .into_iter()
             .map(|of| Record::Slice(Box::new(of)));
-        let details = measured
-            .details
-            .into_iter()
-            .map(|of| Record::Detail(Box::new(of)));
         let histograms = histograms.map(|of| Record::Histogram(Box::new(of)));
-        for record in slices.chain(details).chain(histograms) {
+        for record in slices.chain(measured.details).chain(histograms) {
             self.runner.sink.write(&record)?;
         }
         let is_reference = |contender: &Contender| contender.role == Role::Reference;
@@ -268,7 +265,7 @@ impl CellRun<'_, '_> {
             contention: accumulator.contention,
             per_operation: accumulator.hardware.iter().map(per).collect(),
             fields: if void {
-                Fields::default()
+                RowFields::default()
             } else {
                 accumulator.fields.clone()
             },
@@ -348,7 +345,9 @@ impl RowAccumulator {
         let problems = slice.checks.problems.iter();
         self.problems.extend(problems.cloned());
         self.operations += slice.operations;
-        self.measurements.extend(slice.fields.get());
+        if !slice.fields.measurements.is_empty() {
+            self.measurements.push(slice.fields.measurements.clone());
+        }
         if let Some(more) = slice.contention {
             self.contention.get_or_insert_default().add(&more);
         }
@@ -373,10 +372,7 @@ impl RowAccumulator {
             let spread = Spread::of(values.copied())?;
             Some((name.clone(), Interval::from(spread)))
         };
-        let row = MeasuredRow(names.filter_map(median).collect());
-        if !row.0.is_empty() {
-            self.fields.set(&row);
-        }
+        self.fields.measured = MeasuredRow(names.filter_map(median).collect());
     }
 }
 

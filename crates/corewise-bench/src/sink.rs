@@ -29,7 +29,8 @@ impl Sink {
                 _ => BenchError::Usage(format!("{}: {error}", path.display())),
             })?;
             if replace {
-                file.set_len(0).map_err(|error| fail(path, error))?;
+                file.set_len(0)
+                    .map_err(|error| BenchError::of_file(path, error))?;
             }
             Ok((path.to_path_buf(), file))
         };
@@ -45,7 +46,8 @@ impl Sink {
             .map_err(|error| BenchError::Failed(format!("cannot write a record: {error}")))?;
         line.push(b'\n');
         if let Some((path, file)) = &mut self.file {
-            file.write_all(&line).map_err(|error| fail(path, error))?;
+            file.write_all(&line)
+                .map_err(|error| BenchError::of_file(path, error))?;
         }
         if self.json {
             let _ = std::io::stdout().lock().write_all(&line); // a closed pipe is no error
@@ -56,16 +58,11 @@ impl Sink {
     /// Flushes to disk, so that the file survives a crash of the machine.
     pub fn sync(&mut self) -> Result<(), BenchError> {
         match &self.file {
-            Some((path, file)) => file.sync_data().map_err(|error| fail(path, error)),
+            Some((path, file)) => file
+                .sync_data()
+                .map_err(|error| BenchError::of_file(path, error)),
             None => Ok(()),
         }
-    }
-}
-
-fn fail(path: &Path, error: std::io::Error) -> BenchError {
-    BenchError::File {
-        path: path.display().to_string(),
-        error,
     }
 }
 

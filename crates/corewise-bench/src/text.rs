@@ -8,11 +8,9 @@ use crate::sections;
 
 /// Formats machine, date, commit and memory of a run in a line.
 pub(crate) fn heading(manifest: &Manifest) -> String {
-    let machine = &manifest.machine;
     format!(
-        "{}, {} CPUs, {}; commit {}{}; allocator {}; pages {}",
-        machine.cpu,
-        machine.cpus,
+        "{}, {}; commit {}{}; allocator {}; pages {}",
+        manifest.machine.named(),
         manifest.date,
         manifest.commit,
         if manifest.dirty { " and changes" } else { "" },
@@ -115,6 +113,7 @@ fn line(row: &Row, remark: &str) -> String {
     )
 }
 
-fn say(line: &str) {
+/// Prints a line.
+pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}"); // a closed pipe is no error
 }

@@ -10,8 +10,6 @@ use corewise_bench::manifest::{Run, manifest};
 use corewise_bench::record::{End, Record, Row};
 use corewise_bench::registry::Registry;
 use corewise_bench::runner::Runner;
-use corewise_bench::sections::batch::BatchSummary;
-use corewise_bench::sections::growth::BothTails;
 use corewise_bench::sections::resize::ResizeSummary;
 use corewise_bench::sink::Sink;
 use corewise_bench::suite::{Params, Suite};
@@ -646,12 +644,12 @@ fn wrong_answers_in_batches_void_their_rows_and_no_other() {
         sound.cell.id,
         "batch/i=20000,u=0,uniform,n=1,default,batch=7"
     );
-    let summary = sound.fields.get::<BatchSummary>().expect("a summary");
+    let summary = sound.fields.batch.as_ref().expect("a summary");
     assert_eq!((summary.keys, summary.pairs), (7, 4));
     assert!(summary.ratio.low <= summary.ratio.value && summary.ratio.value <= summary.ratio.high);
     assert!(
         rows.iter()
-            .all(|row| row.fields.get::<BatchSummary>().is_some() == (row.verdict != "void"))
+            .all(|row| row.fields.batch.is_some() == (row.verdict != "void"))
     );
     // The audit also looks up batches where batches are not measured.
     let (rows, ..) =
@@ -798,8 +796,8 @@ fn a_resize_row_says_where_its_rate_lies() {
     );
     let with = rows
         .iter()
-        .filter_map(|row| Some((row, row.fields.get::<ResizeSummary>()?)));
-    let with: Vec<(&Row, ResizeSummary)> = with.collect();
+        .filter_map(|row| Some((row, row.fields.resize.as_ref()?)));
+    let with: Vec<(&Row, &ResizeSummary)> = with.collect();
     assert!(with.iter().any(|(row, _)| row.table == "sound"));
     for (row, of) in with {
         assert_eq!(row.cell.id, "resize/i=1000,n=1,b=8192-16384");
@@ -880,11 +878,11 @@ fn a_key_that_is_inserted_and_not_found_at_once_voids_the_row() {
         problems(&rows, "hides")
     );
     let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
-    let BothTails(tails) = sound.fields.get().expect("tails");
+    let tails = &sound.fields.tails;
     let sides: Vec<&str> = tails.iter().map(|tail| &*tail.side).collect();
     assert_eq!(sides, ["writer", "reader"]);
     assert_eq!(tails[0].operations, 400_000);
-    for tail in &tails {
+    for tail in tails {
         let limits: Vec<u64> = tail.slow.iter().map(|slow| slow.over_us).collect();
         assert_eq!(limits, [3, 50, 100]);
         let ratio = tail.empty_elapsed_ns as f64 / tail.elapsed_ns as f64;

@@ -196,7 +196,7 @@ fn a_filter_may_affirm_a_few_absent_items_and_deny_no_present_one() {
     );
     let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
     assert_eq!(sound.cell.id, "filter/i=2000,u=20,uniform,n=2,default");
-    let MeasuredRow(measured) = sound.fields.get().expect("measurements");
+    let MeasuredRow(measured) = &sound.fields.measured;
     assert_eq!(measured["false positives"].value, 0.0);
     assert!((2700.0..8500.0).contains(&measured["bits an item"].value));
 }
@@ -290,7 +290,7 @@ fn a_lock_whose_sections_do_not_add_up_is_void() {
         &[("sound", ""), ("leaky", "exclusive sections counted")],
     );
     let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
-    let MeasuredRow(measured) = sound.fields.get().expect("measurements");
+    let MeasuredRow(measured) = &sound.fields.measured;
     assert!((0.0..=1.0).contains(&measured["fairness"].value));
     assert!(corewise_bench::report::html(&results).contains("sections of 50 ns"));
 }
@@ -637,7 +637,7 @@ fn the_caches_of_the_registry_pass_and_those_with_servers_count_them() {
     let row = rows.iter().find(|row| row.table == "cphash:one-thread");
     let row = row.expect("a row");
     assert!(row.problems.is_empty(), "{:?}", row.problems);
-    let MeasuredRow(measured) = row.fields.get().expect("measurements");
+    let MeasuredRow(measured) = &row.fields.measured;
     let sides = measured["client ns"].value + measured["server ns"].value;
     let each = 1e9 / row.rate.expect("a rate").value;
     // The rate contains the harness too; medians and a mean may differ.

@@ -84,7 +84,7 @@ fn a_full_result_has_every_section_and_plot() {
         "3f9c2ab1 with changes",
         "Example CPU 9000",
         "open loop at 1.00 M/s",
-        "<th>batch over single</th>",
+        "<th scope=\"col\">batch over single</th>",
         "<td>1.75 (1.50",
         "<td>groups of 16</td>",
     ] {

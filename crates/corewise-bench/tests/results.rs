@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use common::{BROKEN, Run, TABLES, cell};
 use corewise_bench::record::{Record, Role, SCHEMA};
 use corewise_bench::results::{Results, ResultsError};
-use corewise_bench::sections::growth::Timeline;
-use corewise_bench::sections::memory::{Garbage, MemoryPoint};
 
 fn parse(text: &str) -> Result<Results, ResultsError> {
     Results::parse(Path::new("x.jsonl"), text.as_bytes())
@@ -48,16 +46,13 @@ fn everything_is_given_to_its_row() {
         sum(|r| r.histograms.len()),
         written(|r| matches!(r, Record::Histogram(_)))
     );
-    assert_eq!(
-        sum(|r| r.details.len()),
-        written(|r| matches!(r, Record::Detail(_)))
-    );
-    assert_eq!(sum(|r| r.details::<Timeline>().count()), TABLES.len());
-    assert_eq!(sum(|r| r.details::<Garbage>().count()), TABLES.len());
-    assert_eq!(
-        sum(|r| r.details::<MemoryPoint>().count()),
-        5 * TABLES.len()
-    );
+    let sections = [
+        sum(|r| r.timelines.len()),
+        sum(|r| r.garbage.len()),
+        sum(|r| r.memory.len()),
+    ];
+    let tables = TABLES.len();
+    assert_eq!(sections, [tables, tables, 5 * tables]);
     let names: Vec<_> = results.sections.iter().map(|s| &*s.name).collect();
     let in_order = [
         "scaling",

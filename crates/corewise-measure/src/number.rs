@@ -1,6 +1,7 @@
-//! Counts as people write them: `100k`, `1.5M`, `64Ki`.
+//! Numbers as people write them: `100k`, `64Ki`, `12.3 M/s`, `1.50 µs`.
 //!
-//! What [`count`] prints, [`parse_count`] reads as the same number.
+//! What [`count`] prints, [`parse_count`] reads as the same number. [`parse_rate`] reads what
+//! [`rate`] prints; that has three digits.
 
 /// Units of counts, the greatest first of its kind.
 const UNITS: [(&str, u64); 6] = [
@@ -39,6 +40,95 @@ pub fn count(value: u64) -> String {
         }
         None => value.to_string(),
     }
+}
+
+/// Formats a number with at most so many decimals, without zeros at the end.
+///
+/// ```
+/// use corewise_measure::number::trimmed;
+/// assert_eq!([trimmed(1.5, 2), trimmed(2.0, 6), trimmed(-0.001, 2)], ["1.5", "2", "0"]);
+/// ```
+pub fn trimmed(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    let text = if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        &text
+    };
+    if text == "-0" { "0" } else { text }.to_owned()
+}
+
+/// Formats a number without zeros at the end.
+pub fn plain(value: f64) -> String {
+    trimmed(value, 6)
+}
+
+/// Formats a number with three digits, or all digits before the point: `1.50`, `15.0`, `1500`.
+pub fn three_digits(value: f64) -> String {
+    match value.abs() {
+        large if large >= 99.95 => format!("{value:.0}"),
+        middle if middle >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// Formats a rate per second: `12.3 M/s`.
+pub fn rate(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e9 => format!("{} G/s", three_digits(value / 1e9)),
+        v if v >= 1e6 => format!("{} M/s", three_digits(value / 1e6)),
+        v if v >= 1e3 => format!("{} k/s", three_digits(value / 1e3)),
+        0.0 => "0".to_owned(),
+        _ => format!("{}/s", three_digits(value)),
+    }
+}
+
+/// Formats a value in the greatest unit that it reaches, or else in the last one.
+fn in_unit(value: f64, units: &[(f64, &str)]) -> String {
+    let reached = units.iter().find(|(size, _)| value.abs() >= *size);
+    let &(size, unit) = reached.or(units.last()).unwrap_or(&(1.0, ""));
+    let value = value / size;
+    let text = if value.fract() == 0.0 {
+        plain(value)
+    } else {
+        three_digits(value)
+    };
+    format!("{text}{unit}")
+}
+
+/// Formats a time in nanoseconds: `1.50 µs`.
+pub fn time(ns: f64) -> String {
+    in_unit(ns, &[(1e9, " s"), (1e6, " ms"), (1e3, " µs"), (1.0, " ns")])
+}
+
+/// Formats bytes: `32 KiB`.
+pub fn bytes(value: f64) -> String {
+    const KIB: f64 = 1024.0;
+    let units = [
+        (KIB * KIB * KIB, " GiB"),
+        (KIB * KIB, " MiB"),
+        (KIB, " KiB"),
+        (1.0, " B"),
+    ];
+    in_unit(value, &units)
+}
+
+/// Formats a count in decimal units with three digits, for the ticks of an axis: `50k`, `1.50M`.
+pub fn count_tick(value: f64) -> String {
+    in_unit(value, &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")])
+}
+
+/// Formats a whole number with separated thousands.
+pub fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 /// Splits a text into its number and its unit.
@@ -155,6 +245,19 @@ mod tests {
             assert_eq!(parse_count(&count(value)), Ok(value), "{}", count(value));
         }
         assert_eq!(parse_count(&count(u64::MAX)), Ok(u64::MAX));
+    }
+
+    #[test]
+    fn numbers_have_three_digits_and_a_unit() {
+        let rates = [12.34e6, 999.0, 0.0, 2.5e9].map(rate);
+        assert_eq!(rates, ["12.3 M/s", "999/s", "0", "2.50 G/s"]);
+        let times = [1_500.0, 2e6, 0.5, 123_456.0].map(time);
+        assert_eq!(times, ["1.50 µs", "2 ms", "0.50 ns", "123 µs"]);
+        assert_eq!([bytes(32_768.0), bytes(1_500.0)], ["32 KiB", "1.46 KiB"]);
+        assert_eq!([count_tick(50e3), count_tick(2e6)], ["50k", "2M"]);
+        assert_eq!(trimmed(100.0, 0), "100");
+        assert_eq!(parse_count(&grouped(1_234_567)), Ok(1_234_567));
+        assert_eq!(parse_rate(&rate(1.5e6)), Ok(1.5e6));
     }
 
     #[test]

@@ -449,10 +449,7 @@ fn report(args: &ReportArgs) -> Result<u8, BenchError> {
 
 /// Writes a page, and prints its path unless records are printed.
 fn write_page(output: &Path, page: &str, format: Format) -> Result<u8, BenchError> {
-    std::fs::write(output, page).map_err(|error| BenchError::File {
-        path: output.display().to_string(),
-        error,
-    })?;
+    std::fs::write(output, page).map_err(|error| BenchError::of_file(output, error))?;
     Ok(match format {
         Format::Text => print(&output.display().to_string()),
         Format::Json => 0,

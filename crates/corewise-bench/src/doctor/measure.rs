@@ -72,16 +72,10 @@ impl Jitter {
     }
 }
 
-/// Time of all CPUs and its stolen part, in the kernel's units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct CpuTimes {
-    all: u64,
-    stolen: u64,
-}
-
-/// Reads the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, and
-/// two that the first two contain.
-fn cpu_times(root: &Path) -> Option<CpuTimes> {
+/// Returns the time of all CPUs and its stolen part, in the kernel's units, from the first line of
+/// `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, and two that the first two
+/// contain.
+fn cpu_times(root: &Path) -> Option<(u64, u64)> {
     let text = fs::read_to_string(root.join("proc/stat")).ok()?;
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let times: Option<Vec<u64>> = line
@@ -90,15 +84,12 @@ fn cpu_times(root: &Path) -> Option<CpuTimes> {
         .map(|word| word.parse().ok())
         .collect();
     let times = times?;
-    Some(CpuTimes {
-        all: times.iter().sum(),
-        stolen: *times.get(7)?,
-    })
+    Some((times.iter().sum(), *times.get(7)?))
 }
 
-fn steal_share(before: CpuTimes, after: CpuTimes) -> Option<f64> {
-    let all = after.all.checked_sub(before.all).filter(|&all| all > 0)?;
-    Some(after.stolen.saturating_sub(before.stolen) as f64 / all as f64)
+fn steal_share(before: (u64, u64), after: (u64, u64)) -> Option<f64> {
+    let all = after.0.checked_sub(before.0).filter(|&all| all > 0)?;
+    Some(after.1.saturating_sub(before.1) as f64 / all as f64)
 }
 
 /// Spins on every CPU at the same time, one thread each.
@@ -155,13 +146,7 @@ mod tests {
         let write = |text| fs::write(root.path().join("proc/stat"), text).expect("a file");
         write("cpu  10 0 10 70 5 0 0 5 9 9\ncpu0 1 2\n");
         let before = cpu_times(root.path()).expect("times");
-        assert_eq!(
-            before,
-            CpuTimes {
-                all: 100,
-                stolen: 5
-            }
-        );
+        assert_eq!(before, (100, 5));
         write("cpu  60 0 10 100 5 0 0 25 9 9\n");
         let after = cpu_times(root.path()).expect("times");
         assert_eq!(steal_share(before, after), Some(0.2));

@@ -2,6 +2,7 @@
 
 use crate::plot::style::{Look, Looks};
 use crate::plot::svg::{Anchor, Canvas, Frame, Point, shorten, spread};
+use crate::results::RowResults;
 
 /// Width of every plot: a phone shows it without scrolling, a desktop shows two side by side.
 pub(crate) const WIDTH: f64 = 520.0;
@@ -36,6 +37,12 @@ impl Curve {
     /// Returns all values that a scale must hold.
     pub(crate) fn values(&self) -> impl Iterator<Item = Point> + '_ {
         self.medians.iter().chain(&self.dots).map(|spot| spot.at)
+    }
+
+    /// Adds the mark of a void row.
+    pub(crate) fn add_void(&mut self, x: f64, row: &RowResults) {
+        let why = row.problem().unwrap_or_default();
+        self.voids.push((x, why.to_owned()));
     }
 
     /// Sorts the joined points.
@@ -94,17 +101,12 @@ pub(crate) fn names(canvas: &mut Canvas, frame: &Frame, curves: &[Curve]) {
         if let Some((end, from)) = near {
             canvas.line("leader", (end + 6.0, from), (x - 7.0, y));
         }
-        let mut name = shorten(&curve.name, 17);
-        if curve.medians.is_empty() {
+        let (class, name) = if curve.medians.is_empty() {
             canvas.void_mark((x, y), "void");
-            name = shorten(&curve.name, 10) + " (void)";
+            ("gone", shorten(&curve.name, 10) + " (void)")
         } else {
             canvas.mark(curve.look.shape(), "median", (x, y), 4.2, "");
-        }
-        let class = if curve.medians.is_empty() {
-            "gone"
-        } else {
-            "label"
+            ("label", shorten(&curve.name, 17))
         };
         canvas.text(class, (x + 10.0, y + 4.0), Anchor::Start, &name);
         canvas.close();

@@ -1,5 +1,6 @@
 //! Groups of cells that differ in few fields, and descriptions of workloads.
 
+use crate::payload::operations;
 use crate::plot::svg;
 use crate::record::{Cell, Role};
 use crate::results::{CellResults, RowResults, SectionResults};
@@ -13,27 +14,36 @@ pub(crate) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Returns rows with their cells, without the null table and the reference's second
-    /// measurement.
+    /// Returns the rows of the tables with their cells.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&'a CellResults, &'a RowResults)> {
-        let pairs = |cell: &&'a CellResults| {
-            let cell = *cell;
-            cell.rows.iter().map(move |row| (cell, row))
-        };
-        let all = self.cells.iter().flat_map(pairs);
-        all.filter(|(_, row)| matches!(row.row.role, Role::DynTable | Role::Reference))
+        contenders(self.cells.iter().copied())
     }
+}
 
-    /// Returns the labels of the tables in order of appearance.
-    pub(crate) fn labels(&self) -> Vec<&'a str> {
-        let mut labels: Vec<&str> = Vec::new();
-        for (_, row) in self.rows() {
-            if !labels.contains(&&*row.label) {
-                labels.push(&row.label);
-            }
+/// Returns rows with their cells, without the null table and the reference's second measurement.
+pub(crate) fn contenders<'a>(
+    cells: impl Iterator<Item = &'a CellResults>,
+) -> impl Iterator<Item = (&'a CellResults, &'a RowResults)> {
+    let all = cells.flat_map(|cell| cell.rows.iter().map(move |row| (cell, row)));
+    all.filter(|(_, row)| matches!(row.row.role, Role::DynTable | Role::Reference))
+}
+
+/// Returns the values in order of first appearance, each once.
+pub(crate) fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let keys = by_key(values.into_iter().map(|value| (value, ())));
+    keys.into_iter().map(|(key, _)| key).collect()
+}
+
+/// Returns the values of each key, the keys in order of first appearance.
+pub(crate) fn by_key<K: PartialEq, V>(pairs: impl IntoIterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+    let mut groups: Vec<(K, Vec<V>)> = Vec::new();
+    for (key, value) in pairs {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.push(value),
+            None => groups.push((key, vec![value])),
         }
-        labels
     }
+    groups
 }
 
 /// Returns the cells of the sections of that name.
@@ -50,22 +60,12 @@ pub(crate) fn groups<'a>(
     cells: impl Iterator<Item = &'a CellResults>,
     vary: &[&str],
 ) -> Vec<Group<'a>> {
-    let mut keys: Vec<String> = Vec::new();
-    let mut groups: Vec<Group<'a>> = Vec::new();
-    for cell in cells {
-        let key = key(&cell.cell, vary);
-        let at = keys.iter().position(|known| *known == key);
-        let at = at.unwrap_or_else(|| {
-            keys.push(key);
-            groups.push(Group {
-                title: describe(cell, vary),
-                cells: Vec::new(),
-            });
-            groups.len() - 1
-        });
-        groups[at].cells.push(cell);
-    }
-    groups
+    let group = |cells: Vec<&'a CellResults>| Group {
+        title: describe(cells[0], vary),
+        cells,
+    };
+    let groups = by_key(cells.map(|cell| (key(&cell.cell, vary), cell)));
+    groups.into_iter().map(|(_, cells)| group(cells)).collect()
 }
 
 fn key(cell: &Cell, vary: &[&str]) -> String {
@@ -145,7 +145,7 @@ fn sizes(cell: &Cell) -> String {
 
 /// Describes the operations of a cell.
 pub(crate) fn updates(cell: &CellResults) -> String {
-    match cell.operations {
+    match operations(&cell.cell.section) {
         Some(words) => words.to_owned(),
         None => mix(&cell.cell),
     }

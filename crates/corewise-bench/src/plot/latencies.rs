@@ -3,30 +3,26 @@
 
 use maud::{Markup, html};
 
+use crate::latencies::OUTCOMES;
 use crate::plot::Plot;
 use crate::plot::chart::WIDTH;
-use crate::plot::group::describe;
-use crate::plot::lanes::{LANE, LEFT, panel};
-use crate::plot::numbers::numbers;
+use crate::plot::group::{describe, distinct};
+use crate::plot::numbers::table;
 use crate::plot::style::Looks;
-use crate::plot::svg::{Canvas, Frame, Scale, extent, grouped, ticks_as, time};
+use crate::plot::svg::{
+    Anchor, Canvas, Frame, Scale, Shape, Tick, extent, grouped, shorten, ticks_as, time,
+};
 use crate::record::{Histogram, Role};
 use crate::results::{CellResults, Results, RowResults};
-
-/// Operations in display order.
-const OPERATIONS: [&str; 7] = [
-    "get hit",
-    "get miss",
-    "insert ok",
-    "insert fail",
-    "remove ok",
-    "remove fail",
-    "all",
-];
 
 /// The percentiles that are shown, by their names in results, and the samples that they need.
 const PERCENTILES: [(&str, u64); 3] = [("50", 1), ("99", 100), ("99.9", 1_000)];
 
+/// Left edge of the first panel of a line; names stand on its left.
+const LEFT: f64 = 150.0;
+/// Height of a lane.
+const LANE: f64 = 16.0;
+/// Width between two panels.
 const GAP: f64 = 42.0;
 /// Height of a panel without its lanes.
 const AROUND: f64 = 64.0;
@@ -60,6 +56,7 @@ fn plot(cell: &CellResults, looks: &Looks, (kind, what): (&'static str, &str)) -
     let columns = operations.len().min(2);
     let width = (WIDTH - LEFT - 14.0 - GAP * (columns - 1) as f64) / columns as f64;
     let height = rows.len() as f64 * LANE;
+    let ticks = ticks_as(&x, 4, time);
     for (at, operation) in operations.iter().enumerate() {
         let (column, line) = (at % columns, at / columns);
         let frame = Frame {
@@ -70,11 +67,7 @@ fn plot(cell: &CellResults, looks: &Looks, (kind, what): (&'static str, &str)) -
             x,
             y: Scale::linear(0.0, 1.0),
         };
-        let heading = (&**operation, &*ticks_as(&x, 4, time));
-        let rows = (rows.iter().copied(), looks);
-        panel(&mut canvas, &frame, heading, rows, |canvas, y, row| {
-            lane(canvas, (&frame, y), operation, (row, looks));
-        });
+        panel(&mut canvas, (&frame, &ticks), operation, &rows, looks);
     }
     let lines = operations.len().div_ceil(columns);
     Some(Plot {
@@ -96,40 +89,53 @@ fn note(rows: &[&RowResults]) -> String {
     )
 }
 
-fn operations(rows: &[&RowResults]) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
+/// Returns the operations that were timed, in display order.
+fn operations<'a>(rows: &[&'a RowResults]) -> Vec<&'a str> {
     let histograms = rows.iter().flat_map(|row| &row.histograms);
-    for histogram in histograms.filter(|histogram| histogram.count > 0) {
-        if !found.contains(&histogram.operation) {
-            found.push(histogram.operation.clone());
-        }
-    }
+    let timed = histograms.filter(|histogram| histogram.count > 0);
+    let mut found = distinct(timed.map(|histogram| &*histogram.operation));
     found.sort_by_key(|name| place(name));
     found
 }
 
-/// Returns the rank of an operation in the display order.
+/// Returns the rank of an operation in the display order; all together come last.
 fn place(operation: &str) -> usize {
-    let known = OPERATIONS.iter().position(|known| *known == operation);
-    known.unwrap_or(OPERATIONS.len())
+    let known = OUTCOMES.iter().position(|known| *known == operation);
+    known.unwrap_or(OUTCOMES.len())
 }
 
-/// Draws a row's percentiles of an operation.
-fn lane(
+/// Draws the panel of an operation, with a lane for each row.
+fn panel(
     canvas: &mut Canvas,
-    (frame, y): (&Frame, f64),
+    (frame, ticks): (&Frame, &[Tick]),
     operation: &str,
-    (row, looks): (&RowResults, &Looks),
+    rows: &[&RowResults],
+    looks: &Looks,
 ) {
-    let mut histograms = row.histograms.iter();
-    let histogram = histograms.find(|h| h.operation == operation);
-    if row.void() {
-        let corner = (frame.left, y - 5.0);
-        let why = row.problem().unwrap_or_default();
-        canvas.rect("hatched void", corner, (frame.width, 10.0), why);
-    } else if let Some(histogram) = histogram {
-        marks(canvas, (frame, y), histogram, (row, looks));
+    canvas.open("smallmultiple");
+    frame.x_grid(canvas, ticks);
+    frame.axes(canvas, (ticks, &[]), ("", ""));
+    let above = (frame.left, frame.top - 7.0);
+    canvas.text("panel", above, Anchor::Start, operation);
+    for (lane, row) in rows.iter().enumerate() {
+        let y = frame.top + LANE * (lane as f64 + 0.5);
+        canvas.open(&looks.look(row).class());
+        if frame.left <= LEFT {
+            let class = if row.void() { "gone" } else { "label" };
+            let name = shorten(&row.label, 20);
+            canvas.text(class, (LEFT - 10.0, y + 4.0), Anchor::End, &name);
+        }
+        let mut histograms = row.histograms.iter();
+        if row.void() {
+            let why = row.problem().unwrap_or_default();
+            let size = (frame.width, 10.0);
+            canvas.rect("hatched void", (frame.left, y - 5.0), size, why);
+        } else if let Some(histogram) = histograms.find(|of| of.operation == operation) {
+            marks(canvas, (frame, y), histogram, (row, looks));
+        }
+        canvas.close();
     }
+    canvas.close();
 }
 
 /// Draws the percentiles of a histogram, with a tooltip.
@@ -156,13 +162,7 @@ fn marks(
     );
     for (ns, class) in [(tail, "bars"), (far, "open")] {
         if let Some(ns) = ns {
-            canvas.mark(
-                crate::plot::svg::Shape::Circle,
-                class,
-                (frame.x(ns), y),
-                3.2,
-                &title,
-            );
+            canvas.mark(Shape::Circle, class, (frame.x(ns), y), 3.2, &title);
         }
     }
     let shape = looks.look(row).shape();
@@ -202,7 +202,7 @@ pub(crate) fn summaries(results: &Results, looks: &Looks, open: bool) -> Markup 
                 summary { "Latencies as numbers" }
                 @for (workload, lines) in &cells {
                     p.sub { (workload) }
-                    (numbers(&HEADS, lines))
+                    (table("numbers", &HEADS, lines))
                 }
             }
         }

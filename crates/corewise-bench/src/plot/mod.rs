@@ -6,7 +6,6 @@
 pub(crate) mod chart;
 pub(crate) mod dots;
 pub(crate) mod group;
-pub(crate) mod lanes;
 pub(crate) mod latencies;
 pub(crate) mod lines;
 pub(crate) mod numbers;

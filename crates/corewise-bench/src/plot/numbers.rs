@@ -2,29 +2,30 @@
 
 use maud::{Markup, html};
 
+use corewise_measure::number::three_digits;
+
+use crate::plot::group::by_key;
 use crate::record::Interval;
 use crate::table::Contention;
 
-/// A table of numbers with a row for each of `lines`, whose first field is its head.
-pub(crate) fn numbers(heads: &[&str], lines: &[Vec<String>]) -> Markup {
+/// A table with a row for each of `lines`, whose first field is its head; nothing without lines.
+pub(crate) fn table(class: &str, heads: &[&str], lines: &[Vec<String>]) -> Markup {
     html! {
         @if !lines.is_empty() {
             div.scroll {
-                table.numbers {
-                    thead { tr { @for head in heads { th { (head) } } } }
-                    tbody { @for line in lines { (row(line)) } }
+                table class=(class) {
+                    @if !heads.is_empty() {
+                        thead { tr { @for head in heads { th scope="col" { (head) } } } }
+                    }
+                    tbody {
+                        @for line in lines {
+                            tr {
+                                @for field in line.iter().take(1) { th scope="row" { (field) } }
+                                @for field in line.iter().skip(1) { td { (field) } }
+                            }
+                        }
+                    }
                 }
-            }
-        }
-    }
-}
-
-fn row(line: &[String]) -> Markup {
-    html! {
-        @if let Some((first, rest)) = line.split_first() {
-            tr {
-                th scope="row" { (first) }
-                @for field in rest { td { (field) } }
             }
         }
     }
@@ -32,21 +33,12 @@ fn row(line: &[String]) -> Markup {
 
 /// Formats a ratio with its interval.
 pub(crate) fn ratio(of: Interval) -> String {
-    format!("{} ({})", plain_ratio(of.value), interval(&of))
+    format!("{} ({})", three_digits(of.value), interval(&of))
 }
 
 /// Formats the ends of an interval.
 pub(crate) fn interval(of: &Interval) -> String {
-    format!("{} – {}", plain_ratio(of.low), plain_ratio(of.high))
-}
-
-/// Formats a ratio with as many digits as it deserves.
-pub(crate) fn plain_ratio(ratio: f64) -> String {
-    match ratio {
-        large if large >= 99.5 => format!("{ratio:.0}"),
-        middle if middle >= 9.95 => format!("{ratio:.1}"),
-        _ => format!("{ratio:.2}"),
-    }
+    format!("{} – {}", three_digits(of.low), three_digits(of.high))
 }
 
 /// Returns the geometric mean of each name's values, and the number of its values, in order of
@@ -54,19 +46,13 @@ pub(crate) fn plain_ratio(ratio: f64) -> String {
 pub(crate) fn geometric_means<'a>(
     values: impl IntoIterator<Item = (&'a str, f64)>,
 ) -> Vec<(&'a str, f64, usize)> {
-    let mut means: Vec<(&str, f64, usize)> = Vec::new();
-    for (name, value) in values {
-        let log = value.ln();
-        match means.iter_mut().find(|(known, ..)| *known == name) {
-            _ if !log.is_finite() => {}
-            Some(mean) => (mean.1, mean.2) = (mean.1 + log, mean.2 + 1),
-            None => means.push((name, log, 1)),
-        }
-    }
-    for (_, mean, times) in &mut means {
-        *mean = (*mean / *times as f64).exp();
-    }
-    means
+    let logs = values.into_iter().map(|(name, value)| (name, value.ln()));
+    let mean = |(name, logs): (&'a str, Vec<f64>)| {
+        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+        (name, mean.exp(), logs.len())
+    };
+    let by_name = by_key(logs.filter(|(_, log)| log.is_finite()));
+    by_name.into_iter().map(mean).collect()
 }
 
 /// Formats the shares of critical sections that found the lock taken, and of transactions that

@@ -16,33 +16,26 @@ pub(crate) fn most_cpus(results: &Results) -> usize {
 pub(crate) const NOTE: &str = "Dots are repetitions, lines join their medians. The dashed line is what \
      the best would reach if every thread added as much as its first.";
 
-/// A chart over threads, without its curves.
-pub(crate) struct Spec {
-    pub(crate) kind: &'static str,
-    pub(crate) title: String,
-    pub(crate) note: String,
-    /// The name of the threads.
-    pub(crate) threads: &'static str,
-}
-
 /// The position of a cell in a chart over threads.
 pub(crate) fn by_threads(cell: &CellResults) -> f64 {
     cell.cell.threads as f64
 }
 
-/// Draws curves over numbers of threads; `None` if no row is valid.
-pub(crate) fn over_threads(spec: Spec, curves: &[Curve], cpus: usize) -> Option<Plot> {
-    let voids = curves
-        .iter()
-        .flat_map(|curve| &curve.voids)
-        .map(|(x, _)| *x);
+/// Draws curves over numbers of threads, which have a name; `None` if no row is valid.
+pub(crate) fn over_threads(
+    (kind, title, note): (&'static str, String, String),
+    x_title: &str,
+    curves: &[Curve],
+    cpus: usize,
+) -> Option<Plot> {
+    let voids = curves.iter().flat_map(|curve| &curve.voids);
     let tried = curves.iter().flat_map(Curve::values).map(|(x, _)| x);
     let lines = Lines {
-        kind: spec.kind,
-        title: spec.title,
-        note: spec.note,
-        x: Axis::At(tried.chain(voids).collect()),
-        x_title: spec.threads,
+        kind,
+        title,
+        note,
+        x: Axis::At(tried.chain(voids.map(|(x, _)| *x)).collect()),
+        x_title,
         values: None,
     };
     lines.draw(curves, |canvas, frame| {
@@ -53,17 +46,17 @@ pub(crate) fn over_threads(spec: Spec, curves: &[Curve], cpus: usize) -> Option<
 
 /// Marks the region with more threads than CPUs.
 fn limit(canvas: &mut Canvas, frame: &Frame, cpus: usize) {
-    if cpus == 0 || !frame.x.holds(cpus as f64 + 0.5) {
+    let most = cpus as f64 + 0.5;
+    if cpus == 0 || !frame.x.holds(most) {
         return;
     }
-    let x = frame.x(cpus as f64 + 0.5);
-    canvas.line("guide", (x, frame.top), (x, frame.bottom()));
+    frame.guide(canvas, most, "");
     let text = format!("more threads than the {cpus} CPUs →");
-    let fits = frame.right() - x > 220.0;
-    let (at, anchor) = if fits {
+    let (x, right) = (frame.x(most), frame.right());
+    let (at, anchor) = if right - x > 220.0 {
         (x, Anchor::Start)
     } else {
-        (frame.right(), Anchor::End)
+        (right, Anchor::End)
     };
     canvas.text("remark", (at, frame.top - 8.0), anchor, &text);
 }

@@ -1,8 +1,10 @@
-//! Curves of rates: the repetitions and the median of each row.
+//! Rates as dots and medians.
 
 use crate::plot::chart::{self, Curve, Spot};
+use crate::plot::group::by_key;
 use crate::plot::style::Looks;
-use crate::plot::svg::{self, rate};
+use crate::plot::svg::rate;
+use crate::record::Interval;
 use crate::results::{CellResults, RowResults};
 
 /// A curve for each table: `x` gives the position of a cell, and `words` names it.
@@ -12,45 +14,49 @@ pub(crate) fn curves<'a>(
     x: impl Fn(&CellResults) -> f64,
     words: impl Fn(&CellResults) -> String,
 ) -> Vec<Curve> {
-    let mut curves: Vec<Curve> = Vec::new();
-    for (cell, row) in rows {
-        let at = curves.iter().position(|curve| curve.name == row.label);
-        let at = at.unwrap_or_else(|| {
-            curves.push(Curve::new(looks.look(row), &row.label));
-            curves.len() - 1
-        });
-        let what = format!("{}, {}", row.label, words(cell));
-        rate_spots(&mut curves[at], row, x(cell), &what);
-    }
-    curves.iter_mut().for_each(Curve::sort);
-    chart::sorted(looks, curves)
+    let tables = by_key(rows.map(|(cell, row)| (&*row.label, (cell, row))));
+    let curve = |(label, rows): (&str, Vec<(&CellResults, &RowResults)>)| {
+        let mut curve = Curve::new(looks.look(rows[0].1), label);
+        for (cell, row) in rows {
+            rate_spots(
+                &mut curve,
+                row,
+                x(cell),
+                &format!("{label}, {}", words(cell)),
+            );
+        }
+        curve.sort();
+        curve
+    };
+    chart::sorted(looks, tables.into_iter().map(curve).collect())
 }
 
 /// Adds the repetitions and the median of a row to a curve at `x`; for a void row, only a mark.
 pub(crate) fn rate_spots(curve: &mut Curve, row: &RowResults, x: f64, what: &str) {
     if row.void() {
-        let why = row.problem().unwrap_or_default().to_owned();
-        curve.voids.push((x, why));
-        return;
+        return curve.add_void(x, row);
     }
-    let repetitions = row.rates().into_iter().enumerate();
-    let spots = repetitions.map(|(at, rate)| {
-        let what = format!("{what}, repetition {at}");
-        spot(x, rate, &what)
-    });
-    curve.dots.extend(spots);
-    let median = row.row.rate.filter(|rate| rate.value.is_finite());
-    curve.medians.extend(median.map(|rate| {
-        let mut spot = spot(x, rate.value, what);
-        spot.text += &format!(" ({} to {})", svg::rate(rate.low), svg::rate(rate.high));
-        spot
-    }));
+    let spot = |(rate, text)| Spot {
+        at: (x, rate),
+        text,
+    };
+    curve
+        .dots
+        .extend(repetitions(row, what).into_iter().map(spot));
+    let median = median(row, what).map(|(of, text)| (of.value, text));
+    curve.medians.extend(median.map(spot));
 }
 
-/// A point with its tooltip.
-pub(crate) fn spot(x: f64, y: f64, what: &str) -> Spot {
-    Spot {
-        at: (x, y),
-        text: format!("{what}: {}", rate(y)),
-    }
+/// Returns the rate of each repetition of a row, with its tooltip.
+pub(crate) fn repetitions(row: &RowResults, what: &str) -> Vec<(f64, String)> {
+    let rates = row.rates().into_iter().enumerate();
+    let named = rates.map(|(at, of)| (of, format!("{what}, repetition {at}: {}", rate(of))));
+    named.collect()
+}
+
+/// Returns the median rate of a row, with its tooltip.
+pub(crate) fn median(row: &RowResults, what: &str) -> Option<(Interval, String)> {
+    let of = row.row.rate.filter(|rate| rate.value.is_finite())?;
+    let (value, low, high) = (rate(of.value), rate(of.low), rate(of.high));
+    Some((of, format!("{what}: {value} ({low} to {high})")))
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::plot::group::distinct;
 use crate::plot::palette::{self, SWATCHES, Swatch};
 use crate::plot::svg::Shape;
 use crate::record::Role;
@@ -153,13 +154,8 @@ impl Looks {
 
     /// Assigns looks to these names, in order.
     pub(crate) fn named<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
-        let mut labels: Vec<(&str, &str, usize)> = Vec::new();
-        for name in names {
-            if !labels.iter().any(|(label, ..)| *label == name) {
-                labels.push((name, name, 0));
-            }
-        }
-        let mut looks = Self::assigned(&labels);
+        let labels = names.into_iter().map(|name| (name, name, 0));
+        let mut looks = Self::assigned(&distinct(labels));
         looks.choose(&HashSet::new());
         looks
     }

@@ -1,44 +1,26 @@
-//! Drawing: a canvas that writes SVG, scales with round ticks, and number formats.
+//! Drawing: a canvas that writes SVG, and scales with round ticks.
 
 use std::fmt::Write;
 
-use crate::plot::slim;
+use corewise_measure::number::trimmed;
+pub(crate) use corewise_measure::number::{bytes, count, count_tick, grouped, plain, rate, time};
+use maud::html;
 
-pub(crate) use corewise_measure::number::count;
+use crate::plot::slim;
 
 /// A point on a canvas or in a plot.
 pub(crate) type Point = (f64, f64);
 
-/// Escapes text for an element or an attribute.
+/// Escapes text for an element or an attribute in double quotes.
 pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // XML cannot represent the other control characters.
-            char if char.is_control() && !matches!(char, '\n' | '\t') => out.push('\u{fffd}'),
-            char => out.push(char),
-        }
-    }
-    out
+    // XML cannot represent the other control characters.
+    let is_refused = |char: char| char.is_control() && !matches!(char, '\n' | '\t');
+    html! { (text.replace(is_refused, "\u{fffd}")) }.into_string()
 }
 
 /// Formats a coordinate; a value that is not finite becomes 0, so that a page stays valid.
 pub(crate) fn num(value: f64) -> String {
-    trimmed(&format!(
-        "{:.2}",
-        if value.is_finite() { value } else { 0.0 }
-    ))
-}
-
-/// Removes trailing zeros after the point.
-fn trimmed(text: &str) -> String {
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0" } else { text }.to_owned()
+    trimmed(if value.is_finite() { value } else { 0.0 }, 2)
 }
 
 /// Estimates the width of a bold text of 12 pixels, rather too large than too small.
@@ -103,29 +85,35 @@ impl Canvas {
         self.element("line", class, &ends, "");
     }
 
+    /// Writes a text; nothing if it is empty.
     pub(crate) fn text(&mut self, class: &str, at: Point, anchor: Anchor, text: &str) {
+        self.text_at(
+            class,
+            &format!("x=\"{}\" y=\"{}\"", num(at.0), num(at.1)),
+            anchor,
+            text,
+        );
+    }
+
+    /// Writes a centred text that reads upwards; nothing if it is empty.
+    pub(crate) fn upright(&mut self, class: &str, (x, y): Point, text: &str) {
+        let at = format!("transform=\"translate({} {}) rotate(-90)\"", num(x), num(y));
+        self.text_at(class, &at, Anchor::Middle, text);
+    }
+
+    fn text_at(&mut self, class: &str, at: &str, anchor: Anchor, text: &str) {
+        if text.is_empty() {
+            return;
+        }
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
             Anchor::End => "end",
         };
+        let text = escape(text);
         let _ = write!(
             self.out,
-            "<text class=\"{class}\" x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
-            num(at.0),
-            num(at.1),
-            escape(text)
-        );
-    }
-
-    /// Writes a centred text that reads upwards.
-    pub(crate) fn upright(&mut self, class: &str, at: Point, text: &str) {
-        let (x, y) = (num(at.0), num(at.1));
-        let _ = write!(
-            self.out,
-            "<text class=\"{class}\" transform=\"translate({x} {y}) rotate(-90)\" \
-             text-anchor=\"middle\">{}</text>",
-            escape(text)
+            "<text class=\"{class}\" {at} text-anchor=\"{anchor}\">{text}</text>"
         );
     }
 
@@ -373,6 +361,13 @@ impl Frame {
         self.top + self.height
     }
 
+    /// Draws a dashed vertical line at a value.
+    pub(crate) fn guide(&self, canvas: &mut Canvas, value: f64, title: &str) {
+        let x = self.x(value);
+        let line = through(&[(x, self.top), (x, self.bottom())]);
+        canvas.path("guide", &line, title);
+    }
+
     /// Draws a vertical line at each tick.
     pub(crate) fn x_grid(&self, canvas: &mut Canvas, ticks: &[Tick]) {
         for (value, _) in ticks {
@@ -402,18 +397,10 @@ impl Frame {
         }
         canvas.line("axis", (self.left, bottom), (self.right(), bottom));
         let middle = self.left + self.width / 2.0;
-        if !titles.0.is_empty() {
-            canvas.text(
-                "axistitle",
-                (middle, bottom + 40.0),
-                Anchor::Middle,
-                titles.0,
-            );
-        }
-        if !titles.1.is_empty() {
-            let at = (self.left - 56.0, self.top + self.height / 2.0);
-            canvas.upright("axistitle", at, titles.1);
-        }
+        let below = (middle, bottom + 40.0);
+        canvas.text("axistitle", below, Anchor::Middle, titles.0);
+        let beside = (self.left - 56.0, self.top + self.height / 2.0);
+        canvas.upright("axistitle", beside, titles.1);
         canvas.close();
     }
 }
@@ -461,84 +448,6 @@ pub(crate) fn ticks_as(scale: &Scale, about: usize, label: impl Fn(f64) -> Strin
         .collect()
 }
 
-/// Formats a number without trailing zeros.
-pub(crate) fn plain(value: f64) -> String {
-    trimmed(&format!("{value:.6}"))
-}
-
-/// Formats a value with three digits.
-fn digits(value: f64) -> String {
-    match value.abs() {
-        large if large >= 99.95 => format!("{value:.0}"),
-        middle if middle >= 9.995 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
-/// Formats a rate: `12.3 M/s`.
-pub(crate) fn rate(value: f64) -> String {
-    match value.abs() {
-        v if v >= 1e9 => format!("{} G/s", digits(value / 1e9)),
-        v if v >= 1e6 => format!("{} M/s", digits(value / 1e6)),
-        v if v >= 1e3 => format!("{} k/s", digits(value / 1e3)),
-        0.0 => "0".to_owned(),
-        _ => format!("{}/s", digits(value)),
-    }
-}
-
-/// Formats a value in the greatest unit that it reaches, or else in the last one.
-fn in_unit(value: f64, units: &[(f64, &str)]) -> String {
-    let reached = units.iter().find(|(size, _)| value.abs() >= *size);
-    let &(size, unit) = reached.or(units.last()).unwrap_or(&(1.0, ""));
-    let value = value / size;
-    let text = if value.fract() == 0.0 {
-        plain(value)
-    } else {
-        digits(value)
-    };
-    format!("{text} {unit}")
-}
-
-/// Formats a time in nanoseconds.
-pub(crate) fn time(ns: f64) -> String {
-    in_unit(ns, &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")])
-}
-
-/// Formats bytes.
-pub(crate) fn bytes(value: f64) -> String {
-    const KIB: f64 = 1024.0;
-    let units = [
-        (KIB * KIB * KIB, "GiB"),
-        (KIB * KIB, "MiB"),
-        (KIB, "KiB"),
-        (1.0, "B"),
-    ];
-    in_unit(value, &units)
-}
-
-/// Formats a whole number with separated thousands.
-pub(crate) fn grouped(value: u64) -> String {
-    let digits = value.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push('\u{202f}');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// Formats a decimal tick of a count: `1k`, `10M`.
-pub(crate) fn count_tick(value: f64) -> String {
-    match value {
-        v if v >= 1e9 => format!("{}G", plain(v / 1e9)),
-        v if v >= 1e6 => format!("{}M", plain(v / 1e6)),
-        v if v >= 1e3 => format!("{}k", plain(v / 1e3)),
-        v => plain(v),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -547,24 +456,15 @@ mod tests {
     fn text_cannot_leave_its_element() {
         assert_eq!(
             escape("<a b=\"c\">&'\u{1}"),
-            "&lt;a b=&quot;c&quot;&gt;&amp;&#39;\u{fffd}"
+            "&lt;a b=&quot;c&quot;&gt;&amp;'\u{fffd}"
         );
     }
 
     #[test]
-    fn numbers_are_short_and_finite() {
+    fn coordinates_are_short_and_finite() {
         assert_eq!(num(1.0), "1");
         assert_eq!(num(-0.001), "0");
         assert_eq!(num(f64::NAN), "0");
-        assert_eq!(
-            (rate(12.34e6), time(1500.0)),
-            ("12.3 M/s".into(), "1.50 µs".into())
-        );
-        assert_eq!(bytes(32768.0), "32 KiB");
-        assert_eq!(
-            (count_tick(50e3), count_tick(2e6)),
-            ("50k".into(), "2M".into())
-        );
     }
 
     #[test]

@@ -5,17 +5,18 @@
 //! of the cells are left out. All tables that the A/A spread does not separate from the first are
 //! named together. Latencies and memory have a line each.
 
+use corewise_measure::number::three_digits;
 use maud::{Markup, PreEscaped, html};
 
 use crate::plot::chart::WIDTH;
-use crate::plot::numbers::{geometric_means, plain_ratio};
+use crate::plot::group::by_key;
+use crate::plot::numbers::geometric_means;
 use crate::plot::style::{CHOSEN, Look, Looks};
 use crate::plot::svg::{Anchor, Canvas, Frame, Scale, count, plain, shorten, time};
 use crate::plot::{Part, Plot};
 use crate::record::Role;
 use crate::results::{CellResults, Results, RowResults, SectionResults};
 use crate::sections;
-use crate::sections::memory::MemoryPoint;
 
 /// A difference in memory or latency under this factor counts as none.
 const NEAR: f64 = 1.05;
@@ -66,22 +67,15 @@ pub(crate) fn decision(results: &Results, looks: &Looks) -> Option<Part> {
     if lines.is_empty() {
         return None;
     }
-    let noise = match spread(results.cells()) {
-        Some(factor) => format!(
-            " The reference measured twice differs from itself by up to {}×.",
-            plain_ratio(factor)
-        ),
-        None => String::new(),
-    };
+    let noise = spread(results.cells()).map_or(String::new(), |factor| {
+        let factor = three_digits(factor);
+        format!(" The reference measured twice differs from itself by up to {factor}×.")
+    });
+    let lead = headline(&lines) + &noise;
+    let plots = vec![chart(&lines, looks)];
     Some(Part {
-        lead: headline(&lines) + &noise,
         below: numbers(&lines, looks),
-        ..Part::new(
-            "decision",
-            "Which table to take",
-            "",
-            vec![chart(&lines, looks)],
-        )
+        ..Part::new("decision", "Which table to take", &lead, plots)
     })
 }
 
@@ -188,21 +182,13 @@ fn look_of(looks: &Looks, label: &str) -> Option<Look> {
 
 /// Returns a sentence that counts how often tables are among the best.
 fn headline(lines: &[Line<'_>]) -> String {
-    let rated = lines
-        .iter()
-        .filter(|line| !line.ranked[0].0.starts_with("lock:"));
-    let rated: Vec<_> = rated.collect();
-    let mut wins: Vec<(&str, usize)> = Vec::new();
-    for (label, _) in rated.iter().flat_map(|line| line.split().0) {
-        match wins.iter_mut().find(|(known, _)| known == label) {
-            Some(win) => win.1 += 1,
-            None => wins.push((label, 1)),
-        }
-    }
-    wins.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+    let is_lock = |line: &&Line<'_>| line.ranked[0].0.starts_with("lock:");
+    let rated: Vec<_> = lines.iter().filter(|line| !is_lock(line)).collect();
+    let mut wins = by_key(rated.iter().flat_map(|line| line.split().0.iter().copied()));
+    wins.sort_by_key(|(_, times)| std::cmp::Reverse(times.len()));
     let named = wins.iter().take(3);
     let named: Vec<_> = named
-        .map(|(label, times)| format!("{label} in {times}"))
+        .map(|(label, times)| format!("{label} in {}", times.len()))
         .collect();
     format!(
         "Among the best of {} workloads, alone or within the noise: {}.{}",
@@ -227,7 +213,7 @@ fn shares<'a>(lines: &[&Line<'a>]) -> String {
         return String::new();
     }
     let named = means.iter().take(CHOSEN);
-    let named = named.map(|(label, mean, _)| format!("{label} {}", plain_ratio(*mean)));
+    let named = named.map(|(label, mean, _)| format!("{label} {}", three_digits(*mean)));
     let named = named.collect::<Vec<_>>().join(", ");
     format!(" Over all of them a table reaches, of the best, in the mean: {named}.")
 }
@@ -253,7 +239,7 @@ fn rates(section: &SectionResults) -> Vec<Line<'_>> {
             what: format!("{about}{keys}"),
             spread: spread(cells.iter().copied()).unwrap_or(1.0),
             ranked: ranked(&cells, relative, true),
-            text: |ratio| format!("{}×", plain_ratio(ratio)),
+            text: |ratio| format!("{}×", three_digits(ratio)),
         }
     };
     kinds.iter().map(line).collect()
@@ -309,22 +295,18 @@ fn latency(results: &Results) -> Option<Line<'_>> {
 
 /// Live bytes per entry at the greatest size.
 fn memory(results: &Results) -> Option<Line<'_>> {
-    let cells = results.cells().filter(|cell| cell.cell.kind == "u64");
-    let with: Vec<&CellResults> = cells
-        .filter(|cell| cell.rows.iter().any(|row| row.has::<MemoryPoint>()))
-        .collect();
-    let points = with.iter().flat_map(|cell| &cell.rows);
-    let sizes = points.flat_map(|row| row.details::<MemoryPoint>());
-    let size = sizes
-        .map(|point| point.entries)
-        .max()
-        .filter(|size| *size > 0)?;
+    let cells = || results.cells().filter(|cell| cell.cell.kind == "u64");
+    let points = cells()
+        .flat_map(|cell| &cell.rows)
+        .flat_map(|row| &row.memory);
+    let size = points.map(|point| point.entries).max();
+    let size = size.filter(|size| *size > 0)?;
     let each = |row: &RowResults| {
-        let point = row.details::<MemoryPoint>().find(|p| p.entries == size)?;
+        let point = row.memory.iter().find(|point| point.entries == size)?;
         Some(point.live_bytes? as f64 / size as f64)
     };
     let has_size = |cell: &&CellResults| cell.rows.iter().any(|row| each(row).is_some());
-    let cells: Vec<_> = with.into_iter().filter(has_size).collect();
+    let cells: Vec<_> = cells().filter(has_size).collect();
     Some(Line {
         section: "memory",
         short: "bytes an entry",

@@ -81,7 +81,8 @@ pub(crate) fn page(results: &Results, looks: &Looks, parts: &[Part], note: &str)
         main {
             (notes(results))
             @if !note.is_empty() { p.sub { (note) } }
-            @let (decision, rest) = parts.split_at(first_screen(parts));
+            @let has_decision = parts.first().is_some_and(|part| part.id == "decision");
+            @let (decision, rest) = parts.split_at(usize::from(has_decision));
             @for part in decision { (section(part, &mut numbers)) }
             (claims::verdicts(results))
             @for part in rest { (section(part, &mut numbers)) }
@@ -97,25 +98,9 @@ pub(crate) fn page(results: &Results, looks: &Looks, parts: &[Part], note: &str)
     document(&title(results), looks, &body)
 }
 
-/// Returns the number of parts before the claims.
-fn first_screen(parts: &[Part]) -> usize {
-    usize::from(parts.first().is_some_and(|part| part.id == "decision"))
-}
-
 fn title(results: &Results) -> String {
-    let suites = each(results, |file| file.manifest.suite.clone());
+    let suites = results.each(|file| file.manifest.suite.clone());
     format!("corewise bench: {suites}")
-}
-
-/// Returns the distinct values of a property of the files.
-fn each(results: &Results, of: impl Fn(&SourceFile) -> String) -> String {
-    let mut answers: Vec<String> = Vec::new();
-    for answer in results.files.iter().map(of) {
-        if !answers.contains(&answer) {
-            answers.push(answer);
-        }
-    }
-    answers.join(" and ")
 }
 
 fn head(results: &Results) -> Markup {
@@ -125,17 +110,14 @@ fn head(results: &Results) -> Markup {
         0 => String::new(),
         _ => format!(", {void} void: hatched below, not to be used"),
     };
-    let machine = each(results, |file| {
-        let machine = &file.manifest.machine;
-        format!("{}, {} CPUs", machine.cpu, machine.cpus)
-    });
+    let machine = results.each(|file| file.manifest.machine.named());
     html! {
         header #summary {
             h1 { (title(results)) }
             p.sub {
-                "Concurrent hash tables. " (each(results, SourceFile::name)) ", "
-                (each(results, |file| tables::day(&file.manifest).to_owned())) ", commit "
-                (each(results, |file| tables::short_commit(&file.manifest))) "; " (machine) "; "
+                "Concurrent hash tables. " (results.each(SourceFile::name)) ", "
+                (results.each(|file| tables::day(&file.manifest).to_owned())) ", commit "
+                (results.each(|file| tables::short_commit(&file.manifest))) "; " (machine) "; "
                 (rows) " rows" (is_void)
             }
         }
@@ -266,16 +248,10 @@ fn ending(results: &Results) -> Markup {
 pub(crate) fn standalone(results: &Results, looks: &Looks, plot: &Plot) -> String {
     let mut canvas = Canvas::default();
     let heading = wrapped(&plot.title, 57);
-    let caption = each(results, |file| {
+    let caption = results.each(|file| {
         let of = &file.manifest;
-        let machine = &of.machine;
-        format!(
-            "commit {}, {}, {}, {} CPUs",
-            tables::short_commit(of),
-            tables::day(of),
-            machine.cpu,
-            machine.cpus
-        )
+        let (commit, machine) = (tables::short_commit(of), of.machine.named());
+        format!("commit {commit}, {}, {machine}", tables::day(of))
     });
     let caption = wrapped(&caption, 88);
     let above = 26.0 + 18.0 * heading.len() as f64;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use corewise_measure::number::three_digits;
 use maud::{Markup, html};
 
-use crate::plot::group::words;
+use crate::plot::group::{distinct, words};
 use crate::plot::latencies;
-use crate::plot::numbers::{contention, interval, plain_ratio};
+use crate::plot::numbers::{contention, interval, table};
 use crate::plot::style::{Looks, measured_once};
 use crate::plot::svg::{bytes, plain, rate};
 use crate::record::{Cell, Interval, Manifest, Role};
@@ -135,12 +136,12 @@ fn line(row: &RowResults, noise: Option<f64>, looks: &Looks) -> Markup {
             th scope="row" { (name) }
             td {
                 (row.row.rate.map_or("–".to_owned(), |of| rate(of.value)))
-                @for (name, each) in counted { small { (plain_ratio(*each)) " " (name) } }
+                @for (name, each) in counted { small { (three_digits(*each)) " " (name) } }
                 @if let Some(seen) = row.row.contention { small { (contention(seen)) } }
             }
             td {
                 @if let Some(ratio) = &row.row.ratio {
-                    b { (plain_ratio(ratio.value)) "×" } small { (interval(ratio)) }
+                    b { (three_digits(ratio.value)) "×" } small { (interval(ratio)) }
                 }
                 span.word { (word) }
             }
@@ -160,78 +161,46 @@ fn verdict(row: &RowResults, noise: Option<f64>) -> (&str, String) {
     }
 }
 
+/// A field of a card.
+type CardField = fn(&TableInfo) -> &String;
+
+/// The fields of a card, by their heads.
+const CARD: [(&str, CardField); 11] = [
+    ("table", |card| &card.name),
+    ("about", |card| &card.about),
+    ("version", |card| &card.version),
+    ("language", |card| &card.language),
+    ("hasher", |card| &card.hasher),
+    ("reclamation", |card| &card.reclamation),
+    ("guarantees", |card| &card.guarantees),
+    ("settings", |card| &card.settings),
+    ("adapter", |card| &card.adapter),
+    ("memory", |card| &card.memory),
+    ("batches", |card| &card.batch),
+];
+
 /// The fairness cards.
 pub(crate) fn cards(results: &Results) -> Markup {
-    let mut cards: Vec<_> = Vec::new();
-    for card in results.files.iter().flat_map(|file| &file.manifest.cards) {
-        if !cards.contains(&card) {
-            cards.push(card);
-        }
-    }
-    let heads = [
-        "table",
-        "about",
-        "version",
-        "language",
-        "hasher",
-        "reclamation",
-        "guarantees",
-        "settings",
-        "adapter",
-        "memory",
-        "batches",
-    ];
+    let cards = distinct(results.files.iter().flat_map(|file| &file.manifest.cards));
+    let line = |card: &&TableInfo| CARD.map(|(_, text)| text(card).clone()).to_vec();
+    let lines: Vec<_> = cards.iter().map(line).collect();
     html! {
         details #cards {
             summary { "Fairness cards: what each table is, and how it was run" }
-            div.scroll {
-                table.cards {
-                    thead { tr { @for head in heads { th scope="col" { (head) } } } }
-                    tbody { @for card in cards { (card_row(card)) } }
-                }
-            }
-        }
-    }
-}
-
-fn card_row(card: &TableInfo) -> Markup {
-    let texts = [
-        &card.about,
-        &card.version,
-        &card.language,
-        &card.hasher,
-        &card.reclamation,
-        &card.guarantees,
-        &card.settings,
-        &card.adapter,
-        &card.memory,
-        &card.batch,
-    ];
-    html! {
-        tr {
-            th scope="row" { (card.name) }
-            @for text in texts { td { (text) } }
+            (table("cards", &CARD.map(|(head, _)| head), &lines))
         }
     }
 }
 
 /// A table of build and machine, with a column for each file.
 pub(crate) fn environment(results: &Results) -> Markup {
-    let facts: Vec<_> = results.files.iter().map(facts).collect();
-    html! {
-        div.scroll {
-            table.facts {
-                tbody {
-                    @for at in 0..facts.first().map_or(0, Vec::len) {
-                        tr {
-                            th scope="row" { (facts[0][at].0) }
-                            @for file in &facts { td { (file[at].1) } }
-                        }
-                    }
-                }
-            }
-        }
-    }
+    let files: Vec<_> = results.files.iter().map(facts).collect();
+    let names = files.first().into_iter().flatten().enumerate();
+    let line = |(at, (name, _)): (usize, &(&str, String))| {
+        let each = files.iter().map(|file| file[at].1.clone());
+        [(*name).to_owned()].into_iter().chain(each).collect()
+    };
+    table("facts", &[], &names.map(line).collect::<Vec<_>>())
 }
 
 fn facts(file: &SourceFile) -> Vec<(&'static str, String)> {

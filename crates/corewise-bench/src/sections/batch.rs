@@ -21,7 +21,7 @@ use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
-pub use crate::payload::{BatchSummary, SingleRates};
+pub use crate::payload::BatchSummary;
 use crate::plan::Kept;
 use crate::plot::style::Looks;
 use crate::plot::{Plot, dots};
@@ -87,9 +87,7 @@ impl Section for BatchSection {
             let is_its =
                 |slice: &&Slice| slice.table == contender.name() && slice.role == contender.role;
             let slices = measured.slices.iter().filter(is_its);
-            if let Some(summary) = summary(run.task.workload.batch(), slices) {
-                accumulator.fields.set(&summary);
-            }
+            accumulator.fields.batch = summary(run.task.workload.batch(), slices);
         }
         run.write(measured)
     }
@@ -101,8 +99,8 @@ impl Section for BatchSection {
     }
 
     fn row_figures(&self, row: &Row) -> Vec<Figure> {
-        let of = row.fields.get::<BatchSummary>().into_iter();
-        let both = |of: BatchSummary| {
+        let of = row.fields.batch.iter();
+        let both = |of: &BatchSummary| {
             [
                 Figure::of_interval("single", Unit::Rate, of.single),
                 Figure::of_interval("batch over single", Unit::Plain, of.ratio),
@@ -149,18 +147,15 @@ impl Slices for BatchSlices {
     }
 
     fn finish(singles: Vec<f64>, done: &mut Done) {
-        if !singles.is_empty() {
-            done.slice.fields.set(&SingleRates(singles));
-        }
+        done.slice.fields.singles = singles;
     }
 }
 
 /// Summarises batches against single lookups, round by round.
 fn summary<'a>(keys: usize, slices: impl Iterator<Item = &'a Slice>) -> Option<BatchSummary> {
-    let of_slice = |slice: &Slice| {
-        let singles = slice.fields.get::<SingleRates>();
-        let singles = singles.map_or(Vec::new(), |SingleRates(rates)| rates);
-        slice.rates.clone().into_iter().zip(singles)
+    let of_slice = |slice: &'a Slice| {
+        let singles = slice.fields.singles.iter().copied();
+        slice.rates.iter().copied().zip(singles)
     };
     let pairs: Vec<(f64, f64)> = slices.flat_map(of_slice).collect();
     Some(BatchSummary {

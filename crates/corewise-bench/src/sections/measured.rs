@@ -3,13 +3,13 @@
 use maud::Markup;
 
 use crate::figure::{Figure, Unit};
-use crate::plot::group::{self, named};
-use crate::plot::numbers::numbers;
+use crate::plot::group::{contenders, describe, distinct, named};
+use crate::plot::numbers::table;
 use crate::plot::svg::rate;
-use crate::record::{Interval, Role, Row};
+use crate::record::{Interval, Row};
 use crate::results::{CellResults, Results, RowResults};
 use crate::sections::presets::Preset;
-use crate::sections::{self, LineFields, Section};
+use crate::sections::{LineFields, Section};
 use crate::subject::MeasuredRow;
 
 /// The unit of a measurement.
@@ -25,7 +25,7 @@ fn unit(name: &str) -> Unit {
 /// The time of an operation of a thread, if the preset has a name for it, and the measurements of
 /// the subject.
 pub(super) fn figures(preset: &Preset, row: &Row) -> Vec<Figure> {
-    let MeasuredRow(measured) = row.fields.get().unwrap_or_default();
+    let MeasuredRow(measured) = &row.fields.measured;
     let figure = |(name, of): (&String, &_)| Figure::of_interval(name, unit(name), *of);
     let valid = row.rate.filter(|_| row.verdict != "void");
     let ns = |rate: f64| row.cell.threads as f64 * 1e9 / rate;
@@ -42,34 +42,31 @@ pub(super) fn figures(preset: &Preset, row: &Row) -> Vec<Figure> {
 }
 
 /// The details of all rows of a section, or their rates and figures.
-pub(super) fn summaries(results: &Results, name: &str) -> Markup {
-    let Some(section) = sections::find(name) else {
-        return Markup::default();
-    };
-    let is_shown =
-        |row: &&RowResults| !row.void() && matches!(row.row.role, Role::DynTable | Role::Reference);
-    let of_cell = |cell: &'_ CellResults| {
-        let rows = cell.rows.iter().filter(is_shown);
-        rows.flat_map(|row| lines(section, cell, row))
-            .collect::<Vec<_>>()
-    };
-    let lines: Vec<LineFields> = named(&results.sections, name).flat_map(of_cell).collect();
-    let mut heads: Vec<&str> = Vec::new();
-    for (head, _) in lines.iter().flatten() {
-        if !heads.contains(&&**head) {
-            heads.push(head);
-        }
-    }
+pub(super) fn summaries(results: &Results, section: &(impl Section + ?Sized)) -> Markup {
+    let rows = contenders(named(&results.sections, section.name()));
+    let valid = rows.filter(|(_, row)| !row.void());
+    let lines: Vec<LineFields> = valid
+        .flat_map(|(cell, row)| lines(section, cell, row))
+        .collect();
+    let heads = distinct(lines.iter().flatten().map(|(head, _)| &**head));
     let text = |line: &LineFields, head: &str| {
         let field = line.iter().find(|(name, _)| name == head);
         field.map_or("–".to_owned(), |(_, text)| text.clone())
     };
     let line = |line: &LineFields| heads.iter().map(|head| text(line, head)).collect();
-    numbers(&heads, &lines.iter().map(line).collect::<Vec<_>>())
+    table(
+        "numbers",
+        &heads,
+        &lines.iter().map(line).collect::<Vec<_>>(),
+    )
 }
 
 /// The lines of a row: none if it has nothing but its rate.
-fn lines(section: &dyn Section, cell: &CellResults, row: &RowResults) -> Vec<LineFields> {
+fn lines(
+    section: &(impl Section + ?Sized),
+    cell: &CellResults,
+    row: &RowResults,
+) -> Vec<LineFields> {
     let mut details = section.details(&row.row);
     let figures = section.figures(row);
     if details.is_empty() && !figures.is_empty() {
@@ -82,7 +79,7 @@ fn lines(section: &dyn Section, cell: &CellResults, row: &RowResults) -> Vec<Lin
     }
     let start = [
         ("subject".to_owned(), row.label.clone()),
-        ("workload".to_owned(), group::describe(cell, &["pin"])),
+        ("workload".to_owned(), describe(cell, &["pin"])),
     ];
     let line = |fields: LineFields| start.iter().cloned().chain(fields).collect();
     details.into_iter().map(line).collect()

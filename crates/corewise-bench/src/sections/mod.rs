@@ -9,12 +9,12 @@
 //! | checks of parameters, number of keys, names of cells | `Rules::checks`, `Section::range`, `Rules::id_suffix`, ... | `mod.rs` |
 //! | the loop of its threads, compiled for each table | a `Loop` | in `work` |
 //! | how a cell is measured and verified | `Section::run` | `cells.rs` |
-//! | what it adds to results | types that implement [`Payload`](crate::record::Payload) | in `payload` |
+//! | what it adds to results | fields of rows and slices, records | in `payload` |
 //! | text, figures and plots of results | `Section::row_figures`, `Section::details`, `Section::plots` | `plot.rs` |
 //!
 //! Everything else is shared. `closed_loop` measures a mix of operations in interleaved slices,
 //! which is what a section does unless it overrides `Section::run`; `in_turn` measures tables one
-//! after the other. `measured` draws the table of a section's figures. `contender` makes, fills,
+//! after the other. `measured` has the table of a section's figures. `contender` makes, fills,
 //! verifies and drops tables, `runner` accumulates rows and writes them, `work` has the phases
 //! that every repetition has, and `plot` has what plots are drawn with.
 //!
@@ -38,7 +38,7 @@
 //! | paced | `plot-paced-N` | the same in open loop | |
 //! | growth | `plot-growth-N` | operations and stalls over time | `longest`: the longest operation of a repetition |
 //! | tails | `plot-tails-N` | inserts beside a reader, and slow operations | `writer > 50 µs`, ... of 10,000 operations; `empty loop > 50 µs` in the same time |
-//! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned | `live`, `live, most`, `resident`, `resident, most`, `emptied`, `dropped`: bytes an entry; `garbage, most` |
+//! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned | `live`, `live, most`, `resident`, `resident, most`: bytes an entry; `emptied` and `dropped`: what stays of them; `garbage, most` |
 //! | pinning | `plot-pinning-N` | throughput by pin policy | |
 //! | filter | `plot-filter-N` | lookups and updates against threads | `bits an item`, `false positives` |
 //! | queue | `plot-queue-N` | operations of priority queues against threads | |
@@ -74,8 +74,9 @@ pub(crate) mod paced;
 mod presets;
 pub mod resize;
 
-use self::presets::{PRESETS, Preset};
 use maud::Markup;
+
+use self::presets::{PRESETS, Preset};
 
 use crate::contender::Contender;
 use crate::dyn_table::{Entry, Maker};
@@ -83,7 +84,7 @@ use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::Figure;
 use crate::plot::style::Looks;
-use crate::plot::{Part as PagePart, Plot};
+use crate::plot::{Part, Plot};
 use crate::record::Row;
 use crate::results::{Results, RowResults};
 use crate::runner::CellRun;
@@ -222,21 +223,21 @@ pub(crate) trait Section: Rules {
 
     /// Returns the tables below its plots: the details or the figures of its rows.
     fn below(&self, results: &Results, _: &Looks) -> Markup {
-        measured::summaries(results, self.name())
+        measured::summaries(results, self)
     }
 
     /// Returns the part of the page with its plots.
-    fn part(&self, results: &Results, looks: &Looks) -> PagePart {
+    fn part(&self, results: &Results, looks: &Looks) -> Part {
         let preset = self.preset();
         let plots = self.plots(results, looks);
-        PagePart {
+        Part {
             below: self.below(results, looks),
-            ..PagePart::new(self.name(), &preset.heading, &preset.lead, plots)
+            ..Part::new(self.name(), &preset.heading, &preset.lead, plots)
         }
     }
 
     /// Returns all its parts of the page; those without plots are omitted.
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<PagePart> {
+    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
         vec![self.part(results, looks)]
     }
 }

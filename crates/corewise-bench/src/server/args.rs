@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use clap::builder::{RangedU64ValueParser, TypedValueParser};
+use clap::builder::{PossibleValue, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
 use crate::args::Format;
@@ -39,12 +39,8 @@ impl Engine {
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Relativistic => "relativistic",
-            Self::Locked => "locked",
-            Self::GlobalLock => "global-lock",
-            Self::Memcached => "memcached",
-        })
+        let value = self.to_possible_value();
+        f.pad(value.as_ref().map_or("", PossibleValue::get_name))
     }
 }
 

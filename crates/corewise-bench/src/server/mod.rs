@@ -50,8 +50,9 @@ use self::args::Engine;
 use self::row::Point;
 use crate::args::Format;
 use crate::error::BenchError;
+use crate::manifest;
 use crate::record::Record;
-use crate::{manifest, text};
+use crate::text::{self, say};
 
 /// Exit status of a run with void rows.
 const VOID: u8 = 3;
@@ -122,10 +123,7 @@ fn measure<'p>(
     }
     lead.extend(ratios);
     let html = report::page(lead, &rows, listing.trim());
-    std::fs::write(page, html).map_err(|error| BenchError::File {
-        path: page.display().to_string(),
-        error,
-    })?;
+    std::fs::write(page, html).map_err(|error| BenchError::of_file(page, error))?;
     Ok(if void > 0 { VOID } else { 0 })
 }
 
@@ -133,10 +131,6 @@ fn json(line: &impl serde::Serialize) {
     if let Ok(text) = serde_json::to_string(line) {
         say(&text);
     }
-}
-
-fn say(line: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{line}"); // a closed pipe is no error
 }
 
 /// Returns the installed engines. Reports the missing ones, or fails if none may be skipped.

@@ -1,10 +1,12 @@
 //! Requests per second against clients, for each operation.
 
-use crate::plot::chart::Curve;
+use crate::plot::chart::{Curve, Spot};
 use crate::plot::lines::{Axis, Lines};
 use crate::plot::style::Looks;
 use crate::plot::svg::rate;
-use crate::plot::{Plot, rates};
+use std::collections::BTreeSet;
+
+use crate::plot::Plot;
 use crate::report::page;
 use crate::server::args::Operation;
 use crate::server::row::Row;
@@ -15,13 +17,9 @@ pub(super) fn page(mut lead: Vec<String>, rows: &[Row], listing: &str) -> String
     let operations = [Operation::Get, Operation::Set].into_iter();
     let plots = operations.filter_map(|operation| plot(rows, operation, &looks));
     let plots: Vec<Plot> = plots.collect();
-    let versions = rows
-        .iter()
-        .map(|row| format!("{} {}", row.engine, row.version));
-    let mut versions: Vec<String> = versions.collect();
-    versions.sort();
-    versions.dedup();
-    lead.push(versions.join(", "));
+    let versions = rows.iter();
+    let versions = versions.map(|row| format!("{} {}", row.engine, row.version));
+    lead.push(Vec::from_iter(versions.collect::<BTreeSet<_>>()).join(", "));
     let title = "Figure 8 of the USENIX ATC 2011 paper, on this machine";
     page::plain(title, &lead, (&looks, &plots), listing)
 }
@@ -56,13 +54,15 @@ fn add(curve: &mut Curve, row: &Row) {
     }
     let what = format!("{}, clients: {}", row.engine, row.clients);
     let samples = row.samples_per_s.iter().enumerate();
-    curve.dots.extend(samples.map(|(at, &rate)| {
-        let what = format!("{what}, sample {at}");
-        rates::spot(x, rate, &what)
+    curve.dots.extend(samples.map(|(at, &of)| Spot {
+        at: (x, of),
+        text: format!("{what}, sample {at}: {}", rate(of)),
     }));
-    let mut greatest = rates::spot(x, row.max_per_s, &what);
-    greatest.text += &format!(" (median {})", rate(row.median_per_s));
-    curve.medians.push(greatest);
+    let (greatest, median) = (rate(row.max_per_s), rate(row.median_per_s));
+    curve.medians.push(Spot {
+        at: (x, row.max_per_s),
+        text: format!("{what}: {greatest} (median {median})"),
+    });
 }
 
 #[cfg(test)]

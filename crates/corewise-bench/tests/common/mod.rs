@@ -7,14 +7,15 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use corewise_bench::latencies::OUTCOMES;
+use corewise_bench::payload::{RowFields, SliceFields};
 use corewise_bench::record::{
-    CacheFacts, Cell, Counts, Detail, End, Fields, HardwareCounters, Histogram, Interval,
-    MachineFacts, Manifest, Payload, Record, Role, Row, SCHEMA, Slice, Verdicts,
+    CacheFacts, Cell, Counts, End, HardwareCounters, Histogram, Interval, MachineFacts, Manifest,
+    Record, Role, Row, SCHEMA, Slice, Verdicts,
 };
 use corewise_bench::results::Results;
 use corewise_bench::sections::batch::BatchSummary;
 use corewise_bench::sections::growth::Timeline;
-use corewise_bench::sections::growth::{BothTails, SlowCount, Tail};
+use corewise_bench::sections::growth::{SlowCount, Tail};
 use corewise_bench::sections::memory::{Garbage, MemoryPoint};
 use corewise_bench::sections::resize::ResizeSummary;
 use corewise_bench::suite::Task;
@@ -155,21 +156,21 @@ impl Run {
     fn timeline(&mut self, cell: &Cell, table: &str, bins: u64) {
         let operations = (0..bins).map(|_| (3e5 * self.noise(0.3)) as u64).collect();
         let longest_ns = (0..bins).map(|_| (3e5 * self.noise(0.9)) as u64).collect();
-        self.records.push(detail(&Timeline {
+        self.records.push(Record::Timeline(Box::new(Timeline {
             cell: cell.id.clone(),
             table: table.to_owned(),
             repetition: 0,
             bin_ms: 10.0,
             operations,
             longest_ns,
-        }));
+        })));
     }
 
     fn remembered(&mut self, cell: &Cell, table: &str, at: usize) {
         let point = memory_point(cell, table, cell.initial, 22.0 + 3.0 * at as f64);
-        self.records.push(detail(&point));
+        self.records.push(Record::Memory(Box::new(point)));
         let over_bytes = (0..50).map(|_| (1e6 * self.noise(0.4)) as i64).collect();
-        self.records.push(detail(&Garbage {
+        self.records.push(Record::Garbage(Box::new(Garbage {
             cell: cell.id.clone(),
             table: table.to_owned(),
             entries: cell.initial,
@@ -177,7 +178,7 @@ impl Run {
             over_bytes,
             source: "live".to_owned(),
             settled_bytes: 1000,
-        }));
+        })));
     }
 
     fn noise(&mut self, much: f64) -> f64 {
@@ -306,7 +307,7 @@ impl Run {
                 && row.cell.section == "batch"
             {
                 let rate = row.rate.expect("a rate");
-                row.fields.set(&BatchSummary {
+                row.fields.batch = Some(BatchSummary {
                     keys: 16,
                     pairs: 21,
                     single: rate,
@@ -328,7 +329,7 @@ impl Run {
         });
         for row in rows {
             let Some(rate) = row.rate else { continue };
-            row.fields.set(&ResizeSummary {
+            row.fields.resize = Some(ResizeSummary {
                 buckets: (8192, 16384),
                 pairs: 75,
                 small: rate,
@@ -389,14 +390,14 @@ impl Run {
                 let usual = 9e3 * self.noise(0.5);
                 longest_ns.push(if doubling { bin * 90_000 } else { usual as u64 });
             }
-            self.records.push(detail(&Timeline {
+            self.records.push(Record::Timeline(Box::new(Timeline {
                 cell: cell.id.clone(),
                 table: (*table).to_owned(),
                 repetition: 0,
                 bin_ms: 1.0,
                 operations,
                 longest_ns,
-            }));
+            })));
         }
     }
 
@@ -408,8 +409,7 @@ impl Run {
             if let Record::Row(row) = record
                 && row.cell.section == "tails"
             {
-                let both = ["writer", "reader"].map(tail);
-                row.fields.set(&BothTails(both.into()));
+                row.fields.tails = ["writer", "reader"].map(tail).into();
             }
         }
     }
@@ -422,13 +422,13 @@ impl Run {
         for (index, (table, ..)) in TABLES.iter().enumerate() {
             for power in (10..=22).step_by(3) {
                 let point = memory_point(&by_size, table, 1 << power, 22.0 + 7.0 * index as f64);
-                self.records.push(detail(&point));
+                self.records.push(Record::Memory(Box::new(point)));
             }
             let swing = (index % 4) as f64 * 3e6;
             let over = |at: u32| {
                 (swing * (1.0 - (-f64::from(at) / 12.0).exp()) + 2e5 * f64::from(at % 5)) as i64
             };
-            self.records.push(detail(&Garbage {
+            self.records.push(Record::Garbage(Box::new(Garbage {
                 cell: churn.id.clone(),
                 table: (*table).to_owned(),
                 entries: 1 << 20,
@@ -436,7 +436,7 @@ impl Run {
                 over_bytes: (0..80).map(over).collect(),
                 source: "live".to_owned(),
                 settled_bytes: (swing / 9.0) as i64 - 100_000,
-            }));
+            })));
         }
     }
 
@@ -509,11 +509,6 @@ impl Run {
         self.rows += 1;
         self.records.push(Record::Row(Box::new(row)));
     }
-}
-
-/// A record of a section.
-fn detail<P: Payload>(payload: &P) -> Record {
-    Record::Detail(Box::new(Detail::of(payload)))
 }
 
 /// Latencies in a histogram.
@@ -595,7 +590,7 @@ fn row(cell: &Cell, table: &str, role: Role, repetitions: usize) -> Row {
         problems: Vec::new(),
         contention: None,
         per_operation: BTreeMap::new(),
-        fields: Fields::default(),
+        fields: RowFields::default(),
     }
 }
 
@@ -615,7 +610,7 @@ fn slice(cell: &Cell, table: &str, role: Role, repetition: usize, rate: f64) -> 
         hardware: HardwareCounters::default(),
         contention: None,
         ran_on: vec![0, 1],
-        fields: Fields::default(),
+        fields: SliceFields::default(),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::contender::{CellContext, PhaseError};
 use crate::dyn_table::DynTable;
 use crate::latencies::Latencies;
-use crate::record::{Counts, Detail, Slice, Verdicts};
+use crate::record::{Counts, Record, Slice, Verdicts};
 use crate::runner::Done;
 use crate::sections::in_turn::Turn;
 use crate::work::grow::{Grow, GrowMode, Watch};
@@ -116,7 +116,7 @@ pub(super) fn repetition_of(turn: &Turn<'_>) -> Result<Done, PhaseError> {
     jobs.iter()
         .for_each(|job| latencies.add(&job.watch.latencies));
     Ok(Done {
-        detail: Some(Detail::of(&timeline(&slice, &jobs))),
+        detail: Some(Record::Timeline(Box::new(timeline(&slice, &jobs)))),
         slice,
         latencies: Some(latencies),
     })

@@ -10,7 +10,7 @@ use corewise_measure::stats::Spread;
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
-pub use crate::payload::{BothTails, SlowCount, Tail, Timeline};
+pub use crate::payload::{SlowCount, Tail, Timeline};
 use crate::plot::style::Looks;
 use crate::plot::{Plot, dots};
 use crate::record::Row;
@@ -37,12 +37,6 @@ pub(crate) static TAILS: GrowthSection = GrowthSection {
     name: "tails",
     has_reader: true,
 };
-
-/// Returns the slow operations of a row.
-fn tails_of(row: &Row) -> Vec<Tail> {
-    let tails = row.fields.get::<BothTails>();
-    tails.unwrap_or_default().0
-}
 
 impl Rules for GrowthSection {
     fn name(&self) -> &'static str {
@@ -99,12 +93,12 @@ impl Section for GrowthSection {
     }
 
     fn details(&self, row: &Row) -> Vec<LineFields> {
-        tails_of(row).iter().map(tails::fields).collect()
+        row.fields.tails.iter().map(tails::fields).collect()
     }
 
     /// The longest operation of each growth, or the slow operations.
     fn figures(&self, row: &RowResults) -> Vec<Figure> {
-        let lines = row.details::<Timeline>();
+        let lines = row.timelines.iter();
         let longest = lines.filter_map(|line| line.longest_ns.iter().max().copied());
         let longest = Spread::of(longest.map(|ns| ns as f64)).map(|longest| Figure {
             name: "longest".to_owned(),
@@ -112,11 +106,8 @@ impl Section for GrowthSection {
             value: longest.median,
             spread: Some((longest.min, longest.max)),
         });
-        let tails = tails_of(&row.row);
-        longest
-            .into_iter()
-            .chain(tails.iter().flat_map(tails::shares))
-            .collect()
+        let tails = row.row.fields.tails.iter().flat_map(tails::shares);
+        longest.into_iter().chain(tails).collect()
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {

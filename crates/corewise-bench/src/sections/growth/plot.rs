@@ -25,22 +25,16 @@ pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
 
 fn plot(cell: &CellResults, looks: &Looks) -> Option<Plot> {
     let shown = |row: &&RowResults| {
-        matches!(row.row.role, Role::DynTable | Role::Reference) && row.has::<Timeline>()
+        matches!(row.row.role, Role::DynTable | Role::Reference) && !row.timelines.is_empty()
     };
     let rows: Vec<&RowResults> = cell.rows.iter().filter(shown).collect();
-    let first = |row: &RowResults| {
-        let first = row.details::<Timeline>().min_by_key(|of| of.repetition);
-        first.filter(|_| !row.void())
-    };
     let lengths = rows.iter().filter_map(|row| first(row));
-    let end = time_limit(lengths.map(|of| length_ms(&of)).collect());
+    let end = time_limit(lengths.map(length_ms).collect());
     let curve = |row: &&RowResults| {
         let mut curve = Curve::new(looks.look(row), &row.label);
         match first(row) {
-            Some(line) => curve.medians = points(&line, end, &row.label),
-            None => curve
-                .voids
-                .push((0.0, row.problem().unwrap_or_default().to_owned())),
+            Some(line) => curve.medians = points(line, end, &row.label),
+            None => curve.add_void(0.0, row),
         }
         curve
     };
@@ -56,6 +50,12 @@ fn plot(cell: &CellResults, looks: &Looks) -> Option<Plot> {
         values: None,
     };
     lines.draw(&curves, |_, _| {})
+}
+
+/// Returns the first repetition of a valid row.
+fn first(row: &RowResults) -> Option<&Timeline> {
+    let first = row.timelines.iter().min_by_key(|of| of.repetition);
+    first.filter(|_| !row.void())
 }
 
 fn length_ms(line: &Timeline) -> f64 {
@@ -82,16 +82,11 @@ fn points(line: &Timeline, end: f64, label: &str) -> Vec<Spot> {
         let bin_ms = line.bin_ms.max(1e-6) * bins.len() as f64;
         let value = bins.iter().sum::<u64>() as f64 * 1e3 / bin_ms;
         let is_slowest = slowest.is_some_and(|slowest| slowest / each == at);
-        let text = || {
-            format!(
-                "{label}: longest {}, at {}",
-                time(longest as f64),
-                rate(value)
-            )
-        };
+        let (longest, speed) = (time(longest as f64), rate(value));
+        let text = is_slowest.then(|| format!("{label}: longest {longest}, at {speed}"));
         Spot {
             at: (width_ms * (at as f64 + 0.5), value),
-            text: if is_slowest { text() } else { String::new() },
+            text: text.unwrap_or_default(),
         }
     };
     let spots = bins.map(spot);

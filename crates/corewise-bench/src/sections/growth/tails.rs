@@ -32,7 +32,7 @@ use std::sync::Arc;
 use corewise_measure::draw::mix;
 
 use super::cells::{check, grow};
-use super::{BothTails, SlowCount, Tail};
+use super::{SlowCount, Tail};
 use crate::adapters::null;
 use crate::clock;
 use crate::contender::{CellContext, PhaseError};
@@ -64,7 +64,7 @@ pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
         if book.last_ticks.is_some() && !contender.entry.null {
             let sides = SIDES.iter().zip(&book.sides);
             let tails = sides.map(|((name, outcome), side)| tail(name, *outcome, side));
-            accumulator.fields.set(&BothTails(tails.collect()));
+            accumulator.fields.tails = tails.collect();
         }
     }
     run.write(measured)

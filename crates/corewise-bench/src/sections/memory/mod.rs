@@ -62,7 +62,7 @@ impl Section for MemorySection {
             spread: None,
         };
         let mut found = Vec::new();
-        let points = row.details::<MemoryPoint>();
+        let points = row.memory.iter();
         for point in points.filter(|point| point.entries > 0) {
             let measures = [
                 ("live", point.live_bytes),
@@ -78,7 +78,7 @@ impl Section for MemorySection {
             let entries = point.entries as f64;
             found.extend(taken.map(|(name, bytes)| figure(name, bytes as f64 / entries)));
         }
-        let garbage = row.details::<Garbage>();
+        let garbage = row.garbage.iter();
         for garbage in garbage.filter(|garbage| garbage.entries > 0) {
             let most = garbage.over_bytes.iter().copied().max().unwrap_or(0).max(0);
             let each = most as f64 / garbage.entries as f64;

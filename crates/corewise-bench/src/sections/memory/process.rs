@@ -21,7 +21,7 @@ use crate::distribution::{Distribution, Sampler};
 use crate::dyn_table::DynTable;
 use crate::error::BenchError;
 use crate::plan::Plan;
-use crate::record::{Detail, Verdicts};
+use crate::record::{Record, Verdicts};
 use crate::registry::Registry;
 use crate::runner::{CellRun, Measured};
 use crate::stamp::Numbers;
@@ -82,8 +82,12 @@ pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
         match child(&program, &job) {
             Ok(answer) => {
                 accumulator.problems = answer.checks.problems;
-                let records = [Detail::of(&answer.point), Detail::of(&answer.garbage)];
-                measured.details.extend(records);
+                measured
+                    .details
+                    .push(Record::Memory(Box::new(answer.point)));
+                measured
+                    .details
+                    .push(Record::Garbage(Box::new(answer.garbage)));
             }
             Err(problem) => accumulator.problems.push(problem),
         }

@@ -2,7 +2,7 @@
 
 use crate::plot::Plot;
 use crate::plot::group::{Group, groups, named, threads};
-use crate::plot::over_threads::{NOTE, Spec, by_threads, most_cpus, over_threads};
+use crate::plot::over_threads::{NOTE, by_threads, most_cpus, over_threads};
 use crate::plot::rates::curves;
 use crate::plot::style::Looks;
 use crate::results::{CellResults, Results};
@@ -15,15 +15,11 @@ pub(crate) fn over(
 ) -> Vec<Plot> {
     let groups = groups(named(&results.sections, section), &["threads"]);
     let draw = |group: &Group<'_>| {
-        let spec = Spec {
-            kind: section,
-            title: format!("{what}: {}", group.title),
-            note: NOTE.to_owned(),
-            threads: "threads",
-        };
+        let title = format!("{what}: {}", group.title);
         let words = |cell: &CellResults| threads(cell.cell.threads);
         let curves = curves(group.rows(), looks, by_threads, words);
-        over_threads(spec, &curves, most_cpus(results))
+        let about = (section, title, NOTE.to_owned());
+        over_threads(about, "threads", &curves, most_cpus(results))
     };
     groups.iter().filter_map(draw).collect()
 }

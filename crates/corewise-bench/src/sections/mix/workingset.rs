@@ -5,7 +5,7 @@ use crate::plot::group::{Group, groups, named};
 use crate::plot::lines::{Axis, Lines};
 use crate::plot::rates::curves;
 use crate::plot::style::Looks;
-use crate::plot::svg::{Anchor, Canvas, Frame, Scale, bytes, count, count_tick, through};
+use crate::plot::svg::{Anchor, Canvas, Frame, Scale, bytes, count, count_tick};
 use crate::record::CacheFacts;
 use crate::results::{CellResults, Results};
 
@@ -58,14 +58,13 @@ fn mark(canvas: &mut Canvas, frame: &Frame, cache: &CacheFacts, payload: usize) 
     if !frame.x.holds(limit) {
         return;
     }
-    let x = frame.x(limit);
     let name = format!("L{}", cache.level);
     let size = bytes(cache.size_bytes as f64);
     let title = format!(
         "{payload} B × {} entries = {name}, {size}",
         count(limit as u64)
     );
-    let d = through(&[(x, frame.top), (x, frame.bottom())]);
-    canvas.path("guide", &d, &title);
-    canvas.text("remark", (x, frame.top - 6.0), Anchor::Middle, &name);
+    frame.guide(canvas, limit, &title);
+    let above = (frame.x(limit), frame.top - 6.0);
+    canvas.text("remark", above, Anchor::Middle, &name);
 }

@@ -14,14 +14,14 @@
 
 use crate::plot::Plot;
 use crate::plot::chart::Curve;
-use crate::plot::group::{self, Group, groups, named};
-use crate::plot::over_threads::{self, Spec, by_threads};
+use crate::plot::group::{self, Group, by_key, distinct, groups, named};
+use crate::plot::over_threads::{NOTE, by_threads, most_cpus, over_threads};
 use crate::plot::rates::{curves, rate_spots};
 use crate::plot::style::Looks;
 use crate::plot::svg::count;
 use crate::results::{CellResults, Results, RowResults};
+use crate::sections::resize::busy;
 use crate::sections::resize::cells::MOVING;
-use crate::sections::resize::{ResizeSummary, busy};
 
 /// Tables with a figure in the paper, and its number.
 const FIGURES: [(&str, usize); 4] = [
@@ -64,7 +64,7 @@ impl BucketState {
 pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
     let cells = named(&results.sections, "resize");
     let groups = groups(cells, &["threads", "variant"]);
-    let cpus = over_threads::most_cpus(results);
+    let cpus = most_cpus(results);
     let of_group = |group: &Group<'_>| {
         let mut plots = compared(group, looks, cpus);
         plots.extend(alone(group, looks, cpus));
@@ -113,21 +113,20 @@ fn compared(group: &Group<'_>, looks: &Looks, cpus: usize) -> Vec<Plot> {
             ),
             BucketState::Moving => ("resize-moving", Some(4), "resized without pause".to_owned()),
         };
-        let spec = Spec {
-            kind,
-            title: title(group, figure, &what),
-            note: format!("{}{}", over_threads::NOTE, pauses(rows())),
-            threads: "readers",
-        };
-        let words = |cell: &CellResults| readers(cell);
-        over_threads::over_threads(spec, &curves(rows(), looks, by_threads, words), cpus)
+        let about = (kind, title(group, figure, &what), note(rows()));
+        over_threads(
+            about,
+            "readers",
+            &curves(rows(), looks, by_threads, readers),
+            cpus,
+        )
     };
     all.into_iter().enumerate().filter_map(plot).collect()
 }
 
 /// Plots of each table at both sizes and resized, the paper's tables first.
 fn alone(group: &Group<'_>, looks: &Looks, cpus: usize) -> Vec<Plot> {
-    let mut labels = group.labels();
+    let mut labels = distinct(group.rows().map(|(_, row)| &*row.label));
     let figure = |label: &str| {
         let of = |(name, _): &&(&str, usize)| label.split(' ').next() == Some(*name);
         FIGURES.iter().find(of).map(|(_, number)| *number)
@@ -136,29 +135,20 @@ fn alone(group: &Group<'_>, looks: &Looks, cpus: usize) -> Vec<Plot> {
     let plot = |label: &str| {
         let rows = || group.rows().filter(move |(_, row)| row.label == label);
         let what = format!("{label}, at both sizes and resized without pause");
-        let spec = Spec {
-            kind: "resize-table",
-            title: title(group, figure(label), &what),
-            note: format!("{}{}", over_threads::NOTE, pauses(rows())),
-            threads: "readers",
-        };
-        over_threads::over_threads(spec, &states(rows(), looks), cpus)
+        let about = (
+            "resize-table",
+            title(group, figure(label), &what),
+            note(rows()),
+        );
+        over_threads(about, "readers", &states(rows(), looks), cpus)
     };
     labels.into_iter().filter_map(plot).collect()
 }
 
 /// A curve for each state of the buckets, in the colour of the table.
 fn states<'a>(rows: impl Iterator<Item = Placed<'a>>, looks: &Looks) -> Vec<Curve> {
-    let mut all: Vec<(BucketState, Vec<Placed<'a>>)> = Vec::new();
-    for (cell, row) in rows {
-        let Some(buckets) = BucketState::of(cell) else {
-            continue;
-        };
-        match all.iter_mut().find(|(known, _)| *known == buckets) {
-            Some((_, rows)) => rows.push((cell, row)),
-            None => all.push((buckets, vec![(cell, row)])),
-        }
-    }
+    let with = rows.filter_map(|(cell, row)| Some((BucketState::of(cell)?, (cell, row))));
+    let mut all: Vec<(BucketState, Vec<Placed<'a>>)> = by_key(with);
     // The resizing curve first: its line has no gaps.
     all.sort_unstable_by_key(|(buckets, _)| std::cmp::Reverse(*buckets));
     let curve = |(line, (buckets, rows)): (usize, (BucketState, Vec<Placed<'a>>))| {
@@ -178,23 +168,24 @@ fn readers(cell: &CellResults) -> String {
     group::counted(cell.cell.threads, "reader")
 }
 
-/// A sentence about rows that were not being resized for most of the time, if there are any.
-fn pauses<'a>(rows: impl Iterator<Item = Placed<'a>>) -> String {
+/// The note below a plot, with a sentence about rows that were not being resized for most of the
+/// time, if there are any.
+fn note<'a>(rows: impl Iterator<Item = Placed<'a>>) -> String {
     let valid = rows.filter(|(_, row)| !row.void());
     let paused = valid.filter_map(|(cell, row)| {
-        let of = row.row.fields.get::<ResizeSummary>();
+        let of = row.row.fields.resize.as_ref();
         let of = of.filter(|of| !of.is_continuous())?;
         Some(format!(
             "{} with {} ({})",
             row.label,
             readers(cell),
-            busy(&of)
+            busy(of)
         ))
     });
     let paused: Vec<String> = paused.collect();
     if paused.is_empty() {
-        String::new()
+        NOTE.to_owned()
     } else {
-        format!(" Not resized all the time: {}.", paused.join("; "))
+        format!("{NOTE} Not resized all the time: {}.", paused.join("; "))
     }
 }

@@ -155,7 +155,7 @@ pub(super) fn run(run: &mut CellRun<'_, '_>, buckets: Buckets) -> Result<(), Ben
     moving.cell = cells[Moving as usize].clone();
     for (at, accumulator) in moving.accumulators.iter_mut().enumerate() {
         if let Some(summary) = summary(&rounds[at], own_cpu) {
-            accumulator.fields.set(&summary);
+            accumulator.fields.resize = Some(summary);
         }
         // Any problem voids all three cells, since they share one table.
         for other in [&mut small.accumulators[at], &mut large.accumulators[at]] {

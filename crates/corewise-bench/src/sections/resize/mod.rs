@@ -102,13 +102,12 @@ impl Section for ResizeSection {
     }
 
     fn details(&self, row: &Row) -> Vec<LineFields> {
-        let summary = row.fields.get::<ResizeSummary>();
-        summary.iter().map(fields).collect()
+        row.fields.resize.iter().map(fields).collect()
     }
 
     fn row_figures(&self, row: &Row) -> Vec<Figure> {
-        let of = row.fields.get::<ResizeSummary>().into_iter();
-        let all = |of: ResizeSummary| {
+        let of = row.fields.resize.iter();
+        let all = |of: &ResizeSummary| {
             [
                 Figure::of_interval("of the slower size", Unit::Plain, of.to_slower),
                 Figure::of_interval("of the faster size", Unit::Plain, of.to_faster),
@@ -125,7 +124,6 @@ impl Section for ResizeSection {
         dots::by(results, looks, what, &["variant"], heading)
     }
 
-    /// The paper's figures precede the other plots.
     fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
         let figures = Part::new(
             "atc11",
