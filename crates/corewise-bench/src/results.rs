@@ -15,9 +15,11 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::counters;
 use crate::payload;
 use crate::record::{
-    Cell, Detail, End, Histogram, Manifest, Payload, Record, Role, Row, SCHEMA, Slice,
+    Cell, Detail, End, HardwareCounters, Histogram, Manifest, Payload, Record, Role, Row, SCHEMA,
+    Slice,
 };
 
 /// Why a result file cannot be read. Every message is one line.
@@ -184,6 +186,16 @@ impl RowResults {
     /// Returns whether it has a record of a type of its section.
     pub fn has<P: Payload>(&self) -> bool {
         self.details.iter().any(|detail| detail.kind == P::NAME)
+    }
+
+    /// Returns what was counted, by name: the events of the processor for an operation, and what
+    /// the threads used. `None` if the machine does not count it.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = (&'static str, Option<f64>)> {
+        let names = HardwareCounters::default().named();
+        let each = names.map(|(name, _)| (name, self.row.per_operation.get(name).copied()));
+        let elapsed_ns = self.slices.iter().map(|slice| slice.elapsed_ns).sum();
+        let counted = counters::sum(self.slices.iter().map(|slice| slice.hardware));
+        each.into_iter().chain(counters::used(&counted, elapsed_ns))
     }
 
     /// Returns the operations per second of each repetition.

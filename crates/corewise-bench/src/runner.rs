@@ -380,13 +380,7 @@ impl RowAccumulator {
 
     /// Adds hardware counters.
     pub(crate) fn add_hardware(&mut self, counters: &crate::record::HardwareCounters) {
-        let named = [
-            ("instructions", counters.instructions),
-            ("cycles", counters.cycles),
-            ("cache misses", counters.cache_misses),
-            ("branch misses", counters.branch_misses),
-        ];
-        for (name, value) in named {
+        for (name, value) in counters.named() {
             if let Some(value) = value {
                 *self.hardware.entry(name).or_default() += value;
             }
