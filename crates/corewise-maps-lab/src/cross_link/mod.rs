@@ -33,8 +33,8 @@
 //! 1. *Renamed* after *linked*: no lookup can be between the two places, because the link that is
 //!    written is the one that leads to N. A lookup in the old chain does not pass the first place.
 //! 2. *Unlinked* after *renamed*: earlier in the old chain. Published.
-//! 3. *Cut* after *unlinked*: later. A lookup that stands on N may have come along the old chain, and
-//!    the rest of that chain is reached through N only. The move waits for readers.
+//! 3. *Cut* after *unlinked*: later. A lookup that stands on N may have come along the old chain,
+//!    and the rest of that chain is reached through N only. The move waits for readers.
 //!
 //! If both keys have one bucket, only the key is written.
 //!
@@ -47,9 +47,9 @@
 //!    afterwards.
 //! 3. *Entries stay where they are*: a reference is valid as long as the section, however often the
 //!    entry is moved.
-//! 4. *Updates* lock a bucket's stripe, moves those of two buckets. A move holds them while it waits
-//!    for readers, so updates wait for readers, too. Therefore no update may run in a section of the
-//!    map's domain: updates check that, and panic.
+//! 4. *Updates* lock a bucket's stripe, moves those of two buckets. A move holds them while it
+//!    waits for readers, so updates wait for readers, too. Therefore no update may run in a section
+//!    of the map's domain: updates check that, and panic.
 //!
 //! # Limits
 //!
@@ -321,8 +321,8 @@ where
         true
     }
 
-    /// Gives the entry of one key another key, in one step. Changes nothing if both are equal. Waits
-    /// for readers, unless both keys have one bucket.
+    /// Gives the entry of one key another key, in one step. Changes nothing if both are equal.
+    /// Waits for readers, unless both keys have one bucket.
     ///
     /// A thread that does not find the old key finds the new one afterwards.
     ///

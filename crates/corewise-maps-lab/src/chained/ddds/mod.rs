@@ -86,7 +86,8 @@
 //!    in the table.
 //! 2. *Updates* are linearizable, and block for updates of their stripe. They move up to a bucket's
 //!    entries.
-//! 3. *A resize* moves every entry once, and waits for readers twice ([`LiteralDdds`]: three times).
+//! 3. *A resize* moves every entry once, and waits for readers twice ([`LiteralDdds`]: three
+//!    times).
 
 use std::ptr::{self, NonNull};
 
@@ -107,8 +108,8 @@ use super::unsorted::{prepend, remove, search};
 /// buckets; the [module](crate::baseline) describes its costs.
 pub type Ddds = DddsTable<false>;
 
-/// Nick Piggin's Dynamic Dynamic Data Structures as \[ATC11\] §5 describes them: one counter for all
-/// moves, for whose even value every lookup waits during a resize, and two pointers to tables.
+/// Nick Piggin's Dynamic Dynamic Data Structures as \[ATC11\] §5 describes them: one counter for
+/// all moves, for whose even value every lookup waits during a resize, and two pointers to tables.
 pub type LiteralDdds = DddsTable<true>;
 
 /// [`Ddds`], or [`LiteralDdds`] if `LITERAL`.
@@ -161,8 +162,8 @@ impl Table {
 }
 
 impl<const LITERAL: bool> DddsTable<LITERAL> {
-    /// Number of counters. Unless `LITERAL`, the maximum number of locks, so that a thread that holds
-    /// a lock has all counters of its stripe alone.
+    /// Number of counters. Unless `LITERAL`, the maximum number of locks, so that a thread that
+    /// holds a lock has all counters of its stripe alone.
     const COUNTERS: usize = if LITERAL { 1 } else { 1 << Stripes::MOST_LOG2 };
 
     /// # Safety
