@@ -110,7 +110,7 @@ struct Pair {
 
 /// The report of a thread: a reader or the resizing thread.
 enum Answer {
-    Read(DriveReport, Cursor, Numbers),
+    Read(Box<DriveReport>, Cursor, Numbers),
     Resized(Option<ResizeReport>),
 }
 
@@ -343,7 +343,7 @@ fn read(
                 times: times.clone(),
             };
             let report = dyn_table.run(plan, part, &mut drive);
-            Answer::Read(report, drive.cursor, drive.numbers)
+            Answer::Read(Box::new(report), drive.cursor, drive.numbers)
         },
     )?;
     Ok(add_up(&mut pair.live, answers))
