@@ -1,10 +1,23 @@
-//! Hardware counters of the measuring threads.
+//! Hardware counters and processor time of the measuring threads.
 //!
 //! A count is reported only if the counter was on the processor while it was enabled. Virtual
 //! machines often open counters that never run, or that run and stay at zero: those give `None`
-//! too, never 0. Only user-mode execution of the program is counted, not the kernel on its behalf.
+//! too, never 0. Only user-mode execution of the program is counted, not the kernel on its behalf;
+//! processor time includes both.
+//!
+//! The events form groups (`perf_event_open(2)`), each of which the kernel counts together or not
+//! at all. Where the processor has too few counters for all groups, the kernel lets them take
+//! turns; the counts are then estimates, scaled by the time for which the group was enabled over
+//! the time for which it counted.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::record::HardwareCounters;
+
+/// Bytes that a miss of the last-level cache loads: the line of x86-64, and of most AArch64.
+const LINE_BYTES: u64 = 64;
 
 /// The counters of one thread.
 ///
@@ -13,6 +26,8 @@ use crate::record::HardwareCounters;
 #[derive(Debug)]
 pub struct Counters {
     inner: imp::Counters,
+    /// The thread's processor time at the start.
+    processor_time: Option<Duration>,
 }
 
 impl Counters {
@@ -20,23 +35,36 @@ impl Counters {
     pub fn open_for_this_thread() -> Self {
         Self {
             inner: imp::Counters::open(),
+            processor_time: None,
         }
     }
 
     /// Starts counting.
     pub fn start(&mut self) {
         self.inner.start();
+        self.processor_time = Some(processor_time());
     }
 
     /// Stops counting. Returns the counts since [`Counters::start`], all `None` without a start.
     pub fn stop(&mut self) -> HardwareCounters {
-        believed(self.inner.stop())
+        let start = self.processor_time.take();
+        let used = start.map(|start| processor_time().saturating_sub(start));
+        HardwareCounters {
+            processor_ns: used.map(|used| used.as_nanos() as u64),
+            ..believed(self.inner.stop())
+        }
     }
 
-    /// Returns why there are no counters; `None` if at least one was opened.
+    /// Returns why there are no hardware counters; `None` if at least one was opened.
     pub fn why_not(&self) -> Option<&str> {
         self.inner.why_not()
     }
+}
+
+/// Returns the time for which this thread has run on a processor.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Tests the counters on a loop that executes instructions: `Ok` if instructions are counted.
@@ -69,8 +97,31 @@ pub fn sum(threads: impl IntoIterator<Item = HardwareCounters>) -> HardwareCount
             cycles: both(a.cycles, b.cycles),
             cache_misses: both(a.cache_misses, b.cache_misses),
             branch_misses: both(a.branch_misses, b.branch_misses),
+            l1d_load_misses: both(a.l1d_load_misses, b.l1d_load_misses),
+            last_level_load_misses: both(a.last_level_load_misses, b.last_level_load_misses),
+            transactions: both(a.transactions, b.transactions),
+            transaction_aborts: both(a.transaction_aborts, b.transaction_aborts),
+            processor_ns: both(a.processor_ns, b.processor_ns),
         })
         .unwrap_or_default()
+}
+
+/// Returns the processors that the measured threads kept busy, and the megabytes a second that they
+/// loaded from memory. The latter is a lower bound: writes and prefetches are not in it.
+pub(crate) fn used(
+    counted: &HardwareCounters,
+    elapsed_ns: u64,
+) -> [(&'static str, Option<f64>); 2] {
+    let over_time = |value: u64| value as f64 / elapsed_ns.max(1) as f64;
+    let (busy, missed) = (counted.processor_ns, counted.last_level_load_misses);
+    [
+        ("processors in use", busy.map(over_time)),
+        // A byte in a nanosecond is a thousand megabytes in a second.
+        (
+            "MB/s from memory",
+            missed.map(|misses| 1e3 * over_time(misses * LINE_BYTES)),
+        ),
+    ]
 }
 
 /// Discards implausible counts. No program runs without instructions and cycles, so a zero of
@@ -115,27 +166,113 @@ fn between(start: Reading, end: Reading) -> Option<u64> {
 mod imp {
     use std::io;
 
-    use perf_event::events::Hardware;
-    use perf_event::{Builder, Counter};
+    use corewise_measure::cpu::{self, RtmSupport};
+    use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Raw};
+    use perf_event::{Builder, Counter, Group};
 
     use super::{HardwareCounters, Reading, between};
 
-    /// One counter and its reading at the start.
-    struct One {
-        counter: Counter,
-        start: Option<Reading>,
+    /// Number of events in [`groups`].
+    const EVENTS: usize = 8;
+    /// `RTM_RETIRED.START`: event 0xc9, mask 0x01 (Intel SDM, volume 3B, performance monitoring).
+    const RTM_START: Raw = Raw::new(0x01c9);
+    /// `RTM_RETIRED.ABORTED`: event 0xc9, mask 0x04.
+    const RTM_ABORTED: Raw = Raw::new(0x04c9);
+
+    const fn load_misses(which: CacheId) -> Cache {
+        Cache {
+            which,
+            operation: CacheOp::READ,
+            result: CacheResult::MISS,
+        }
     }
 
-    const EVENTS: [Hardware; 4] = [
-        Hardware::INSTRUCTIONS,
-        Hardware::CPU_CYCLES,
-        Hardware::CACHE_MISSES,
-        Hardware::BRANCH_MISSES,
-    ];
+    /// Returns the events by group. A group takes at most three general counters: processors have
+    /// four to eight for a hardware thread, and the kernel's watchdog takes one.
+    fn groups() -> [Vec<Option<Builder<'static>>>; 3] {
+        let rtm = |event| (cpu::rtm() == RtmSupport::Present).then(|| Builder::new(event));
+        [
+            vec![
+                Some(Builder::new(Hardware::INSTRUCTIONS)),
+                Some(Builder::new(Hardware::CPU_CYCLES)),
+                Some(Builder::new(Hardware::BRANCH_MISSES)),
+            ],
+            vec![
+                Some(Builder::new(Hardware::CACHE_MISSES)),
+                Some(Builder::new(load_misses(CacheId::L1D))),
+                Some(Builder::new(load_misses(CacheId::LL))),
+            ],
+            vec![rtm(RTM_START), rtm(RTM_ABORTED)],
+        ]
+    }
+
+    /// Counters that count at the same time.
+    struct OpenGroup {
+        group: Group,
+        /// `None` for an event that this machine does not count.
+        members: Vec<Option<Counter>>,
+        /// The readings at the start.
+        start: Option<Vec<Option<Reading>>>,
+    }
+
+    impl OpenGroup {
+        fn open(
+            events: Vec<Option<Builder<'_>>>,
+            why_not: &mut Option<String>,
+        ) -> io::Result<Self> {
+            let mut group = Group::new()?;
+            let mut open = |event: Builder<'_>| match group.add(&event) {
+                Ok(counter) => Some(counter),
+                Err(error) => {
+                    why_not.get_or_insert_with(|| reason(&error));
+                    None
+                }
+            };
+            let members = events
+                .into_iter()
+                .map(|event| event.and_then(&mut open))
+                .collect();
+            Ok(Self {
+                group,
+                members,
+                start: None,
+            })
+        }
+
+        fn read(&mut self) -> io::Result<Vec<Option<Reading>>> {
+            let data = self.group.read()?;
+            let reading = |member: &Counter| {
+                Some(Reading {
+                    count: data.get(member)?.value(),
+                    enabled_ns: data.time_enabled().unwrap_or_default().as_nanos(),
+                    running_ns: data.time_running().unwrap_or_default().as_nanos(),
+                })
+            };
+            let members = self.members.iter();
+            Ok(members
+                .map(|member| member.as_ref().and_then(reading))
+                .collect())
+        }
+
+        fn start(&mut self) {
+            self.start = self.read().ok();
+            if self.group.enable().is_err() {
+                self.start = None;
+            }
+        }
+
+        fn stop(&mut self) -> Vec<Option<u64>> {
+            let _ = self.group.disable(); // the reading below shows whether it counted
+            let (Some(start), Ok(end)) = (self.start.take(), self.read()) else {
+                return vec![None; self.members.len()];
+            };
+            let pairs = start.into_iter().zip(end);
+            pairs.map(|(start, end)| between(start?, end?)).collect()
+        }
+    }
 
     pub(super) struct Counters {
-        /// One for each of [`EVENTS`], as far as the system opens it.
-        all: [Option<One>; 4],
+        groups: Vec<OpenGroup>,
         why_not: Option<String>,
     }
 
@@ -150,58 +287,52 @@ mod imp {
     impl Counters {
         pub(super) fn open() -> Self {
             let mut why_not = None;
-            let all = EVENTS.map(|event| match Builder::new(event).build() {
-                Ok(counter) => Some(One {
-                    counter,
-                    start: None,
-                }),
-                Err(error) => {
-                    why_not.get_or_insert_with(|| reason(&error));
-                    None
-                }
+            let opened: io::Result<Vec<_>> = groups()
+                .into_iter()
+                .map(|events| OpenGroup::open(events, &mut why_not))
+                .collect();
+            let groups = opened.unwrap_or_else(|error| {
+                why_not = Some(reason(&error));
+                Vec::new()
             });
-            let why_not = why_not.filter(|_| all.iter().all(Option::is_none));
-            Self { all, why_not }
+            let mut members = groups.iter().flat_map(|group| &group.members);
+            let why_not = why_not.filter(|_| members.all(Option::is_none));
+            Self { groups, why_not }
         }
 
         pub(super) fn start(&mut self) {
-            for one in self.all.iter_mut().flatten() {
-                one.start = read(&mut one.counter).ok();
-                if one.counter.enable().is_err() {
-                    one.start = None;
-                }
-            }
+            self.groups.iter_mut().for_each(OpenGroup::start);
         }
 
         pub(super) fn stop(&mut self) -> HardwareCounters {
-            for one in self.all.iter_mut().flatten() {
-                let _ = one.counter.disable(); // the reading below shows whether it counted
-            }
-            let counts = self.all.each_mut().map(|one| {
-                let one = one.as_mut()?;
-                between(one.start.take()?, read(&mut one.counter).ok()?)
-            });
-            let [instructions, cycles, cache_misses, branch_misses] = counts;
+            let counts = self.groups.iter_mut().flat_map(OpenGroup::stop);
+            let counts = <[_; EVENTS]>::try_from(counts.collect::<Vec<_>>());
+            let [
+                instructions,
+                cycles,
+                branch_misses,
+                cache_misses,
+                l1d_load_misses,
+                last_level_load_misses,
+                transactions,
+                transaction_aborts,
+            ] = counts.unwrap_or_default(); // no group was opened
             HardwareCounters {
                 instructions,
                 cycles,
                 cache_misses,
                 branch_misses,
+                l1d_load_misses,
+                last_level_load_misses,
+                transactions,
+                transaction_aborts,
+                processor_ns: None,
             }
         }
 
         pub(super) fn why_not(&self) -> Option<&str> {
             self.why_not.as_deref()
         }
-    }
-
-    fn read(counter: &mut Counter) -> io::Result<Reading> {
-        let data = counter.read_full()?;
-        Ok(Reading {
-            count: data.count(),
-            enabled_ns: data.time_enabled().unwrap_or_default().as_nanos(),
-            running_ns: data.time_running().unwrap_or_default().as_nanos(),
-        })
     }
 
     /// Describes the kernel's error.
@@ -217,6 +348,39 @@ mod imp {
             _ => "perf_event_open failed",
         };
         format!("{why} ({error})")
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use perf_event::events::Software;
+
+        use super::*;
+
+        /// Events of the kernel, because not every machine has those of the processor.
+        #[test]
+        fn the_members_of_a_group_are_counted_together() {
+            let clock = Builder::new(Software::TASK_CLOCK);
+            let faults = Builder::new(Software::PAGE_FAULTS);
+            let mut why_not = None;
+            let events = vec![Some(clock), None, Some(faults)];
+            let Ok(mut group) = OpenGroup::open(events, &mut why_not) else {
+                return println!("no perf events at all");
+            };
+            if let Some(reason) = why_not {
+                return println!("{reason}");
+            }
+            assert_eq!(group.stop(), [None, None, None], "not started");
+            for _ in 0..2 {
+                group.start();
+                let page = std::hint::black_box(vec![1_u8; 1 << 22]);
+                let counts = group.stop();
+                drop(page);
+                assert!(counts[0].is_some_and(|ns| ns > 1_000), "{counts:?}");
+                assert!(counts[0] < Some(10_000_000_000), "of this turn: {counts:?}");
+                assert_eq!(counts[1], None);
+                assert!(counts[2].is_some(), "{counts:?}");
+            }
+        }
     }
 }
 
@@ -271,6 +435,7 @@ mod tests {
             cycles,
             cache_misses: Some(0),
             branch_misses: Some(3),
+            ..HardwareCounters::default()
         };
         assert_eq!(
             believed(counts(Some(0), Some(0))),
@@ -293,12 +458,43 @@ mod tests {
     }
 
     #[test]
+    fn processors_and_memory_are_over_the_measured_time() {
+        let counted = HardwareCounters {
+            processor_ns: Some(3_000_000),
+            last_level_load_misses: Some(2_000),
+            ..HardwareCounters::default()
+        };
+        let values = |counted| used(&counted, 2_000_000).map(|(_, value)| value);
+        // 2,000 lines of 64 bytes in 2 ms.
+        assert_eq!(values(counted), [Some(1.5), Some(64.0)]);
+        assert_eq!(values(HardwareCounters::default()), [None, None]);
+    }
+
+    #[test]
+    fn processor_time_passes_while_a_thread_works() {
+        let mut counters = Counters::open_for_this_thread();
+        counters.start();
+        let begin = std::time::Instant::now();
+        while processor_time() < counters.processor_time.unwrap() + Duration::from_millis(5) {
+            std::hint::black_box(0);
+        }
+        let ns = counters.stop().processor_ns.expect("it was started");
+        assert!(ns >= 5_000_000, "{ns}");
+        assert!(
+            u128::from(ns) <= begin.elapsed().as_nanos() + 1_000_000,
+            "{ns}"
+        );
+        assert_eq!(counters.stop().processor_ns, None, "not started again");
+    }
+
+    #[test]
     fn it_counts_or_says_why_not() {
         let mut counters = Counters::open_for_this_thread();
         assert_eq!(counters.stop(), HardwareCounters::default(), "not started");
         counters.start();
-        let counts = counters.stop();
+        let mut counts = counters.stop();
         assert_ne!(counts.instructions, Some(0));
+        assert!(counts.processor_ns.take().is_some(), "every Linux has it");
         if let Some(reason) = counters.why_not() {
             assert_eq!(counts, HardwareCounters::default());
             assert!(!reason.is_empty() && !reason.contains('\n'));

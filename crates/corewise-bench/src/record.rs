@@ -259,7 +259,8 @@ impl Counts {
     }
 }
 
-/// Hardware counters of all threads of a repetition; `None` if the machine has none.
+/// Hardware counters and processor time of all threads of a repetition; `None` if the machine does
+/// not count it, or the file is older than the field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HardwareCounters {
     /// Instructions.
@@ -270,6 +271,32 @@ pub struct HardwareCounters {
     pub cache_misses: Option<u64>,
     /// Mispredicted branches.
     pub branch_misses: Option<u64>,
+    /// Loads that missed the first-level data cache.
+    pub l1d_load_misses: Option<u64>,
+    /// Loads that missed the last-level cache.
+    pub last_level_load_misses: Option<u64>,
+    /// Hardware transactions that were started (Intel RTM).
+    pub transactions: Option<u64>,
+    /// Hardware transactions that aborted.
+    pub transaction_aborts: Option<u64>,
+    /// Processor time of the threads.
+    pub processor_ns: Option<u64>,
+}
+
+impl HardwareCounters {
+    /// Returns the counts of events with their names in reports.
+    pub(crate) fn named(&self) -> [(&'static str, Option<u64>); 8] {
+        [
+            ("instructions", self.instructions),
+            ("cycles", self.cycles),
+            ("cache misses", self.cache_misses),
+            ("branch misses", self.branch_misses),
+            ("L1 load misses", self.l1d_load_misses),
+            ("LLC load misses", self.last_level_load_misses),
+            ("transactions", self.transactions),
+            ("transaction aborts", self.transaction_aborts),
+        ]
+    }
 }
 
 /// The role of a row in its cell.

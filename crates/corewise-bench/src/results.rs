@@ -15,9 +15,12 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::counters;
 use crate::payload::{Garbage, MemoryPoint, Timeline};
 use crate::plot::group::distinct;
-use crate::record::{Cell, End, Histogram, Manifest, Record, Role, Row, SCHEMA, Slice};
+use crate::record::{
+    Cell, End, HardwareCounters, Histogram, Manifest, Record, Role, Row, SCHEMA, Slice,
+};
 
 /// Why a result file cannot be read. Every message is one line.
 #[derive(Debug, thiserror::Error)]
@@ -175,6 +178,16 @@ impl RowResults {
         first
             .map(String::as_str)
             .or_else(|| self.void().then_some("void"))
+    }
+
+    /// Returns what was counted, by name: the events of the processor for an operation, and what
+    /// the threads used. `None` if the machine does not count it.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = (&'static str, Option<f64>)> {
+        let names = HardwareCounters::default().named();
+        let each = names.map(|(name, _)| (name, self.row.per_operation.get(name).copied()));
+        let elapsed_ns = self.slices.iter().map(|slice| slice.elapsed_ns).sum();
+        let counted = counters::sum(self.slices.iter().map(|slice| slice.hardware));
+        each.into_iter().chain(counters::used(&counted, elapsed_ns))
     }
 
     /// Returns the operations per second of each repetition.

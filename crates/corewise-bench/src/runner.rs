@@ -351,13 +351,7 @@ impl RowAccumulator {
         if let Some(more) = slice.contention {
             self.contention.get_or_insert_default().add(&more);
         }
-        let named = [
-            ("instructions", slice.hardware.instructions),
-            ("cycles", slice.hardware.cycles),
-            ("cache misses", slice.hardware.cache_misses),
-            ("branch misses", slice.hardware.branch_misses),
-        ];
-        for (name, value) in named {
+        for (name, value) in slice.hardware.named() {
             if let Some(value) = value {
                 *self.hardware.entry(name).or_default() += value;
             }

@@ -7,12 +7,13 @@
 //! | with a rate | `rate` |
 //! | with latencies | `get hit 50 %`, `get hit 99 %`, ... for each operation and outcome |
 //! | of a section with its own figures | see `sections` |
-//! | on a machine with counters | `instructions`, `cache misses`, ...: of an operation |
+//! | with a rate | `instructions`, `L1 load misses`, ...: of an operation; `processors in use`, `MB/s from memory` |
 //! | of tables that count | `contended`, `aborts`: shares of critical sections |
 //!
 //! Ratios are to another table in the same cell, or of the same table to another cell. Ratios of
 //! rates have an interval: of paired repetitions within one cell, where tables are measured side by
-//! side, and of the two medians otherwise. Void rows are named without figures.
+//! side, and of the two medians otherwise. Void rows are named without figures. What the machine
+//! does not count is `n/a` (null in JSON): in one line, `counters`, or by name if it is asked for.
 
 use std::fmt::Write;
 
@@ -23,6 +24,9 @@ use crate::figure::{Figure, Unit};
 use crate::record::{Interval, Role};
 use crate::results::{CellResults, Results, RowResults};
 use crate::sections;
+
+/// The name of the line of a row without any hardware counter.
+const NO_COUNTERS: &str = "counters";
 
 /// Selects figures.
 #[derive(Clone, Debug, Default)]
@@ -177,7 +181,11 @@ fn lines_of(row: &RowResults, base: Option<&RowResults>, query: &Query) -> Vec<L
     }
     let others = base.map(figures).unwrap_or_default();
     let wanted = figures(row).into_iter();
-    let wanted = wanted.filter(|figure| any(&query.figures, &figure.name));
+    let is_asked_for = |figure: &Figure| match &*query.figures {
+        [] => !figure.value.is_nan() || figure.name == NO_COUNTERS,
+        parts => any(parts, &figure.name),
+    };
+    let wanted = wanted.filter(is_asked_for);
     let with_ratio = |figure: Figure| {
         let other = others.iter().find(|other| other.name == figure.name);
         let rates = match (figure.unit, base) {
@@ -230,8 +238,13 @@ fn figures(row: &RowResults) -> Vec<Figure> {
     if let Some(section) = sections::find(&row.row.cell.section) {
         found.extend(section.figures(row));
     }
-    for (name, each) in &row.row.per_operation {
-        found.push(plain(name, Unit::Plain, *each));
+    if row.row.rate.is_some() {
+        if row.row.per_operation.is_empty() {
+            found.push(plain(NO_COUNTERS, Unit::Plain, f64::NAN));
+        }
+        for (name, value) in row.counted() {
+            found.push(plain(name, Unit::Plain, value.unwrap_or(f64::NAN)));
+        }
     }
     if let Some(seen) = row.row.contention {
         let share = |part: u64| part as f64 / seen.acquisitions.max(1) as f64;

@@ -147,6 +147,41 @@ fn a_page_shows_only_what_there_is() {
 }
 
 #[test]
+fn a_page_has_what_was_counted_and_names_what_was_not() {
+    let mut run = Run::empty();
+    let cell = cell("scaling", "one");
+    run.row(&cell, "dashmap", Role::Reference, 1e6, None);
+    for record in &mut run.records {
+        match record {
+            Record::Slice(slice) => slice.hardware.processor_ns = Some(2 * slice.elapsed_ns),
+            Record::Row(row) => drop(row.per_operation.insert("L1 load misses".into(), 3.25)),
+            _ => {}
+        }
+    }
+    run.end();
+    let page = report::html(&run.results());
+    assert!(page.contains("3.25 L1 load misses") && page.contains("2.00 processors in use"));
+    let (_, missing) = page.split_once("Not counted (n/a): ").expect("a sentence");
+    let missing: Vec<&str> = missing
+        .split_once('.')
+        .expect("its end")
+        .0
+        .split(", ")
+        .collect();
+    let names = [
+        "LLC load misses",
+        "MB/s from memory",
+        "branch misses",
+        "cache misses",
+        "cycles",
+        "instructions",
+        "transaction aborts",
+        "transactions",
+    ];
+    assert_eq!(missing, names);
+}
+
+#[test]
 fn a_page_names_tables_that_were_not_built_and_decides_claims() {
     let mut run = Run::empty();
     let claim = |says: &str, to: &str, rest: &str| {

@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::{BROKEN, Run, cell, set_updates};
-use corewise_bench::record::Role;
+use corewise_bench::record::{HardwareCounters, Record, Role};
 use corewise_bench::results::Results;
 use corewise_bench::show::{Query, To, show, text};
 
@@ -92,6 +92,86 @@ fn void_rows_have_a_reason_and_no_figure() {
         2,
         "a heading for each cell"
     );
+}
+
+/// A cell of one table with some counters, two processors and a load of a line each 64 ns, and one
+/// without any.
+fn counted() -> Run {
+    let mut run = Run::empty();
+    let cell = cell("updates", "u=0");
+    run.row(&cell, "with", Role::Reference, 8e6, None);
+    run.row(&cell, "without", Role::DynTable, 8e6, None);
+    for record in &mut run.records {
+        match record {
+            Record::Slice(slice) if slice.table == "with" => {
+                slice.hardware.processor_ns = Some(2 * slice.elapsed_ns);
+                slice.hardware.last_level_load_misses = Some(slice.elapsed_ns / 64);
+            }
+            Record::Row(row) if row.table == "with" => {
+                row.per_operation.insert("L1 load misses".into(), 3.25);
+            }
+            _ => {}
+        }
+    }
+    run.end();
+    run
+}
+
+#[test]
+fn what_the_machine_does_not_count_is_not_available() {
+    let results = counted().results();
+    let lines = |figures: &[&str]| {
+        let query = Query {
+            figures: words(figures),
+            ..Query::default()
+        };
+        let lines = text(&show(&results, &query).expect("rows"));
+        let words = lines.lines().skip(1).map(|line| line.split_whitespace());
+        words
+            .map(|line| line.collect::<Vec<_>>().join(" "))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        lines(&["L1 load", "transactions"]),
+        [
+            "with L1 load misses 3.25",
+            "with transactions n/a",
+            "without L1 load misses n/a",
+            "without transactions n/a"
+        ]
+    );
+    assert_eq!(
+        lines(&["processors", "MB/s from"]),
+        [
+            "with processors in use 2.00",
+            "with MB/s from memory 1000",
+            "without processors in use n/a",
+            "without MB/s from memory n/a"
+        ]
+    );
+    let all = lines(&[]);
+    let missing: Vec<_> = all.iter().filter(|line| line.contains("n/a")).collect();
+    assert_eq!(missing, ["without counters n/a"], "one line for all");
+}
+
+/// Files of versions that counted less.
+#[test]
+fn rows_of_older_files_lack_the_newer_counters() {
+    let mut lines = counted().lines();
+    for field in ["l1d_load_misses", "last_level_load_misses", "processor_ns"] {
+        let (before, after) = (lines.len(), lines.replace(field, "unknown"));
+        assert_ne!(before, after.len(), "{field} is in the file");
+        lines = after;
+    }
+    let results = Results::parse("x.jsonl".as_ref(), lines.as_bytes()).expect("it is readable");
+    let hardware = results.rows().next().expect("a row").slices[0].hardware;
+    assert_eq!(hardware, HardwareCounters::default());
+    let query = Query {
+        figures: words(&["processors"]),
+        ..Query::default()
+    };
+    let lines = text(&show(&results, &query).expect("rows"));
+    assert_eq!(lines.matches("n/a").count(), 2, "{lines}");
 }
 
 #[test]

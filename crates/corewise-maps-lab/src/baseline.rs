@@ -1,15 +1,16 @@
-//! The two tables that the paper on the relativistic hash table compares it with (\[ATC11\] §5:
+//! The tables that the paper on the relativistic hash table compares it with (\[ATC11\] §5:
 //! Triplett, McKenney, Walpole, USENIX ATC 2011). They are baselines for ours; use
 //! [`RelativisticMap`](corewise_maps::RelativisticMap) for everything else.
 //!
-//! Both are tables of [`ChainedMap`](crate::chained::ChainedMap). Their nodes, hashing, reclamation
+//! All are tables of [`ChainedMap`](crate::chained::ChainedMap). Their nodes, hashing, reclamation
 //! and update locks are those of the resize variations in [`chained`](crate::chained), so they
 //! differ only in the resize and in what lookups pay for it.
 //!
 //! | | lookup at rest | lookup during a resize | a resize |
 //! |---|---|---|---|
 //! | [`RwLocked`] | two changes of one shared word: lookups on several processors slow each other down | waits until all entries are moved | stops all operations |
-//! | [`Ddds`] | one load and one branch more than without resizes | in two tables; a miss may be repeated or wait for a thread that moves an entry: not wait-free | moves entries one by one; two waits for readers |
+//! | [`LiteralDdds`] | one load and one branch more than without resizes | in two tables; it waits for a thread that moves any entry, and a miss is repeated if one was moved: not wait-free | moves entries one by one; three waits for readers |
+//! | [`Ddds`] | the same | in two tables; a miss may be repeated or wait for a thread that moves an entry of its stripe: not wait-free | moves entries one by one; two waits for readers |
 //! | [`RelativisticMap`](corewise_maps::RelativisticMap) | | wait-free, as at rest | changes links of chains; waits for readers in passes |
 //!
 //! ```
@@ -28,4 +29,4 @@
 //! assert_eq!(map.pin().remove(&1), Some(&10));
 //! ```
 
-pub use crate::chained::{Ddds, RwLocked};
+pub use crate::chained::{Ddds, LiteralDdds, RwLocked};

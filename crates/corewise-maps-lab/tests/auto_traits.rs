@@ -4,6 +4,7 @@
 
 use corewise_maps::relativistic::DefaultHasher;
 use corewise_maps_lab::chained::{self, ChainedMap, ChainedRef};
+use corewise_maps_lab::cross_link::CrossLinkMap;
 use corewise_maps_lab::rename::{self, RenameMap, RenameRef};
 use corewise_rcu::Guard;
 
@@ -32,6 +33,7 @@ fn chained_maps_are_shared_and_sent_if_their_contents_are_both() {
         chained::SplitOrdered: true true,
         chained::PerEntry: true true,
         chained::Ddds: true true,
+        chained::LiteralDdds: true true,
         chained::RwLocked: true true,
         chained::Resized: true true,
     }
@@ -54,5 +56,14 @@ fn maps_with_renaming_are_shared_and_sent_if_their_contents_are_both() {
         RenameRef<'static, u64, u64>: false false,
         RenameRef<'static, u64, u64, DefaultHasher, &'static Guard<'static>>: false false,
         rename::RenameError: true true,
+    }
+}
+
+#[test]
+fn maps_with_moves_are_shared_and_sent_if_their_contents_are_both() {
+    type WithHasher<T> = CrossLinkMap<u64, T>;
+    expect_of_contents! {
+        CrossLinkMap: (true true), (false false), (false false), (false false);
+        WithHasher: (true true), (true false), (false true), (false false);
     }
 }

@@ -22,6 +22,7 @@ for_every! {
     split_ordered: chained::SplitOrdered,
     per_entry: chained::PerEntry,
     ddds: chained::Ddds,
+    literal_ddds: chained::LiteralDdds,
     => {
         updates_under_a_guard_do_not_wait_for_a_resize
         keys_and_values_are_dropped_once
@@ -61,6 +62,7 @@ for_every! {
     split_ordered_words: Words<chained::SplitOrdered>,
     per_entry_words: Words<chained::PerEntry>,
     ddds_words: Words<chained::Ddds>,
+    literal_ddds_words: Words<chained::LiteralDdds>,
     rwlocked_words: Words<chained::RwLocked>,
     => {
         it_does_what_a_hash_map_does

@@ -1,5 +1,7 @@
 //! The page around the plots, and the frame of a standalone plot.
 
+use std::collections::BTreeSet;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::claims;
@@ -9,7 +11,7 @@ use crate::plot::svg::{Anchor, Canvas, escape, num, shorten};
 use crate::plot::{Part, Plot};
 use crate::report::decision::swatch;
 use crate::report::{numbered, tables};
-use crate::results::{Results, SourceFile};
+use crate::results::{Results, RowResults, SourceFile};
 
 const CSS: &str = include_str!("page.css");
 
@@ -189,7 +191,10 @@ fn notes(results: &Results) -> Markup {
 }
 
 fn verdicts(results: &Results, looks: &Looks) -> Markup {
-    let is_counted = results.rows().any(|row| !row.row.per_operation.is_empty());
+    let counted: Vec<_> = results.rows().flat_map(RowResults::counted).collect();
+    let has = |name: &str| counted.iter().any(|of| of.0 == name && of.1.is_some());
+    let names = counted.iter().map(|of| of.0).filter(|name| !has(name));
+    let missing: BTreeSet<&str> = names.collect();
     html! {
         section #verdicts {
             h2 { "Verdicts" }
@@ -197,10 +202,10 @@ fn verdicts(results: &Results, looks: &Looks) -> Markup {
                 "Rates over the reference's rate in the same repetitions, with 95 % intervals. The \
                  reference again (A/A) shows the noise: only ratios whose interval is beyond it are \
                  coloured. The harness without a table (null) is what measuring alone allows. "
-                @if is_counted {
-                    "Counters of the processor, for an operation, stand below a rate."
-                } @else {
-                    "Counters of the processor: n/a."
+                "Below a rate are the counters of the processor, for an operation, and what the \
+                 measured threads used. "
+                @if !missing.is_empty() {
+                    "Not counted (n/a): " (Vec::from_iter(missing).join(", ")) "."
                 }
             }
             (tables::verdicts(results, looks))

@@ -130,13 +130,13 @@ fn line(row: &RowResults, noise: Option<f64>, looks: &Looks) -> Markup {
         };
     }
     let (kind, word) = verdict(row, noise);
-    let counted = &row.row.per_operation;
+    let counted = (row.counted()).filter_map(|(name, value)| Some((name, value?)));
     html! {
         tr class={ (kind) (class) } {
             th scope="row" { (name) }
             td {
                 (row.row.rate.map_or("–".to_owned(), |of| rate(of.value)))
-                @for (name, each) in counted { small { (three_digits(*each)) " " (name) } }
+                @for (name, each) in counted { small { (three_digits(each)) " " (name) } }
                 @if let Some(seen) = row.row.contention { small { (contention(seen)) } }
             }
             td {

@@ -21,8 +21,8 @@
 //! | [`SplitOrdered`] | one more segment of buckets; lock-free updates (§2, future work) | the last segments are freed | none; a shrink 2 |
 //! | [`PerEntry`] | entries are moved one by one (Linux's rhashtable) | the same | 1 |
 //!
-//! The [baselines](crate::baseline) are [`Ddds`] and [`RwLocked`] (§5). They move entries and have
-//! their own guarantees.
+//! The [baselines](crate::baseline) are [`Ddds`], [`LiteralDdds`] and [`RwLocked`] (§5). They move
+//! entries and have their own guarantees.
 //!
 //! # What they cost, and which one is the default
 //!
@@ -110,7 +110,7 @@ mod split_ordered;
 mod unsorted;
 
 pub use algorithm::Resized;
-pub use ddds::Ddds;
+pub use ddds::{Ddds, LiteralDdds};
 pub use map::{ChainedMap, ChainedRef};
 pub use paper::{Atc11, InPlace, NoAuxiliary, OutOfPlace, SortedByHighBits, SortedByReversedHash};
 pub use per_entry::PerEntry;

@@ -39,8 +39,8 @@
 //!
 //! The paper links the entry into the chain of the new key, changes the key in the entry, waits for
 //! readers, and removes the entry from the chain of the old key. Between the change and the end of
-//! the wait, the entry leads from the new key's chain into the old key's chain. This has three
-//! consequences:
+//! the wait, the entry leads from the new key's chain into the old key's chain. (The table
+//! [`cross_link`](crate::cross_link) does this.) This has three consequences:
 //!
 //! - Either both buckets are locked while the thread waits for readers, and updaters that wait for
 //!   a bucket are readers; or every removal handles such entries, in addition to all states of a

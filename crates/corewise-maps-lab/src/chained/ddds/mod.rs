@@ -65,15 +65,20 @@
 //!
 //! # Differences to the paper's version
 //!
+//! [`LiteralDdds`] is the paper's version, except in point 3. [`Ddds`] differs in all four:
+//!
 //! 1. *Counters*: one for each of up to 1,024 stripes of the old table's buckets, where the paper
 //!    (and the kernel) have one for all. With a single counter, a miss is repeated whenever any
-//!    entry was moved meanwhile, and moving threads must exclude each other. A lookup does the same
-//!    work. The counters are adjacent: 8 KiB that stay in a cache.
+//!    entry was moved meanwhile, and moving threads must exclude each other: with the lock `moves`.
+//!    A lookup does the same work. The counters are adjacent: 8 KiB that stay in a cache.
 //! 2. *One pointer*: the old table is reached through the new one, so a lookup sees both or
-//!    neither. Two pointers, as in the kernel, need one more grace period for their order.
+//!    neither. With two pointers, as in the kernel, a lookup reads the one to the old table first,
+//!    and a resize sets it a grace period before the other: else a lookup could find no old table
+//!    and then an empty current one. In that grace period both pointers lead to one table.
 //! 3. *Updates proceed* during a resize. The paper's benchmark has none.
 //! 4. *The first read of the counter does not wait* for an even number, as the kernel's
-//!    `read_seqbegin` does, because a lookup that hits does not need one.
+//!    `read_seqbegin` does, because a lookup that hits does not need one. So lookups of
+//!    [`LiteralDdds`] wait during a move also if they find their key.
 //!
 //! # Guarantees
 //!
@@ -81,10 +86,12 @@
 //!    in the table.
 //! 2. *Updates* are linearizable, and block for updates of their stripe. They move up to a bucket's
 //!    entries.
-//! 3. *A resize* moves every entry once, and waits for readers twice.
+//! 3. *A resize* moves every entry once, and waits for readers twice ([`LiteralDdds`]: three
+//!    times).
 
 use std::ptr::{self, NonNull};
 
+use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use corewise_atomic::{Backoff, Slots, hint, mutant, ordering};
@@ -97,19 +104,28 @@ use super::algorithm::{
 use super::bucket_array::Heads;
 use super::unsorted::{prepend, remove, search};
 
-/// As the maximum number of locks, so that a thread that holds a lock has all counters of its
-/// stripe alone.
-const COUNTERS: usize = 1 << Stripes::MOST_LOG2;
+/// Nick Piggin's Dynamic Dynamic Data Structures (\[ATC11\] §5), with a counter for each stripe of
+/// buckets; the [module](crate::baseline) describes its costs.
+pub type Ddds = DddsTable<false>;
 
-/// Nick Piggin's Dynamic Dynamic Data Structures (\[ATC11\] §5); the [module](crate::baseline)
-/// describes its costs.
-pub struct Ddds {
+/// Nick Piggin's Dynamic Dynamic Data Structures as \[ATC11\] §5 describes them: one counter for
+/// all moves, for whose even value every lookup waits during a resize, and two pointers to tables.
+pub type LiteralDdds = DddsTable<true>;
+
+/// [`Ddds`], or [`LiteralDdds`] if `LITERAL`.
+pub struct DddsTable<const LITERAL: bool> {
     /// The table that readers use, or search first.
     current: AtomicPtr<Table>,
+    /// If `LITERAL`: the table from which entries are moved, or are about to be; null unless a
+    /// resize is under way.
+    old: AtomicPtr<Table>,
     domain: Domain,
     stripes: Stripes,
-    /// Odd while an entry is in neither of its chains. Changed under the stripe's lock.
+    /// Odd while an entry is in neither of its chains. Changed under the stripe's lock, and `moves`
+    /// if there is only one.
     counters: Slots<AtomicU64>,
+    /// If `LITERAL`: held by the thread that moves entries.
+    moves: Mutex<()>,
 }
 
 /// One cache line, without the buckets.
@@ -117,7 +133,7 @@ pub struct Ddds {
 struct Table {
     mask: usize,
     heads: Heads,
-    /// The table from which entries are moved; null unless a resize is under way.
+    /// Unless `LITERAL`: the table from which entries are moved; null unless a resize is under way.
     old: AtomicPtr<Table>,
     /// Set when no reader looks at the old table only.
     is_moving: AtomicBool,
@@ -143,22 +159,13 @@ impl Table {
         // SAFETY: the mask is one less than the length of the array.
         unsafe { self.heads.at(hash as usize & self.mask) }
     }
-
-    /// The table from which entries are moved.
-    ///
-    /// # Safety
-    ///
-    /// 1. As for [`Ddds::current`].
-    #[inline(always)]
-    unsafe fn old(&self) -> Option<&Table> {
-        // Acquire: pairs with the Release in `finish`: a thread that sees null sees all entries in
-        // this table.
-        // SAFETY: freed a grace period after it was set to null, by the thread that resizes.
-        unsafe { self.old.load(Acquire).as_ref() }
-    }
 }
 
-impl Ddds {
+impl<const LITERAL: bool> DddsTable<LITERAL> {
+    /// Number of counters. Unless `LITERAL`, the maximum number of locks, so that a thread that
+    /// holds a lock has all counters of its stripe alone.
+    const COUNTERS: usize = if LITERAL { 1 } else { 1 << Stripes::MOST_LOG2 };
+
     /// # Safety
     ///
     /// 1. The caller is in a section, or resizes, while the reference is used.
@@ -170,11 +177,38 @@ impl Ddds {
         unsafe { &*self.current.load(Acquire) }
     }
 
+    /// The pointer to the old table of a resize to `current`.
+    #[inline(always)]
+    fn old<'t>(&'t self, current: &'t Table) -> &'t AtomicPtr<Table> {
+        if LITERAL { &self.old } else { &current.old }
+    }
+
+    /// The current table, and the old one if a resize is under way. If `LITERAL`, both may be the
+    /// same: while the resize waits before it publishes the new table.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`Self::current`].
+    #[inline(always)]
+    unsafe fn tables(&self) -> (&Table, Option<&Table>) {
+        // Acquire, before the load in `current`: pairs with the Release in `finish`. A thread that
+        // sees null sees a current table with all entries, because `begin` waits for the thread
+        // before it publishes the next one.
+        let literal = LITERAL.then(|| self.old.load(Acquire));
+        // SAFETY: 1.
+        let current = unsafe { self.current() };
+        // Acquire: pairs with the Release in `finish`: a thread that sees null sees all entries in
+        // the current table.
+        let old = literal.unwrap_or_else(|| current.old.load(Acquire));
+        // SAFETY: freed a grace period after it was set to null, by the thread that resizes.
+        (current, unsafe { old.as_ref() })
+    }
+
     /// The counter of the moves out of a bucket of `old`; `hash` may also be the number of a
     /// bucket.
     #[inline]
     fn counter(&self, old: &Table, hash: u64) -> &AtomicU64 {
-        &self.counters[hash as usize & old.mask & (COUNTERS - 1)]
+        &self.counters[hash as usize & old.mask & (Self::COUNTERS - 1)]
     }
 
     /// A lookup that has found an old table.
@@ -191,16 +225,19 @@ impl Ddds {
     ) -> Option<NonNull<ChainLink>> {
         let mut backoff = Backoff::new();
         loop {
-            // SAFETY: the caller is in a section; here and below.
-            let table = unsafe { self.current() };
             // SAFETY: the caller is in a section.
-            let Some(old) = (unsafe { table.old() }) else {
+            let (table, old) = unsafe { self.tables() };
+            let Some(old) = old else {
                 // SAFETY: the caller is in a section.
                 return unsafe { search(table.head(hash), hash, eq) };
             };
             let counter = self.counter(old, hash);
             // Acquire: pairs with the Release in `move_bucket`.
             let before = counter.load(ordering!(Acquire, "ddds_relaxed_look"));
+            if LITERAL && !before.is_multiple_of(2) {
+                backoff.snooze();
+                continue;
+            }
             for table in [table, old] {
                 // SAFETY: the caller is in a section.
                 let found = unsafe { search(table.head(hash), hash, &mut eq) };
@@ -225,11 +262,9 @@ impl Ddds {
     /// 1. The caller is in a section, and holds the lock of the hash's stripe.
     unsafe fn head_for_update(&self, hash: u64) -> &Head {
         // SAFETY: the caller is in a section.
-        let (table, old) = unsafe {
-            let table = self.current();
-            (table, table.old())
-        };
-        let Some(old) = old else {
+        let (table, old) = unsafe { self.tables() };
+        // Before the new table is published, entries stay where they are.
+        let Some(old) = old.filter(|old| !ptr::eq(*old, table)) else {
             return table.head(hash);
         };
         // Acquire: pairs with the Release in `start_to_move`: readers of the old table alone have
@@ -252,9 +287,10 @@ impl Ddds {
     /// 1. The caller holds the lock of the bucket's stripe.
     /// 2. All readers look at both tables.
     unsafe fn move_bucket(&self, old: &Table, new: &Table, hash: u64) {
+        let _alone = LITERAL.then(|| self.moves.lock());
         let head = old.head(hash);
         let counter = self.counter(old, hash);
-        // Relaxed: under the stripe's lock.
+        // Relaxed: under the lock of the stripe, or of all moves.
         let mut moves = counter.load(Relaxed);
         while let Some(node) = follow(head) {
             // SAFETY: 1: no other thread unlinks it.
@@ -278,12 +314,20 @@ impl Ddds {
 }
 
 /// The steps of a resize, for the thread that does it.
-impl Ddds {
+impl<const LITERAL: bool> DddsTable<LITERAL> {
     /// Publishes a new table, so that readers look at it as well.
     fn begin(&self, log2: u32) -> Result<(), ResizeError> {
         // Relaxed: only the thread that resizes changes it.
         let old = self.current.load(Relaxed);
-        let new = Table::try_new(log2, old).ok_or(ResizeError::NoMemory)?;
+        let within = if LITERAL { ptr::null_mut() } else { old };
+        let new = Table::try_new(log2, within).ok_or(ResizeError::NoMemory)?;
+        if LITERAL {
+            // Release: pairs with the Acquire in `tables`.
+            self.old.store(old, Release);
+            if !mutant!("ddds_pointers_at_once") {
+                self.domain.synchronize();
+            }
+        }
         let all = self.stripes.lock_all();
         // SAFETY: we resize.
         all.suit(log2.min(unsafe { self.current() }.log2()));
@@ -304,10 +348,8 @@ impl Ddds {
     }
 
     fn move_all(&self) {
-        // SAFETY: we resize.
-        let table = unsafe { self.current() };
         // SAFETY: we resize, so no other thread replaces a table.
-        let Some(old) = (unsafe { table.old() }) else {
+        let (table, Some(old)) = (unsafe { self.tables() }) else {
             return;
         };
         for bucket in 0..old.heads.len() as u64 {
@@ -321,10 +363,11 @@ impl Ddds {
     fn finish(&self) {
         // SAFETY: we resize.
         let table = unsafe { self.current() };
+        let place = self.old(table);
         // Relaxed: only the thread that resizes stores it.
-        let old = table.old.load(Relaxed);
-        // Release: pairs with the Acquire in `old`.
-        table.old.store(ptr::null_mut(), Release);
+        let old = place.load(Relaxed);
+        // Release: pairs with the Acquire in `tables`.
+        place.store(ptr::null_mut(), Release);
         self.stripes.lock_all().suit(table.log2());
         self.domain.synchronize();
         // SAFETY: made from a box by `try_new`; readers and updates have left it.
@@ -337,7 +380,7 @@ impl Ddds {
 }
 
 // SAFETY: as for `Algorithm`, below.
-unsafe impl Lookups for Ddds {
+unsafe impl<const LITERAL: bool> Lookups for DddsTable<LITERAL> {
     #[inline(always)]
     unsafe fn fetch_bucket(&self, section: &impl Section, hash: u64) {
         debug_assert_eq!(section.domain_id(), self.domain.id());
@@ -368,10 +411,9 @@ unsafe impl Lookups for Ddds {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section.
         unsafe {
-            let table = self.current();
-            match table.old() {
-                None => search(table.head(hash), hash, eq),
-                Some(_) => self.find_in_both(hash, eq),
+            match self.tables() {
+                (table, None) => search(table.head(hash), hash, eq),
+                (_, Some(_)) => self.find_in_both(hash, eq),
             }
         }
     }
@@ -380,8 +422,8 @@ unsafe impl Lookups for Ddds {
 // SAFETY: a returned link was found in a chain, where it is from its insertion to its removal
 // except during its moves; when it is removed, under its stripe's lock, one link points to it,
 // which is led past it.
-unsafe impl Algorithm for Ddds {
-    const NAME: &'static str = "ddds";
+unsafe impl<const LITERAL: bool> Algorithm for DddsTable<LITERAL> {
+    const NAME: &'static str = if LITERAL { "ddds-literal" } else { "ddds" };
 
     type Lookups = Self;
 
@@ -395,9 +437,11 @@ unsafe impl Algorithm for Ddds {
         let table = Table::try_new(log2, ptr::null_mut())?;
         Some(Self {
             current: AtomicPtr::new(Box::into_raw(table)),
+            old: AtomicPtr::new(ptr::null_mut()),
             domain: domain.clone(),
             stripes: Stripes::new(log2),
-            counters: Slots::try_zeroed(COUNTERS)?,
+            counters: Slots::try_zeroed(Self::COUNTERS)?,
+            moves: Mutex::new(()),
         })
     }
 
@@ -452,7 +496,7 @@ unsafe impl Algorithm for Ddds {
         self.finish();
         Ok(Resized {
             passes: 1,
-            waits: 2,
+            waits: if LITERAL { 3 } else { 2 },
         })
     }
 
@@ -468,7 +512,7 @@ unsafe impl Algorithm for Ddds {
     }
 }
 
-impl Drop for Ddds {
+impl<const LITERAL: bool> Drop for DddsTable<LITERAL> {
     fn drop(&mut self) {
         // Relaxed: we have it alone.
         // SAFETY: made from a box, and the only pointer to it: no resize is under way.
