@@ -13,10 +13,11 @@ use crate::record::{Counts, HardwareCounters, Role, Slice, Verdicts};
 use crate::stamp::Numbers;
 use crate::stream::{Cursor, Stream};
 use crate::table::{Contention, Setup};
-use crate::thread_pool::{PoolError, ThreadPool};
+pub(crate) use crate::thread_pool::PhaseError;
+use crate::thread_pool::ThreadPool;
 use crate::verify;
 use crate::work::loops::Dispatch;
-use crate::work::{Drive, DriveReport, Evidence, OpCounts, Part, SliceTimes, Start, Sums};
+use crate::work::{Drive, DriveReport, Evidence, OpCounts, Part, SliceTimes, Start, Sums, drive};
 use crate::workload::Workload;
 
 /// Operations of an audit, per thread.
@@ -78,49 +79,20 @@ pub(crate) struct CellContext<'a> {
     pub(crate) patience: Duration,
 }
 
-/// Why a phase has no result; the caller adds the table's name.
-#[derive(Debug)]
-pub(crate) enum PhaseError {
-    /// A thread panicked or timed out: the row is void.
-    Failed(String),
-    /// A thread did not return: the run ends.
-    Stuck(&'static str),
-}
-
-/// The operations of all threads in a short slice.
-#[derive(Debug, Default)]
-pub(crate) struct SliceTotals {
-    operations: u64,
-    /// Operations per second.
-    rate: f64,
-    /// The time of the last thread.
-    longest_ticks: u64,
-}
-
-impl SliceTotals {
-    /// Adds the operations of a thread and their time.
-    pub(crate) fn add(&mut self, operations: u64, ticks: u64) {
-        self.operations += operations;
-        self.rate += operations as f64 / clock::ns(ticks) * 1e9;
-        self.longest_ticks = self.longest_ticks.max(ticks);
-    }
-}
-
 /// A table that has been filled.
 pub(crate) struct RunningTable {
     pub(crate) dyn_table: Arc<dyn DynTable>,
-    pub(crate) prefill_ns: u64,
+    prefill_ns: u64,
     workers: Vec<(Cursor, Numbers)>,
     /// Wrong outcomes among those known beforehand.
-    pub(crate) problems: Vec<String>,
+    problems: Vec<String>,
     before: Sums,
     stream: OpCounts,
-    pub(crate) rates: Vec<f64>,
+    /// The sums of each short slice, and their rates.
+    slices: Vec<DriveReport>,
+    rates: Vec<f64>,
     /// Lookups that missed a key that is never removed.
     kept_misses: u64,
-    pub(crate) operations: u64,
-    pub(crate) elapsed_ns: u64,
-    pub(crate) hardware: HardwareCounters,
     contention: Option<Contention>,
 }
 
@@ -135,29 +107,14 @@ impl CellContext<'_> {
     ) -> Result<Vec<R>, PhaseError> {
         let active = self.active(&**dyn_table);
         let (dyn_table, plan) = (dyn_table.clone(), self.plan);
-        self.pool
-            .run(active, self.patience() + extra, move |part| {
-                task(&*dyn_table, &plan, part)
-            })
-            .map_err(|error| match error {
-                PoolError::Panicked(message) => {
-                    PhaseError::Failed(format!("panic in {phase}: {message}"))
-                }
-                PoolError::Slow => {
-                    PhaseError::Failed(format!("{phase} took too long and was given up"))
-                }
-                PoolError::Stuck => PhaseError::Stuck(phase),
-            })
+        let limit = self.patience + PATIENCE_PER_KEY * plan.range + extra;
+        let task = move |part| task(&*dyn_table, &plan, part);
+        self.pool.run(phase, active, limit, task)
     }
 
     /// Returns the threads of the harness that use a subject: all but those that it brings.
     fn active(&self, dyn_table: &dyn DynTable) -> usize {
         self.workload.threads - dyn_table.own_threads()
-    }
-
-    /// Returns the time limit of a phase.
-    fn patience(&self) -> Duration {
-        self.patience + PATIENCE_PER_KEY * self.plan.range
     }
 
     /// Constructs a table.
@@ -167,10 +124,6 @@ impl CellContext<'_> {
         let places = &self.pool.places()[workers..setup.threads];
         let own_cpus = places.iter().flatten().map(|cpu| cpu.0).collect();
         (contender.maker)(&Setup { own_cpus, ..setup })
-    }
-
-    fn is_uniform(&self) -> bool {
-        self.workload.distribution == Distribution::Uniform
     }
 
     /// Constructs a table and fills it.
@@ -185,13 +138,7 @@ impl CellContext<'_> {
         let one = self.workload.prefill_by_one;
         let fill = move |dyn_table: &dyn DynTable, plan: &Plan, part: Part| match (one, part.thread)
         {
-            (true, 0) => dyn_table.fill(
-                plan,
-                Part {
-                    thread: 0,
-                    threads: 1,
-                },
-            ),
+            (true, 0) => dyn_table.fill(plan, Part::ALONE),
             (true, _) => OpCounts::default(),
             (false, _) => dyn_table.fill(plan, part),
         };
@@ -216,40 +163,73 @@ impl CellContext<'_> {
             problems: Vec::new(),
             before,
             stream: OpCounts::default(),
+            slices: Vec::new(),
             rates: Vec::new(),
             kept_misses: 0,
-            operations: 0,
-            elapsed_ns: 0,
-            hardware: HardwareCounters::default(),
             contention: dyn_table.contention(),
             dyn_table,
         })
     }
 
+    /// Runs a loop of a table on all threads. `job` makes the job of a thread. Returns the reports
+    /// and the jobs.
+    pub(crate) fn run<L: Dispatch>(
+        &self,
+        phase: &'static str,
+        dyn_table: &Arc<dyn DynTable>,
+        extra: Duration,
+        job: impl Fn(Part) -> L + Send + Sync + 'static,
+    ) -> Result<(Vec<DriveReport>, Vec<L>), PhaseError> {
+        let done = self.all(phase, dyn_table, extra, move |dyn_table, plan, part| {
+            let mut job = job(part);
+            (dyn_table.run(plan, part, &mut job), job)
+        })?;
+        Ok(done.into_iter().unzip())
+    }
+
+    /// Returns the times of a short slice in which `threads` threads start together.
+    pub(crate) fn times(&self, threads: usize) -> SliceTimes {
+        let ticks = |ms: f64| clock::ticks((ms * 1e6) as u64);
+        SliceTimes {
+            start: Start::of(threads),
+            warm_ticks: ticks(self.workload.warm_ms),
+            run_ticks: ticks(self.workload.duration_ms / self.workload.slices as f64),
+        }
+    }
+
+    /// Returns a bound for the duration of a short slice, twice its times.
+    pub(crate) fn slice_limit(&self) -> Duration {
+        let run_ms = self.workload.duration_ms / self.workload.slices as f64;
+        Duration::from_millis((2.0 * (run_ms + self.workload.warm_ms)) as u64)
+    }
+
     /// Runs one short slice of a section's loop on all threads, with the measured times of the
-    /// workload. `job` makes the job of a thread. Returns each report with its job.
+    /// workload. `job` makes the job of a thread.
     pub(crate) fn slice<L: Dispatch>(
         &self,
         table: &RunningTable,
         job: impl Fn(&SliceTimes, Part) -> L + Send + Sync + 'static,
-    ) -> Result<Vec<(L::Report, L)>, PhaseError> {
-        let run_ms = self.workload.duration_ms / self.workload.slices as f64;
-        let ticks = |ms: f64| clock::ticks((ms * 1e6) as u64);
-        let times = SliceTimes {
-            start: Start::of(self.active(&*table.dyn_table)),
-            warm_ticks: ticks(self.workload.warm_ms),
-            run_ticks: ticks(run_ms),
-        };
-        let time = Duration::from_millis((run_ms + self.workload.warm_ms) as u64);
-        self.all(
-            "a slice",
-            &table.dyn_table,
-            time,
-            move |dyn_table, plan, part| {
-                let mut job = job(&times, part);
-                (dyn_table.run(plan, part, &mut job), job)
-            },
-        )
+    ) -> Result<(Vec<DriveReport>, Vec<L>), PhaseError> {
+        let times = self.times(self.active(&*table.dyn_table));
+        let job = move |part| job(&times, part);
+        self.run("a slice", &table.dyn_table, self.slice_limit(), job)
+    }
+
+    /// Returns the jobs that continue the streams of a table, by thread.
+    pub(crate) fn drives(
+        &self,
+        table: &RunningTable,
+    ) -> impl Fn(&SliceTimes, Part) -> Drive + Send + Sync + use<> {
+        let (streams, workers) = (self.streams.clone(), table.workers.clone());
+        move |times, part| {
+            let (cursor, numbers) = workers[part.thread].clone();
+            Drive {
+                stream: streams[part.thread].clone(),
+                cursor,
+                numbers,
+                times: times.clone(),
+            }
+        }
     }
 
     /// Runs one short slice of all threads' streams. `job` makes a loop of the job that runs the
@@ -258,17 +238,9 @@ impl CellContext<'_> {
         &self,
         table: &RunningTable,
         job: impl Fn(Drive) -> L + Send + Sync + 'static,
-    ) -> Result<Vec<(L::Report, L)>, PhaseError> {
-        let (streams, workers) = (self.streams.clone(), table.workers.clone());
-        self.slice(table, move |times, part| {
-            let (cursor, numbers) = workers[part.thread].clone();
-            job(Drive {
-                stream: streams[part.thread].clone(),
-                cursor,
-                numbers,
-                times: times.clone(),
-            })
-        })
+    ) -> Result<(Vec<DriveReport>, Vec<L>), PhaseError> {
+        let drives = self.drives(table);
+        self.slice(table, move |times, part| job(drives(times, part)))
     }
 
     /// Redraws a part of the streams, between two repetitions.
@@ -296,16 +268,9 @@ impl CellContext<'_> {
         if contender.entry.null {
             return Ok(Verdicts::default());
         }
-        let found = self.probe(&live.dyn_table)?;
-        let mut booked = live.before;
-        booked.add(&live.stream.sums);
-        let evidence = Evidence {
-            booked,
-            found,
-            stream: live.stream.counts,
-            reported: live.dyn_table.size(),
-            is_uniform: self.is_uniform(),
-        };
+        let mut booked = live.stream;
+        booked.sums.add(&live.before);
+        let evidence = self.evidence(&live.dyn_table, &booked)?;
         let mut verdicts = match live.dyn_table.problems(&self.plan, &evidence) {
             Some(problems) => Verdicts {
                 problems,
@@ -325,18 +290,54 @@ impl CellContext<'_> {
         Ok(verdicts)
     }
 
+    /// Returns the record of a repetition, after the checks.
+    pub(crate) fn record(
+        &self,
+        contender: &Contender,
+        repetition: usize,
+        table: &RunningTable,
+        mut checks: Verdicts,
+    ) -> Slice {
+        let ran_on = self.whereabouts(&mut checks);
+        let mut fields = SliceFields::default();
+        let measurements = table.dyn_table.measurements();
+        if !contender.entry.null {
+            fields.measurements = measurements;
+        }
+        Slice {
+            rate: table.rate(),
+            rates: table.rates.clone(),
+            operations: table.slices.iter().map(|of| of.operations).sum(),
+            elapsed_ns: clock::ns(table.slices.iter().map(|of| of.ticks).sum()) as u64,
+            counts: table.stream.counts,
+            prefill_ns: table.prefill_ns,
+            checks,
+            hardware: counters::sum(table.slices.iter().map(|of| of.hardware)),
+            contention: table.contention(),
+            ran_on,
+            fields,
+            ..contender.slice(&self.workload.id(), repetition)
+        }
+    }
+
     /// Looks up every key.
-    fn probe(&self, dyn_table: &Arc<dyn DynTable>) -> Result<Sums, PhaseError> {
+    fn evidence(
+        &self,
+        dyn_table: &Arc<dyn DynTable>,
+        booked: &OpCounts,
+    ) -> Result<Evidence, PhaseError> {
+        let probe = |dyn_table: &dyn DynTable, plan: &Plan, part| dyn_table.probe(plan, part);
         let mut found = Sums::default();
-        for sums in self.all(
-            "the final lookups",
-            dyn_table,
-            Duration::ZERO,
-            |dyn_table, plan, part| dyn_table.probe(plan, part),
-        )? {
+        for sums in self.all("the final lookups", dyn_table, Duration::ZERO, probe)? {
             found.add(&sums);
         }
-        Ok(found)
+        Ok(Evidence {
+            booked: booked.sums,
+            found,
+            stream: booked.counts,
+            reported: dyn_table.size(),
+            is_uniform: self.workload.distribution == Distribution::Uniform,
+        })
     }
 
     /// Checks that the entries found are those inserted minus those removed.
@@ -345,13 +346,7 @@ impl CellContext<'_> {
         dyn_table: &Arc<dyn DynTable>,
         booked: &OpCounts,
     ) -> Result<Verdicts, PhaseError> {
-        let evidence = Evidence {
-            booked: booked.sums,
-            found: self.probe(dyn_table)?,
-            stream: booked.counts,
-            reported: dyn_table.size(),
-            is_uniform: self.is_uniform(),
-        };
+        let evidence = self.evidence(dyn_table, booked)?;
         Ok(verify::conservation(&self.plan, &evidence))
     }
 
@@ -394,41 +389,32 @@ impl CellContext<'_> {
 }
 
 impl RunningTable {
-    /// Adds a slice of streams, outside the rates of the table, and returns its rate.
-    pub(crate) fn book_beside(&mut self, reports: Vec<(DriveReport, Drive)>) -> f64 {
-        let mut rate = 0.0;
-        for (worker, (report, drive)) in self.workers.iter_mut().zip(reports) {
-            *worker = (drive.cursor, drive.numbers);
-            rate += report.operations as f64 / clock::ns(report.ticks) * 1e9;
-            self.kept_misses += report.kept_misses;
-            self.stream.add(&report.tally);
-        }
-        rate
+    /// Adds a slice to what is checked, but not to the rates of the table. Returns its sums and its
+    /// rate.
+    pub(crate) fn book_beside(&mut self, reports: &[DriveReport]) -> (DriveReport, f64) {
+        let total = drive::total(reports);
+        self.kept_misses += total.kept_misses;
+        self.book_tally(&total.tally);
+        let problems = reports.iter().filter_map(|report| report.problem.clone());
+        self.problems.extend(problems);
+        (total, reports.iter().map(DriveReport::rate).sum())
     }
 
-    /// Adds a slice of streams.
-    pub(crate) fn book(&mut self, reports: Vec<(DriveReport, Drive)>) {
-        let hardware = counters::sum(reports.iter().map(|(report, _)| report.hardware));
-        self.hardware = if self.rates.is_empty() {
-            hardware
-        } else {
-            counters::sum([self.hardware, hardware])
-        };
-        let longest = reports.iter().map(|(report, _)| report.ticks).max();
-        self.operations += reports
-            .iter()
-            .map(|(report, _)| report.operations)
-            .sum::<u64>();
-        let rate = self.book_beside(reports);
-        self.elapsed_ns += clock::ns(longest.unwrap_or(0)) as u64;
+    /// Adds a slice.
+    pub(crate) fn book(&mut self, reports: &[DriveReport]) {
+        let (total, rate) = self.book_beside(reports);
+        self.slices.push(total);
         self.rates.push(rate);
     }
 
-    /// Adds the rate of a slice that ran no streams.
-    pub(crate) fn book_totals(&mut self, slice: &SliceTotals) {
-        self.operations += slice.operations;
-        self.elapsed_ns += clock::ns(slice.longest_ticks) as u64;
-        self.rates.push(slice.rate);
+    /// Adds operations to those that are checked at the end.
+    pub(crate) fn book_tally(&mut self, tally: &OpCounts) {
+        self.stream.add(tally);
+    }
+
+    /// Stores the positions in the streams.
+    pub(crate) fn sit(&mut self, drives: impl Iterator<Item = Drive>) {
+        self.workers = drives.map(|drive| (drive.cursor, drive.numbers)).collect();
     }
 
     /// Returns the median over the short slices, of which some lose time to the hypervisor.
@@ -441,26 +427,6 @@ impl RunningTable {
             n if n % 2 == 1 => rates[middle],
             _ => (rates[middle - 1] + rates[middle]) / 2.0,
         }
-    }
-
-    /// Returns a copy of the threads' stream positions.
-    pub(crate) fn workers(&self) -> Vec<(Cursor, Numbers)> {
-        self.workers.clone()
-    }
-
-    /// Stores a thread's stream position.
-    pub(crate) fn sit(&mut self, thread: usize, cursor: Cursor, numbers: Numbers) {
-        self.workers[thread] = (cursor, numbers);
-    }
-
-    /// Adds the operations of a stream that did not run in short slices.
-    pub(crate) fn book_tally(&mut self, tally: &OpCounts) {
-        self.stream.add(tally);
-    }
-
-    /// Returns the outcomes of the stream.
-    pub(crate) fn counts(&self) -> Counts {
-        self.stream.counts
     }
 
     /// Returns the lock statistics since the table was filled.

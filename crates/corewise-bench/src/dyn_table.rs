@@ -4,13 +4,14 @@
 //! compiled for its table: a phase of `work/`, or the loop of a section.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::plan::Plan;
 use crate::subject::{self, Capability, Measurements, Operate};
 use crate::table::{Bytes, Contention, Kind, Resize, Setup, Table, TableInfo, U64};
-use crate::work::loops::{Dispatch, Loops, RunsLoops};
-use crate::work::{self, AuditReport, Evidence, OpCounts, Part, Sums};
+use crate::work::loops::{Dispatch, Erased, Loops};
+use crate::work::{self, AuditReport, DriveReport, Evidence, OpCounts, Part, Sums};
 
 /// A type-erased table. Every call runs one thread's part of a phase; the part's thread number
 /// identifies it.
@@ -64,31 +65,8 @@ pub trait DynTable: Loops + Send + Sync {
 
 impl dyn DynTable + '_ {
     /// Runs the loop of a section.
-    pub(crate) fn run<L: Dispatch>(&self, plan: &Plan, part: Part, job: &mut L) -> L::Report {
+    pub(crate) fn run<L: Dispatch>(&self, plan: &Plan, part: Part, job: &mut L) -> DriveReport {
         job.call(self, plan, part)
-    }
-}
-
-/// A table and its type.
-struct Erased<K, T> {
-    table: T,
-    /// The resize functions, if the table has them. Called through pointers: a resize is not a
-    /// measured operation.
-    calls: Option<ResizeCalls<T>>,
-    kind: std::marker::PhantomData<fn(K)>,
-}
-
-/// The two functions of [`Resize`].
-struct ResizeCalls<T> {
-    resize_to: fn(&T, usize),
-    buckets: fn(&T) -> usize,
-}
-
-impl<K: Kind, T: Table<K>> RunsLoops for Erased<K, T> {
-    type Kind = K;
-    type Table = T;
-    fn table(&self) -> &T {
-        &self.table
     }
 }
 
@@ -118,13 +96,11 @@ impl<K: Kind, T: Table<K>> DynTable for Erased<K, T> {
         self.table.contention()
     }
     fn resize_to(&self, buckets: usize) -> Option<()> {
-        let calls = self.calls.as_ref()?;
-        (calls.resize_to)(&self.table, buckets);
-        Some(())
+        self.calls
+            .map(|(resize_to, _)| resize_to(&self.table, buckets))
     }
     fn buckets(&self) -> Option<usize> {
-        let calls = self.calls.as_ref()?;
-        Some((calls.buckets)(&self.table))
+        self.calls.map(|(_, buckets)| buckets(&self.table))
     }
 }
 
@@ -318,17 +294,14 @@ pub(crate) fn make<K: Kind, T: Table<K>>(setup: &Setup) -> Arc<dyn DynTable> {
     Arc::new(Erased::<K, T> {
         table: T::build(setup),
         calls: None,
-        kind: std::marker::PhantomData,
+        kind: PhantomData,
     })
 }
 
 fn make_resizable<K: Kind, T: Resize<K>>(setup: &Setup) -> Arc<dyn DynTable> {
     Arc::new(Erased::<K, T> {
         table: T::build(setup),
-        calls: Some(ResizeCalls {
-            resize_to: T::resize_to,
-            buckets: T::buckets,
-        }),
-        kind: std::marker::PhantomData,
+        calls: Some((T::resize_to, T::buckets)),
+        kind: PhantomData,
     })
 }

@@ -46,3 +46,8 @@ impl BenchError {
         }
     }
 }
+
+/// Returns a text with all white space in it as single spaces.
+pub(crate) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -60,11 +60,8 @@ impl Latencies {
     }
 
     /// Adds latencies to those so far, if there are any.
-    pub(crate) fn merge(all: &mut Option<Self>, more: Self) {
-        match all {
-            Some(all) => all.add(&more),
-            none => *none = Some(more),
-        }
+    pub(crate) fn merge(all: &mut Option<Self>, more: &Self) {
+        all.get_or_insert_default().add(more);
     }
 
     /// Returns the latency that `percent` percent of the operations of an outcome do not exceed.

@@ -8,7 +8,17 @@ use crate::table::Shape;
 const MIXED: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// How indices become keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    clap::ValueEnum,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyMap {
     /// Spread over all 64-bit integers, like hashes, pointers and random numbers.

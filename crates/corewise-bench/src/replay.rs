@@ -2,7 +2,7 @@
 
 use crate::error::BenchError;
 use crate::results::Results;
-use crate::suite::{Params, Suite, Task};
+use crate::suite::{Suite, Task};
 
 /// Returns the suite of a file and the tasks for a row: its cell, and its table if one is named.
 pub(crate) fn tasks(row: &str) -> Result<(Suite, Vec<Task>, u64), BenchError> {
@@ -20,20 +20,8 @@ pub(crate) fn tasks(row: &str) -> Result<(Suite, Vec<Task>, u64), BenchError> {
         .first()
         .ok_or_else(|| usage(format!("{file} has no manifest")))?
         .manifest;
-    let suite = Suite::parse(&manifest.plan)
+    let (suite, mut task) = Suite::task_named(&manifest.plan, &cell)
         .map_err(|what| usage(format!("the plan in {file}: {what}")))?;
-    let topology = corewise_topology::Topology::detect();
-    let all = suite
-        .tasks(&Params::default(), &topology, true)
-        .map_err(usage)?;
-    let mut task = all
-        .into_iter()
-        .find(|task| task.workload.is_called(&cell))
-        .ok_or_else(|| {
-            usage(format!(
-                "{file} has no cell `{cell}` that this machine can measure"
-            ))
-        })?;
     if let Some(table) = table {
         task.tables = vec![table];
     }

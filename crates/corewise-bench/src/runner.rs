@@ -9,12 +9,15 @@ use std::time::{Duration, Instant};
 use corewise_measure::stats::{Ratio, Spread};
 use corewise_topology::{Topology, plan as place_threads};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rand::seq::SliceRandom;
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::contender::{CellContext, Contender, PhaseError};
 use crate::distribution::Sampler;
 use crate::error::BenchError;
+use crate::latencies::Latencies;
 use crate::payload::RowFields;
-use crate::record::{End, Interval, Manifest, Record, Role, Row, Slice};
+use crate::record::{Cell, End, Interval, Manifest, Record, Role, Row, Slice};
 use crate::registry::Registry;
 use crate::sink::Sink;
 use crate::stream::Stream;
@@ -35,7 +38,7 @@ pub struct Runner<'a> {
     pub(crate) seed: u64,
     pub(crate) manifest: Manifest,
     topology: Topology,
-    pool: Option<(Vec<Option<corewise_topology::CpuId>>, ThreadPool)>,
+    pool: Option<ThreadPool>,
     patience: Duration,
     pub(crate) progress: ProgressBar,
     /// The program to start for cells that need a separate process.
@@ -54,7 +57,7 @@ pub(crate) struct RowAccumulator {
     pub(crate) contention: Option<Contention>,
     pub(crate) operations: u64,
     pub(crate) hardware: BTreeMap<&'static str, u64>,
-    pub(crate) latencies: Option<crate::latencies::Latencies>,
+    pub(crate) latencies: Option<Latencies>,
     /// What the subject measured, by repetition.
     pub(crate) measurements: Vec<Measurements>,
     /// What the section adds to the row.
@@ -131,15 +134,12 @@ impl<'a> Runner<'a> {
         workload: &'s Workload,
     ) -> Result<CellContext<'s>, BenchError> {
         let places = place_threads(&self.topology, &workload.pin, workload.threads);
-        if self.pool.as_ref().is_none_or(|(at, _)| *at != places) {
-            self.pool = None; // ends the old threads before starting new ones
-            self.pool = Some((places.clone(), ThreadPool::start(places)?));
-        }
-        let pool = &self
-            .pool
-            .as_ref()
-            .ok_or_else(|| BenchError::Failed("no threads".into()))?
-            .1;
+        let reused = self.pool.take().filter(|pool| pool.places() == places);
+        let pool = match reused {
+            Some(pool) => pool,
+            None => ThreadPool::start(places)?, // the old threads have ended
+        };
+        let pool = self.pool.insert(pool);
         let sampler = Sampler::new(workload.distribution, workload.range);
         let streams = draw_streams(pool, workload, &sampler, self.seed)?;
         for stream in &streams {
@@ -154,6 +154,25 @@ impl<'a> Runner<'a> {
             patience: self.patience,
         })
     }
+}
+
+/// The results of a repetition of a contender.
+pub(crate) struct Done {
+    pub(crate) slice: Slice,
+    pub(crate) latencies: Option<Latencies>,
+    pub(crate) detail: Option<Record>,
+}
+
+/// The results of a cell, before its rows are written.
+pub(crate) struct Measured {
+    pub(crate) cell: Cell,
+    /// For each contender.
+    pub(crate) accumulators: Vec<RowAccumulator>,
+    pub(crate) slices: Vec<Slice>,
+    /// Records of the section.
+    pub(crate) details: Vec<Record>,
+    /// Whether there is a histogram of all operations, too.
+    pub(crate) together: bool,
 }
 
 /// A cell that is measured.
@@ -178,40 +197,29 @@ impl CellRun<'_, '_> {
             .collect()
     }
 
-    /// Writes the latencies of all contenders, with one histogram of all operations if `together`.
-    pub(crate) fn histograms(
-        &mut self,
-        accumulators: &[RowAccumulator],
-        cell: &crate::record::Cell,
-        together: bool,
-    ) -> Result<(), BenchError> {
-        for (contender, accumulator) in self.contenders.iter().zip(accumulators) {
+    /// Writes the records and the rows of a cell.
+    pub(crate) fn write(&mut self, mut measured: Measured) -> Result<(), BenchError> {
+        let accumulators = &mut measured.accumulators;
+        accumulators.iter_mut().for_each(RowAccumulator::summarise);
+        let (cell, together) = (&measured.cell, measured.together);
+        let contenders = || self.contenders.iter().zip(&measured.accumulators);
+        let histograms = contenders().flat_map(|(contender, accumulator)| {
             let latencies = accumulator.latencies.iter();
-            let records =
-                latencies.flat_map(|all| all.records(&cell.id, &contender.name(), together));
-            for histogram in records {
-                self.runner
-                    .sink
-                    .write(&Record::Histogram(Box::new(histogram)))?;
-            }
+            latencies.flat_map(|all| all.records(&cell.id, &contender.name(), together))
+        });
+        let slices = measured
+            .slices
+            .into_iter()
+            .map(|of| Record::Slice(Box::new(of)));
+        let histograms = histograms.map(|of| Record::Histogram(Box::new(of)));
+        for record in slices.chain(measured.details).chain(histograms) {
+            self.runner.sink.write(&record)?;
         }
-        Ok(())
-    }
-
-    /// Writes the summaries.
-    pub(crate) fn rows(
-        &mut self,
-        accumulators: &[RowAccumulator],
-        cell: &crate::record::Cell,
-    ) -> Result<(), BenchError> {
-        let reference = self
-            .contenders
-            .iter()
-            .position(|contender| contender.role == Role::Reference);
-        for (contender, accumulator) in self.contenders.iter().zip(accumulators) {
-            let against = reference
-                .map(|at| &accumulators[at])
-                .filter(|_| contender.role != Role::Reference);
+        let is_reference = |contender: &Contender| contender.role == Role::Reference;
+        let mut references = contenders().filter(|(contender, _)| is_reference(contender));
+        let reference = references.next().map(|(_, accumulator)| accumulator);
+        for (contender, accumulator) in contenders() {
+            let against = reference.filter(|_| !is_reference(contender));
             let row = self.row(contender, accumulator, against, cell);
             let runner = &mut *self.runner;
             runner.end.rows += 1;
@@ -228,27 +236,16 @@ impl CellRun<'_, '_> {
         contender: &Contender,
         accumulator: &RowAccumulator,
         against: Option<&RowAccumulator>,
-        cell: &crate::record::Cell,
+        cell: &Cell,
     ) -> Row {
-        let ratio = against.and_then(|other| {
-            Ratio::paired(
-                accumulator
-                    .rates
-                    .iter()
-                    .copied()
-                    .zip(other.rates.iter().copied()),
-            )
-        });
+        let rates = |of: &RowAccumulator| of.rates.clone().into_iter();
+        let ratio = against.and_then(|of| Ratio::paired(rates(accumulator).zip(rates(of))));
         let void = accumulator.out || !accumulator.problems.is_empty();
-        let spread = Spread::of(accumulator.rates.iter().copied());
+        let spread = Spread::of(rates(accumulator));
         let mut problems = accumulator.problems.clone();
         problems.truncate(5);
-        let per = |(name, sum): (&&'static str, &u64)| {
-            (
-                (*name).to_string(),
-                *sum as f64 / accumulator.operations.max(1) as f64,
-            )
-        };
+        let operations = accumulator.operations.max(1) as f64;
+        let per = |(name, sum): (&&str, &u64)| ((*name).to_owned(), *sum as f64 / operations);
         Row {
             cell: cell.clone(),
             table: contender.name(),
@@ -327,11 +324,7 @@ pub(crate) fn contenders(registry: &Registry, task: &Task) -> Result<Vec<Contend
 
 impl RowAccumulator {
     /// Records a phase without a result; returns an error if the run cannot go on.
-    pub(crate) fn fail(
-        &mut self,
-        contender: &Contender,
-        error: PhaseError,
-    ) -> Result<(), BenchError> {
+    fn fail(&mut self, contender: &Contender, error: PhaseError) -> Result<(), BenchError> {
         match error {
             PhaseError::Failed(message) => {
                 self.problems.push(message);
@@ -345,17 +338,32 @@ impl RowAccumulator {
         }
     }
 
-    /// Adds the rate, the problems and the number of operations of a repetition.
-    pub(crate) fn add(&mut self, slice: &Slice) {
+    /// Adds a repetition.
+    fn add(&mut self, slice: &Slice) {
         self.rates.resize(slice.repetition, f64::NAN);
         self.rates.push(slice.rate);
         let problems = slice.checks.problems.iter();
         self.problems.extend(problems.cloned());
         self.operations += slice.operations;
+        self.measurements.push(slice.fields.measurements.clone());
+        if let Some(more) = slice.contention {
+            self.contention.get_or_insert_default().add(&more);
+        }
+        let named = [
+            ("instructions", slice.hardware.instructions),
+            ("cycles", slice.hardware.cycles),
+            ("cache misses", slice.hardware.cache_misses),
+            ("branch misses", slice.hardware.branch_misses),
+        ];
+        for (name, value) in named {
+            if let Some(value) = value {
+                *self.hardware.entry(name).or_default() += value;
+            }
+        }
     }
 
     /// Sets the field of the row with the medians of all measurements.
-    pub(crate) fn summarise(&mut self) {
+    fn summarise(&mut self) {
         let names = self.measurements.iter().flat_map(|all| all.0.keys());
         let median = |name: &String| {
             let values = self.measurements.iter().filter_map(|all| all.0.get(name));
@@ -364,31 +372,52 @@ impl RowAccumulator {
         };
         self.fields.measured = MeasuredRow(names.filter_map(median).collect());
     }
+}
 
-    /// Adds lock statistics.
-    pub(crate) fn add_contention(&mut self, more: Option<Contention>) {
-        if let Some(more) = more {
-            let sum = self.contention.get_or_insert_default();
-            sum.acquisitions += more.acquisitions;
-            sum.contended += more.contended;
-            sum.elided += more.elided;
-            sum.aborts += more.aborts;
+impl Measured {
+    /// Nothing yet.
+    pub(crate) fn new(cell: Cell, contenders: usize) -> Self {
+        Self {
+            cell,
+            accumulators: (0..contenders).map(|_| RowAccumulator::default()).collect(),
+            slices: Vec::new(),
+            details: Vec::new(),
+            together: false,
         }
     }
 
-    /// Adds hardware counters.
-    pub(crate) fn add_hardware(&mut self, counters: &crate::record::HardwareCounters) {
-        let named = [
-            ("instructions", counters.instructions),
-            ("cycles", counters.cycles),
-            ("cache misses", counters.cache_misses),
-            ("branch misses", counters.branch_misses),
-        ];
-        for (name, value) in named {
-            if let Some(value) = value {
-                *self.hardware.entry(name).or_default() += value;
+    /// Returns the contenders of the next repetition, in random order.
+    pub(crate) fn order(&self, rng: &mut Xoshiro256PlusPlus) -> Vec<usize> {
+        let all = 0..self.accumulators.len();
+        let mut order: Vec<usize> = all.filter(|&at| !self.accumulators[at].out).collect();
+        order.shuffle(rng);
+        order
+    }
+
+    /// Adds a repetition of a contender, or its failure; returns an error if the run cannot go on.
+    pub(crate) fn add(
+        &mut self,
+        at: usize,
+        contender: &Contender,
+        outcome: Result<Done, PhaseError>,
+    ) -> Result<(), BenchError> {
+        match outcome {
+            Ok(done) => {
+                if let Some(latencies) = &done.latencies {
+                    Latencies::merge(&mut self.accumulators[at].latencies, latencies);
+                }
+                self.details.extend(done.detail);
+                self.add_slice(at, done.slice);
+                Ok(())
             }
+            Err(error) => self.accumulators[at].fail(contender, error),
         }
+    }
+
+    /// Adds the record of a repetition.
+    pub(crate) fn add_slice(&mut self, at: usize, slice: Slice) {
+        self.accumulators[at].add(&slice);
+        self.slices.push(slice);
     }
 }
 
@@ -404,7 +433,8 @@ fn draw_streams(
         workload.insert_percent / 100.0,
         workload.remove_percent / 100.0,
     );
-    pool.run(workload.threads, Duration::from_secs(600), move |part| {
+    let limit = Duration::from_secs(600);
+    pool.run("drawing", workload.threads, limit, move |part| {
         Arc::new(Stream::new(
             seed,
             (part.thread, part.threads),

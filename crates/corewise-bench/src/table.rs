@@ -181,6 +181,16 @@ pub struct Contention {
     pub aborts: u64,
 }
 
+impl Contention {
+    /// Adds the statistics of another repetition.
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.acquisitions += more.acquisitions;
+        self.contended += more.contended;
+        self.elided += more.elided;
+        self.aborts += more.aborts;
+    }
+}
+
 /// The fairness card of a table: what a reader must know before believing its rows.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TableInfo {

@@ -69,8 +69,12 @@ impl Table {
         }
         let remark = section.map_or(String::new(), |section| section.remark(row));
         say(&line(row, &remark));
-        for more in section.iter().flat_map(|section| section.lines(row)) {
-            say(&format!("    {more}"));
+        for fields in section.iter().flat_map(|section| section.details(row)) {
+            let texts: Vec<_> = fields
+                .iter()
+                .map(|(name, text)| format!("{name} {text}"))
+                .collect();
+            say(&format!("    {}", texts.join(", ")));
         }
         for problem in &row.problems {
             say(&format!("    ! {problem}"));

@@ -36,13 +36,11 @@ pub struct ThreadPool {
 
 /// Why a phase has no result.
 #[derive(Debug, PartialEq, Eq)]
-pub enum PoolError {
-    /// A thread panicked; the others finished.
-    Panicked(String),
-    /// The phase timed out and was given up; all threads returned.
-    Slow,
-    /// A thread did not return in time, nor after the phase was given up.
-    Stuck,
+pub enum PhaseError {
+    /// A thread panicked, or the phase timed out and was given up; all threads returned.
+    Failed(String),
+    /// A thread did not return in time, nor after the phase, which is named, was given up.
+    Stuck(&'static str),
 }
 
 impl ThreadPool {
@@ -90,13 +88,15 @@ impl ThreadPool {
         &self.places
     }
 
-    /// Runs a task on the first `active` threads, and returns their results in order.
+    /// Runs a task on the first `active` threads, and returns their results in order. `phase` is
+    /// its name in errors.
     pub fn run<R: Send + 'static>(
         &self,
+        phase: &'static str,
         active: usize,
         limit: Duration,
         task: impl Fn(Part) -> R + Send + Sync + 'static,
-    ) -> Result<Vec<R>, PoolError> {
+    ) -> Result<Vec<R>, PhaseError> {
         let active = active.min(self.workers.len());
         let task: Task = Arc::new(move |part| {
             Box::new(task(Part {
@@ -127,26 +127,26 @@ impl ThreadPool {
                     // Relaxed: see `work::obey`. The others may wait for this thread.
                     self.give_up.store(true, Ordering::Relaxed);
                 }
-                Err(_) => return Err(PoolError::Stuck),
+                Err(_) => return Err(PhaseError::Stuck(phase)),
             }
         }
         // Relaxed: all threads have answered, and the next task reaches them over a channel.
         self.give_up.store(false, Ordering::Relaxed);
         if let Some(message) = panicked {
-            return Err(PoolError::Panicked(message));
+            return Err(PhaseError::Failed(format!("panic in {phase}: {message}")));
         }
         if slow {
-            return Err(PoolError::Slow);
+            let message = format!("{phase} took too long and was given up");
+            return Err(PhaseError::Failed(message));
         }
         Ok(results.into_iter().flatten().collect())
     }
 
     /// Returns the CPU that each thread runs on at this moment.
     pub fn whereabouts(&self) -> Vec<usize> {
-        self.run(self.threads(), Duration::from_secs(10), |_| {
-            current_cpu().map_or(usize::MAX, |cpu| cpu.0)
-        })
-        .unwrap_or_default()
+        let at = |_| current_cpu().map_or(usize::MAX, |cpu| cpu.0);
+        self.run("a look around", self.threads(), Duration::from_secs(10), at)
+            .unwrap_or_default()
     }
 }
 
@@ -185,28 +185,39 @@ mod tests {
     fn every_thread_does_its_part() {
         let pool = ThreadPool::start(vec![None; 3]).expect("threads");
         assert_eq!(
-            pool.run(3, LIMIT, |part| part.thread * 10 + part.threads),
+            pool.run("a test", 3, LIMIT, |part| part.thread * 10 + part.threads),
             Ok(vec![3, 13, 23])
         );
-        assert_eq!(pool.run(1, LIMIT, |part| part.threads), Ok(vec![1]));
+        assert_eq!(
+            pool.run("a test", 1, LIMIT, |part| part.threads),
+            Ok(vec![1])
+        );
     }
 
     #[test]
     fn a_panic_is_told_and_the_pool_goes_on() {
         let pool = ThreadPool::start(vec![None; 2]).expect("threads");
-        let result = pool.run(2, LIMIT, |part| assert_ne!(part.thread, 1, "one is bad"));
-        assert!(matches!(result, Err(PoolError::Panicked(text)) if text.contains("one is bad")));
-        assert_eq!(pool.run(2, LIMIT, |part| part.thread), Ok(vec![0, 1]));
+        let result = pool.run("a test", 2, LIMIT, |part| {
+            assert_ne!(part.thread, 1, "one is bad")
+        });
+        assert!(matches!(result, Err(PhaseError::Failed(text)) if text.contains("one is bad")));
+        assert_eq!(
+            pool.run("a test", 2, LIMIT, |part| part.thread),
+            Ok(vec![0, 1])
+        );
     }
 
     #[test]
     fn a_phase_that_takes_too_long_is_given_up() {
         let pool = ThreadPool::start(vec![None]).expect("threads");
-        let result = pool.run(1, Duration::from_millis(20), |_| {
+        let result = pool.run("a test", 1, Duration::from_millis(20), |_| {
             std::thread::sleep(Duration::from_millis(300))
         });
-        assert_eq!(result, Err(PoolError::Slow));
-        assert_eq!(pool.run(1, LIMIT, |part| part.thread), Ok(vec![0]));
+        assert!(matches!(result, Err(PhaseError::Failed(text)) if text.contains("given up")));
+        assert_eq!(
+            pool.run("a test", 1, LIMIT, |part| part.thread),
+            Ok(vec![0])
+        );
     }
 
     #[test]

@@ -161,13 +161,10 @@ impl Workload {
     pub fn validate(&self) -> Result<(), String> {
         let numbers = self.checks_of_numbers().into_iter();
         let own = self.rules.checks(self).into_iter();
-        let kept = self.checks_of_kept().into_iter();
         let entries = self.checks_of_entries().into_iter();
-        let mut checks = numbers.chain(own).chain(kept).chain(entries);
-        match checks.find(|(holds, _)| !holds) {
-            Some((_, what)) => Err(what),
-            None => Ok(()),
-        }
+        let mut checks = numbers.chain(own).chain(entries);
+        let failed = checks.find(|(holds, _)| !holds);
+        failed.map_or(Ok(()), |(_, what)| Err(what))
     }
 
     /// Checks of parameters that every section uses.
@@ -196,11 +193,14 @@ impl Workload {
         ]
     }
 
-    /// Checks of sections in which half of the keys stay.
-    fn checks_of_kept(&self) -> [Check; 2] {
+    /// Checks of the entries.
+    fn checks_of_entries(&self) -> [Check; 6] {
         let is_half = self.kept() == Kept::Half;
         let (initial, range) = (self.initial, self.range);
         let distribution = self.distribution;
+        let is_u64 = self.kind == "u64";
+        let (shortest, longest) = self.key_bytes;
+        let (fits, values) = within("value-bytes", self.value_bytes, (8, 4096), "");
         [
             (
                 !is_half || distribution == Distribution::Uniform,
@@ -210,15 +210,6 @@ impl Workload {
                 !is_half || range.is_multiple_of(2) && initial >= range / 2,
                 format!("initial: {initial} of {range} keys (half of an even number stay)"),
             ),
-        ]
-    }
-
-    /// Checks of the entries.
-    fn checks_of_entries(&self) -> [Check; 4] {
-        let is_u64 = self.kind == "u64";
-        let (shortest, longest) = self.key_bytes;
-        let (fits, values) = within("value-bytes", self.value_bytes, (8, 4096), "");
-        [
             within("churn", self.churn, (0.0, 100.0), ""),
             (
                 is_u64 || self.kind == "bytes",

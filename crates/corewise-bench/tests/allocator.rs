@@ -3,6 +3,7 @@
 
 use std::process::Command;
 
+use clap::ValueEnum;
 use corewise_bench::allocator::{self, BenchAllocator, Choice, DRIFT_BYTES, Pages};
 
 #[global_allocator]
@@ -110,8 +111,8 @@ fn the_program_starts_anew_with_what_is_wished() {
 #[ignore = "a child process of the tests of wishes, which start it; no test by itself"]
 fn child_reexec() {
     let wish = |name| std::env::var(name).expect("a wish");
-    let choice: Choice = wish("WISH").parse().expect("an allocator");
-    let pages: Pages = wish("WISHED_PAGES").parse().expect("pages");
+    let choice = Choice::from_str(&wish("WISH"), false).expect("an allocator");
+    let pages = Pages::from_str(&wish("WISHED_PAGES"), false).expect("pages");
     if let Err(error) = allocator::reexec(choice, pages) {
         println!("[{error}]");
         return;

@@ -841,14 +841,11 @@ fn a_wrong_outcome_of_a_hot_key_voids_the_row() {
             "takes along" => "entries found",
             _ => {
                 assert_eq!(said, "");
-                let ns = row.fields.pair_ns.expect("a valid row").value;
-                let rate = row.rate.expect("a valid row").value;
-                assert!((ns * rate / 2e9 - 1.0).abs() < 1e-6, "{ns} ns at {rate}/s");
+                assert!(row.rate.is_some_and(|rate| rate.value > 0.0));
                 continue;
             }
         };
         assert!(said.contains(expected), "{}: {said}", row.table);
-        assert_eq!(row.fields.pair_ns, None);
     }
     for record in records {
         if let Record::Slice(slice) = record

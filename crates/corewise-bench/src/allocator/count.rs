@@ -35,7 +35,7 @@ pub struct Counted {
 
 /// Counters that guard no other memory. Every update is atomic by itself, so none is lost, and a
 /// reader needs exact sums only after it has joined or stopped the threads that write.
-struct Counter {
+pub(super) struct Counter {
     shards: [CachePadded<AtomicI64>; SHARDS],
     bytes: CachePadded<AtomicI64>,
     peak: AtomicI64,
@@ -43,7 +43,7 @@ struct Counter {
     mapped: fn() -> usize,
 }
 
-static COUNTER: Counter = Counter::new(corewise_atomic::alloc::mapped_bytes);
+pub(super) static COUNTER: Counter = Counter::new(corewise_atomic::alloc::mapped_bytes);
 
 impl Counter {
     const fn new(mapped: fn() -> usize) -> Self {
@@ -84,7 +84,7 @@ impl Counter {
         self.bytes.load(Relaxed) + pending + self.mapped()
     }
 
-    fn read(&self) -> Counted {
+    pub(super) fn read(&self) -> Counted {
         let live_bytes = self.live();
         // Relaxed: see `Counter`.
         let peak_bytes = self.peak.fetch_max(live_bytes, Relaxed).max(live_bytes);
@@ -94,7 +94,7 @@ impl Counter {
         }
     }
 
-    fn reset_peak(&self) {
+    pub(super) fn reset_peak(&self) {
         // Relaxed: see `Counter`.
         self.peak.store(self.live(), Relaxed);
     }
@@ -120,14 +120,6 @@ fn thread_number() -> usize {
 #[inline]
 pub(super) fn add(delta: i64) {
     COUNTER.add(thread_number(), delta);
-}
-
-pub(super) fn read() -> Counted {
-    COUNTER.read()
-}
-
-pub(super) fn reset_peak() {
-    COUNTER.reset_peak();
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use clap::ValueEnum;
 use corewise_measure::machine::chosen;
 
 use super::{ALLOCATOR_VARIABLE, Choice, current};
@@ -28,7 +29,7 @@ const GLIBC_TUNABLE: &str = "glibc.malloc.hugetlb";
 const MIMALLOC_VARIABLE: &str = "MIMALLOC_ALLOW_THP";
 
 /// The page policy of a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Pages {
     /// The default of the allocator and the system.
     #[default]
@@ -52,8 +53,8 @@ impl Pages {
     /// Returns the policy that this process was started with; `small` only if the kernel confirms
     /// it.
     pub fn current() -> Self {
-        let named = std::env::var(PAGES_VARIABLE).ok();
-        let named = named.and_then(|name| name.parse().ok()).unwrap_or_default();
+        let named = std::env::var(PAGES_VARIABLE).unwrap_or_default();
+        let named = Self::from_str(&named, false).unwrap_or_default();
         if named == Self::Small && !thp_disabled() {
             return Self::Default;
         }
@@ -66,19 +67,6 @@ impl Pages {
             Self::Default => None,
             Self::Huge => Some(("2", "1")),
             Self::Small => Some(("0", "0")),
-        }
-    }
-}
-
-impl std::str::FromStr for Pages {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "default" => Ok(Self::Default),
-            "huge" => Ok(Self::Huge),
-            "small" => Ok(Self::Small),
-            _ => Err(format!("pages '{name}' are not default, huge or small")),
         }
     }
 }
@@ -233,9 +221,9 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         for pages in [Pages::Default, Pages::Huge, Pages::Small] {
-            assert_eq!(pages.name().parse(), Ok(pages));
+            assert_eq!(Pages::from_str(pages.name(), false), Ok(pages));
         }
-        assert!("giant".parse::<Pages>().is_err());
+        assert!(Pages::from_str("giant", false).is_err());
     }
 
     #[test]

@@ -11,16 +11,17 @@ use corewise_topology::{MemoryPolicy, MemoryPolicyError};
 
 use self::resize::ResizeArgs;
 use crate::allocator::{self, Choice, Pages};
-use crate::error::BenchError;
+use crate::error::{BenchError, one_line};
 use crate::record::Row;
 use crate::registry::Registry;
+use crate::results::Results;
 use crate::runner::Runner;
 use crate::sections::{self, memory};
 use crate::server::{self, ServerArgs};
 use crate::show::{self, Query, To};
 use crate::sink::Sink;
 use crate::suite::{MoreParamArgs, ParamArgs, Params, Suite, SuiteSection, Task};
-use crate::{adapters, list, manifest, replay, text};
+use crate::{adapters, compare, list, manifest, replay, report, text};
 
 /// Exit status of a run with void rows, and of a failed comparison.
 const VOID: u8 = 3;
@@ -126,12 +127,9 @@ struct MeasureArgs {
 }
 
 impl MeasureArgs {
-    fn output(&self) -> PathBuf {
-        self.output.clone().unwrap_or_else(default_output)
-    }
-
     fn how(&self) -> How {
         How {
+            output: self.output.clone().unwrap_or_else(default_output),
             seed: self.seed,
             replace: self.replace,
             format: self.format,
@@ -242,11 +240,7 @@ pub fn main(args: BenchArgs) -> ExitCode {
     match dispatch(args.command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            let line = error
-                .to_string()
-                .split_whitespace()
-                .collect::<Vec<_>>()
-                .join(" ");
+            let line = one_line(&error.to_string());
             let _ = writeln!(std::io::stderr(), "corewise bench: {line}");
             ExitCode::from(error.exit_code())
         }
@@ -265,13 +259,13 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
         Command::Replay(args) => {
             restart_with(args.memory)?;
             let (suite, tasks, seed) = replay::tasks(&args.row)?;
-            let output = args.output.unwrap_or_else(default_output);
             let how = How {
+                output: args.output.unwrap_or_else(default_output),
                 seed,
                 replace: args.replace,
                 format: Format::Text,
             };
-            measure(&registry, &suite, &tasks, &output, &how)
+            measure(&registry, &suite, &tasks, &how)
         }
         Command::Server(args) => server::run(&args),
         Command::Doctor(args) => Ok(print(&doctor(args.format))),
@@ -312,7 +306,6 @@ fn restart_with(wanted: MemoryArgs) -> Result<(), BenchError> {
 fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
     restart_with(args.measure.memory)?;
     let how = args.measure.how();
-    let output = args.measure.output();
     let given = args.measure.params.params().or(&args.more.params());
     let mut suite = suite(args.suite.as_deref(), &args.section)?;
     if args.quick {
@@ -323,7 +316,7 @@ fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
         check_names(registry, &tasks)?;
         return Ok(print(&crate::estimate::text(registry, &tasks)?));
     }
-    measure(registry, &suite, &tasks, &output, &how)
+    measure(registry, &suite, &tasks, &how)
 }
 
 /// Overrides the suite's parameters with the given ones, and returns its cells on this machine.
@@ -358,11 +351,8 @@ fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
         };
         return Ok(Suite {
             name: "command line".into(),
-            about: String::new(),
-            defaults: Params::default(),
             section: sections.into_iter().map(section).collect(),
-            claim: Vec::new(),
-            quick: Params::default(),
+            ..Suite::default()
         });
     };
     let mut suite = Suite::find(name)?;
@@ -383,6 +373,7 @@ fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
 
 /// How a run proceeds.
 struct How {
+    output: PathBuf,
     seed: u64,
     replace: bool,
     format: Format,
@@ -392,21 +383,17 @@ fn measure(
     registry: &Registry,
     suite: &Suite,
     tasks: &[Task],
-    output: &Path,
     how: &How,
 ) -> Result<u8, BenchError> {
     check_names(registry, tasks)?;
     let text = how.format == Format::Text;
-    let sink = Sink::create(Some(output), how.replace, !text)?;
+    let sink = Sink::create(Some(&how.output), how.replace, !text)?;
+    let cards = registry.entries().iter().map(|entry| entry.card.clone());
     let facts = manifest::manifest(manifest::Run {
         suite: suite.name.clone(),
         plan: suite.to_toml(),
         seed: how.seed,
-        cards: registry
-            .entries()
-            .iter()
-            .map(|entry| entry.card.clone())
-            .collect(),
+        cards: cards.collect(),
     });
     let mut table = text::Table::new(&facts, text);
     let show: Box<dyn FnMut(&Row)> = Box::new(move |row| table.row(row));
@@ -418,7 +405,7 @@ fn measure(
             end.rows,
             end.void,
             end.seconds,
-            output.display()
+            how.output.display()
         ));
     }
     Ok(if end.void > 0 { VOID } else { 0 })
@@ -443,42 +430,34 @@ fn default_output() -> PathBuf {
     format!("bench-{}.jsonl", date.replace([':', '-'], "")).into()
 }
 
-fn report(args: &ReportArgs) -> Result<u8, BenchError> {
-    let what = match (&args.svg, args.brief) {
-        (Some(id), _) => Drawing::Plot(id),
-        (None, true) => Drawing::Brief,
-        (None, false) => Drawing::Page,
-    };
-    write_report(&args.files, &args.output, &what)?;
-    Ok(print(&args.output.display().to_string()))
-}
-
-/// What `bench report` draws.
-enum Drawing<'a> {
-    /// The page.
-    Page,
-    /// The brief page.
-    Brief,
-    /// One plot.
-    Plot(&'a str),
+/// Reads result files.
+fn read<P: AsRef<Path>>(files: &[P]) -> Result<Results, BenchError> {
+    Results::read(files).map_err(|error| BenchError::Usage(error.to_string()))
 }
 
 /// Draws the page of result files, or one of its plots.
-fn write_report(files: &[PathBuf], output: &Path, what: &Drawing<'_>) -> Result<(), BenchError> {
-    let results = crate::results::Results::read(files)
-        .map_err(|error| BenchError::Usage(error.to_string()))?;
-    let page = match what {
-        Drawing::Page => crate::report::html(&results),
-        Drawing::Brief => crate::report::brief(&results),
-        Drawing::Plot(id) => crate::report::svg(&results, id)
+fn report(args: &ReportArgs) -> Result<u8, BenchError> {
+    let results = read(&args.files)?;
+    let page = match &args.svg {
+        Some(id) => report::svg(&results, id)
             .ok_or_else(|| BenchError::Usage(format!("these results have no plot `{id}`")))?,
+        None if args.brief => report::brief(&results),
+        None => report::html(&results),
     };
-    std::fs::write(output, page).map_err(|error| BenchError::of_file(output, error))
+    write_page(&args.output, &page, Format::Text)
+}
+
+/// Writes a page, and prints its path unless records are printed.
+fn write_page(output: &Path, page: &str, format: Format) -> Result<u8, BenchError> {
+    std::fs::write(output, page).map_err(|error| BenchError::of_file(output, error))?;
+    Ok(match format {
+        Format::Text => print(&output.display().to_string()),
+        Format::Json => 0,
+    })
 }
 
 fn show(args: ShowArgs) -> Result<u8, BenchError> {
-    let results = crate::results::Results::read(&args.files)
-        .map_err(|error| BenchError::Usage(error.to_string()))?;
+    let results = read(&args.files)?;
     let query = Query {
         cells: args.cell,
         tables: args.tables,
@@ -498,10 +477,7 @@ fn show(args: ShowArgs) -> Result<u8, BenchError> {
 }
 
 fn compare(args: &CompareArgs) -> Result<u8, BenchError> {
-    let read = |path: &PathBuf| {
-        crate::results::Results::read(&[path]).map_err(|error| BenchError::Usage(error.to_string()))
-    };
-    let comparison = crate::compare::compare(&read(&args.old)?, &read(&args.new)?);
+    let comparison = compare::compare(&read(&[&args.old])?, &read(&[&args.new])?);
     print(&match args.format {
         Format::Text => comparison.text(),
         Format::Json => comparison.json(),

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Drawing, Format, MeasureArgs, measure, planned, print, restart_with, write_report};
+use super::{MeasureArgs, measure, planned, read, restart_with, write_page};
 use crate::error::BenchError;
 use crate::registry::Registry;
+use crate::report;
 use crate::suite::{Params, Suite};
 
 /// Look up and update while another thread resizes the table
@@ -65,16 +66,13 @@ pub(super) fn resize(registry: &Registry, args: &ResizeArgs) -> Result<u8, Bench
     restart_with(args.measure.memory)?;
     let oversubscribe = args.measure.oversubscribe;
     let (suite, tasks) = planned(Suite::find(SUITE)?, &args.params(), oversubscribe)?;
-    let output = args.measure.output();
+    let how = args.measure.how();
     if let Some(page) = &args.report {
-        check_page(page, &output, args.measure.replace)?;
+        check_page(page, &how.output, how.replace)?;
     }
-    let code = measure(registry, &suite, &tasks, &output, &args.measure.how())?;
+    let code = measure(registry, &suite, &tasks, &how)?;
     if let Some(page) = &args.report {
-        write_report(std::slice::from_ref(&output), page, &Drawing::Page)?;
-        if args.measure.format == Format::Text {
-            print(&page.display().to_string());
-        }
+        write_page(page, &report::html(&read(&[&how.output])?), how.format)?;
     }
     Ok(code)
 }

@@ -22,13 +22,12 @@ use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::{Figure, Unit};
 pub use crate::payload::BatchSummary;
-use crate::payload::SliceFields;
 use crate::plan::Kept;
 use crate::plot::style::Looks;
 use crate::plot::{Plot, dots};
 use crate::record::{Cell, Row, Slice};
 use crate::results::{CellResults, Results};
-use crate::runner::{CellRun, RowAccumulator};
+use crate::runner::{CellRun, Done};
 use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
 use crate::suite::{Params, Task};
@@ -83,14 +82,14 @@ impl Section for BatchSection {
     }
 
     fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
-        let mut measured = closed_loop::measure::<BatchSlices>(run)?;
+        let mut measured = closed_loop::measure(run, |_, _| Ok(BatchSlices))?;
         for (contender, accumulator) in run.contenders.iter().zip(&mut measured.accumulators) {
             let is_its =
                 |slice: &&Slice| slice.table == contender.name() && slice.role == contender.role;
             let slices = measured.slices.iter().filter(is_its);
             accumulator.fields.batch = summary(run.task.workload.batch(), slices);
         }
-        closed_loop::write(run, measured)
+        run.write(measured)
     }
 
     fn seconds(&self, task: &Task, rows: usize) -> f64 {
@@ -118,18 +117,11 @@ impl Section for BatchSection {
 }
 
 /// One slice of lookups in batches and one of single lookups; the order alternates.
-struct BatchSlices {
-    keys: usize,
-}
+struct BatchSlices;
 
 impl Slices for BatchSlices {
     /// Rates of single lookups, one for each rate in batches.
     type Progress = Vec<f64>;
-
-    fn start(context: &CellContext<'_>, _: u64) -> Result<Self, BenchError> {
-        let keys = context.workload.batch();
-        Ok(Self { keys })
-    }
 
     fn run(
         &self,
@@ -137,23 +129,25 @@ impl Slices for BatchSlices {
         table: &mut RunningTable,
         singles: &mut Vec<f64>,
     ) -> Result<(), PhaseError> {
-        let first = table.rates.len().is_multiple_of(2);
+        let first = singles.len().is_multiple_of(2);
         for batched in [first, !first] {
             if batched {
-                let keys = self.keys;
-                let done = context.drive(table, move |drive| Batched { drive, keys })?;
-                let drives = done.into_iter().map(|(report, job)| (report, job.drive));
-                table.book(drives.collect());
+                let keys = context.workload.batch();
+                let job = move |drive| Batched { drive, keys };
+                let (reports, jobs) = context.drive(table, job)?;
+                table.book(&reports);
+                table.sit(jobs.into_iter().map(|job| job.drive));
             } else {
-                let done = context.drive(table, |drive| drive)?;
-                singles.push(table.book_beside(done));
+                let (reports, drives) = context.drive(table, |drive| drive)?;
+                singles.push(table.book_beside(&reports).1);
+                table.sit(drives.into_iter());
             }
         }
         Ok(())
     }
 
-    fn finish(singles: Vec<f64>, _: &mut RowAccumulator, fields: &mut SliceFields) {
-        fields.singles = singles;
+    fn finish(singles: Vec<f64>, done: &mut Done) {
+        done.slice.fields.singles = singles;
     }
 }
 

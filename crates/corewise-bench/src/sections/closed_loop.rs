@@ -15,15 +15,16 @@
 //!
 //! A section with another loop than the mix implements [`Slices`], and runs [`measure`].
 
+use std::path::Path;
+
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
 use crate::error::BenchError;
-use crate::payload::SliceFields;
-use crate::record::{Cell, Record, Slice, Verdicts};
-use crate::runner::{CellRun, RowAccumulator};
+use crate::manifest::meminfo_kib;
+use crate::runner::{CellRun, Done, Measured};
 use crate::workload::Workload;
 
 /// Share of the available memory that tables may take together.
@@ -35,9 +36,6 @@ const ENTRY_BYTES: u64 = 112;
 pub(crate) trait Slices: Sized {
     /// What is known of one table in one repetition, besides what every table has.
     type Progress: Default;
-
-    /// Prepares a cell.
-    fn start(context: &CellContext<'_>, seed: u64) -> Result<Self, BenchError>;
 
     /// Prepares a repetition; `seed` differs for each.
     fn begin(&self, _seed: u64) -> Self::Progress {
@@ -52,8 +50,8 @@ pub(crate) trait Slices: Sized {
         progress: &mut Self::Progress,
     ) -> Result<(), PhaseError>;
 
-    /// Adds the results of a repetition to its row, and to the fields of its slice.
-    fn finish(_: Self::Progress, _: &mut RowAccumulator, _: &mut SliceFields) {}
+    /// Completes the results of a repetition.
+    fn finish(_: Self::Progress, _: &mut Done) {}
 }
 
 /// Slices of the mix of a workload.
@@ -63,119 +61,50 @@ pub(crate) struct MixSlices;
 impl Slices for MixSlices {
     type Progress = ();
 
-    fn start(_: &CellContext<'_>, _: u64) -> Result<Self, BenchError> {
-        Ok(Self)
-    }
-
     fn run(
         &self,
         context: &CellContext<'_>,
         table: &mut RunningTable,
         (): &mut (),
     ) -> Result<(), PhaseError> {
-        let done = context.drive(table, |drive| drive)?;
-        table.book(done);
+        let (reports, drives) = context.drive(table, |drive| drive)?;
+        table.book(&reports);
+        table.sit(drives.into_iter());
         Ok(())
-    }
-}
-
-/// The results of a cell, before its rows are written.
-pub(crate) struct Measured {
-    pub(crate) cell: Cell,
-    /// For each contender.
-    pub(crate) accumulators: Vec<RowAccumulator>,
-    pub(crate) slices: Vec<Slice>,
-    /// Records of the section.
-    pub(crate) details: Vec<Record>,
-    /// Whether there is a histogram of all operations, too.
-    pub(crate) together: bool,
-}
-
-impl Measured {
-    /// Nothing yet.
-    pub(crate) fn new(cell: Cell, contenders: usize) -> Self {
-        Self {
-            cell,
-            accumulators: (0..contenders).map(|_| RowAccumulator::default()).collect(),
-            slices: Vec::new(),
-            details: Vec::new(),
-            together: false,
-        }
-    }
-
-    /// Adds a repetition of a contender that is measured no more if it has a problem.
-    pub(crate) fn add(&mut self, at: usize, slice: Slice) {
-        let accumulator = &mut self.accumulators[at];
-        accumulator.add(&slice);
-        accumulator.out = !accumulator.problems.is_empty();
-        self.slices.push(slice);
     }
 }
 
 /// Measures the throughput of the mix and writes the rows.
 pub(crate) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
-    let measured = measure::<MixSlices>(run)?;
-    write(run, measured)
+    let measured = measure(run, |_, _| Ok(MixSlices))?;
+    run.write(measured)
 }
 
-/// Measures a cell.
-pub(crate) fn measure<S: Slices>(run: &mut CellRun<'_, '_>) -> Result<Measured, BenchError> {
+/// Measures a cell, in the slices that `start` prepares with the seed of the run.
+pub(crate) fn measure<S: Slices>(
+    run: &mut CellRun<'_, '_>,
+    start: impl FnOnce(&CellContext<'_>, u64) -> Result<S, BenchError>,
+) -> Result<Measured, BenchError> {
     let (task, contenders) = (run.task, run.contenders);
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(run.runner.seed ^ 0x0f0e);
     let (seed, progress) = (run.runner.seed, run.runner.progress.clone());
     let together = fits(&task.workload, contenders.len());
     let mut context = run.runner.cell_context(&task.workload)?;
     let mut measured = Measured::new(task.workload.cell(context.cpus()), contenders.len());
-    let accumulators = &mut measured.accumulators;
-    let ways = S::start(&context, seed)?;
+    let ways = start(&context, seed)?;
     for repetition in 0..task.repetitions {
-        let mut order: Vec<usize> = (0..contenders.len())
-            .filter(|&at| !accumulators[at].out)
-            .collect();
-        order.shuffle(&mut rng);
-        let groups: Vec<Vec<usize>> = if together {
-            vec![order]
-        } else {
-            order.into_iter().map(|at| vec![at]).collect()
-        };
-        for group in groups {
+        let order = measured.order(&mut rng);
+        for group in order.chunks(if together { order.len().max(1) } else { 1 }) {
             let number = (repetition, seed);
-            for (at, outcome) in repeat(&context, &ways, (contenders, &group), number, &mut rng) {
-                match outcome {
-                    Ok(done) => {
-                        let (contender, accumulator) = (&contenders[at], &mut accumulators[at]);
-                        let slice = book::<S>(&context, contender, accumulator, repetition, done);
-                        measured.slices.push(slice);
-                    }
-                    Err(error) => accumulators[at].fail(&contenders[at], error)?,
-                }
-                progress.inc(1);
+            for (at, outcome) in repeat(&context, &ways, (contenders, group), number, &mut rng) {
+                measured.add(at, &contenders[at], outcome)?;
             }
         }
+        progress.inc(1);
         context.renew();
     }
-    accumulators.iter_mut().for_each(RowAccumulator::summarise);
     Ok(measured)
 }
-
-/// Writes the slices, the latencies and the rows of a cell.
-pub(crate) fn write(run: &mut CellRun<'_, '_>, measured: Measured) -> Result<(), BenchError> {
-    for slice in measured.slices {
-        run.runner.sink.write(&Record::Slice(Box::new(slice)))?;
-    }
-    for detail in &measured.details {
-        run.runner.sink.write(detail)?;
-    }
-    let (cell, together) = (&measured.cell, measured.together);
-    run.histograms(&measured.accumulators, cell, together)?;
-    run.rows(&measured.accumulators, &measured.cell)
-}
-
-/// A table after its last slice, its checks, and the section's results.
-type Done<S> = (RunningTable, Verdicts, <S as Slices>::Progress);
-
-/// A contender and the result of its repetition.
-type Outcome<S> = (usize, Result<Done<S>, PhaseError>);
 
 /// A contender that has been filled.
 type TableInProgress<S> = (RunningTable, <S as Slices>::Progress);
@@ -187,7 +116,7 @@ fn repeat<S: Slices>(
     (contenders, group): (&[Contender], &[usize]),
     (repetition, seed): (usize, u64),
     rng: &mut Xoshiro256PlusPlus,
-) -> Vec<Outcome<S>> {
+) -> Vec<(usize, Result<Done, PhaseError>)> {
     let prepare = |at: usize| {
         let table = context.prepare(&contenders[at], repetition, seed);
         let progress = ways.begin(seed ^ (repetition as u64) << 32);
@@ -207,62 +136,24 @@ fn repeat<S: Slices>(
     }
     let finish = |(at, live): (usize, Result<TableInProgress<S>, PhaseError>)| {
         let outcome = live.and_then(|(table, progress)| {
-            let verdicts = context.finish(&contenders[at], &table, seed ^ repetition as u64)?;
-            Ok((table, verdicts, progress))
+            let contender = &contenders[at];
+            let checks = context.finish(contender, &table, seed ^ repetition as u64)?;
+            let mut done = Done {
+                slice: context.record(contender, repetition, &table, checks),
+                latencies: None,
+                detail: None,
+            };
+            S::finish(progress, &mut done);
+            Ok(done)
         });
         (at, outcome)
     };
     lives.into_iter().map(finish).collect()
 }
 
-/// Adds a repetition to its row and returns its record.
-fn book<S: Slices>(
-    context: &CellContext<'_>,
-    contender: &Contender,
-    accumulator: &mut RowAccumulator,
-    repetition: usize,
-    (table, mut checks, progress): Done<S>,
-) -> Slice {
-    let ran_on = context.whereabouts(&mut checks);
-    let mut fields = SliceFields::default();
-    S::finish(progress, accumulator, &mut fields);
-    let measurements = table.dyn_table.measurements();
-    if !contender.entry.null && !measurements.is_empty() {
-        fields.measurements = measurements.clone();
-        accumulator.measurements.push(measurements);
-    }
-    let slice = Slice {
-        rate: table.rate(),
-        rates: table.rates.clone(),
-        operations: table.operations,
-        elapsed_ns: table.elapsed_ns,
-        counts: table.counts(),
-        prefill_ns: table.prefill_ns,
-        checks,
-        hardware: table.hardware,
-        contention: table.contention(),
-        ran_on,
-        fields,
-        ..contender.slice(&context.workload.id(), repetition)
-    };
-    accumulator.add(&slice);
-    accumulator.add_contention(slice.contention);
-    accumulator.add_hardware(&slice.hardware);
-    slice
-}
-
 /// Returns whether all tables of a cell fit into memory together.
 fn fits(workload: &Workload, contenders: usize) -> bool {
     let each = workload.range * (workload.payload_bytes() + ENTRY_BYTES);
-    (each * contenders as u64) as f64 <= available_bytes() as f64 * MEMORY_SHARE
-}
-
-/// Returns the available memory.
-fn available_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok());
-    kib.map_or(4 << 30, |kib: u64| kib << 10)
+    let available = meminfo_kib(Path::new("/"), "MemAvailable").map_or(4 << 30, |kib| kib << 10);
+    (each * contenders as u64) as f64 <= available as f64 * MEMORY_SHARE
 }

@@ -6,18 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corewise_measure::draw::mix;
-use corewise_measure::stats::Spread;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::contender::{CellContext, PhaseError, RunningTable, SliceTotals};
+use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::distribution::Distribution;
 use crate::error::BenchError;
-use crate::figure::{Figure, Unit};
 use crate::plot::style::Looks;
 use crate::plot::{Plot, dots, group};
-use crate::record::{Interval, Row};
 use crate::results::{CellResults, Results};
 use crate::runner::CellRun;
 use crate::sections::Section;
@@ -70,18 +67,8 @@ impl Section for HotSection {
     }
 
     fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
-        let mut measured = closed_loop::measure::<HotSlices>(run)?;
-        for accumulator in &mut measured.accumulators {
-            let rate = Spread::of(accumulator.rates.iter().copied());
-            let pair = rate.map(|rate| pair_ns(rate, run.task.workload.threads));
-            accumulator.fields.pair_ns = pair;
-        }
-        closed_loop::write(run, measured)
-    }
-
-    fn row_figures(&self, row: &Row) -> Vec<Figure> {
-        let figure = |ns| Figure::of_interval("pair", Unit::Nanoseconds, ns);
-        row.fields.pair_ns.map(figure).into_iter().collect()
+        let measured = closed_loop::measure(run, draw_own_keys)?;
+        run.write(measured)
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
@@ -97,16 +84,6 @@ impl Section for HotSection {
     }
 }
 
-/// Converts the rate of all threads to nanoseconds of a thread per pair.
-fn pair_ns(rate: Spread, threads: usize) -> Interval {
-    let ns = |rate: f64| threads as f64 * 1e9 / rate;
-    Interval {
-        value: ns(rate.median),
-        low: ns(rate.high),
-        high: ns(rate.low),
-    }
-}
-
 /// Slices of removing and reinserting.
 struct HotSlices {
     /// Each thread's exclusive keys, in random order.
@@ -116,11 +93,6 @@ struct HotSlices {
 impl Slices for HotSlices {
     /// Each thread's position in its keys.
     type Progress = Vec<KeyPosition>;
-
-    fn start(context: &CellContext<'_>, seed: u64) -> Result<Self, BenchError> {
-        let own_keys = draw_own_keys(context, seed)?;
-        Ok(Self { own_keys })
-    }
 
     fn begin(&self, seed: u64) -> Vec<KeyPosition> {
         let keys = self.own_keys.iter();
@@ -136,26 +108,20 @@ impl Slices for HotSlices {
     ) -> Result<(), PhaseError> {
         let (own_keys, from) = (self.own_keys.clone(), places.clone());
         let stay = context.workload.distribution == Distribution::Single;
-        let done = context.slice(table, move |times, part| Hot {
+        let (reports, jobs) = context.slice(table, move |times, part| Hot {
             keys: own_keys[part.thread].clone(),
             place: from[part.thread],
             stay,
             times: times.clone(),
         })?;
-        let mut slice = SliceTotals::default();
-        for (place, (report, job)) in places.iter_mut().zip(done) {
-            *place = job.place;
-            slice.add(report.pairs, report.ticks);
-            table.book_tally(&report.tally);
-            table.problems.extend(report.problem);
-        }
-        table.book_totals(&slice);
+        *places = jobs.iter().map(|job| job.place).collect();
+        table.book(&reports);
         Ok(())
     }
 }
 
 /// Draws each thread's part of the keys, in random order.
-fn draw_own_keys(context: &CellContext<'_>, seed: u64) -> Result<Vec<Arc<[u32]>>, BenchError> {
+fn draw_own_keys(context: &CellContext<'_>, seed: u64) -> Result<HotSlices, BenchError> {
     let (plan, threads) = (context.plan, context.workload.threads);
     let draw = move |part: crate::work::Part| {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x407 ^ (part.thread as u64) << 32);
@@ -163,8 +129,10 @@ fn draw_own_keys(context: &CellContext<'_>, seed: u64) -> Result<Vec<Arc<[u32]>>
         keys.shuffle(&mut rng);
         keys.into()
     };
-    context
+    let own_keys = context
         .pool
-        .run(threads, Duration::from_secs(600), draw)
+        .run("drawing", threads, Duration::from_secs(600), draw);
+    own_keys
+        .map(|own_keys| HotSlices { own_keys })
         .map_err(|error| BenchError::Failed(format!("cannot draw the keys: {error:?}")))
 }

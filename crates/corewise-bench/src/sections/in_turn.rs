@@ -1,15 +1,11 @@
 //! Cells whose tables are measured one after the other, a whole repetition each.
 
 use rand::SeedableRng;
-use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::contender::{CellContext, Contender, PhaseError};
 use crate::error::BenchError;
-use crate::latencies::Latencies;
-use crate::record::{Record, Slice};
-use crate::runner::CellRun;
-use crate::sections::closed_loop::Measured;
+use crate::runner::{CellRun, Done, Measured};
 use crate::workload::Workload;
 
 /// A repetition of a table.
@@ -21,13 +17,6 @@ pub(super) struct Turn<'a> {
     pub(super) repetition: usize,
     /// The seed of the run.
     pub(super) seed: u64,
-}
-
-/// The results of a turn.
-pub(super) struct Done {
-    pub(super) slice: Slice,
-    pub(super) latencies: Option<Latencies>,
-    pub(super) detail: Option<Record>,
 }
 
 /// Measures a cell. A contender with a problem is measured no more: a second try would take as
@@ -43,29 +32,18 @@ pub(super) fn measure(
     let context = &run.runner.cell_context(workload)?;
     let mut measured = Measured::new(workload.cell(context.cpus()), contenders.len());
     for repetition in 0..task.repetitions {
-        let mut order: Vec<usize> = (0..contenders.len()).collect();
-        order.shuffle(&mut rng);
-        order.retain(|&at| !measured.accumulators[at].out);
-        for at in order {
+        for at in measured.order(&mut rng) {
             let contender = &contenders[at];
-            let accumulator = &mut measured.accumulators[at];
-            let done = repeat(&Turn {
+            let outcome = repeat(&Turn {
                 context,
                 contender,
                 at,
                 repetition,
                 seed,
             });
-            match done {
-                Ok(done) => {
-                    if let Some(latencies) = done.latencies {
-                        Latencies::merge(&mut accumulator.latencies, latencies);
-                    }
-                    measured.add(at, done.slice);
-                    measured.details.extend(done.detail);
-                }
-                Err(error) => accumulator.fail(contender, error)?,
-            }
+            measured.add(at, contender, outcome)?;
+            let accumulator = &mut measured.accumulators[at];
+            accumulator.out |= !accumulator.problems.is_empty();
         }
         progress.inc(1);
     }

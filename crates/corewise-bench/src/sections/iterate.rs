@@ -13,16 +13,15 @@
 //!    the whole iteration, another copies each bucket. What an iteration guarantees beside updates
 //!    is on no scale here: see the card.
 
-use corewise_measure::stats::Spread;
+use maud::Markup;
 
-use crate::contender::{CellContext, PhaseError, RunningTable, SliceTotals};
+use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::dyn_table::{Entry, Maker};
 use crate::error::BenchError;
-use crate::figure::{Figure, Unit};
 use crate::plan::Kept;
 use crate::plot::style::Looks;
 use crate::plot::{Plot, dots, group};
-use crate::results::{CellResults, Results, RowResults};
+use crate::results::{CellResults, Results};
 use crate::runner::CellRun;
 use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
@@ -60,31 +59,30 @@ impl Section for IterateSection {
     }
 
     fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
-        let mut measured = closed_loop::measure::<IterateSlices>(run)?;
+        let mut measured = closed_loop::measure(run, |context, _| {
+            let mut expected = Sums::default();
+            for index in 0..context.plan.range {
+                expected.gain(context.plan.key(index), 0);
+            }
+            Ok(IterateSlices { expected })
+        })?;
         measured.cell.left_out = run.left_out();
-        closed_loop::write(run, measured)
+        run.write(measured)
     }
 
     fn left_out(&self) -> &'static str {
         "cannot iterate"
     }
 
-    /// Nanoseconds of a thread per entry.
-    fn figures(&self, row: &RowResults) -> Vec<Figure> {
-        let ns = |rate: f64| row.row.cell.threads as f64 * 1e9 / rate;
-        let entry = Spread::of(row.rates()).map(|rate| Figure {
-            name: "entry".to_owned(),
-            unit: Unit::Nanoseconds,
-            value: ns(rate.median),
-            spread: Some((ns(rate.high), ns(rate.low))),
-        });
-        entry.into_iter().collect()
-    }
-
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         let what = ("iterate", "iterate", "Entries visited");
         let heading = |cell: &CellResults| group::threads(cell.cell.threads);
         dots::by(results, looks, what, &["threads"], heading)
+    }
+
+    /// The rates are in the verdicts.
+    fn below(&self, _: &Results, _: &Looks) -> Markup {
+        Markup::default()
     }
 }
 
@@ -96,14 +94,6 @@ struct IterateSlices {
 impl Slices for IterateSlices {
     type Progress = ();
 
-    fn start(context: &CellContext<'_>, _: u64) -> Result<Self, BenchError> {
-        let mut expected = Sums::default();
-        for index in 0..context.plan.range {
-            expected.gain(context.plan.key(index), 0);
-        }
-        Ok(Self { expected })
-    }
-
     fn run(
         &self,
         context: &CellContext<'_>,
@@ -111,16 +101,11 @@ impl Slices for IterateSlices {
         (): &mut (),
     ) -> Result<(), PhaseError> {
         let expected = self.expected;
-        let done = context.slice(table, move |times, _| Iterate {
+        let (reports, _) = context.slice(table, move |times, _| Iterate {
             expected,
             times: times.clone(),
         })?;
-        let mut slice = SliceTotals::default();
-        for (report, _) in done {
-            slice.add(report.entries, report.ticks.max(1));
-            table.problems.extend(report.problem);
-        }
-        table.book_totals(&slice);
+        table.book(&reports);
         Ok(())
     }
 }
@@ -179,7 +164,7 @@ mod tests {
                 table.fill(&plan, part);
                 let report = table.run(&plan, part, &mut job(&plan, KEYS));
                 assert_eq!(report.problem, None, "{name}");
-                assert!(report.entries >= u64::from(KEYS), "{name}");
+                assert!(report.operations >= u64::from(KEYS), "{name}");
                 let fewer = table.run(&plan, part, &mut job(&plan, KEYS - 1));
                 assert!(fewer.problem.is_some(), "{name}");
                 visited += 1;

@@ -5,11 +5,10 @@ use maud::Markup;
 use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::latencies::Latencies;
-use crate::payload::SliceFields;
 use crate::plot::style::Looks;
 use crate::plot::{Plot, latencies};
 use crate::results::Results;
-use crate::runner::{CellRun, RowAccumulator};
+use crate::runner::{CellRun, Done};
 use crate::sections::Section;
 use crate::sections::closed_loop::{self, Slices};
 use crate::work::timed::Timed;
@@ -27,8 +26,8 @@ impl Rules for LatencySection {
 
 impl Section for LatencySection {
     fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
-        let measured = closed_loop::measure::<TimedSlices>(run)?;
-        closed_loop::write(run, measured)
+        let measured = closed_loop::measure(run, |_, _| Ok(TimedSlices))?;
+        run.write(measured)
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
@@ -46,32 +45,25 @@ struct TimedSlices;
 impl Slices for TimedSlices {
     type Progress = Option<Latencies>;
 
-    fn start(_: &CellContext<'_>, _: u64) -> Result<Self, BenchError> {
-        Ok(Self)
-    }
-
     fn run(
         &self,
         context: &CellContext<'_>,
         table: &mut RunningTable,
         all: &mut Option<Latencies>,
     ) -> Result<(), PhaseError> {
-        let done = context.drive(table, |drive| Timed {
+        let (reports, jobs) = context.drive(table, |drive| Timed {
             drive,
             latencies: Latencies::new(),
         })?;
-        let mut reports = Vec::new();
-        for (report, job) in done {
-            Latencies::merge(all, job.latencies);
-            reports.push((report, job.drive));
+        table.book(&reports);
+        for job in &jobs {
+            Latencies::merge(all, &job.latencies);
         }
-        table.book(reports);
+        table.sit(jobs.into_iter().map(|job| job.drive));
         Ok(())
     }
 
-    fn finish(latencies: Option<Latencies>, accumulator: &mut RowAccumulator, _: &mut SliceFields) {
-        if let Some(latencies) = latencies {
-            Latencies::merge(&mut accumulator.latencies, latencies);
-        }
+    fn finish(latencies: Option<Latencies>, done: &mut Done) {
+        done.latencies = latencies;
     }
 }

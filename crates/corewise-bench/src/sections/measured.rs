@@ -3,12 +3,13 @@
 use maud::Markup;
 
 use crate::figure::{Figure, Unit};
-use crate::plot::group::{contenders, describe, distinct, named};
+use crate::plot::group::{self, contenders, distinct, named};
 use crate::plot::numbers::table;
 use crate::plot::svg::rate;
-use crate::record::Row;
+use crate::record::{Interval, Row};
 use crate::results::{CellResults, Results, RowResults};
-use crate::sections::Section;
+use crate::sections::presets::Preset;
+use crate::sections::{self, LineFields, Section};
 use crate::subject::MeasuredRow;
 
 /// The unit of a measurement.
@@ -20,39 +21,62 @@ fn unit(name: &str) -> Unit {
     }
 }
 
-/// The measurements of the subject of a row.
-pub(super) fn figures(row: &Row) -> Vec<Figure> {
+/// The time of an operation of a thread, if the preset has a name for it, and the measurements of
+/// the subject.
+pub(super) fn figures(preset: &Preset, row: &Row) -> Vec<Figure> {
     let MeasuredRow(measured) = &row.fields.measured;
     let figure = |(name, of): (&String, &_)| Figure::of_interval(name, unit(name), *of);
-    measured.iter().map(figure).collect()
+    let valid = row.rate.filter(|_| row.verdict != "void");
+    let ns = |rate: f64| row.cell.threads as f64 * 1e9 / rate;
+    let operation = valid.zip(preset.operation.as_ref()).map(|(rate, name)| {
+        let time = Interval {
+            value: ns(rate.value),
+            low: ns(rate.high),
+            high: ns(rate.low),
+        };
+        Figure::of_interval(name, Unit::Nanoseconds, time)
+    });
+    let measured = measured.iter().map(figure);
+    operation.into_iter().chain(measured).collect()
 }
 
-/// The rates, figures and remarks of the rows of a section that have figures.
-pub(super) fn summaries(results: &Results, section: &(impl Section + ?Sized)) -> Markup {
-    let rows = contenders(named(&results.sections, section.name()));
-    let valid = rows.filter(|(_, row)| !row.void());
-    let with = valid.map(|(cell, row)| (cell, row, section.figures(row)));
-    let rows: Vec<_> = with.filter(|(.., figures)| !figures.is_empty()).collect();
-    let names = distinct(rows.iter().flat_map(|row| &row.2).map(|of| &*of.name));
-    let remarks = |row: &RowResults| section.lines(&row.row).join("\n");
-    let has_remarks = rows.iter().any(|(_, row, _)| !remarks(row).is_empty());
-    let heads = ["subject", "workload", "operations a second"].into_iter();
-    let heads = heads.chain(names.iter().copied());
-    let heads: Vec<&str> = heads.chain(has_remarks.then_some("remarks")).collect();
-    let line = |(cell, row, figures): &(&CellResults, &RowResults, Vec<Figure>)| {
-        let rate = row.row.rate.map_or("–".to_owned(), |all| rate(all.value));
-        let text = |name: &&str| {
-            let figure = figures.iter().find(|figure| figure.name == **name);
-            figure.map_or("–".to_owned(), Figure::text)
-        };
-        let mut fields = vec![row.label.clone(), describe(cell, &["pin"]), rate];
-        fields.extend(names.iter().map(text));
-        fields.extend(has_remarks.then(|| remarks(row)));
-        fields
+/// The details of all rows of a section, or their rates and figures.
+pub(super) fn summaries(results: &Results, name: &str) -> Markup {
+    let Some(section) = sections::find(name) else {
+        return Markup::default();
     };
+    let rows = contenders(named(&results.sections, name)).filter(|(_, row)| !row.void());
+    let lines = rows.flat_map(|(cell, row)| lines(section, cell, row));
+    let lines: Vec<LineFields> = lines.collect();
+    let heads = distinct(lines.iter().flatten().map(|(head, _)| &**head));
+    let text = |line: &LineFields, head: &str| {
+        let field = line.iter().find(|(name, _)| name == head);
+        field.map_or("–".to_owned(), |(_, text)| text.clone())
+    };
+    let line = |line: &LineFields| heads.iter().map(|head| text(line, head)).collect();
     table(
         "numbers",
         &heads,
-        &rows.iter().map(line).collect::<Vec<_>>(),
+        &lines.iter().map(line).collect::<Vec<_>>(),
     )
+}
+
+/// The lines of a row: none if it has nothing but its rate.
+fn lines(section: &dyn Section, cell: &CellResults, row: &RowResults) -> Vec<LineFields> {
+    let mut details = section.details(&row.row);
+    let figures = section.figures(row);
+    if details.is_empty() && !figures.is_empty() {
+        let rate = row
+            .row
+            .rate
+            .map(|of| ("operations a second".to_owned(), rate(of.value)));
+        let figures = figures.into_iter().map(|of| (of.name.clone(), of.text()));
+        details.push(rate.into_iter().chain(figures).collect());
+    }
+    let start = [
+        ("subject".to_owned(), row.label.clone()),
+        ("workload".to_owned(), group::describe(cell, &["pin"])),
+    ];
+    let line = |fields: LineFields| start.iter().cloned().chain(fields).collect();
+    details.into_iter().map(line).collect()
 }

@@ -10,11 +10,11 @@
 //! | the loop of its threads, compiled for each table | a `Loop` | in `work` |
 //! | how a cell is measured and verified | `Section::run` | `cells.rs` |
 //! | what it adds to results | fields of rows and slices, records | in `payload` |
-//! | text, figures and plots of results | `Section::row_figures`, `Section::lines`, `Section::plots` | `plot.rs` |
+//! | text, figures and plots of results | `Section::row_figures`, `Section::details`, `Section::plots` | `plot.rs` |
 //!
 //! Everything else is shared. `closed_loop` measures a mix of operations in interleaved slices,
 //! which is what a section does unless it overrides `Section::run`; `in_turn` measures tables one
-//! after the other. `measured` has the table of a section's figures. `contender` makes, fills,
+//! after the other. `measured` draws the table of a section's figures. `contender` makes, fills,
 //! verifies and drops tables, `runner` accumulates rows and writes them, `work` has the phases
 //! that every repetition has, and `plot` has what plots are drawn with.
 //!
@@ -38,7 +38,7 @@
 //! | paced | `plot-paced-N` | the same in open loop | |
 //! | growth | `plot-growth-N` | operations and stalls over time | `longest`: the longest operation of a repetition |
 //! | tails | `plot-tails-N` | inserts beside a reader, and slow operations | `writer > 50 µs`, ... of 10,000 operations; `empty loop > 50 µs` in the same time |
-//! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned | `live`, `live, most`, `resident`, `resident, most`: bytes an entry; `emptied` and `dropped`: what stays of them; `garbage, most` |
+//! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned | `live`, `live, most`, `resident`, `resident, most`, `emptied`, `dropped`: bytes an entry; `garbage, most` |
 //! | pinning | `plot-pinning-N` | throughput by pin policy | |
 //! | filter | `plot-filter-N` | lookups and updates against threads | `bits an item`, `false positives` |
 //! | queue | `plot-queue-N` | operations of priority queues against threads | |
@@ -74,16 +74,16 @@ pub(crate) mod paced;
 mod presets;
 pub mod resize;
 
+use self::presets::{PRESETS, Preset};
 use maud::Markup;
 
-use self::presets::{PRESETS, Preset};
 use crate::contender::Contender;
 use crate::dyn_table::{Entry, Maker};
 use crate::error::BenchError;
 use crate::estimate;
 use crate::figure::Figure;
 use crate::plot::style::Looks;
-use crate::plot::{Part, Plot};
+use crate::plot::{Part as PagePart, Plot};
 use crate::record::Row;
 use crate::results::{Results, RowResults};
 use crate::runner::CellRun;
@@ -190,21 +190,26 @@ pub(crate) trait Section: Rules {
         "left out"
     }
 
-    /// Returns the end of a row's line on the terminal.
+    /// Returns the end of a row's line on the terminal: its figures, unless it has details.
     fn remark(&self, row: &Row) -> String {
+        if !self.details(row).is_empty() {
+            return String::new();
+        }
         let figures = self.row_figures(row).into_iter();
         let texts = figures.map(|of| format!("  {} {}", of.name, of.text()));
         texts.collect()
     }
 
-    /// Returns lines below a row's line on the terminal.
-    fn lines(&self, _: &Row) -> Vec<String> {
+    /// Returns what is said of a row in place of its figures: lines below its line on the terminal,
+    /// and in the table below the plots.
+    fn details(&self, _: &Row) -> Vec<LineFields> {
         Vec::new()
     }
 
-    /// Returns the figures in the summary of a row: what the subject measured, or the section.
+    /// Returns the figures in the summary of a row: the time of an operation if the preset names
+    /// it, and what the subject or the section measured.
     fn row_figures(&self, row: &Row) -> Vec<Figure> {
-        measured::figures(row)
+        measured::figures(self.preset(), row)
     }
 
     /// Returns the figures of a row besides rate, latencies and contention, for `bench show`.
@@ -215,30 +220,29 @@ pub(crate) trait Section: Rules {
     /// Draws its plots.
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot>;
 
-    /// Returns the tables below its plots: rates and figures.
+    /// Returns the tables below its plots: the details or the figures of its rows.
     fn below(&self, results: &Results, _: &Looks) -> Markup {
-        measured::summaries(results, self)
+        measured::summaries(results, self.name())
     }
 
-    /// Returns its part of the page.
-    fn part(&self, results: &Results, looks: &Looks) -> Part {
+    /// Returns the part of the page with its plots.
+    fn part(&self, results: &Results, looks: &Looks) -> PagePart {
         let preset = self.preset();
-        Part {
+        let plots = self.plots(results, looks);
+        PagePart {
             below: self.below(results, looks),
-            ..Part::new(
-                self.name(),
-                &preset.heading,
-                &preset.lead,
-                self.plots(results, looks),
-            )
+            ..PagePart::new(self.name(), &preset.heading, &preset.lead, plots)
         }
     }
 
     /// Returns all its parts of the page; those without plots are omitted.
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
+    fn parts(&self, results: &Results, looks: &Looks) -> Vec<PagePart> {
         vec![self.part(results, looks)]
     }
 }
+
+/// The fields of a line: their names and their texts.
+pub(crate) type LineFields = Vec<(String, String)>;
 
 #[cfg(test)]
 mod tests {

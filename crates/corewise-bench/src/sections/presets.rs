@@ -16,6 +16,8 @@ pub(crate) struct Preset {
     /// Its heading on the page, and the text below.
     pub(crate) heading: String,
     pub(crate) lead: String,
+    /// The name of the time of an operation of a thread, if that is a figure.
+    pub(crate) operation: Option<String>,
     /// Its rank among the sections of the page, the least first.
     pub(crate) rank: u32,
     /// Its parameters, where they differ from those of all sections.

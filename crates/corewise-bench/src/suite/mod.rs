@@ -33,7 +33,7 @@ pub use self::params::Params;
 pub(crate) use self::params::{MoreParamArgs, ParamArgs};
 use crate::claims::Claim;
 use crate::distribution::Distribution;
-use crate::error::BenchError;
+use crate::error::{BenchError, one_line};
 use crate::sections::{self, Section};
 use crate::subject::Capability;
 use crate::workload::{MAX_THREADS, OwnPlacement, Variant, Workload};
@@ -149,7 +149,7 @@ impl SuiteSection {
 }
 
 /// A suite.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suite {
     /// Its name.
@@ -244,7 +244,7 @@ impl Suite {
 
     /// Parses a suite.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let suite: Self = toml::from_str(text).map_err(|error| one_line(text, &error))?;
+        let suite: Self = toml::from_str(text).map_err(|error| located(text, &error))?;
         if suite.section.is_empty() {
             return Err("it has no [[section]]".into());
         }
@@ -277,6 +277,16 @@ impl Suite {
             section.params = given.or(&section.params);
         }
         self
+    }
+
+    /// Returns the cell of a name, of those that a suite in TOML has on this machine.
+    pub(crate) fn task_named(plan: &str, cell: &str) -> Result<(Self, Task), String> {
+        let suite = Self::parse(plan)?;
+        let tasks = suite.tasks(&Params::default(), &Topology::detect(), true)?;
+        let mut tasks = tasks.into_iter();
+        let task = tasks.find(|task| task.workload.is_called(cell));
+        let task = task.ok_or_else(|| format!("no cell `{cell}` that this machine can measure"))?;
+        Ok((suite, task))
     }
 
     /// Formats the suite as TOML.
@@ -324,15 +334,11 @@ impl Suite {
     }
 }
 
-fn one_line(text: &str, error: &toml::de::Error) -> String {
+fn located(text: &str, error: &toml::de::Error) -> String {
     let line = error
         .span()
         .map(|span| text[..span.start.min(text.len())].lines().count().max(1));
-    let message = error
-        .message()
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
+    let message = one_line(error.message());
     line.map_or(message.clone(), |line| format!("line {line}: {message}"))
 }
 

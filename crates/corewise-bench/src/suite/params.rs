@@ -108,7 +108,7 @@ params! {
         arg(value_delimiter = ',', value_name = "LIST")
         value_bytes: [Vec<usize>],
         /// mixed or dense
-        arg(value_name = "MAP", value_parser = key_map)
+        arg(value_name = "MAP", value_enum)
         keys: [KeyMap],
         /// common, or native: each table's own default
         arg(value_name = "HASH")
@@ -213,14 +213,6 @@ fn buckets(word: &str) -> Result<(usize, usize), String> {
     match (parse_size(less), parse_size(more)) {
         (Ok(less), Ok(more)) => Ok((less, more)),
         _ => Err(format!("buckets: `{word}` (8192-16384, 8Ki-16Ki)")),
-    }
-}
-
-fn key_map(word: &str) -> Result<KeyMap, String> {
-    match word {
-        "mixed" => Ok(KeyMap::Mixed),
-        "dense" => Ok(KeyMap::Dense),
-        _ => Err(format!("keys: `{word}` (mixed, dense)")),
     }
 }
 

@@ -70,15 +70,11 @@ pub(crate) fn audit<K: Kind, T: Table<K>>(
         }
         let at = rng.random_range(0..model.len());
         report.problem = match number % 5 {
-            0 => insert(&mut worker, &mut model[at]),
-            1 => remove(&mut worker, &mut model[at]),
-            2 => get(&mut worker, &model[at]),
-            3 => get_many(
-                &mut worker,
-                &model,
-                (at, rng.random_range(1..=MOST_BATCHED)),
-            ),
-            _ => foreign(&mut worker, plan.key(rng.random_range(0..plan.range))),
+            0 => worker.audit_insert(&mut model[at]),
+            1 => worker.audit_remove(&mut model[at]),
+            2 => worker.audit_get(&model[at]),
+            3 => worker.audit_get_many(&model, at, rng.random_range(1..=MOST_BATCHED)),
+            _ => worker.audit_foreign(plan.key(rng.random_range(0..plan.range))),
         };
         report.audited += 1;
     }
@@ -111,58 +107,48 @@ fn complain(what: &str, key: u64, got: Option<u64>, expected: Option<u64>) -> Op
     })
 }
 
-fn get<K: Kind, T: Table<K>>(worker: &mut Worker<'_, K, T>, entry: &Entry) -> Option<String> {
-    let got = worker.handle.get(K::query(&mut worker.scratch, entry.key));
-    complain("get", entry.key, got, entry.stamp)
-}
-
-/// Looks up a batch of keys from a position on, cyclically.
-fn get_many<K: Kind, T: Table<K>>(
-    worker: &mut Worker<'_, K, T>,
-    model: &[Entry],
-    (at, keys): (usize, usize),
-) -> Option<String> {
-    let entries = || model.iter().cycle().skip(at).take(keys);
-    let got = worker.stamps(entries().map(|entry| entry.key));
-    let wrong = |(entry, got): (&Entry, &Option<u64>)| {
-        complain("get in a batch", entry.key, *got, entry.stamp)
-    };
-    entries().zip(got).find_map(wrong)
-}
-
-fn insert<K: Kind, T: Table<K>>(
-    worker: &mut Worker<'_, K, T>,
-    entry: &mut Entry,
-) -> Option<String> {
-    let new = stamp(entry.key, worker.numbers.draw());
-    let value = K::value(&worker.scratch, new);
-    let inserted = worker
-        .handle
-        .insert(K::query(&mut worker.scratch, entry.key), value);
-    if inserted != entry.stamp.is_none() {
-        let taken_for = if inserted { "absent" } else { "present" };
-        return Some(format!(
-            "insert of key {:#x} took it for {taken_for}, wrongly",
-            entry.key
-        ));
+impl<K: Kind, T: Table<K>> Worker<'_, K, T> {
+    fn audit_get(&mut self, entry: &Entry) -> Option<String> {
+        let got = self.handle.get(K::query(&mut self.scratch, entry.key));
+        complain("get", entry.key, got, entry.stamp)
     }
-    entry.stamp = entry.stamp.or(Some(new));
-    get(worker, entry)
-}
 
-fn remove<K: Kind, T: Table<K>>(
-    worker: &mut Worker<'_, K, T>,
-    entry: &mut Entry,
-) -> Option<String> {
-    let got = worker
-        .handle
-        .remove(K::query(&mut worker.scratch, entry.key));
-    let expected = entry.stamp.take();
-    complain("remove", entry.key, got, expected).or_else(|| get(worker, entry))
-}
+    /// Looks up a batch of keys from a position on, cyclically.
+    fn audit_get_many(&mut self, model: &[Entry], at: usize, keys: usize) -> Option<String> {
+        let entries = || model.iter().cycle().skip(at).take(keys);
+        let got = self.stamps(entries().map(|entry| entry.key));
+        let wrong = |(entry, got): (&Entry, &Option<u64>)| {
+            complain("get in a batch", entry.key, *got, entry.stamp)
+        };
+        entries().zip(got).find_map(wrong)
+    }
 
-/// Looks up a key that other threads may write; checks only that the value belongs to the key.
-fn foreign<K: Kind, T: Table<K>>(worker: &mut Worker<'_, K, T>, key: u64) -> Option<String> {
-    let got = worker.handle.get(K::query(&mut worker.scratch, key))?;
-    (!belongs(got, key)).then(|| format!("get of key {key:#x} gave another key's value {got:#x}"))
+    fn audit_insert(&mut self, entry: &mut Entry) -> Option<String> {
+        let new = stamp(entry.key, self.numbers.draw());
+        let value = K::value(&self.scratch, new);
+        let key = K::query(&mut self.scratch, entry.key);
+        let inserted = self.handle.insert(key, value);
+        if inserted != entry.stamp.is_none() {
+            let taken_for = if inserted { "absent" } else { "present" };
+            return Some(format!(
+                "insert of key {:#x} took it for {taken_for}, wrongly",
+                entry.key
+            ));
+        }
+        entry.stamp = entry.stamp.or(Some(new));
+        self.audit_get(entry)
+    }
+
+    fn audit_remove(&mut self, entry: &mut Entry) -> Option<String> {
+        let got = self.handle.remove(K::query(&mut self.scratch, entry.key));
+        let expected = entry.stamp.take();
+        complain("remove", entry.key, got, expected).or_else(|| self.audit_get(entry))
+    }
+
+    /// Looks up a key that other threads may write; checks only that the value belongs to the key.
+    fn audit_foreign(&mut self, key: u64) -> Option<String> {
+        let got = self.handle.get(K::query(&mut self.scratch, key))?;
+        let wrong = || format!("get of key {key:#x} gave another key's value {got:#x}");
+        (!belongs(got, key)).then(wrong)
+    }
 }

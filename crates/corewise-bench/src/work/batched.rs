@@ -13,8 +13,6 @@ pub struct Batched {
 }
 
 impl Loop for Batched {
-    type Report = DriveReport;
-
     fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
         let size = self.keys;
         self.drive

@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::counters::Counters;
+use crate::clock;
+use crate::counters::{self, Counters};
 use crate::plan::{Kept, Plan};
 use crate::record::HardwareCounters;
 use crate::stamp::Numbers;
@@ -31,8 +32,8 @@ pub struct Drive {
     pub times: SliceTimes,
 }
 
-/// The report of a slice.
-#[derive(Clone, Debug)]
+/// The report of a loop. What only one loop measures is in its job.
+#[derive(Clone, Debug, Default)]
 pub struct DriveReport {
     /// All operations, measured or not.
     pub tally: OpCounts,
@@ -44,40 +45,52 @@ pub struct DriveReport {
     pub ticks: u64,
     /// Hardware counters of the measured time.
     pub hardware: HardwareCounters,
+    /// The first wrong outcome among those known beforehand, in words.
+    pub problem: Option<String>,
 }
 
-/// What was measured of a slice.
-pub(crate) struct Measured {
-    operations: u64,
-    ticks: u64,
-    hardware: HardwareCounters,
-}
-
-impl Measured {
-    pub(crate) fn report(self, tally: OpCounts, kept_misses: u64) -> DriveReport {
-        DriveReport {
+impl DriveReport {
+    /// Completes a report of measured operations with all operations.
+    pub(crate) fn report(self, tally: OpCounts, kept_misses: u64) -> Self {
+        Self {
             tally,
             kept_misses,
-            operations: self.operations,
-            ticks: self.ticks,
-            hardware: self.hardware,
+            ..self
         }
+    }
+
+    /// Returns the operations per second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.operations as f64 / clock::ns(self.ticks) * 1e9
     }
 }
 
-impl Loop for Drive {
-    type Report = DriveReport;
+/// Returns the sums of all threads, with the time of the last one, without problems.
+pub(crate) fn total(reports: &[DriveReport]) -> DriveReport {
+    let mut total = DriveReport {
+        hardware: counters::sum(reports.iter().map(|report| report.hardware)),
+        ..DriveReport::default()
+    };
+    for report in reports {
+        total.tally.add(&report.tally);
+        total.kept_misses += report.kept_misses;
+        total.operations += report.operations;
+        total.ticks = total.ticks.max(report.ticks);
+    }
+    total
+}
 
+impl Loop for Drive {
     fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
         match plan.kept {
             Kept::Half => self.run_chunks(table, plan, part, |worker, chunk| {
                 for (&key, &operation) in chunk.keys.iter().zip(chunk.operations) {
-                    worker.step_beside_kept(key, operation, chunk.shift);
+                    worker.step::<true>(key, operation, chunk.shift);
                 }
             }),
             Kept::None | Kept::All => self.run_chunks(table, plan, part, |worker, chunk| {
                 for (&key, &operation) in chunk.keys.iter().zip(chunk.operations) {
-                    worker.step(key, operation, chunk.shift);
+                    worker.step::<false>(key, operation, chunk.shift);
                 }
             }),
         }
@@ -107,17 +120,18 @@ impl Drive {
 
     /// Runs chunks until the warm-up is over, and then until the measured time is.
     #[inline(always)]
-    pub(crate) fn measure(&mut self, mut execute: impl FnMut(Chunk<'_>)) -> Measured {
+    pub(crate) fn measure(&mut self, mut execute: impl FnMut(Chunk<'_>)) -> DriveReport {
         let (stream, cursor) = (&*self.stream, &mut self.cursor);
         let begin = || COUNTERS.with_borrow_mut(Counters::start);
         let (operations, ticks) = self.times.run(begin, || {
             execute(stream.chunk(cursor));
             CHUNK as u64
         });
-        Measured {
+        DriveReport {
             operations,
             ticks,
             hardware: COUNTERS.with_borrow_mut(Counters::stop),
+            ..DriveReport::default()
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::latencies::Latencies;
 use crate::plan::Plan;
 use crate::table::{Kind, Table};
 use crate::work::worker::Worker;
-use crate::work::{Loop, OpCounts, Part, Start, is_given_up};
+use crate::work::{DriveReport, Loop, Part, Start, is_given_up};
 
 /// Bins of a time line; the last one takes all later operations.
 const BINS: usize = 60_000;
@@ -54,95 +54,81 @@ pub struct Grow {
     pub(crate) mode: GrowMode,
     /// The writer's progress, beside a reader.
     pub(crate) progress: Arc<GrowProgress>,
-    /// Width of a bin; 0 if there is no time line.
-    pub(crate) bin_ticks: u64,
     /// Runs for this time, over the keys again and again; if `None`, until all are inserted.
     pub(crate) run_ticks: Option<u64>,
     /// Time limit.
     pub(crate) limit_ticks: u64,
     /// Seed of the keys to look up.
     pub(crate) seed: u64,
-}
-
-/// The report of a growth.
-#[derive(Clone, Debug)]
-pub struct GrowReport {
-    /// Outcomes.
-    pub(crate) tally: OpCounts,
-    /// Time until this thread finished.
-    pub(crate) ticks: u64,
-    /// Whether it finished in time.
-    pub(crate) finished: bool,
-    /// Number of operations that ended in each bin, and the longest of them in ticks; empty if they
-    /// are not timed.
-    pub(crate) bins: Vec<(u64, u64)>,
-    /// Operations that took longer than each of [`SLOW_US`], if they are timed.
-    pub(crate) slow: [u64; SLOW_US.len()],
-    /// Latencies of all operations, if they are timed.
-    pub(crate) latencies: Latencies,
+    /// The times of its operations.
+    pub(crate) watch: Watch,
 }
 
 impl Loop for Grow {
-    type Report = GrowReport;
-
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> GrowReport {
+    /// The time of the report is that until this thread finished.
+    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
         let mut worker = Worker::<K, T>::new(table, plan, part, None);
-        let mut watch = Watch::new(self.bin_ticks);
         self.start.wait();
-        watch.begin();
+        self.watch.begin();
         let finished = match (self.mode, part.thread) {
-            (GrowMode::Untimed, _) => self.insert(&mut worker, &mut watch, part),
-            (GrowMode::BesideReader, 1..) => self.read(&mut worker, &mut watch),
+            (GrowMode::Untimed, _) => self.insert(&mut worker, part),
+            (GrowMode::BesideReader, 1..) => self.read(&mut worker),
             _ => {
-                let _done = Done(&self.progress);
-                self.write(&mut worker, &mut watch, part)
+                let _done = Done(self.progress.clone());
+                self.write(&mut worker, part)
             }
         };
-        GrowReport {
-            tally: worker.tally(),
-            ticks: watch.elapsed(),
-            finished,
-            bins: watch.bins,
-            slow: watch.slow,
-            latencies: watch.latencies,
+        let tally = worker.tally();
+        let late = || format!("not done in time, at {} entries", tally.sums.entries);
+        DriveReport {
+            tally,
+            operations: tally.counts.total(),
+            ticks: self.watch.elapsed(),
+            problem: (!finished).then(late),
+            ..DriveReport::default()
         }
     }
 }
 
 /// Releases the reader on drop, also after a panic of the writer.
-struct Done<'a>(&'a GrowProgress);
+struct Done(Arc<GrowProgress>);
 
-impl Drop for Done<'_> {
+impl Drop for Done {
     fn drop(&mut self) {
         self.0.done.store(true, Ordering::Relaxed); // Relaxed: publishes no other data
     }
 }
 
 /// Times operations; the end of one is the start of the next.
-struct Watch {
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
     begin: u64,
     last: u64,
     bin_ticks: u64,
     limits: [u64; SLOW_US.len()],
-    bins: Vec<(u64, u64)>,
-    slow: [u64; SLOW_US.len()],
-    latencies: Latencies,
+    /// Number of operations that ended in each bin, and the longest of them in ticks.
+    pub(crate) bins: Vec<(u64, u64)>,
+    /// Operations that took longer than each of [`SLOW_US`].
+    pub(crate) slow: [u64; SLOW_US.len()],
+    pub(crate) latencies: Latencies,
 }
 
 impl Watch {
-    fn new(bin_ticks: u64) -> Self {
+    /// A watch with bins of a width; 0 if there is no time line.
+    pub(crate) fn new(bin_ticks: u64) -> Self {
         Self {
             begin: 0,
             last: 0,
             bin_ticks,
             limits: SLOW_US.map(|us| clock::ticks(us * 1_000)),
-            bins: Vec::with_capacity(1024),
+            bins: Vec::new(),
             slow: [0; SLOW_US.len()],
             latencies: Latencies::new(),
         }
     }
 
     fn begin(&mut self) {
+        self.bins.reserve(1024);
         self.begin = clock::now();
         self.last = self.begin;
     }
@@ -180,12 +166,8 @@ impl Watch {
 impl Grow {
     /// Inserts every key of a part; returns whether it finished.
     #[inline(always)]
-    fn insert<K: Kind, T: Table<K>>(
-        &self,
-        worker: &mut Worker<'_, K, T>,
-        watch: &mut Watch,
-        part: Part,
-    ) -> bool {
+    fn insert<K: Kind, T: Table<K>>(&mut self, worker: &mut Worker<'_, K, T>, part: Part) -> bool {
+        let watch = &mut self.watch;
         for (count, index) in worker.plan.part(part.thread, part.threads).enumerate() {
             worker.insert(worker.plan.key(index));
             if count % LOOK_EVERY == 0 {
@@ -201,12 +183,8 @@ impl Grow {
 
     /// Inserts every key of a part, and times each operation; returns whether it finished.
     #[inline(always)]
-    fn write<K: Kind, T: Table<K>>(
-        &self,
-        worker: &mut Worker<'_, K, T>,
-        watch: &mut Watch,
-        part: Part,
-    ) -> bool {
+    fn write<K: Kind, T: Table<K>>(&mut self, worker: &mut Worker<'_, K, T>, part: Part) -> bool {
+        let watch = &mut self.watch;
         let has_reader = self.mode == GrowMode::BesideReader;
         let writers = if has_reader { 1 } else { part.threads };
         let until = self.run_ticks.unwrap_or(self.limit_ticks);
@@ -233,7 +211,8 @@ impl Grow {
 
     /// Looks up random keys among those inserted, until the writer is done.
     #[inline(always)]
-    fn read<K: Kind, T: Table<K>>(&self, worker: &mut Worker<'_, K, T>, watch: &mut Watch) -> bool {
+    fn read<K: Kind, T: Table<K>>(&mut self, worker: &mut Worker<'_, K, T>) -> bool {
+        let watch = &mut self.watch;
         let mut draws = self.seed;
         // Relaxed: see `Done`.
         while !self.progress.done.load(Ordering::Relaxed) && !is_given_up() {

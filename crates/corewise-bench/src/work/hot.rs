@@ -11,7 +11,7 @@ use crate::stamp::stamp;
 use crate::stream::CHUNK;
 use crate::table::{Handle, Kind, Table};
 use crate::work::worker::Worker;
-use crate::work::{Loop, OpCounts, Part, SliceTimes};
+use crate::work::{DriveReport, Loop, Part, SliceTimes};
 
 /// A thread's position in its keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,23 +55,9 @@ pub struct Hot {
     pub(crate) times: SliceTimes,
 }
 
-/// The report of a slice.
-#[derive(Clone, Debug)]
-pub struct HotReport {
-    /// All operations, measured or not.
-    pub(crate) tally: OpCounts,
-    /// Measured pairs of a remove and an insert.
-    pub(crate) pairs: u64,
-    /// Measured time.
-    pub(crate) ticks: u64,
-    /// The first wrong outcome, in words.
-    pub(crate) problem: Option<String>,
-}
-
 impl Loop for Hot {
-    type Report = HotReport;
-
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> HotReport {
+    /// The operations of the report are pairs of a remove and an insert.
+    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
         let mut worker = Worker::<K, T>::new(table, plan, part, None);
         let mut problem = None;
         let (mut place, keys, stay) = (self.place, &*self.keys, self.stay);
@@ -88,11 +74,12 @@ impl Loop for Hot {
         };
         let (pairs, ticks) = self.times.run(|| (), chunk);
         self.place = place;
-        HotReport {
+        DriveReport {
             tally: worker.tally(),
-            pairs,
+            operations: pairs,
             ticks,
             problem,
+            ..DriveReport::default()
         }
     }
 }

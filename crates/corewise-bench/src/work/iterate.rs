@@ -3,7 +3,7 @@
 use crate::plan::Plan;
 use crate::table::{Handle, Kind, Table};
 use crate::work::worker::Worker;
-use crate::work::{Loop, Part, SliceTimes, Sums};
+use crate::work::{DriveReport, Loop, Part, SliceTimes, Sums};
 
 /// One thread's part of a short slice.
 #[derive(Debug)]
@@ -13,21 +13,10 @@ pub struct Iterate {
     pub(crate) times: SliceTimes,
 }
 
-/// The report of a slice.
-#[derive(Debug)]
-pub struct IterateReport {
-    /// Entries visited in the measured time, and that time.
-    pub(crate) entries: u64,
-    pub(crate) ticks: u64,
-    /// The first wrong iteration, in words.
-    pub(crate) problem: Option<String>,
-}
-
 impl Loop for Iterate {
-    type Report = IterateReport;
-
-    /// Iterates at least once in the measured time, which ends with an iteration.
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> IterateReport {
+    /// Iterates at least once in the measured time, which ends with an iteration. The operations of
+    /// the report are entries visited.
+    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
         let mut worker = Worker::<K, T>::new(table, plan, part, None);
         let mut problem = None;
         let iterate = || {
@@ -42,11 +31,12 @@ impl Loop for Iterate {
             }
             seen.entries as u64
         };
-        let (entries, ticks) = self.times.run(|| (), iterate);
-        IterateReport {
-            entries,
+        let (operations, ticks) = self.times.run(|| (), iterate);
+        DriveReport {
+            operations,
             ticks,
             problem,
+            ..DriveReport::default()
         }
     }
 }

@@ -1,34 +1,38 @@
 //! The loops of the sections, each behind a method: a table without its type has them all.
 
+use std::marker::PhantomData;
+
 use crate::plan::Plan;
 use crate::table::{Kind, Table};
 use crate::work::batched::Batched;
-use crate::work::grow::{Grow, GrowReport};
-use crate::work::hot::{Hot, HotReport};
-use crate::work::iterate::{Iterate, IterateReport};
-use crate::work::pace::{Pace, PaceReport};
+use crate::work::grow::Grow;
+use crate::work::hot::Hot;
+use crate::work::iterate::Iterate;
+use crate::work::pace::Pace;
 use crate::work::timed::Timed;
 use crate::work::{Drive, DriveReport, Loop, Part};
 
 /// A loop that has a method in [`Loops`].
 pub trait Dispatch: Loop {
     /// Calls the loop's method.
-    fn call(&mut self, loops: &(impl Loops + ?Sized), plan: &Plan, part: Part) -> Self::Report;
+    fn call(&mut self, loops: &(impl Loops + ?Sized), plan: &Plan, part: Part) -> DriveReport;
 }
 
-/// A table that runs the loops.
-pub trait RunsLoops: Send + Sync {
-    /// Its kind of keys.
-    type Kind: Kind;
-    /// Its type.
-    type Table: Table<Self::Kind>;
-    /// Returns it.
-    fn table(&self) -> &Self::Table;
+/// A table and its type.
+pub(crate) struct Erased<K, T> {
+    pub(crate) table: T,
+    /// The resize functions, if the table has them. Called through pointers: a resize is not a
+    /// measured operation.
+    pub(crate) calls: Option<ResizeCalls<T>>,
+    pub(crate) kind: PhantomData<fn(K)>,
 }
+
+/// The functions of [`Resize`](crate::table::Resize), `resize_to` and `buckets`.
+pub(crate) type ResizeCalls<T> = (fn(&T, usize), fn(&T) -> usize);
 
 /// Lists the loops, with a method for each.
 macro_rules! loops {
-    ($($method:ident: $job:ty => $report:ty,)*) => {
+    ($($method:ident: $job:ty,)*) => {
         /// The loops of the sections on one thread, each compiled for its table.
         ///
         /// # Panics
@@ -38,16 +42,16 @@ macro_rules! loops {
         pub trait Loops {
             $(
                 /// Runs the loop of a job.
-                fn $method(&self, _: &Plan, _: Part, _: &mut $job) -> $report {
+                fn $method(&self, _: &Plan, _: Part, _: &mut $job) -> DriveReport {
                     panic!(concat!("no loop `", stringify!($method), "` at this subject"));
                 }
             )*
         }
 
-        impl<R: RunsLoops> Loops for R {
+        impl<K: Kind, T: Table<K>> Loops for Erased<K, T> {
             $(
-                fn $method(&self, plan: &Plan, part: Part, job: &mut $job) -> $report {
-                    job.run(self.table(), plan, part)
+                fn $method(&self, plan: &Plan, part: Part, job: &mut $job) -> DriveReport {
+                    job.run(&self.table, plan, part)
                 }
             )*
         }
@@ -59,7 +63,7 @@ macro_rules! loops {
                     loops: &(impl Loops + ?Sized),
                     plan: &Plan,
                     part: Part,
-                ) -> $report {
+                ) -> DriveReport {
                     loops.$method(plan, part, self)
                 }
             }
@@ -68,11 +72,11 @@ macro_rules! loops {
 }
 
 loops! {
-    mix: Drive => DriveReport,
-    timed: Timed => DriveReport,
-    batched: Batched => DriveReport,
-    hot: Hot => HotReport,
-    iterate: Iterate => IterateReport,
-    grow: Grow => GrowReport,
-    pace: Pace => PaceReport,
+    mix: Drive,
+    timed: Timed,
+    batched: Batched,
+    hot: Hot,
+    iterate: Iterate,
+    grow: Grow,
+    pace: Pace,
 }

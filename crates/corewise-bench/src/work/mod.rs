@@ -61,11 +61,8 @@ pub(crate) fn is_given_up() -> bool {
 ///
 /// A value is the job of one thread: what to do, and the state that the next slice continues from.
 pub trait Loop: Send + 'static {
-    /// What it returns.
-    type Report: Send + 'static;
-
     /// Runs the loop. The table's operations are inlined into it.
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> Self::Report;
+    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport;
 }
 
 /// The index of a thread and the number of threads.
@@ -78,6 +75,12 @@ pub struct Part {
 }
 
 impl Part {
+    /// The part of a thread that does all.
+    pub(crate) const ALONE: Self = Self {
+        thread: 0,
+        threads: 1,
+    };
+
     /// Returns this thread's indices, until the phase is given up.
     pub(crate) fn indices(self, plan: &Plan) -> impl Iterator<Item = u32> + use<> {
         let all = plan.part(self.thread, self.threads);

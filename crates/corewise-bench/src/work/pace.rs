@@ -3,8 +3,6 @@
 //! The arrivals are a Poisson process. Latency counts from the time an operation was due, so a
 //! stall delays every operation that came due during it (no coordinated omission).
 
-use std::sync::Arc;
-
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -13,11 +11,9 @@ use corewise_measure::draw::mix;
 use crate::clock;
 use crate::latencies::Latencies;
 use crate::plan::Plan;
-use crate::stamp::Numbers;
-use crate::stream::{Cursor, Stream};
 use crate::table::{Kind, Table};
 use crate::work::worker::Worker;
-use crate::work::{Loop, OpCounts, Part, Start};
+use crate::work::{Drive, DriveReport, Loop, Part, SliceTimes};
 
 /// Number of pre-drawn times between arrivals.
 const GAPS: usize = 1 << 16;
@@ -25,51 +21,36 @@ const GAPS: usize = 1 << 16;
 /// One thread's part of a paced run.
 #[derive(Debug)]
 pub struct Pace {
-    /// The operations.
-    pub(crate) stream: Arc<Stream>,
-    /// The position in the stream.
-    pub(crate) cursor: Cursor,
-    /// The value stream.
-    pub(crate) numbers: Numbers,
-    /// All threads start here.
-    pub(crate) start: Start,
+    /// The operations. Those that come due in the measured time are recorded.
+    pub(crate) drive: Drive,
     /// Mean time between two arrivals at this thread.
     pub(crate) gap_ticks: f64,
-    /// Unrecorded time.
-    pub(crate) warm_ticks: u64,
-    /// Time in which the recorded operations come due.
-    pub(crate) run_ticks: u64,
     /// Seed of the arrivals.
     pub(crate) seed: u64,
-}
-
-/// The report of a paced run.
-#[derive(Clone, Debug)]
-pub struct PaceReport {
-    /// All operations.
-    pub(crate) tally: OpCounts,
-    /// Operations that came due in the recorded time.
-    pub(crate) due: u64,
-    /// Those of them that finished before its end.
+    /// Recorded operations that finished before the end.
     pub(crate) in_time: u64,
-    /// Latencies from the intended start to the end.
+    /// Latencies of recorded operations, from the intended start to the end.
     pub(crate) latencies: Latencies,
 }
 
 impl Loop for Pace {
-    type Report = PaceReport;
-
-    /// Operations still due at the end run until twice the time is over.
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> PaceReport {
+    /// Operations still due at the end run until twice the time is over. The operations of the
+    /// report are those that came due.
+    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
         let gaps = gaps(self.seed ^ part.thread as u64, self.gap_ticks);
-        let mut worker = Worker::<K, T>::new(table, plan, part, Some(self.numbers));
-        let (mut due_count, mut in_time, mut latencies) = (0, 0, Latencies::new());
-        let end = self.warm_ticks + self.run_ticks;
-        let (mut due, mut arrivals) = (0u64, 0usize);
-        self.start.wait();
+        let drive = &mut self.drive;
+        let SliceTimes {
+            warm_ticks,
+            run_ticks,
+            ..
+        } = drive.times;
+        let mut worker = Worker::<K, T>::new(table, plan, part, Some(drive.numbers));
+        let end = warm_ticks + run_ticks;
+        let (mut due, mut due_count, mut arrivals) = (0u64, 0, 0usize);
+        drive.times.start.wait();
         let begin = clock::coarse();
         'run: loop {
-            let chunk = self.stream.chunk(&mut self.cursor);
+            let chunk = drive.stream.chunk(&mut drive.cursor);
             for (&key, &operation) in chunk.keys.iter().zip(chunk.operations) {
                 due += gaps[arrivals % GAPS];
                 arrivals += 1;
@@ -79,23 +60,23 @@ impl Loop for Pace {
                 while clock::coarse().wrapping_sub(begin) < due {
                     std::hint::spin_loop();
                 }
-                let outcome = worker.step(key, operation, chunk.shift);
+                let outcome = worker.step::<false>(key, operation, chunk.shift);
                 let done = clock::now().wrapping_sub(begin);
-                if due >= self.warm_ticks {
-                    latencies.record(outcome, done.saturating_sub(due));
+                if due >= warm_ticks {
+                    self.latencies.record(outcome, done.saturating_sub(due));
                     due_count += 1;
-                    in_time += u64::from(done <= end);
+                    self.in_time += u64::from(done <= end);
                 }
             }
         }
-        self.numbers = worker.numbers;
+        drive.numbers = worker.numbers;
         // Operations that never started.
         due_count += (end.saturating_sub(due) as f64 / self.gap_ticks) as u64;
-        PaceReport {
+        DriveReport {
             tally: worker.tally(),
-            due: due_count,
-            in_time,
-            latencies,
+            operations: due_count,
+            ticks: run_ticks,
+            ..DriveReport::default()
         }
     }
 }

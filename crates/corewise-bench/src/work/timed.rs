@@ -16,8 +16,6 @@ pub struct Timed {
 }
 
 impl Loop for Timed {
-    type Report = DriveReport;
-
     fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
         debug_assert_ne!(
             plan.kept,
@@ -44,10 +42,10 @@ fn timed<K: Kind, T: Table<K>>(
 ) {
     for (at, (&key, &operation)) in chunk.keys.iter().zip(chunk.operations).enumerate() {
         if at != place {
-            worker.step(key, operation, chunk.shift);
+            worker.step::<false>(key, operation, chunk.shift);
         } else {
             let begin = clock::now();
-            let outcome = worker.step(key, operation, chunk.shift);
+            let outcome = worker.step::<false>(key, operation, chunk.shift);
             latencies.record(outcome, clock::now().wrapping_sub(begin));
         }
     }

@@ -19,7 +19,7 @@ pub(crate) struct Worker<'t, K: Kind, T: Table<K> + 't> {
     pub(crate) numbers: Numbers,
     pub(crate) counts: Counts,
     pub(crate) sums: Sums,
-    /// Lookups by [`Worker::step_beside_kept`] that missed a key that stays.
+    /// Lookups by [`Worker::step`] that missed a key that stays.
     pub(crate) kept_misses: u64,
 }
 
@@ -47,35 +47,33 @@ impl<'t, K: Kind, T: Table<K>> Worker<'t, K, T> {
         }
     }
 
-    /// Runs one operation of a stream.
+    /// Runs one operation of a stream. If half of the keys stay, updates go to the others, and
+    /// lookups that miss one of those that stay are counted.
     #[inline(always)]
-    pub(crate) fn step(&mut self, index: u32, operation: u8, shift: u32) -> Outcome {
-        let key = self.plan.key(shifted(index, shift, self.plan.range));
-        if operation == GET {
-            usize::from(!self.get(key))
-        } else if operation == INSERT {
-            2 + usize::from(!self.insert(key))
-        } else {
-            4 + usize::from(!self.remove(key))
-        }
-    }
-
-    /// The same if half of the keys stay: updates go to the others, and lookups that miss one of
-    /// those that stay are counted.
-    #[inline(always)]
-    pub(crate) fn step_beside_kept(&mut self, index: u32, operation: u8, shift: u32) -> Outcome {
+    pub(crate) fn step<const HALF_STAYS: bool>(
+        &mut self,
+        index: u32,
+        operation: u8,
+        shift: u32,
+    ) -> Outcome {
         let index = shifted(index, shift, self.plan.range);
         if operation == GET {
             let hit = self.get(self.plan.key(index));
-            self.kept_misses += u64::from(!hit & self.plan.keeps(index));
-            usize::from(!hit)
-        } else {
-            let key = self.plan.key(Plan::updated(index));
-            if operation == INSERT {
-                2 + usize::from(!self.insert(key))
-            } else {
-                4 + usize::from(!self.remove(key))
+            if HALF_STAYS {
+                self.kept_misses += u64::from(!hit & self.plan.keeps(index));
             }
+            return usize::from(!hit);
+        }
+        let updated = if HALF_STAYS {
+            Plan::updated(index)
+        } else {
+            index
+        };
+        let key = self.plan.key(updated);
+        if operation == INSERT {
+            2 + usize::from(!self.insert(key))
+        } else {
+            4 + usize::from(!self.remove(key))
         }
     }
 

@@ -217,7 +217,6 @@ impl Run {
             set_updates(&mut cell, 0.0);
             self.tables(&cell, |name, _| name == BROKEN);
         }
-        self.time_pairs();
         for keys in [1, 16] {
             let mut cell = cell("batch", &format!("batch={keys}"));
             cell.variant = format!("batches of {keys}");
@@ -317,22 +316,6 @@ impl Run {
                         low: 1.5,
                         high: 2.0,
                     },
-                });
-            }
-        }
-    }
-
-    /// Adds the time per pair of rows in hot cells.
-    fn time_pairs(&mut self) {
-        for record in &mut self.records {
-            if let Record::Row(row) = record
-                && row.cell.section == "hot"
-            {
-                let rate = row.rate.expect("a rate");
-                row.fields.pair_ns = Some(Interval {
-                    value: 4e9 / rate.value,
-                    low: 4e9 / rate.high,
-                    high: 4e9 / rate.low,
                 });
             }
         }

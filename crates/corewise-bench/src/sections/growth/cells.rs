@@ -9,10 +9,10 @@ use crate::contender::{CellContext, PhaseError};
 use crate::dyn_table::DynTable;
 use crate::latencies::Latencies;
 use crate::record::{Counts, Record, Slice, Verdicts};
-use crate::sections::in_turn::{Done, Turn};
-use crate::verify;
-use crate::work::grow::{Grow, GrowMode, GrowReport};
-use crate::work::{OpCounts, Start};
+use crate::runner::Done;
+use crate::sections::in_turn::Turn;
+use crate::work::grow::{Grow, GrowMode, Watch};
+use crate::work::{DriveReport, Start, drive};
 
 /// Width of a bin of the time line.
 const BIN_MS: f64 = 10.0;
@@ -33,40 +33,37 @@ pub(super) fn grow(
     mode: GrowMode,
     run_ticks: Option<u64>,
     seed: u64,
-) -> Result<Vec<GrowReport>, PhaseError> {
+) -> Result<(Vec<DriveReport>, Vec<Grow>), PhaseError> {
     let limit = LIMIT + LIMIT_PER_KEY * context.plan.range;
-    let has_timeline = mode == GrowMode::Timed;
+    let bin_ticks = match mode {
+        GrowMode::Timed => clock::ticks((BIN_MS * 1e6) as u64),
+        GrowMode::Untimed | GrowMode::BesideReader => 0,
+    };
     let job = Grow {
         start: Start::of(context.workload.threads),
         mode,
         progress: Arc::default(),
-        bin_ticks: if has_timeline {
-            clock::ticks((BIN_MS * 1e6) as u64)
-        } else {
-            0
-        },
         run_ticks,
         limit_ticks: clock::ticks(limit.as_nanos() as u64),
         seed,
+        watch: Watch::new(bin_ticks),
     };
-    context.all("growth", table, limit, move |table, plan, part| {
-        table.run(plan, part, &mut job.clone())
-    })
+    context.run("growth", table, limit, move |_| job.clone())
 }
 
 /// Looks up every key; nothing if the table stores nothing.
 pub(super) fn check(
     turn: &Turn<'_>,
     table: &Arc<dyn DynTable>,
-    reports: &[GrowReport],
+    reports: &[DriveReport],
 ) -> Result<Verdicts, PhaseError> {
     if turn.contender.entry.null {
         return Ok(Verdicts::default());
     }
-    let booked = verify::sum(reports.iter().map(|report| &report.tally));
+    let booked = drive::total(reports).tally;
     let mut checks = turn.context.conservation(table, &booked)?;
     let problems = &mut checks.problems;
-    let OpCounts { counts, sums } = booked;
+    let counts = booked.counts;
     if counts.get_misses > 0 {
         let (misses, gets) = (counts.get_misses, counts.gets());
         problems.push(format!(
@@ -77,39 +74,28 @@ pub(super) fn check(
         let failed = counts.insert_failed;
         problems.push(format!("{failed} inserts took a new key for present"));
     }
-    if reports.iter().any(|report| !report.finished) {
-        problems.push(format!("not done in time, at {} entries", sums.entries));
-    }
+    problems.extend(reports.iter().find_map(|report| report.problem.clone()));
     Ok(checks)
-}
-
-/// Returns the time until the last thread was done.
-fn elapsed_ns(reports: &[GrowReport]) -> f64 {
-    let ticks = reports.iter().map(|report| report.ticks).max();
-    clock::ns(ticks.unwrap_or(1)).max(1.0)
 }
 
 /// Grows tables without timing each operation, for the rate, and then one with. The rate is that of
 /// all inserts that are not timed, over the time until the last thread was done.
 pub(super) fn repetition_of(turn: &Turn<'_>) -> Result<Done, PhaseError> {
-    let Turn {
-        context, contender, ..
-    } = turn;
+    let (context, contender) = (turn.context, turn.contender);
     let (mut counts, mut took_ns, mut problems) = (Counts::default(), 0.0, Vec::new());
     for _ in 0..(LEAST_INSERTS / context.plan.range.max(1)).clamp(1, MOST_GROWTHS) {
         let table = context.make(contender);
-        let reports = grow(context, &table, GrowMode::Untimed, None, turn.seed)?;
+        let (reports, _) = grow(context, &table, GrowMode::Untimed, None, turn.seed)?;
         problems.extend(check(turn, &table, &reports)?.problems);
-        reports
-            .iter()
-            .for_each(|report| counts.add(&report.tally.counts));
-        took_ns += elapsed_ns(&reports);
+        let total = drive::total(&reports);
+        counts.add(&total.tally.counts);
+        took_ns += clock::ns(total.ticks).max(1.0);
         if !problems.is_empty() {
             break;
         }
     }
     let table = context.make(contender);
-    let reports = grow(context, &table, GrowMode::Timed, None, turn.seed)?;
+    let (reports, jobs) = grow(context, &table, GrowMode::Timed, None, turn.seed)?;
     let mut checks = check(turn, &table, &reports)?;
     checks.problems.extend(problems);
     if !contender.entry.null {
@@ -127,22 +113,21 @@ pub(super) fn repetition_of(turn: &Turn<'_>) -> Result<Done, PhaseError> {
         ..contender.slice(&context.workload.id(), turn.repetition)
     };
     let mut latencies = Latencies::new();
-    reports
-        .iter()
-        .for_each(|report| latencies.add(&report.latencies));
+    jobs.iter()
+        .for_each(|job| latencies.add(&job.watch.latencies));
     Ok(Done {
-        detail: Some(Record::Timeline(Box::new(timeline(&slice, &reports)))),
+        detail: Some(Record::Timeline(Box::new(timeline(&slice, &jobs)))),
         slice,
         latencies: Some(latencies),
     })
 }
 
-fn timeline(slice: &Slice, reports: &[GrowReport]) -> Timeline {
-    let bins = reports.iter().map(|report| report.bins.len()).max();
+fn timeline(slice: &Slice, jobs: &[Grow]) -> Timeline {
+    let bins = jobs.iter().map(|job| job.watch.bins.len()).max();
     let bins = bins.unwrap_or(0);
     let (mut operations, mut longest) = (vec![0; bins], vec![0; bins]);
-    for report in reports {
-        for (bin, &(count, ticks)) in report.bins.iter().enumerate() {
+    for job in jobs {
+        for (bin, &(count, ticks)) in job.watch.bins.iter().enumerate() {
             operations[bin] += count;
             longest[bin] = longest[bin].max(clock::ns(ticks) as u64);
         }

@@ -16,8 +16,7 @@ use crate::plot::{Plot, dots};
 use crate::record::Row;
 use crate::results::{Results, RowResults};
 use crate::runner::CellRun;
-use crate::sections::Section;
-use crate::sections::{closed_loop, in_turn};
+use crate::sections::{LineFields, Section, in_turn};
 use crate::suite::Task;
 use crate::workload::{Check, Rules, Workload};
 
@@ -78,7 +77,7 @@ impl Section for GrowthSection {
             return tails::run(run);
         }
         let measured = in_turn::measure(run, &run.task.workload, cells::repetition_of)?;
-        closed_loop::write(run, measured)
+        run.write(measured)
     }
 
     /// With a reader, one thread inserts, at its slowest while the table grows; then an empty loop
@@ -93,8 +92,8 @@ impl Section for GrowthSection {
         estimate::repeated(task, rows, growths + estimate::around(of))
     }
 
-    fn lines(&self, row: &Row) -> Vec<String> {
-        row.fields.tails.iter().map(tails::line).collect()
+    fn details(&self, row: &Row) -> Vec<LineFields> {
+        row.fields.tails.iter().map(tails::fields).collect()
     }
 
     /// The longest operation of each growth, or the slow operations.

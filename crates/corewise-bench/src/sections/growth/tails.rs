@@ -40,13 +40,13 @@ use crate::dyn_table::DynTable;
 use crate::error::BenchError;
 use crate::figure::{Figure, Unit};
 use crate::latencies::Latencies;
-use crate::plot::svg::time;
+use crate::plot::svg::{grouped, time};
 use crate::record::Slice;
-use crate::runner::CellRun;
-use crate::sections::closed_loop::write;
-use crate::sections::in_turn::{self, Done, Turn};
-use crate::verify;
-use crate::work::grow::{GrowMode, GrowReport, SLOW_US};
+use crate::runner::{CellRun, Done};
+use crate::sections::LineFields;
+use crate::sections::in_turn::{self, Turn};
+use crate::work::grow::{GrowMode, SLOW_US, Watch};
+use crate::work::{DriveReport, drive};
 
 /// The threads in order, each with the index of its outcome.
 const SIDES: [(&str, usize); 2] = [("writer", 2), ("reader", 0)];
@@ -67,7 +67,7 @@ pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
             accumulator.fields.tails = tails.collect();
         }
     }
-    write(run, measured)
+    run.write(measured)
 }
 
 /// Accumulated results of a contender.
@@ -93,29 +93,26 @@ struct Kept {
     elapsed_ns: f64,
     /// By the index in [`SLOW_US`].
     slow: [Vec<u64>; SLOW_US.len()],
-    latencies: Option<Latencies>,
+    latencies: Latencies,
 }
 
+/// The report of a thread and the times of its operations.
+type Grown = (DriveReport, Watch);
+
 impl Kept {
-    fn add(&mut self, report: &GrowReport) {
-        self.operations += report.tally.counts.total();
+    fn add(&mut self, (report, watch): &Grown) {
+        self.operations += report.operations;
         self.elapsed_ns += clock::ns(report.ticks);
-        for (kept, count) in self.slow.iter_mut().zip(report.slow) {
+        for (kept, count) in self.slow.iter_mut().zip(watch.slow) {
             kept.push(count);
         }
-        Latencies::merge(&mut self.latencies, report.latencies.clone());
-    }
-
-    fn longest_ns(&self) -> f64 {
-        self.latencies.as_ref().map_or(0.0, Latencies::max_ns)
+        self.latencies.add(&watch.latencies);
     }
 }
 
 impl Book {
     fn repetition_of(&mut self, turn: &Turn<'_>) -> Result<Done, PhaseError> {
-        let Turn {
-            context, contender, ..
-        } = turn;
+        let (context, contender) = (turn.context, turn.contender);
         let seed = mix(turn.seed ^ (turn.repetition as u64) << 32);
         let empty = |ticks| {
             let null = null::of_kind(&context.workload.kind);
@@ -125,8 +122,10 @@ impl Book {
         let before = before.map(empty).transpose()?;
         let table = context.make(contender);
         let grown = run_loops(context, &table, seed, None)?;
-        let empty = before.map_or_else(|| empty(grown[0].ticks), Ok)?;
-        let mut checks = check(turn, &table, &grown)?;
+        let [writer, reader] = grown.each_ref().map(|(report, _)| report.clone());
+        let empty = before.map_or_else(|| empty(writer.ticks), Ok)?;
+        let reports = [writer.clone(), reader];
+        let mut checks = check(turn, &table, &reports)?;
         if !contender.entry.null {
             context.audit(&table, seed, &mut checks)?;
         }
@@ -135,16 +134,14 @@ impl Book {
         for (at, side) in self.sides.iter_mut().enumerate() {
             side.table.add(&grown[at]);
             side.empty.add(&empty[at]);
-            latencies.add(&grown[at].latencies);
+            latencies.add(&grown[at].1.latencies);
         }
-        self.last_ticks = Some(grown[0].ticks);
-        let elapsed_ns = clock::ns(grown[0].ticks).max(1.0);
-        let operations = grown[0].tally.counts.total();
+        self.last_ticks = Some(writer.ticks);
         let slice = Slice {
-            rate: operations as f64 / elapsed_ns * 1e9,
-            operations,
-            elapsed_ns: elapsed_ns as u64,
-            counts: verify::sum(grown.iter().map(|report| &report.tally)).counts,
+            rate: writer.rate(),
+            operations: writer.operations,
+            elapsed_ns: clock::ns(writer.ticks) as u64,
+            counts: drive::total(&reports).tally.counts,
             checks,
             ran_on,
             ..contender.slice(&context.workload.id(), turn.repetition)
@@ -163,29 +160,30 @@ fn run_loops(
     table: &Arc<dyn DynTable>,
     seed: u64,
     run_ticks: Option<u64>,
-) -> Result<[GrowReport; 2], PhaseError> {
-    let reports = grow(context, table, GrowMode::BesideReader, run_ticks, seed)?;
-    reports
-        .try_into()
+) -> Result<[Grown; 2], PhaseError> {
+    let (reports, jobs) = grow(context, table, GrowMode::BesideReader, run_ticks, seed)?;
+    let grown = reports
+        .into_iter()
+        .zip(jobs.into_iter().map(|job| job.watch));
+    <[Grown; 2]>::try_from(grown.collect::<Vec<_>>())
         .map_err(|_| PhaseError::Failed("growth takes two threads".into()))
 }
 
 fn tail(name: &str, outcome: usize, Side { table, empty }: &Side) -> Tail {
     let scale = table.elapsed_ns / empty.elapsed_ns.max(1.0);
     let slow = SLOW_US.iter().zip(table.slow.iter().zip(&empty.slow));
-    let p999 = |latencies: &Latencies| latencies.percentile_ns(outcome, 99.9);
     Tail {
         side: name.into(),
         operations: table.operations,
         elapsed_ns: table.elapsed_ns as u64,
-        p999_ns: table.latencies.as_ref().map_or(0.0, p999),
-        max_ns: table.longest_ns(),
+        p999_ns: table.latencies.percentile_ns(outcome, 99.9),
+        max_ns: table.latencies.max_ns(),
         slow: slow
             .map(|(&over_us, (counts, empty))| slow_count(over_us, counts, empty, scale))
             .collect(),
         empty_operations: empty.operations,
         empty_elapsed_ns: empty.elapsed_ns as u64,
-        empty_max_ns: empty.longest_ns(),
+        empty_max_ns: empty.latencies.max_ns(),
     }
 }
 
@@ -205,23 +203,25 @@ fn slow_count(over_us: u64, counts: &[u64], empty: &[u64], scale: f64) -> SlowCo
     }
 }
 
-/// Formats the slow operations of a thread.
-pub(super) fn line(of: &Tail) -> String {
+/// Describes the slow operations of a thread.
+pub(super) fn fields(of: &Tail) -> LineFields {
     let counts = of.slow.iter().map(|slow| {
         let word = if slow.within { "within" } else { "above" };
-        format!(
-            ", over {} µs {} ({word}: empty loop {:.1}, at most {:.1})",
-            slow.over_us, slow.count, slow.expected, slow.allowed
+        let (count, expected, allowed) = (slow.count, slow.expected, slow.allowed);
+        (
+            format!("over {} µs", slow.over_us),
+            format!("{count} ({word}: empty loop {expected:.1}, at most {allowed:.1})"),
         )
     });
-    format!(
-        "{}: 99.9 % {}, longest {} (empty loop {}){}",
-        of.side,
-        time(of.p999_ns),
-        time(of.max_ns),
-        time(of.empty_max_ns),
-        counts.collect::<String>()
-    )
+    let named = |name: &str, text: String| (name.to_owned(), text);
+    let start = [
+        named("thread", of.side.clone()),
+        named("operations", grouped(of.operations)),
+        named("99.9 %", time(of.p999_ns)),
+        named("longest", time(of.max_ns)),
+        named("longest of the empty loop", time(of.empty_max_ns)),
+    ];
+    start.into_iter().chain(counts).collect()
 }
 
 /// Slow operations per 10,000, and those of the empty loop in the same time, per 10,000 of the

@@ -52,7 +52,8 @@ impl Section for MemorySection {
         (PROCESS_S + 4.0 * estimate::on_all(of, of.initial)) * rows as f64
     }
 
-    /// Bytes per entry, and the most garbage.
+    /// Bytes per entry, up to what stays allocated after all entries are removed and after the
+    /// table is dropped; and the most garbage.
     fn figures(&self, row: &RowResults) -> Vec<Figure> {
         let figure = |name: &str, bytes: f64| Figure {
             name: name.to_owned(),

@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use corewise_topology::Topology;
-
 use super::{Garbage, MemoryPoint};
 use crate::allocator;
 use crate::clock;
@@ -25,10 +23,10 @@ use crate::error::BenchError;
 use crate::plan::Plan;
 use crate::record::{Record, Verdicts};
 use crate::registry::Registry;
-use crate::runner::{CellRun, RowAccumulator};
+use crate::runner::{CellRun, Measured};
 use crate::stamp::Numbers;
 use crate::stream::Stream;
-use crate::suite::{Params, Suite, Task};
+use crate::suite::Suite;
 use crate::thread_pool::ThreadPool;
 use crate::verify;
 use crate::work::{Drive, OpCounts, Part, SliceTimes, Start};
@@ -50,8 +48,6 @@ pub struct MemoryJob {
     pub cell: String,
     /// The table.
     pub table: String,
-    /// Its name in results.
-    pub name: String,
     /// Seed.
     pub seed: u64,
 }
@@ -74,30 +70,27 @@ pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
     let program = program.ok_or_else(|| {
         BenchError::Usage("memory is measured by the corewise program only".into())
     })?;
-    let mut accumulators = Vec::new();
-    for contender in contenders {
-        let mut accumulator = RowAccumulator::default();
+    let cell = task.workload.cell(Vec::new());
+    let mut measured = Measured::new(cell, contenders.len());
+    for (contender, accumulator) in contenders.iter().zip(&mut measured.accumulators) {
         let job = MemoryJob {
             plan: run.runner.manifest.plan.clone(),
             cell: task.workload.id(),
             table: contender.entry.card.name.clone(),
-            name: contender.name(),
             seed: run.runner.seed,
         };
         match child(&program, &job) {
             Ok(answer) => {
                 accumulator.problems = answer.checks.problems;
-                let sink = &mut run.runner.sink;
-                sink.write(&Record::Memory(Box::new(answer.point)))?;
-                sink.write(&Record::Garbage(Box::new(answer.garbage)))?;
+                let point = Record::Memory(Box::new(answer.point));
+                let garbage = Record::Garbage(Box::new(answer.garbage));
+                measured.details.extend([point, garbage]);
             }
             Err(problem) => accumulator.problems.push(problem),
         }
-        accumulators.push(accumulator);
     }
     run.runner.progress.inc(task.repetitions as u64);
-    let cell = task.workload.cell(Vec::new());
-    run.rows(&accumulators, &cell)
+    run.write(measured)
 }
 
 /// Starts the program again with the allocator and page policy of this process.
@@ -126,7 +119,7 @@ fn child(program: &Path, job: &MemoryJob) -> Result<MemoryAnswer, String> {
 pub fn child_main(registry: &Registry, job: &str) -> Result<String, BenchError> {
     let wrong = |what: String| BenchError::Usage(format!("memory-cell: {what}"));
     let job: MemoryJob = serde_json::from_str(job).map_err(|error| wrong(error.to_string()))?;
-    let task = task_of(&job).map_err(wrong)?;
+    let (_, task) = Suite::task_named(&job.plan, &job.cell).map_err(wrong)?;
     let Workload {
         initial, threads, ..
     } = task.workload;
@@ -156,22 +149,12 @@ pub fn child_main(registry: &Registry, job: &str) -> Result<String, BenchError> 
         patience: LIMIT,
     };
     let failed = |error: PhaseError| BenchError::Failed(format!("{error:?}"));
-    let start = pool.run(threads, LIMIT, |_| ());
-    start.map_err(|error| BenchError::Failed(format!("{error:?}")))?;
+    let start = pool.run("the start", threads, LIMIT, |_| ());
+    start.map_err(failed)?;
     allocator::start_counting();
     let make = || maker(&workload.setup());
     let answer = measure(&job, &context, make).map_err(failed)?;
     serde_json::to_string(&answer).map_err(|error| BenchError::Failed(error.to_string()))
-}
-
-/// Finds the cell of a job in its suite.
-fn task_of(job: &MemoryJob) -> Result<Task, String> {
-    let suite = Suite::parse(&job.plan)?;
-    let tasks = suite.tasks(&Params::default(), &Topology::detect(), true)?;
-    let task = tasks
-        .into_iter()
-        .find(|task| task.workload.is_called(&job.cell));
-    task.ok_or_else(|| format!("no cell `{}`", job.cell))
 }
 
 fn measure(
@@ -186,135 +169,87 @@ fn measure(
         let tallies = context.all(phase, &table, Duration::ZERO, task)?;
         Ok(verify::sum(&tallies))
     };
-    let watch = Watch::start(Source::Resident);
+    let watch = Watch::start();
     let filled = each("prefill", |table, plan, part| table.fill(plan, part))?;
-    let resident = watch.stop();
+    let samples = watch.stop();
     let full = Reading::take();
-    let peak = allocator::counted().map(|counted| counted.peak_bytes);
+    let peak = Reading {
+        live: allocator::counted().map(|counted| counted.peak_bytes),
+        resident: samples
+            .iter()
+            .map(|of| of.resident)
+            .fold(full.resident, i64::max),
+    };
     let booked = OpCounts {
         sums: filled.sums,
         ..OpCounts::default()
     };
     let mut checks = context.conservation(&table, &booked)?;
-    let mut garbage = churn(job, context, &table)?;
+    let before = Reading::take();
+    let samples = churn(context, &table)?;
     context.audit(&table, job.seed, &mut checks)?;
     table.settle();
-    garbage.record.settled_bytes = Reading::take().over(&garbage.before);
+    let settled = Reading::take();
     each("emptying", |table, plan, part| table.empty(plan, part))?;
     table.settle();
     let emptied = Reading::take();
     drop(table);
-    let life = Life {
-        zero,
-        full,
-        peak,
-        resident,
-        emptied,
-        dropped: Reading::take(),
-    };
+    let dropped = Reading::take();
+    let live = |of: &Reading| Some((of.live? - zero.live?).max(0) as u64);
+    let resident = |of: &Reading| (of.resident - zero.resident).max(0) as u64;
+    let workload = context.workload;
+    let source = before.live.map_or("resident", |_| "live");
     Ok(MemoryAnswer {
-        point: life.point(job, context.workload),
-        garbage: garbage.record,
+        point: MemoryPoint {
+            cell: job.cell.clone(),
+            table: job.table.clone(),
+            entries: workload.initial,
+            payload_bytes: workload.payload_bytes() * workload.initial,
+            live_bytes: live(&full),
+            peak_live_bytes: live(&peak),
+            resident_bytes: resident(&full),
+            peak_resident_bytes: resident(&peak),
+            emptied_bytes: live(&emptied),
+            dropped_bytes: live(&dropped),
+        },
+        garbage: Garbage {
+            cell: job.cell.clone(),
+            table: job.table.clone(),
+            entries: workload.initial,
+            interval_ms: INTERVAL.as_secs_f64() * 1e3,
+            over_bytes: samples.iter().map(|of| of.over(&before)).collect(),
+            source: source.into(),
+            settled_bytes: settled.over(&before),
+        },
         checks,
     })
 }
 
-/// Memory over the life of a table.
-struct Life {
-    /// Before it was constructed.
-    zero: Reading,
-    /// After it was filled.
-    full: Reading,
-    /// Peaks of allocated and of resident memory up to then.
-    peak: Option<i64>,
-    resident: i64,
-    emptied: Reading,
-    dropped: Reading,
-}
-
-impl Life {
-    fn point(&self, job: &MemoryJob, workload: &Workload) -> MemoryPoint {
-        let over_zero = |now: i64, then: i64| (now - then).max(0) as u64;
-        let live = |now: Option<i64>| Some(over_zero(now?, self.zero.live?));
-        let resident = |now: i64| over_zero(now, self.zero.resident);
-        MemoryPoint {
-            cell: job.cell.clone(),
-            table: job.name.clone(),
-            entries: workload.initial,
-            payload_bytes: workload.payload_bytes() * workload.initial,
-            live_bytes: live(self.full.live),
-            peak_live_bytes: live(self.peak),
-            resident_bytes: resident(self.full.resident),
-            peak_resident_bytes: resident(self.resident.max(self.full.resident)),
-            emptied_bytes: live(self.emptied.live),
-            dropped_bytes: live(self.dropped.live),
-        }
-    }
-}
-
-/// Garbage over time, and its baseline.
-struct Churned {
-    record: Garbage,
-    before: Reading,
-}
-
 /// Runs half inserts, half removes on all threads and samples memory.
-fn churn(
-    job: &MemoryJob,
-    context: &CellContext<'_>,
-    table: &Arc<dyn DynTable>,
-) -> Result<Churned, PhaseError> {
-    let before = Reading::take();
-    let source = if before.live.is_some() {
-        Source::RunningTable
-    } else {
-        Source::Resident
-    };
-    let watch = Watch::start(source);
+fn churn(context: &CellContext<'_>, table: &Arc<dyn DynTable>) -> Result<Vec<Reading>, PhaseError> {
+    let watch = Watch::start();
     let streams = context.streams.clone();
     let times = SliceTimes {
         start: Start::of(context.workload.threads),
         warm_ticks: 0,
         run_ticks: clock::ticks(CHURN.as_nanos() as u64),
     };
-    context.all("churn", table, CHURN, move |table, plan, part| {
+    context.run("churn", table, CHURN, move |part| {
         let stream = streams[part.thread].clone();
-        let mut drive = Drive {
+        Drive {
             cursor: stream.cursor(part.thread as u64),
             stream,
             numbers: Numbers::of_thread(2_000 + part.thread),
             times: times.clone(),
-        };
-        table.run(plan, part, &mut drive).tally
-    })?;
-    let base = match source {
-        Source::RunningTable => before.live.unwrap_or(0),
-        Source::Resident => before.resident,
-    };
-    let record = Garbage {
-        cell: job.cell.clone(),
-        table: job.name.clone(),
-        entries: context.workload.initial,
-        interval_ms: INTERVAL.as_secs_f64() * 1e3,
-        over_bytes: watch
-            .samples()
-            .into_iter()
-            .map(|sample| sample - base)
-            .collect(),
-        source: if source == Source::RunningTable {
-            "live"
-        } else {
-            "resident"
         }
-        .into(),
-        settled_bytes: 0,
-    };
-    Ok(Churned { record, before })
+    })?;
+    Ok(watch.stop())
 }
 
 /// Memory at one time.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
+    /// `None` if the allocator does not count.
     live: Option<i64>,
     resident: i64,
 }
@@ -327,6 +262,7 @@ impl Reading {
         }
     }
 
+    /// Returns the live bytes beyond those of another time, or the resident ones.
     fn over(&self, before: &Self) -> i64 {
         match (self.live, before.live) {
             (Some(now), Some(then)) => now - then,
@@ -346,20 +282,14 @@ fn resident_bytes() -> i64 {
     pages * rustix::param::page_size() as i64
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    RunningTable,
-    Resident,
-}
-
 /// A thread that samples memory every [`INTERVAL`].
 struct Watch {
     over: Arc<AtomicBool>,
-    thread: std::thread::JoinHandle<Vec<i64>>,
+    thread: std::thread::JoinHandle<Vec<Reading>>,
 }
 
 impl Watch {
-    fn start(source: Source) -> Self {
+    fn start() -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let seen = over.clone();
         let thread = std::thread::spawn(move || {
@@ -367,12 +297,7 @@ impl Watch {
             // Relaxed: joining the thread hands over the samples.
             while !seen.load(Ordering::Relaxed) {
                 let begin = Instant::now();
-                samples.push(match source {
-                    Source::RunningTable => {
-                        allocator::counted().map_or(0, |counted| counted.live_bytes)
-                    }
-                    Source::Resident => resident_bytes(),
-                });
+                samples.push(Reading::take());
                 std::thread::sleep(INTERVAL.saturating_sub(begin.elapsed()));
             }
             samples
@@ -380,12 +305,8 @@ impl Watch {
         Self { over, thread }
     }
 
-    /// Stops the thread and returns the greatest sample.
-    fn stop(self) -> i64 {
-        self.samples().into_iter().max().unwrap_or(0)
-    }
-
-    fn samples(self) -> Vec<i64> {
+    /// Stops the thread and returns its samples.
+    fn stop(self) -> Vec<Reading> {
         // Relaxed: only tells the thread to end; joining it hands over the samples.
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_default()

@@ -21,92 +21,84 @@ pub(crate) struct MixSection {
     name: &'static str,
     /// What its subjects can do.
     capability: Capability,
-    plots: fn(&Results, &Looks) -> Vec<Plot>,
+    /// The beginning of the titles of its plots.
+    title: &'static str,
+    plots: Plots,
 }
+
+/// The plots of a section.
+#[derive(Debug)]
+enum Plots {
+    /// Curves over numbers of threads.
+    OverThreads,
+    /// Dots, with a block for each value of these fields, and its heading.
+    Blocks(&'static [&'static str], fn(&CellResults) -> String),
+    /// Dots of all cells.
+    Cells,
+    /// Its own.
+    Own(fn(&Results, &Looks) -> Vec<Plot>),
+}
+
+use Capability::{Cache, Filter, Lock, Map, Queue, SortedSet};
+use Plots::{Blocks, Cells, OverThreads, Own};
 
 /// Maximum number of operations that a thread has in flight, the pipeline's of a `CpHash`.
 const MOST_IN_FLIGHT: usize = 1 << 14;
 /// Maximum work beside an operation.
 const MOST_WORK: u32 = 1_000_000;
 
-impl MixSection {
-    const fn of(
-        name: &'static str,
-        capability: Capability,
-        plots: fn(&Results, &Looks) -> Vec<Plot>,
-    ) -> Self {
-        Self {
-            name,
-            capability,
-            plots,
-        }
+const fn section(
+    name: &'static str,
+    capability: Capability,
+    title: &'static str,
+    plots: Plots,
+) -> MixSection {
+    MixSection {
+        name,
+        capability,
+        title,
+        plots,
     }
 }
 
 pub(crate) static SCALING: MixSection =
-    MixSection::of("scaling", Capability::Map, |results, looks| {
-        scaling::over(results, looks, ("scaling", "Throughput against threads"))
-    });
-
-pub(crate) static UPDATES: MixSection = MixSection::of("updates", Capability::Map, updates::plots);
-
-pub(crate) static WORKING_SET: MixSection =
-    MixSection::of("workingset", Capability::Map, workingset::plots);
-
-pub(crate) static DISTRIBUTION: MixSection =
-    MixSection::of("distribution", Capability::Map, |results, looks| {
-        let what = ("distribution", "distribution", "Throughput by distribution");
-        let heading = |cell: &CellResults| cell.cell.distribution.clone();
-        dots::by(results, looks, what, &["distribution"], heading)
-    });
-
+    section("scaling", Map, "Throughput against threads", OverThreads);
+pub(crate) static UPDATES: MixSection = section("updates", Map, "", Own(updates::plots));
+pub(crate) static WORKING_SET: MixSection = section("workingset", Map, "", Own(workingset::plots));
+pub(crate) static DISTRIBUTION: MixSection = section(
+    "distribution",
+    Map,
+    "Throughput by distribution",
+    Blocks(&["distribution"], |cell| cell.cell.distribution.clone()),
+);
 pub(crate) static RESIZING: MixSection =
-    MixSection::of("resizing", Capability::Map, |results, looks| {
-        let what = ("resizing", "resizing", "Throughput while resizing");
-        dots::all(results, looks, what).into_iter().collect()
-    });
-
-pub(crate) static PINNING: MixSection =
-    MixSection::of("pinning", Capability::Map, |results, looks| {
-        let what = ("pinning", "pinning", "Throughput by pin policy");
-        dots::by(results, looks, what, &["pin"], pin_heading)
-    });
-
+    section("resizing", Map, "Throughput while resizing", Cells);
+pub(crate) static PINNING: MixSection = section(
+    "pinning",
+    Map,
+    "Throughput by pin policy",
+    Blocks(&["pin"], pin_heading),
+);
 /// How often a lock was found taken is below its rate in the verdicts.
-pub(crate) static SYNC: MixSection = MixSection::of("sync", Capability::Map, |results, looks| {
-    let what = ("sync", "sync", "Throughput by lock");
-    let heading = |cell: &CellResults| threads(cell.cell.threads);
-    dots::by(results, looks, what, &["threads"], heading)
-});
-
-pub(crate) static FILTER: MixSection =
-    MixSection::of("filter", Capability::Filter, |results, looks| {
-        scaling::over(results, looks, ("filter", "Filters"))
-    });
-
-pub(crate) static LOCK: MixSection = MixSection::of("lock", Capability::Lock, |results, looks| {
-    scaling::over(results, looks, ("lock", "Locks"))
-});
-
-pub(crate) static QUEUE: MixSection =
-    MixSection::of("queue", Capability::Queue, |results, looks| {
-        scaling::over(results, looks, ("queue", "Priority queues"))
-    });
-
+pub(crate) static SYNC: MixSection = section(
+    "sync",
+    Map,
+    "Throughput by lock",
+    Blocks(&["threads"], |cell| threads(cell.cell.threads)),
+);
+pub(crate) static FILTER: MixSection = section("filter", Filter, "Filters", OverThreads);
+pub(crate) static LOCK: MixSection = section("lock", Lock, "Locks", OverThreads);
+pub(crate) static QUEUE: MixSection = section("queue", Queue, "Priority queues", OverThreads);
 pub(crate) static SORTED_SET: MixSection =
-    MixSection::of("sortedset", Capability::SortedSet, |results, looks| {
-        scaling::over(results, looks, ("sortedset", "Sorted sets"))
-    });
-
-pub(crate) static CACHE: MixSection =
-    MixSection::of("cache", Capability::Cache, |results, looks| {
-        let heading = |cell: &CellResults| {
-            let cell = &cell.cell;
-            format!("{} keys, {}", count(cell.initial), cell.variant)
-        };
-        let vary = ["initial", "range", "variant"];
-        dots::by(results, looks, ("cache", "cache", "Caches"), &vary, heading)
-    });
+    section("sortedset", SortedSet, "Sorted sets", OverThreads);
+pub(crate) static CACHE: MixSection = section(
+    "cache",
+    Cache,
+    "Caches",
+    Blocks(&["initial", "range", "variant"], |cell| {
+        format!("{} keys, {}", count(cell.cell.initial), cell.cell.variant)
+    }),
+);
 
 impl Rules for MixSection {
     fn name(&self) -> &'static str {
@@ -123,7 +115,7 @@ impl Rules for MixSection {
             ),
             within("work", workload.work(), (0, MOST_WORK), ""),
         ];
-        if matches!(self.capability, Capability::Cache | Capability::SortedSet) {
+        if matches!(self.capability, Cache | SortedSet) {
             checks.push((
                 workload.range == workload.initial,
                 format!("range: {} (all keys are stored at first)", workload.range),
@@ -137,10 +129,10 @@ impl Rules for MixSection {
         if self.has_work() {
             suffix += &format!(",w={}", workload.work());
         }
-        if self.capability == Capability::Cache {
+        if self.capability == Cache {
             suffix += &format!(",batch={}", workload.batch());
         }
-        if self.capability != Capability::Map && workload.capacity != self.usual_capacity() {
+        if self.capability != Map && workload.capacity != self.usual_capacity() {
             suffix += &format!(",load={:.0}", 100.0 / workload.capacity);
         }
         suffix
@@ -149,11 +141,11 @@ impl Rules for MixSection {
     fn describe(&self, workload: &Workload, cell: &mut Cell) {
         let work = workload.work();
         match self.capability {
-            Capability::Lock => cell.variant = format!("sections of {work} ns"),
+            Lock => cell.variant = format!("sections of {work} ns"),
             _ if self.has_work() => cell.variant = format!("{work} external writes an operation"),
             _ => {}
         }
-        if self.capability == Capability::Cache {
+        if self.capability == Cache {
             let (batch, percent) = (workload.batch(), workload.capacity * 100.0);
             cell.variant = format!("batches of {batch}, capacity {percent:.0} %");
         }
@@ -162,7 +154,7 @@ impl Rules for MixSection {
 
 impl Section for MixSection {
     fn variants(&self, params: &Params) -> Vec<Variant> {
-        if self.capability == Capability::Cache {
+        if self.capability == Cache {
             let sizes = params.batch.iter().flatten();
             return sizes.map(|&size| Variant::Batch(size)).collect();
         }
@@ -173,7 +165,7 @@ impl Section for MixSection {
 
     /// Other subjects than maps are filled by all threads, and are not churned.
     fn adapt(&self, workload: &mut Workload) {
-        if self.capability != Capability::Map {
+        if self.capability != Map {
             workload.churn = 0.0;
             workload.prefill_by_one = false;
         }
@@ -184,7 +176,13 @@ impl Section for MixSection {
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        (self.plots)(results, looks)
+        let what = (self.name, self.name, self.title);
+        match self.plots {
+            OverThreads => scaling::over(results, looks, (self.name, self.title)),
+            Blocks(vary, heading) => dots::by(results, looks, what, vary, heading),
+            Cells => dots::all(results, looks, what).into_iter().collect(),
+            Own(plots) => plots(results, looks),
+        }
     }
 }
 
@@ -196,7 +194,6 @@ impl MixSection {
 
     /// Whether there may be work beside an operation.
     fn has_work(&self) -> bool {
-        use Capability::{Lock, Queue, SortedSet};
         matches!(self.capability, Lock | Queue | SortedSet)
     }
 }

@@ -1,20 +1,18 @@
 //! Paced cells: every table runs at the same rate.
 
-use std::time::Duration;
-
 use crate::clock;
 use crate::contender::PhaseError;
 use crate::error::BenchError;
 use crate::latencies::Latencies;
 use crate::record::{Role, Slice};
-use crate::runner::CellRun;
-use crate::sections::closed_loop::{self, MixSlices, Slices};
-use crate::sections::in_turn::{self, Done, Turn};
-use crate::stamp::Numbers;
-use crate::verify;
+use crate::runner::{CellRun, Done};
+use crate::sections::closed_loop::{MixSlices, Slices};
+use crate::sections::in_turn::{self, Turn};
 use crate::work::pace::Pace;
-use crate::work::{Part, Start};
-use crate::workload::Variant;
+use crate::workload::{Variant, Workload};
+
+/// Short slices in which the throughput of the reference is measured.
+const CAPACITY_SLICES: usize = 5;
 
 /// Measures latencies from the intended start. The row's rate is that of operations done in time.
 pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
@@ -27,13 +25,17 @@ pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
     let mut measured = in_turn::measure(run, &run.task.workload, repeat)?;
     measured.cell.rate_per_s = Some(rate);
     measured.together = true;
-    closed_loop::write(run, measured)
+    run.write(measured)
 }
 
 /// Measures the throughput of the reference in closed loop.
 fn capacity(run: &mut CellRun<'_, '_>) -> Result<f64, BenchError> {
     let (task, contenders, seed) = (run.task, run.contenders, run.runner.seed);
-    let cell_context = run.runner.cell_context(&task.workload)?;
+    let workload = Workload {
+        slices: CAPACITY_SLICES,
+        ..task.workload.clone()
+    };
+    let cell_context = run.runner.cell_context(&workload)?;
     let reference = contenders
         .iter()
         .find(|contender| contender.role == Role::Reference);
@@ -41,7 +43,7 @@ fn capacity(run: &mut CellRun<'_, '_>) -> Result<f64, BenchError> {
         reference.ok_or_else(|| BenchError::Failed("a cell without reference".into()))?;
     let measure = || {
         let mut live = cell_context.prepare(contender, 0, seed)?;
-        for _ in 0..cell_context.workload.slices.max(5) {
+        for _ in 0..CAPACITY_SLICES {
             MixSlices.run(&cell_context, &mut live, &mut ())?;
         }
         Ok(live.rate())
@@ -51,60 +53,26 @@ fn capacity(run: &mut CellRun<'_, '_>) -> Result<f64, BenchError> {
 }
 
 fn repetition_of(turn: &Turn<'_>, rate: f64) -> Result<Done, PhaseError> {
-    let &Turn {
-        context,
-        contender,
-        repetition,
-        seed,
-        ..
-    } = turn;
-    let workload = context.workload;
+    let (context, contender, seed) = (turn.context, turn.contender, turn.seed);
+    let (workload, repetition) = (context.workload, turn.repetition);
     let mut live = context.prepare(contender, repetition, seed)?;
-    let ticks = |ms: f64| clock::ticks((ms * 1e6) as u64);
-    let (warm_ticks, run_ticks) = (ticks(workload.warm_ms), ticks(workload.duration_ms));
     let gap_ticks = clock::ticks(1_000_000_000) as f64 * workload.threads as f64 / rate;
-    let (streams, start) = (context.streams.clone(), Start::of(workload.threads));
-    let place = seed ^ (repetition as u64) << 32;
-    let time = Duration::from_millis((3.0 * (workload.duration_ms + workload.warm_ms)) as u64);
-    let reports = context.all(
-        "a paced slice",
-        &live.dyn_table,
-        time,
-        move |dyn_table, plan, part: Part| {
-            let stream = streams[part.thread].clone();
-            let mut job = Pace {
-                cursor: stream.cursor(place),
-                stream,
-                numbers: Numbers::of_thread(1_000 + part.thread),
-                start: start.clone(),
-                gap_ticks,
-                warm_ticks,
-                run_ticks,
-                seed: place,
-            };
-            dyn_table.run(plan, part, &mut job)
-        },
-    )?;
+    let (reports, jobs) = context.drive(&live, move |drive| Pace {
+        drive,
+        gap_ticks,
+        seed: seed ^ (repetition as u64) << 32,
+        in_time: 0,
+        latencies: Latencies::new(),
+    })?;
+    live.book(&reports);
     let mut latencies = Latencies::new();
-    let (mut due, mut in_time) = (0, 0);
-    let stream = verify::sum(reports.iter().map(|report| &report.tally));
-    for report in &reports {
-        latencies.add(&report.latencies);
-        (due, in_time) = (due + report.due, in_time + report.in_time);
-    }
-    live.book_tally(&stream);
-    let mut checks = context.finish(contender, &live, seed)?;
-    let ran_on = context.whereabouts(&mut checks);
+    jobs.iter().for_each(|job| latencies.add(&job.latencies));
+    let in_time: u64 = jobs.iter().map(|job| job.in_time).sum();
+    let checks = context.finish(contender, &live, seed)?;
     let slice = Slice {
         rate: in_time as f64 / workload.duration_ms * 1e3,
-        operations: due,
-        elapsed_ns: (workload.duration_ms * 1e6) as u64,
-        counts: stream.counts,
-        prefill_ns: live.prefill_ns,
-        checks,
-        contention: live.contention(),
-        ran_on,
-        ..contender.slice(&workload.id(), repetition)
+        rates: Vec::new(),
+        ..context.record(contender, repetition, &live, checks)
     };
     Ok(Done {
         slice,

@@ -49,6 +49,11 @@ impl Section for PacedSection {
         rates.chain(loads).collect()
     }
 
+    /// A repetition is one slice: every operation has its time in it.
+    fn adapt(&self, workload: &mut Workload) {
+        workload.slices = 1;
+    }
+
     fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
         cells::run(run)
     }

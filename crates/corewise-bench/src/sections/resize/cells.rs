@@ -60,13 +60,12 @@ use crate::clock;
 use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::dyn_table::DynTable;
 use crate::error::BenchError;
-use crate::record::{Cell, Counts, Interval, Slice, Verdicts};
-use crate::runner::CellRun;
-use crate::sections::closed_loop::{self, Measured};
-use crate::sections::in_turn::{self, Done, Turn};
-use crate::stamp::Numbers;
-use crate::stream::Cursor;
-use crate::work::{Drive, DriveReport, Part, SliceTimes, Start};
+use crate::plan::Plan;
+use crate::record::{Cell, Interval, Slice};
+use crate::runner::{CellRun, Done, Measured};
+use crate::sections::in_turn::{self, Turn};
+use crate::verify;
+use crate::work::{Drive, DriveReport, Part, drive};
 use crate::workload::{Buckets, Workload};
 
 /// Least rounds for a decision.
@@ -108,21 +107,15 @@ struct Pair {
     other: Arc<dyn DynTable>,
 }
 
-/// The report of a thread: a reader or the resizing thread.
-enum Answer {
-    Read(DriveReport, Cursor, Numbers),
-    Resized(Option<ResizeReport>),
-}
+/// The report of a reader, or of the resizing thread.
+type Answer = (Option<(DriveReport, Drive)>, Option<ResizeReport>);
 
 /// The result of a variant in a round.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Ran {
     rate: f64,
-    operations: u64,
-    elapsed_ns: u64,
-    counts: Counts,
-    /// Lookups that missed a key that is never removed.
-    kept_misses: u64,
+    /// The operations of all readers.
+    reads: DriveReport,
     resizes: ResizeReport,
     /// Buckets at rest, at the beginning and at the end.
     buckets: usize,
@@ -148,11 +141,11 @@ pub(super) fn run(run: &mut CellRun<'_, '_>, buckets: Buckets) -> Result<(), Ben
     let (mut small, mut large, mut own_cpu) = (at_rest(Small), at_rest(Large), false);
     let mut moving = in_turn::measure(run, &crowd, |turn| {
         own_cpu = has_own_cpu(turn.context);
-        let done = repetition_of(turn, buckets, &mut rng)?;
-        let slice = |variant: Variant| slice(variant, &cells[variant as usize], turn, &done);
-        small.add(turn.at, slice(Small));
-        large.add(turn.at, slice(Large));
-        rounds[turn.at].extend(&done.rounds);
+        let (done, whole) = repetition_of(turn, buckets, &mut rng)?;
+        let slice = |variant: Variant| slice(variant, &cells[variant as usize], &done, &whole);
+        small.add_slice(turn.at, slice(Small));
+        large.add_slice(turn.at, slice(Large));
+        rounds[turn.at].extend_from_slice(&done);
         Ok(Done {
             slice: slice(Moving),
             latencies: None,
@@ -170,43 +163,34 @@ pub(super) fn run(run: &mut CellRun<'_, '_>, buckets: Buckets) -> Result<(), Ben
         }
     }
     for measured in [small, large, moving] {
-        closed_loop::write(run, measured)?;
+        run.write(measured)?;
     }
     Ok(())
 }
 
-/// One repetition of a contender.
-struct Repetition {
-    prefill_ns: u64,
-    rounds: Vec<Round>,
-    checks: Verdicts,
-    ran_on: Vec<usize>,
-}
-
-fn slice(variant: Variant, cell: &Cell, turn: &Turn<'_>, done: &Repetition) -> Slice {
-    let runs = || done.rounds.iter().map(|round| &round[variant as usize]);
-    let mut counts = Counts::default();
-    runs().for_each(|ran| counts.add(&ran.counts));
+/// Returns the record of a variant, by that of all variants.
+fn slice(variant: Variant, cell: &Cell, rounds: &[Round], whole: &Slice) -> Slice {
+    let runs = || rounds.iter().map(|round| &round[variant as usize]);
     let rates: Vec<f64> = runs().map(|ran| ran.rate).collect();
+    let elapsed_ns = |ran: &Ran| clock::ns(ran.reads.ticks) as u64;
     Slice {
+        cell: cell.id.clone(),
         rate: Spread::of(rates.iter().copied()).map_or(f64::NAN, |spread| spread.median),
         rates,
-        operations: runs().map(|ran| ran.operations).sum(),
-        elapsed_ns: runs().map(|ran| ran.elapsed_ns).sum(),
-        counts,
-        prefill_ns: done.prefill_ns,
-        checks: done.checks.clone(),
-        ran_on: done.ran_on.clone(),
-        ..turn.contender.slice(&cell.id, turn.repetition)
+        operations: runs().map(|ran| ran.reads.operations).sum(),
+        elapsed_ns: runs().map(elapsed_ns).sum(),
+        counts: verify::sum(runs().map(|ran| &ran.reads.tally)).counts,
+        contention: None, // it is that of all variants
+        ..whole.clone()
     }
 }
 
 /// Returns the cells, each with the description of its variant.
-fn cells(workload: &Workload, cell_context: &CellContext<'_>) -> [Cell; 3] {
+fn cells(workload: &Workload, context: &CellContext<'_>) -> [Cell; 3] {
     let [moving, small, large] = <[String; 3]>::try_from(workload.ids()).unwrap_or_default();
     let suffix = |id: &str| id.rsplit_once("b=").map_or("", |(_, b)| b).to_owned();
     let cell = |id: String, variant: String, threads: usize| {
-        let places = cell_context.pool.places().iter().take(threads).flatten();
+        let places = context.pool.places().iter().take(threads).flatten();
         let mut cell = workload.cell(places.map(|cpu| cpu.0).collect());
         (cell.id, cell.variant) = (id, variant);
         cell
@@ -223,8 +207,8 @@ fn cells(workload: &Workload, cell_context: &CellContext<'_>) -> [Cell; 3] {
 }
 
 /// Returns whether the last thread shares its CPU with no other.
-fn has_own_cpu(cell_context: &CellContext<'_>) -> bool {
-    match cell_context.pool.places() {
+fn has_own_cpu(context: &CellContext<'_>) -> bool {
+    match context.pool.places() {
         [readers @ .., Some(last)] => !readers.contains(&Some(*last)),
         unpinned => std::thread::available_parallelism().is_ok_and(|n| unpinned.len() <= n.get()),
     }
@@ -234,42 +218,32 @@ fn repetition_of(
     turn: &Turn<'_>,
     buckets: Buckets,
     rng: &mut Xoshiro256PlusPlus,
-) -> Result<Repetition, PhaseError> {
-    let &Turn {
-        context: cell_context,
-        contender,
-        repetition: number,
-        seed,
-        ..
-    } = turn;
+) -> Result<(Vec<Round>, Slice), PhaseError> {
+    let (context, contender) = (turn.context, turn.contender);
+    let (number, seed) = (turn.repetition, turn.seed);
     let mut pair = Pair {
-        live: cell_context.prepare(contender, number, seed)?,
-        other: cell_context.prepare(contender, number, seed)?.dyn_table,
+        live: context.prepare(contender, number, seed)?,
+        other: context.prepare(contender, number, seed)?.dyn_table,
     };
     let mut rounds = Vec::new();
     let mut order = ALL;
-    for _ in 0..cell_context.workload.slices {
+    for _ in 0..context.workload.slices {
         let mut round = Round::default();
         order.shuffle(rng);
         for variant in order {
-            round[variant as usize] = run_variant(cell_context, &mut pair, variant, buckets)?;
+            round[variant as usize] = run_variant(context, &mut pair, variant, buckets)?;
         }
         rounds.push(round);
     }
-    let mut checks = cell_context.finish(contender, &pair.live, seed ^ number as u64)?;
+    let mut checks = context.finish(contender, &pair.live, seed ^ number as u64)?;
     checks.problems.extend(problems(&rounds, buckets));
-    let ran_on = cell_context.whereabouts(&mut checks);
-    Ok(Repetition {
-        prefill_ns: pair.live.prefill_ns,
-        rounds,
-        checks,
-        ran_on,
-    })
+    let whole = context.record(contender, number, &pair.live, checks);
+    Ok((rounds, whole))
 }
 
 /// Runs one variant: the resizing thread brings the table to its size, then the readers run.
 fn run_variant(
-    cell_context: &CellContext<'_>,
+    context: &CellContext<'_>,
     pair: &mut Pair,
     variant: Variant,
     buckets: Buckets,
@@ -279,71 +253,50 @@ fn run_variant(
         Large | Elsewhere => Some(buckets.large),
         Moving => None,
     };
-    let rest = move |dyn_table: &dyn DynTable, part: Part| {
+    let rest = move |dyn_table: &dyn DynTable, _: &Plan, part: Part| {
         let size = size.filter(|_| part.thread + 1 == part.threads)?;
         dyn_table.resize_to(size)?;
         dyn_table.buckets()
     };
-    let came_to = cell_context.all(
-        "a resize",
-        &pair.live.dyn_table,
-        Duration::ZERO,
-        move |s, _, part| rest(s, part),
-    )?;
-    let mut ran = read(cell_context, pair, variant, buckets)?;
+    let came_to = context.all("a resize", &pair.live.dyn_table, Duration::ZERO, rest)?;
+    let mut ran = read(context, pair, variant, buckets)?;
     ran.buckets = came_to.into_iter().flatten().next().unwrap_or(0);
     ran.buckets_after = pair.live.dyn_table.buckets().unwrap_or(0);
     Ok(ran)
 }
 
 fn read(
-    cell_context: &CellContext<'_>,
+    context: &CellContext<'_>,
     pair: &mut Pair,
     variant: Variant,
     buckets: Buckets,
 ) -> Result<Ran, PhaseError> {
-    let workload = cell_context.workload;
-    let (readers, run_ms) = (
-        workload.threads - 1,
-        workload.duration_ms / workload.slices as f64,
-    );
-    let ticks = |ms: f64| clock::ticks((ms * 1e6) as u64);
+    let readers = context.workload.threads - 1;
     let resizes = matches!(variant, Moving | Elsewhere);
+    let times = context.times(readers + usize::from(resizes));
     let job = ResizeJob {
-        start: Start::of(readers + usize::from(resizes)),
+        start: times.start.clone(),
         readers: Readers::of(readers),
         buckets: (buckets.small, buckets.large),
     };
-    let times = SliceTimes {
-        start: job.start.clone(),
-        warm_ticks: ticks(workload.warm_ms),
-        run_ticks: ticks(run_ms),
-    };
-    let (streams, workers) = (cell_context.streams.clone(), pair.live.workers());
-    let other = pair.other.clone();
-    let time = Duration::from_millis((run_ms + workload.warm_ms) as u64);
-    let answers = cell_context.all(
+    let (drives, other) = (context.drives(&pair.live), pair.other.clone());
+    let answers = context.all(
         "lookups",
         &pair.live.dyn_table,
-        time,
+        context.slice_limit(),
         move |dyn_table, plan, part| {
             if part.thread == readers {
-                return Answer::Resized(match variant {
+                let resized = match variant {
                     Small | Large => None,
                     Moving => resize_table(dyn_table, &job),
                     Elsewhere => resize_table(&*other, &job),
-                });
+                };
+                return (None, resized);
             }
             let _at_it = job.readers.leave_at_end();
-            let (cursor, numbers) = workers[part.thread].clone();
-            let mut drive = Drive {
-                stream: streams[part.thread].clone(),
-                cursor,
-                numbers,
-                times: times.clone(),
-            };
+            let mut drive = drives(&times, part);
             let report = dyn_table.run(plan, part, &mut drive);
-            Answer::Read(report, drive.cursor, drive.numbers)
+            (Some((report, drive)), None)
         },
     )?;
     Ok(add_up(&mut pair.live, answers))
@@ -361,37 +314,29 @@ fn resize_table(dyn_table: &dyn DynTable, job: &ResizeJob) -> Option<ResizeRepor
 }
 
 fn add_up(live: &mut RunningTable, answers: Vec<Answer>) -> Ran {
-    let (mut ran, mut longest) = (Ran::default(), 0);
-    for (thread, answer) in answers.into_iter().enumerate() {
-        match answer {
-            Answer::Resized(report) => ran.resizes = report.unwrap_or_default(),
-            Answer::Read(report, cursor, numbers) => {
-                live.sit(thread, cursor, numbers);
-                live.book_tally(&report.tally);
-                ran.rate += report.operations as f64 / clock::ns(report.ticks) * 1e9;
-                ran.operations += report.operations;
-                ran.counts.add(&report.tally.counts);
-                ran.kept_misses += report.kept_misses;
-                longest = longest.max(report.ticks);
-            }
-        }
+    let (read, resized): (Vec<_>, Vec<_>) = answers.into_iter().unzip();
+    let (reports, drives): (Vec<_>, Vec<_>) = read.into_iter().flatten().unzip();
+    let reads = drive::total(&reports);
+    live.sit(drives.into_iter());
+    live.book_tally(&reads.tally);
+    Ran {
+        rate: reports.iter().map(DriveReport::rate).sum(),
+        reads,
+        resizes: resized.into_iter().flatten().next().unwrap_or_default(),
+        ..Ran::default()
     }
-    ran.elapsed_ns = clock::ns(longest) as u64;
-    ran
 }
 
 /// Returns the problems of rounds, besides those of any table.
 fn problems(rounds: &[Round], asked: Buckets) -> Vec<String> {
     let mut problems = Vec::new();
     for variant in ALL {
-        let mut counts = Counts::default();
         let runs = || rounds.iter().map(|round| &round[variant as usize]);
-        runs().for_each(|ran| counts.add(&ran.counts));
-        let misses: u64 = runs().map(|ran| ran.kept_misses).sum();
+        let misses: u64 = runs().map(|ran| ran.reads.kept_misses).sum();
         if misses > 0 {
+            let gets: u64 = runs().map(|ran| ran.reads.tally.counts.gets()).sum();
             problems.push(format!(
-                "{misses} of {} lookups missed keys that were there all the time, {}",
-                counts.gets(),
+                "{misses} of {gets} lookups missed keys that were there all the time, {}",
                 variant.words()
             ));
         }
@@ -530,7 +475,7 @@ mod tests {
     #[test]
     fn ratios_are_to_the_slower_and_the_faster_size_whichever_that_is() {
         for rates in [[1.0, 2.0, 1.5, 1.8], [2.0, 1.0, 1.5, 0.9]] {
-            let summary = summary(&[round(rates); 15], true).expect("rates");
+            let summary = summary(&vec![round(rates); 15], true).expect("rates");
             assert!((summary.to_slower.value - 1.5).abs() < 1e-9);
             assert!((summary.to_faster.value - 0.75).abs() < 1e-9);
             assert!((summary.machine.value - 0.9).abs() < 1e-9);
@@ -547,10 +492,11 @@ mod tests {
             bad[Small as usize].buckets,
             bad[Small as usize].buckets_after,
         ) = (4, 4);
-        assert_eq!(problems(&[bad], ASKED), Vec::<String>::new());
-        bad[Moving as usize].counts.get_misses = 1; // of a key that is updated
-        assert_eq!(problems(&[bad], ASKED), Vec::<String>::new());
-        bad[Moving as usize].kept_misses = 1;
+        let rounds = std::slice::from_ref;
+        assert_eq!(problems(rounds(&bad), ASKED), Vec::<String>::new());
+        bad[Moving as usize].reads.tally.counts.get_misses = 1; // of a key that is updated
+        assert_eq!(problems(rounds(&bad), ASKED), Vec::<String>::new());
+        bad[Moving as usize].reads.kept_misses = 1;
         bad[Elsewhere as usize].resizes.unmoved = 2;
         bad[Small as usize].buckets = 8;
         bad[Large as usize].buckets_after = 16;

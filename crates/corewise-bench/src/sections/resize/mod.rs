@@ -12,11 +12,12 @@ use crate::figure::{Figure, Unit};
 pub use crate::payload::ResizeSummary;
 use crate::plan::Kept;
 use crate::plot::style::Looks;
-use crate::plot::{Part, Plot, dots, svg};
+use crate::plot::svg::rate;
+use crate::plot::{Part, Plot, dots};
 use crate::record::{Interval, Row};
 use crate::results::{CellResults, Results};
 use crate::runner::CellRun;
-use crate::sections::Section;
+use crate::sections::{LineFields, Section};
 use crate::suite::{Params, Task};
 use crate::workload::{Buckets, Check, MAX_RANGE, Rules, Variant, Workload};
 
@@ -100,13 +101,8 @@ impl Section for ResizeSection {
         "cannot resize on request"
     }
 
-    fn lines(&self, row: &Row) -> Vec<String> {
-        row.fields.resize.iter().flat_map(lines).collect()
-    }
-
-    /// The lines below say it.
-    fn remark(&self, _: &Row) -> String {
-        String::new()
+    fn details(&self, row: &Row) -> Vec<LineFields> {
+        row.fields.resize.iter().map(fields).collect()
     }
 
     fn row_figures(&self, row: &Row) -> Vec<Figure> {
@@ -128,6 +124,7 @@ impl Section for ResizeSection {
         dots::by(results, looks, what, &["variant"], heading)
     }
 
+    /// The paper's figures precede the other plots.
     fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
         let figures = Part::new(
             "atc11",
@@ -141,53 +138,50 @@ impl Section for ResizeSection {
     }
 }
 
-/// Formats a ratio with its interval; small ones with more digits.
-fn times(ratio: Interval) -> String {
-    let digits = if ratio.value < 0.1 { 4 } else { 2 };
-    format!(
-        "{:.digits$} ({:.digits$} - {:.digits$})",
-        ratio.value, ratio.low, ratio.high
-    )
-}
-
-/// The share of the time in which a resize was in progress, marked if it is too low.
-fn busy(of: &ResizeSummary) -> String {
-    let share = format!("{:.1} %", of.busy_share.value * 100.0);
-    if of.is_continuous() {
-        return share;
-    }
-    let least = ResizeSummary::LEAST_BUSY * 100.0;
-    format!("{share}, less than {least:.0} %")
-}
-
-/// Formats operations beside a resizing thread, in two lines.
-fn lines(of: &ResizeSummary) -> [String; 2] {
-    let rate = |rate: Interval| svg::rate(rate.value);
+/// Describes operations beside a resizing thread.
+fn fields(of: &ResizeSummary) -> LineFields {
+    let at = |buckets: usize, of: Interval| format!("{} at {buckets} buckets", rate(of.value));
     let shared = if of.own_cpu {
         ""
     } else {
-        "; the thread that resizes shares a CPU with a reader"
+        "; the resizing thread shares a CPU with a reader"
     };
     [
-        format!(
-            "{} buckets {}, {} buckets {}, resizing {}: {} of the slower, {} of the faster, {} ({} pairs)",
-            of.buckets.0,
-            rate(of.small),
-            of.buckets.1,
-            rate(of.large),
-            rate(of.resizing),
-            times(of.to_slower),
-            times(of.to_faster),
-            of.position,
-            of.pairs
+        ("smaller size", at(of.buckets.0, of.small)),
+        ("larger size", at(of.buckets.1, of.large)),
+        ("resizing", rate(of.resizing.value)),
+        ("of the slower", times(of.to_slower)),
+        ("of the faster", times(of.to_faster)),
+        (
+            "position",
+            format!("{} ({} pairs){shared}", of.position, of.pairs),
         ),
-        format!(
-            "{:.0} resizes/s, in progress for {} of the time; beside the resizing of another table {} of the larger size{shared}",
-            of.resizes_per_s.value,
-            busy(of),
-            times(of.machine)
-        ),
+        ("resizes/s", format!("{:.0}", of.resizes_per_s.value)),
+        ("in progress", busy(of)),
+        ("beside the resizing of another table", times(of.machine)),
     ]
+    .map(|(name, text)| (name.to_owned(), text))
+    .into()
+}
+
+/// Formats a ratio with its interval; small ones with more digits.
+fn times(ratio: Interval) -> String {
+    let digits = if ratio.value < 0.1 { 4 } else { 2 };
+    let Interval { value, low, high } = ratio;
+    format!("{value:.digits$} ({low:.digits$} – {high:.digits$})")
+}
+
+/// Formats the share of the time in which a resize was in progress, marked if it is too low.
+fn busy(of: &ResizeSummary) -> String {
+    let share = format!("{:.1} %", of.busy_share.value * 100.0);
+    if of.is_continuous() {
+        share
+    } else {
+        format!(
+            "{share}, less than {:.0} %",
+            ResizeSummary::LEAST_BUSY * 100.0
+        )
+    }
 }
 
 #[cfg(test)]
@@ -201,7 +195,7 @@ mod tests {
             low: value,
             high: value,
         };
-        let said = |busy: f64| {
+        let said = |share: f64| {
             let of = ResizeSummary {
                 buckets: (8, 16),
                 pairs: 15,
@@ -213,12 +207,15 @@ mod tests {
                 position: "between".into(),
                 machine: at(0.9),
                 resizes_per_s: at(100.0),
-                busy_share: at(busy),
+                busy_share: at(share),
                 own_cpu: true,
             };
-            lines(&of).join("; ")
+            let mut fields = fields(&of).into_iter();
+            fields
+                .find(|(name, _)| name == "in progress")
+                .map(|of| of.1)
         };
-        assert!(said(0.899).contains("in progress for 89.9 %, less than 90 % of the time"));
-        assert!(said(0.9).contains("in progress for 90.0 % of the time; beside"));
+        assert_eq!(said(0.899).as_deref(), Some("89.9 %, less than 90 %"));
+        assert_eq!(said(0.9).as_deref(), Some("90.0 %"));
     }
 }
