@@ -42,7 +42,7 @@ pub fn count(value: u64) -> String {
     }
 }
 
-/// Formats a number with at most so many decimals, without zeros at the end.
+/// Formats a number with at most this number of decimals, without zeros at the end.
 ///
 /// ```
 /// use corewise_measure::number::trimmed;

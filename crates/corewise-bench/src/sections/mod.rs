@@ -14,7 +14,7 @@
 //!
 //! Everything else is shared. `closed_loop` measures a mix of operations in interleaved slices,
 //! which is what a section does unless it overrides `Section::run`; `in_turn` measures tables one
-//! after the other. `measured` has the table of a section's figures. `contender` makes, fills,
+//! after the other. `measured` draws the table of a section's figures. `contender` makes, fills,
 //! verifies and drops tables, `runner` accumulates rows and writes them, `work` has the phases
 //! that every repetition has, and `plot` has what plots are drawn with.
 //!
@@ -38,7 +38,7 @@
 //! | paced | `plot-paced-N` | the same in open loop | |
 //! | growth | `plot-growth-N` | operations and stalls over time | `longest`: the longest operation of a repetition |
 //! | tails | `plot-tails-N` | inserts beside a reader, and slow operations | `writer > 50 µs`, ... of 10,000 operations; `empty loop > 50 µs` in the same time |
-//! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned | `live`, `live, most`, `resident`, `resident, most`: bytes an entry; `emptied` and `dropped`: what stays of them; `garbage, most` |
+//! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned | `live`, `live, most`, `resident`, `resident, most`, `emptied`, `dropped`: bytes an entry; `garbage, most` |
 //! | pinning | `plot-pinning-N` | throughput by pin policy | |
 //! | filter | `plot-filter-N` | lookups and updates against threads | `bits an item`, `false positives` |
 //! | queue | `plot-queue-N` | operations of priority queues against threads | |

@@ -82,12 +82,9 @@ pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
         match child(&program, &job) {
             Ok(answer) => {
                 accumulator.problems = answer.checks.problems;
-                measured
-                    .details
-                    .push(Record::Memory(Box::new(answer.point)));
-                measured
-                    .details
-                    .push(Record::Garbage(Box::new(answer.garbage)));
+                let point = Record::Memory(Box::new(answer.point));
+                let garbage = Record::Garbage(Box::new(answer.garbage));
+                measured.details.extend([point, garbage]);
             }
             Err(problem) => accumulator.problems.push(problem),
         }

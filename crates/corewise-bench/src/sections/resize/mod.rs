@@ -124,6 +124,7 @@ impl Section for ResizeSection {
         dots::by(results, looks, what, &["variant"], heading)
     }
 
+    /// The paper's figures precede the other plots.
     fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
         let figures = Part::new(
             "atc11",
