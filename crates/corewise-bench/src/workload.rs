@@ -195,7 +195,7 @@ impl Workload {
 
     /// Checks of the entries.
     fn checks_of_entries(&self) -> [Check; 6] {
-        let is_half = self.kept() == Kept::Half;
+        let is_half = self.rules.kept(self) == Kept::Half;
         let (initial, range) = (self.initial, self.range);
         let distribution = self.distribution;
         let is_u64 = self.kind == "u64";
@@ -246,7 +246,7 @@ impl Workload {
             self.threads,
             self.keys,
         )
-        .keeping(self.kept())
+        .keeping(self.rules.kept(self))
         .working(self.work())
     }
 
@@ -264,11 +264,6 @@ impl Workload {
             Variant::Work(work) => work,
             _ => 0,
         }
-    }
-
-    /// Returns which keys stay while it runs.
-    fn kept(&self) -> Kept {
-        self.rules.kept(self)
     }
 
     /// Returns the name of the section it belongs to.
@@ -310,18 +305,14 @@ impl Workload {
         ((shape.key_bytes.0 + shape.key_bytes.1) / 2 + shape.value_bytes) as u64
     }
 
-    /// Returns whether all keys are present at the start and at the end.
-    fn is_full(&self) -> bool {
-        self.rules.is_full(self)
-    }
-
     /// Returns its name, unique within a file.
     pub fn id(&self) -> String {
         let mut id = format!("{}/i={}", self.section_name(), self.initial);
-        if self.range != 2 * self.initial && !self.is_full() {
+        let is_full = self.rules.is_full(self);
+        if self.range != 2 * self.initial && !is_full {
             id += &format!(",r={}", self.range);
         }
-        if self.rules.is_presized() && !self.is_full() {
+        if self.rules.is_presized() && !is_full {
             id += &format!(",u={}", self.updates());
             if self.insert_percent != self.remove_percent {
                 id += &format!("({}+{})", self.insert_percent, self.remove_percent);
@@ -330,7 +321,7 @@ impl Workload {
         }
         let names_distribution =
             self.rules.names_distribution() || self.distribution != Distribution::Uniform;
-        if self.is_full() && names_distribution {
+        if is_full && names_distribution {
             id += &format!(",{}", self.distribution);
         }
         id += &format!(",n={}", self.threads);

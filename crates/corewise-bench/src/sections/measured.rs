@@ -3,7 +3,7 @@
 use maud::Markup;
 
 use crate::figure::{Figure, Unit};
-use crate::plot::group::{self, contenders, distinct, named};
+use crate::plot::group::{contenders, describe, distinct, named};
 use crate::plot::numbers::table;
 use crate::plot::svg::rate;
 use crate::record::{Interval, Row};

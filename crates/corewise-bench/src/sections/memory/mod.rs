@@ -55,16 +55,8 @@ impl Section for MemorySection {
     /// Bytes per entry, up to what stays allocated after all entries are removed and after the
     /// table is dropped; and the most garbage.
     fn figures(&self, row: &RowResults) -> Vec<Figure> {
-        let figure = |name: &str, bytes: f64| Figure {
-            name: name.to_owned(),
-            unit: Unit::Bytes,
-            value: bytes,
-            spread: None,
-        };
-        let mut found = Vec::new();
-        let points = row.memory.iter();
-        for point in points.filter(|point| point.entries > 0) {
-            let measures = [
+        let points = row.memory.iter().flat_map(|point| {
+            let bytes = [
                 ("live", point.live_bytes),
                 ("live, most", point.peak_live_bytes),
                 ("resident", Some(point.resident_bytes)),
@@ -72,19 +64,22 @@ impl Section for MemorySection {
                 ("emptied", point.emptied_bytes),
                 ("dropped", point.dropped_bytes),
             ];
-            let taken = measures
-                .into_iter()
-                .filter_map(|(name, bytes)| Some((name, bytes?)));
-            let entries = point.entries as f64;
-            found.extend(taken.map(|(name, bytes)| figure(name, bytes as f64 / entries)));
-        }
-        let garbage = row.garbage.iter();
-        for garbage in garbage.filter(|garbage| garbage.entries > 0) {
-            let most = garbage.over_bytes.iter().copied().max().unwrap_or(0).max(0);
-            let each = most as f64 / garbage.entries as f64;
-            found.push(figure("garbage, most", each));
-        }
-        found
+            bytes.map(|(name, bytes)| (name, bytes, point.entries))
+        });
+        let garbage = row.garbage.iter().map(|garbage| {
+            let most = garbage.over_bytes.iter().copied().max().unwrap_or(0);
+            ("garbage, most", Some(most.max(0) as u64), garbage.entries)
+        });
+        let figure = |(name, bytes, entries): (&str, Option<u64>, u64)| {
+            Some(Figure {
+                name: name.to_owned(),
+                unit: Unit::Bytes,
+                value: bytes? as f64 / entries as f64,
+                spread: None,
+            })
+        };
+        let all = points.chain(garbage).filter(|(.., entries)| *entries > 0);
+        all.filter_map(figure).collect()
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
