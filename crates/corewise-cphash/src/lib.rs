@@ -34,9 +34,10 @@
 //! without the transfers between cores that both tables pay for, the client took 40 ns, the server
 //! 155 ns and `LockHash` 191 ns (1 MiB of values, 30 % insertions, AMD EPYC, 2026-11-24,
 //! `corewise-cphash-bench costs` of commit d6f25cd; today `bench run --suite cphash -n 1`). So two
-//! threads with a dedicated server reach at most 0.62 of two threads with `LockHash`. The paper's 160 threads took 1,126 cycles at a client and
-//! 3,664 under a lock, which is 1.63 times the other way (\[CPHASH\] §6.2). A hot partition is
-//! no exception: one thread serves it, whatever the number of cores.
+//! threads with a dedicated server reach at most 0.62 of two threads with `LockHash`. The paper's
+//! 160 threads took 1,126 cycles at a client and 3,664 under a lock, which is 1.63 times the other
+//! way (\[CPHASH\] §6.2). A hot partition is no exception: one thread serves it, whatever the
+//! number of cores.
 //!
 //! Source: \[CPHASH\] (Z. Metreveli, N. Zeldovich, M. F. Kaashoek, *CPHash: A Cache-Partitioned
 //! Hash Table*, PPoPP 2012).

@@ -314,12 +314,15 @@ impl Handle<U64> for &LockFreeDictionary {
 
 #[cfg(feature = "bench")]
 mod peer {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex, PoisonError};
 
     use crossbeam_skiplist::SkipSet;
+    use crossbeam_utils::CachePadded;
     use node_replication::{Dispatch, Log, Replica, ReplicaToken};
 
     use super::{Execute, MeasuredQueue, Method, Operation, QueueHandle, Setup, Structure};
+    use crate::work::is_given_up;
 
     /// The crate `node-replication`. It has one replica: an idle one would stop the writers of
     /// others once the log is full.
@@ -331,20 +334,20 @@ mod peer {
     /// Threads that may use a replica. The crate announces 256, but the reads of thread 193 panic.
     pub(super) const MAX_THREADS: usize = 192;
 
-    /// A structure, as the crate sees it.
+    /// A structure, as the crate sees it. A write of nothing makes its thread combine.
     pub(super) struct Dispatched<D>(D);
 
     impl<D: Structure> Dispatch for Dispatched<D> {
         type ReadOperation = D::Read;
-        type WriteOperation = D::Write;
-        type Response = D::Response;
+        type WriteOperation = Option<D::Write>;
+        type Response = Option<D::Response>;
         #[inline]
-        fn dispatch(&self, operation: D::Read) -> D::Response {
-            self.0.read(&operation)
+        fn dispatch(&self, operation: D::Read) -> Option<D::Response> {
+            Some(self.0.read(&operation))
         }
         #[inline]
-        fn dispatch_mut(&mut self, operation: D::Write) -> D::Response {
-            self.0.write(&operation)
+        fn dispatch_mut(&mut self, operation: Option<D::Write>) -> Option<D::Response> {
+            operation.map(|operation| self.0.write(&operation))
         }
     }
 
@@ -352,6 +355,8 @@ mod peer {
         replica: Arc<Replica<'static, Dispatched<D>>>,
         /// Those of handles that were dropped: the crate takes none back.
         free_tokens: Mutex<Vec<ReplicaToken>>,
+        /// Beginnings and ends of the writes of each token: odd during a write.
+        writes: Box<[CachePadded<AtomicUsize>]>,
     }
 
     pub(super) struct CrateHandle<'s, D: Structure> {
@@ -366,6 +371,7 @@ mod peer {
             SoleReplica {
                 replica: Replica::with_data(&Arc::new(Log::new(LOG_BYTES)), Dispatched(make())),
                 free_tokens: Mutex::default(),
+                writes: (0..MAX_THREADS).map(|_| CachePadded::default()).collect(),
             }
         }
         fn handle<D: Structure>(of: &SoleReplica<D>, _: usize) -> CrateHandle<'_, D> {
@@ -379,18 +385,53 @@ mod peer {
         }
     }
 
+    /// Yields before a thread that is still in the same write counts as one that waits.
+    const YIELDS: usize = 64;
+
+    impl<D: Structure> CrateHandle<'_, D> {
+        #[inline]
+        fn write(&self, operation: Option<D::Write>) -> Option<D::Response> {
+            let writes = &self.of.writes[self.token.id() - 1];
+            let begun = writes.load(Ordering::Relaxed) + 1; // Relaxed: only this thread's
+            // Relaxed, both: a thread that is seen late waits as long as without help.
+            writes.store(begun, Ordering::Relaxed);
+            let response = self.of.replica.execute_mut(operation, self.token);
+            writes.store(begun + 1, Ordering::Relaxed);
+            response
+        }
+
+        /// Returns whether a thread is in the same write from the beginning to the end of a pause.
+        fn has_waiting_thread(&self) -> bool {
+            // Relaxed: see `write`.
+            let all = || self.of.writes.iter().map(|of| of.load(Ordering::Relaxed));
+            let before: Vec<usize> = all().collect();
+            let is_idle = before.iter().all(|writes| writes.is_multiple_of(2));
+            let pauses = if is_idle { 0 } else { YIELDS };
+            (0..pauses).for_each(|_| std::thread::yield_now());
+            let mut pairs = before.into_iter().zip(all());
+            pairs.any(|(before, after)| !before.is_multiple_of(2) && before == after)
+        }
+    }
+
     impl<D: Structure> Execute<D> for CrateHandle<'_, D> {
         #[inline]
         fn execute(&mut self, operation: Operation<D>) -> D::Response {
-            match operation {
+            let response = match operation {
                 Operation::Read(operation) => self.of.replica.execute(operation, self.token),
-                Operation::Write(operation) => self.of.replica.execute_mut(operation, self.token),
-            }
+                Operation::Write(operation) => self.write(Some(operation)),
+            };
+            response.expect("an operation has a response")
         }
     }
 
     impl<D: Structure> Drop for CrateHandle<'_, D> {
+        /// Combines for others that wait: a thread of the crate that has found another one
+        /// combining spins 2^29 times, for a second or longer, before it tries to combine again.
         fn drop(&mut self) {
+            std::thread::yield_now();
+            while !is_given_up() && self.has_waiting_thread() {
+                self.write(None);
+            }
             let free = self.of.free_tokens.lock();
             free.unwrap_or_else(PoisonError::into_inner)
                 .push(self.token);
