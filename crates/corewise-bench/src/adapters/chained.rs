@@ -3,7 +3,7 @@
 
 use std::hash::BuildHasher;
 
-use corewise_maps_lab::baseline::{Ddds, RwLocked};
+use corewise_maps_lab::baseline::{Ddds, LiteralDdds, RwLocked};
 use corewise_maps_lab::chained::{
     self, Atc11, ChainedMap, InPlace, NoAuxiliary, OutOfPlace, PerEntry, SortedByHighBits,
     SortedByReversedHash, SplitOrdered,
@@ -116,5 +116,6 @@ chained! {
     SplitOrdered: "chained:split-ordered",
     PerEntry: "chained:per-entry",
     Ddds: "chained:ddds",
+    LiteralDdds: "chained:ddds-literal",
     RwLocked: "chained:rwlock",
 }

@@ -42,7 +42,7 @@ use crate::registry::{Missing, Registry};
 pub fn registry() -> Registry {
     let mut entries = vec![null::entry(), hashbrown::entry()];
     entries.extend(global::entries());
-    entries.push(relativistic::entry());
+    entries.extend(relativistic::entries());
     entries.extend(in_place::entries());
     entries.extend(chained::entries());
     entries.extend(slowed::entries());

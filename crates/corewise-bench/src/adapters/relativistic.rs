@@ -2,9 +2,11 @@
 
 use std::borrow::Borrow;
 use std::hash::BuildHasher;
+use std::time::Duration;
 
 use corewise_maps::RelativisticMap;
-use corewise_maps::relativistic::DefaultHasher;
+use corewise_maps::relativistic::{DefaultHasher, MapRef};
+use corewise_rcu::{Pressure, Qsbr, QsbrGuard, Section};
 
 use crate::adapters::{listed, with_makers};
 use crate::dyn_table::Entry;
@@ -61,19 +63,11 @@ impl<K: Kind, S: BuildHasher> Handle<K> for &Relativistic<K, S> {
     ) where
         K::Query: 'q,
     {
-        let (map, mut found) = (self.map.pin(), [None; MOST_BATCHED]);
-        let found = &mut found[..out.len()];
-        map.get_many(keys, found);
-        for (out, value) in out.iter_mut().zip(found) {
-            *out = value.map(K::stamp);
-        }
+        stamps_of::<K, _, _>(&self.map.pin(), keys, out);
     }
     #[inline]
-    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
-        self.map
-            .pin()
-            .iter()
-            .for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
+    fn for_each(&mut self, visit: impl FnMut(&K::Query, u64)) {
+        visit_all::<K, _, _>(&self.map.pin(), visit);
     }
     #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
@@ -85,6 +79,169 @@ impl<K: Kind, S: BuildHasher> Handle<K> for &Relativistic<K, S> {
     }
 }
 
-pub(super) fn entry() -> Entry {
-    with_makers!(resize listed("relativistic"), Relativistic, DefaultHasher)
+/// The same map, read by threads that announce quiescent states: the readers of \[ATC11\] ran in a
+/// kernel, where a section costs nothing either.
+pub(crate) struct RelativisticQsbr<K: Kind, S>(Relativistic<K, S>);
+
+/// A thread that announces quiescent states. It is online as long as it has the handle.
+pub(crate) struct OnlineHandle<'t, K: Kind, S> {
+    map: &'t RelativisticMap<K::Key, K::Value, S>,
+    qsbr: Qsbr<'t>,
+    operations: u32,
+}
+
+/// Operations of a handle for each quiescent state, as in the adapter of liburcu's QSBR.
+const OPERATIONS_EACH: u32 = 64;
+
+/// The longest wait for readers, of whom one may be waiting for this thread.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+impl<K: Kind, S: BuildHasher> OnlineHandle<'_, K, S> {
+    /// Runs an operation in a section, and announces a quiescent state if it is time.
+    #[inline(always)]
+    fn run<R>(
+        &mut self,
+        operate: impl FnOnce(MapRef<'_, K::Key, K::Value, S, &QsbrGuard<'_>>) -> R,
+    ) -> R {
+        let answer = operate(self.map.within(&self.qsbr.section()));
+        self.operations = self.operations.wrapping_add(1);
+        if self.operations.is_multiple_of(OPERATIONS_EACH) {
+            self.announce();
+        }
+        answer
+    }
+
+    /// Above the soft limit of the backlog, also waits for the other readers: their quiescent
+    /// states end the grace period, and a later update of the map reclaims.
+    fn announce(&mut self) {
+        // False only while the thread has another section, whose end is then the quiescent state.
+        let _ = self.qsbr.quiescent();
+        if self.map.pressure() != Pressure::Fine {
+            let domain = self.map.domain();
+            let _ = (self.qsbr).offline(|| domain.synchronize_timeout(PATIENCE));
+        }
+    }
+}
+
+impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K>
+    for RelativisticQsbr<K, S>
+{
+    type Handle<'t> = OnlineHandle<'t, K, S>;
+    const ITERATES: bool = true;
+
+    fn build(setup: &Setup) -> Self {
+        Self(Relativistic::build(setup))
+    }
+    fn handle(&self) -> OnlineHandle<'_, K, S> {
+        OnlineHandle {
+            map: &self.0.map,
+            qsbr: self.0.map.domain().qsbr(),
+            operations: 0,
+        }
+    }
+    fn size(&self) -> Option<usize> {
+        self.0.size()
+    }
+    fn settle(&self) {
+        self.0.settle();
+    }
+}
+
+impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Resize<K>
+    for RelativisticQsbr<K, S>
+{
+    fn resize_to(&self, buckets: usize) {
+        self.0.resize_to(buckets);
+    }
+    fn buckets(&self) -> usize {
+        self.0.buckets()
+    }
+}
+
+impl<K: Kind, S: BuildHasher> Handle<K> for OnlineHandle<'_, K, S> {
+    #[inline]
+    fn get(&mut self, key: &K::Query) -> Option<u64> {
+        self.run(|map| map.get(key).map(K::stamp))
+    }
+    #[inline]
+    fn get_many<'q>(
+        &mut self,
+        keys: impl ExactSizeIterator<Item = &'q K::Query>,
+        out: &mut [Option<u64>],
+    ) where
+        K::Query: 'q,
+    {
+        self.run(|map| stamps_of::<K, _, _>(&map, keys, out));
+    }
+    #[inline]
+    fn for_each(&mut self, visit: impl FnMut(&K::Query, u64)) {
+        self.run(|map| visit_all::<K, _, _>(&map, visit));
+    }
+    #[inline]
+    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
+        self.run(|map| map.try_insert(K::own(key), value).is_ok())
+    }
+    #[inline]
+    fn remove(&mut self, key: &K::Query) -> Option<u64> {
+        self.run(|map| map.remove(key).map(K::stamp))
+    }
+}
+
+/// Looks up a batch in any section.
+#[inline(always)]
+fn stamps_of<'q, K: Kind, S: BuildHasher, G: Section>(
+    map: &MapRef<'_, K::Key, K::Value, S, G>,
+    keys: impl ExactSizeIterator<Item = &'q K::Query>,
+    out: &mut [Option<u64>],
+) where
+    K::Query: 'q,
+{
+    let mut found = [None; MOST_BATCHED];
+    let found = &mut found[..out.len()];
+    map.get_many(keys, found);
+    for (out, value) in out.iter_mut().zip(found) {
+        *out = value.map(K::stamp);
+    }
+}
+
+/// Visits all entries in any section.
+#[inline(always)]
+fn visit_all<K: Kind, S, G: Section>(
+    map: &MapRef<'_, K::Key, K::Value, S, G>,
+    mut visit: impl FnMut(&K::Query, u64),
+) {
+    map.iter()
+        .for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
+}
+
+pub(super) fn entries() -> [Entry; 2] {
+    [
+        with_makers!(resize listed("relativistic"), Relativistic, DefaultHasher),
+        with_makers!(resize listed("relativistic:qsbr"), RelativisticQsbr, DefaultHasher),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn quiescent_states_and_nothing_else_end_grace_periods() {
+        let table = RelativisticQsbr::<U64, Common>::build(&Setup::default());
+        let mut handle = Table::<U64>::handle(&table);
+        let domain = table.0.map.domain();
+        let cookie = domain.start_poll();
+        for _ in 1..OPERATIONS_EACH {
+            assert!(!domain.poll(cookie), "the thread is online");
+            assert_eq!(Handle::<U64>::get(&mut handle, &1), None);
+        }
+        // Threads of other tests have sections of the same domain.
+        let end = Instant::now() + Duration::from_secs(60);
+        while !domain.poll(cookie) {
+            assert!(Instant::now() < end, "no quiescent state was announced");
+            assert_eq!(Handle::<U64>::get(&mut handle, &1), None);
+        }
+    }
 }

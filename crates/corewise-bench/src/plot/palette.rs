@@ -39,7 +39,7 @@ impl Swatch {
 
 /// The colours. The order is the order of preference for tables that a page shows in colour. To add
 /// a table, name a spare colour: those of other tables stay as they are.
-pub(crate) const SWATCHES: [Swatch; 48] = [
+pub(crate) const SWATCHES: [Swatch; 50] = [
     Swatch::new("relativistic", "#0068b0", "#5aaef0"),
     Swatch::new("papaya", "#d1540a", "#ff8a4a"),
     Swatch::new("scc", "#008a63", "#3cc79a"),
@@ -88,6 +88,8 @@ pub(crate) const SWATCHES: [Swatch; 48] = [
     Swatch::new("memcached", "#684f41", "#b55502"),
     Swatch::new("lock:clh", "#036065", "#418d92"),
     Swatch::new("urcu-sync", "#007b02", "#00c105"),
+    Swatch::new("relativistic:qsbr", "#4d68b0", "#07a5fa"),
+    Swatch::new("chained:ddds-literal", "#4d7080", "#57cdfc"),
 ];
 
 /// Returns the colour of a table; `None` if the table is not in the list.

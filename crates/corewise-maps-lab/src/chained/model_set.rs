@@ -17,7 +17,7 @@
 //! | `SplitOrdered` | at rest, buckets not ready, buckets not removed | all |
 //! | `PerEntry` | at rest, none or one of the buckets moved, both ways | own models |
 //! | `Ddds` | at rest, before and after moving both ways, while moving (in an expansion lookups are preempted once) | own models, by phases |
-//! | `LiteralDdds` | before the new table is published, and while moving, in an expansion | own models, by phases |
+//! | `LiteralDdds` | before and while moving, in an expansion (lookups are preempted once) | own models, by phases |
 //! | `RwLocked` | at rest (a resize excludes them) | own models |
 //!
 //! The explorer also covers the algorithms of \[ATC11\]: all lookups at every store of a resize
