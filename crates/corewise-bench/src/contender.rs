@@ -120,7 +120,9 @@ pub(crate) struct RunningTable {
     pub(crate) operations: u64,
     pub(crate) elapsed_ns: u64,
     pub(crate) hardware: HardwareCounters,
-    contention: Option<Contention>,
+    /// Lock statistics before the slices, and of the slices.
+    contention_before: Option<Contention>,
+    pub(crate) contention: Option<Contention>,
 }
 
 impl CellContext<'_> {
@@ -220,7 +222,8 @@ impl CellContext<'_> {
             operations: 0,
             elapsed_ns: 0,
             hardware: HardwareCounters::default(),
-            contention: dyn_table.contention(),
+            contention_before: dyn_table.contention(),
+            contention: None,
             dyn_table,
         })
     }
@@ -285,13 +288,16 @@ impl CellContext<'_> {
         places.map(|cpu| cpu.0).collect()
     }
 
-    /// Runs all checks and drops the table.
+    /// Ends the slices and runs all checks.
     pub(crate) fn finish(
         &self,
         contender: &Contender,
-        live: &RunningTable,
+        live: &mut RunningTable,
         seed: u64,
     ) -> Result<Verdicts, PhaseError> {
+        let contention = live.dyn_table.contention();
+        let pair = contention.zip(live.contention_before);
+        live.contention = pair.map(|(now, then)| now.combine(then, |now, then| now - then));
         if contender.entry.null {
             return Ok(Verdicts::default());
         }
@@ -460,16 +466,5 @@ impl RunningTable {
     /// Returns the outcomes of the stream.
     pub(crate) fn counts(&self) -> Counts {
         self.stream.counts
-    }
-
-    /// Returns the lock statistics since the table was filled.
-    pub(crate) fn contention(&self) -> Option<Contention> {
-        let (now, then) = (self.dyn_table.contention()?, self.contention?);
-        Some(Contention {
-            acquisitions: now.acquisitions - then.acquisitions,
-            contended: now.contended - then.contended,
-            elided: now.elided - then.elided,
-            aborts: now.aborts - then.aborts,
-        })
     }
 }

@@ -370,11 +370,8 @@ impl RowAccumulator {
     /// Adds lock statistics.
     pub(crate) fn add_contention(&mut self, more: Option<Contention>) {
         if let Some(more) = more {
-            let sum = self.contention.get_or_insert_default();
-            sum.acquisitions += more.acquisitions;
-            sum.contended += more.contended;
-            sum.elided += more.elided;
-            sum.aborts += more.aborts;
+            let sum = self.contention.unwrap_or_default();
+            self.contention = Some(sum.combine(more, |sum, more| sum + more));
         }
     }
 

@@ -205,8 +205,9 @@ fn repeat<S: Slices>(
         }
     }
     let finish = |(at, live): (usize, Result<TableInProgress<S>, PhaseError>)| {
-        let outcome = live.and_then(|(table, progress)| {
-            let verdicts = context.finish(&contenders[at], &table, seed ^ repetition as u64)?;
+        let outcome = live.and_then(|(mut table, progress)| {
+            let seed = seed ^ repetition as u64;
+            let verdicts = context.finish(&contenders[at], &mut table, seed)?;
             Ok((table, verdicts, progress))
         });
         (at, outcome)
@@ -239,7 +240,7 @@ fn book<S: Slices>(
         prefill_ns: table.prefill_ns,
         checks,
         hardware: table.hardware,
-        contention: table.contention(),
+        contention: table.contention,
         ran_on,
         fields,
         ..contender.slice(&context.workload.id(), repetition)

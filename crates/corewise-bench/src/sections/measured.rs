@@ -10,21 +10,54 @@ use crate::record::{Role, Row};
 use crate::results::{CellResults, Results, RowResults};
 use crate::sections::Section;
 use crate::subject::MeasuredRow;
+use crate::table::Contention;
 
 /// The unit of a measurement.
 fn unit(name: &str) -> Unit {
     match name {
-        "false positives" | "hit rate" => Unit::Share,
+        "false positives" | "false positives when full" | "hit rate" | "load when full" => {
+            Unit::Share
+        }
         "bytes" => Unit::Bytes,
         _ => Unit::Plain,
     }
 }
 
-/// The measurements of the subject of a row.
+/// The measurements of the subject of a row, and how its elided sections ended.
 pub(super) fn figures(row: &Row) -> Vec<Figure> {
     let MeasuredRow(measured) = row.fields.get().unwrap_or_default();
     let figure = |(name, of): (&String, &_)| Figure::of_interval(name, unit(name), *of);
-    measured.iter().map(figure).collect()
+    let measured = measured.iter().map(figure);
+    measured
+        .chain(elision(row.contention.unwrap_or_default()))
+        .collect()
+}
+
+/// The share of an elided lock's sections that ran under the lock, and of its transactions that
+/// aborted, by cause.
+fn elision(seen: Contention) -> impl Iterator<Item = Figure> {
+    let known = seen.conflicts + seen.capacity + seen.explicit;
+    let begun = seen.elided + seen.aborts;
+    let shares = [
+        (
+            "under the lock",
+            seen.fallbacks,
+            seen.elided + seen.fallbacks,
+        ),
+        ("conflicts", seen.conflicts, begun),
+        ("capacity aborts", seen.capacity, begun),
+        ("explicit aborts", seen.explicit, begun),
+        ("other aborts", seen.aborts.saturating_sub(known), begun),
+    ];
+    let is_elided = seen.fallbacks + known > 0;
+    let shares = shares.into_iter();
+    let shares = shares.filter(move |(_, _, all)| is_elided && *all > 0);
+    shares.map(|(name, part, all)| Figure {
+        name: name.to_owned(),
+        unit: Unit::Share,
+        value: part as f64 / all as f64,
+        spread: None,
+    })
 }
 
 /// All rates and measurements of a section, as numbers.

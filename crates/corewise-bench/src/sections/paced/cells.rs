@@ -93,7 +93,7 @@ fn repetition_of(turn: &Turn<'_>, rate: f64) -> Result<Done, PhaseError> {
         (due, in_time) = (due + report.due, in_time + report.in_time);
     }
     live.book_tally(&stream);
-    let mut checks = context.finish(contender, &live, seed)?;
+    let mut checks = context.finish(contender, &mut live, seed)?;
     let ran_on = context.whereabouts(&mut checks);
     let slice = Slice {
         rate: in_time as f64 / workload.duration_ms * 1e3,
@@ -102,7 +102,7 @@ fn repetition_of(turn: &Turn<'_>, rate: f64) -> Result<Done, PhaseError> {
         counts: stream.counts,
         prefill_ns: live.prefill_ns,
         checks,
-        contention: live.contention(),
+        contention: live.contention,
         ran_on,
         ..contender.slice(&workload.id(), repetition)
     };

@@ -256,7 +256,7 @@ fn repetition_of(
         }
         rounds.push(round);
     }
-    let mut checks = cell_context.finish(contender, &pair.live, seed ^ number as u64)?;
+    let mut checks = cell_context.finish(contender, &mut pair.live, seed ^ number as u64)?;
     checks.problems.extend(problems(&rounds, buckets));
     let ran_on = cell_context.whereabouts(&mut checks);
     Ok(Repetition {
