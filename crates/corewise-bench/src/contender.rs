@@ -93,6 +93,8 @@ pub(crate) struct RunningTable {
     rates: Vec<f64>,
     /// Lookups that missed a key that is never removed.
     kept_misses: u64,
+    /// Lock statistics before the slices, and of the slices.
+    contention_before: Option<Contention>,
     contention: Option<Contention>,
 }
 
@@ -166,7 +168,8 @@ impl CellContext<'_> {
             slices: Vec::new(),
             rates: Vec::new(),
             kept_misses: 0,
-            contention: dyn_table.contention(),
+            contention_before: dyn_table.contention(),
+            contention: None,
             dyn_table,
         })
     }
@@ -258,13 +261,16 @@ impl CellContext<'_> {
         places.map(|cpu| cpu.0).collect()
     }
 
-    /// Runs all checks and drops the table.
+    /// Ends the slices and runs all checks.
     pub(crate) fn finish(
         &self,
         contender: &Contender,
-        live: &RunningTable,
+        live: &mut RunningTable,
         seed: u64,
     ) -> Result<Verdicts, PhaseError> {
+        let contention = live.dyn_table.contention();
+        let pair = contention.zip(live.contention_before);
+        live.contention = pair.map(|(now, then)| now.combine(then, |now, then| now - then));
         if contender.entry.null {
             return Ok(Verdicts::default());
         }
@@ -312,7 +318,7 @@ impl CellContext<'_> {
             prefill_ns: table.prefill_ns,
             checks,
             hardware: counters::sum(table.slices.iter().map(|of| of.hardware)),
-            contention: table.contention(),
+            contention: table.contention,
             ran_on,
             fields,
             ..contender.slice(&self.workload.id(), repetition)
@@ -426,16 +432,5 @@ impl RunningTable {
             n if n % 2 == 1 => rates[middle],
             _ => (rates[middle - 1] + rates[middle]) / 2.0,
         }
-    }
-
-    /// Returns the lock statistics since the table was filled.
-    pub(crate) fn contention(&self) -> Option<Contention> {
-        let (now, then) = (self.dyn_table.contention()?, self.contention?);
-        Some(Contention {
-            acquisitions: now.acquisitions - then.acquisitions,
-            contended: now.contended - then.contended,
-            elided: now.elided - then.elided,
-            aborts: now.aborts - then.aborts,
-        })
     }
 }

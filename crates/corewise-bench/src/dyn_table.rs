@@ -57,7 +57,7 @@ pub trait DynTable: Loops + Send + Sync {
     fn own_threads(&self) -> usize {
         0
     }
-    /// Returns what else it measured; called after the final lookups.
+    /// Returns what else it measured; called once, after the last check.
     fn measurements(&self) -> Measurements {
         Measurements::default()
     }

@@ -349,7 +349,8 @@ impl RowAccumulator {
             self.measurements.push(slice.fields.measurements.clone());
         }
         if let Some(more) = slice.contention {
-            self.contention.get_or_insert_default().add(&more);
+            let sum = self.contention.unwrap_or_default();
+            self.contention = Some(sum.combine(more, |sum, more| sum + more));
         }
         for (name, value) in slice.hardware.named() {
             if let Some(value) = value {

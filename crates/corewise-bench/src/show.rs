@@ -247,10 +247,14 @@ fn figures(row: &RowResults) -> Vec<Figure> {
         }
     }
     if let Some(seen) = row.row.contention {
-        let share = |part: u64| part as f64 / seen.acquisitions.max(1) as f64;
-        found.push(plain("contended", Unit::Share, share(seen.contended)));
+        let share = |part: u64, all: u64| part as f64 / all as f64;
+        if seen.acquisitions > 0 {
+            let contended = share(seen.contended, seen.acquisitions);
+            found.push(plain("contended", Unit::Share, contended));
+        }
         if seen.elided + seen.aborts > 0 {
-            found.push(plain("aborts", Unit::Share, share(seen.aborts)));
+            let aborts = share(seen.aborts, seen.sections());
+            found.push(plain("aborts", Unit::Share, aborts));
         }
     }
     found

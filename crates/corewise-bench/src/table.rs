@@ -106,7 +106,7 @@ pub trait Table<K: Kind>: Send + Sync + Sized + 'static {
     /// exists.
     fn settle(&self) {}
 
-    /// Returns acquisitions of a lock and how many of them found it taken, or transactions and how
+    /// Returns acquisitions of a lock and how many of them found it taken, and transactions and how
     /// many of them aborted; `None` if the table does not count them.
     fn contention(&self) -> Option<Contention> {
         None
@@ -171,7 +171,7 @@ pub trait Handle<K: Kind> {
 /// Lock statistics of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Contention {
-    /// Critical sections entered.
+    /// Critical sections that began with a try to take the lock.
     pub acquisitions: u64,
     /// Critical sections that found the lock taken at the first try.
     pub contended: u64,
@@ -179,15 +179,38 @@ pub struct Contention {
     pub elided: u64,
     /// Transactions that aborted.
     pub aborts: u64,
+    /// Those that aborted because another thread accessed the same cache lines.
+    #[serde(default)]
+    pub conflicts: u64,
+    /// Those that aborted because they accessed more lines than the processor tracks.
+    #[serde(default)]
+    pub capacity: u64,
+    /// Those that aborted themselves, as when they found the lock taken.
+    #[serde(default)]
+    pub explicit: u64,
+    /// Critical sections of an elided lock that ran under the lock.
+    #[serde(default)]
+    pub fallbacks: u64,
 }
 
 impl Contention {
-    /// Adds the statistics of another repetition.
-    pub(crate) fn add(&mut self, more: &Self) {
-        self.acquisitions += more.acquisitions;
-        self.contended += more.contended;
-        self.elided += more.elided;
-        self.aborts += more.aborts;
+    /// Returns the number of critical sections.
+    pub(crate) fn sections(&self) -> u64 {
+        self.acquisitions.max(self.elided + self.fallbacks)
+    }
+
+    /// Combines each count with that of another.
+    pub(crate) fn combine(self, other: Self, each: fn(u64, u64) -> u64) -> Self {
+        Self {
+            acquisitions: each(self.acquisitions, other.acquisitions),
+            contended: each(self.contended, other.contended),
+            elided: each(self.elided, other.elided),
+            aborts: each(self.aborts, other.aborts),
+            conflicts: each(self.conflicts, other.conflicts),
+            capacity: each(self.capacity, other.capacity),
+            explicit: each(self.explicit, other.explicit),
+            fallbacks: each(self.fallbacks, other.fallbacks),
+        }
     }
 }
 

@@ -102,6 +102,7 @@ fn line(row: &Row, remark: &str) -> String {
         _ => &row.verdict,
     };
     let contention = row.contention.map(contention);
+    let contention = contention.filter(|words| !words.is_empty());
     let contention = contention.map_or(String::new(), |words| format!("  {words}"));
     let counters = row.per_operation.iter();
     let counters: String = counters

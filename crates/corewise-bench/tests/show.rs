@@ -192,6 +192,9 @@ fn every_section_has_its_figures() {
         ("resize/", "in progress"),
         ("sync/", "contended"),
         ("sync/", "aborts"),
+        ("sync/", "under the lock"),
+        ("sync/", "conflicts"),
+        ("sync/", "other aborts"),
     ] {
         let query = Query {
             cells: words(&[cell]),

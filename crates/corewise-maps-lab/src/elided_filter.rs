@@ -275,14 +275,17 @@ impl<B: Transaction> Cop<Buckets, B> for Insertion {
 /// ```
 pub struct ElidedFilter<L, P, B = Rtm> {
     buckets: Elided<Buckets, L, P, B>,
+    slots: usize,
 }
 
 impl<L: Subscribe, P: Policy, B: Transaction> ElidedFilter<L, P, B> {
     /// Creates a filter for `items` items, with a source of transactions. Without one, every
     /// operation takes the lock.
     pub fn new(items: usize, backend: Option<B>) -> Self {
+        let buckets = Buckets::new(items);
         Self {
-            buckets: Elided::new(Buckets::new(items), backend),
+            slots: buckets.0.len() * SLOTS as usize,
+            buckets: Elided::new(buckets, backend),
         }
     }
 
@@ -343,6 +346,11 @@ impl<L: Subscribe, P: Policy, B: Transaction> ElidedFilter<L, P, B> {
     /// Whether there is no item; as [`len`](Self::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The number of slots: the fingerprints that there is memory for.
+    pub fn slots(&self) -> usize {
+        self.slots
     }
 
     /// The counts of the lock.

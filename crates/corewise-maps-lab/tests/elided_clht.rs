@@ -24,6 +24,7 @@ fn scaled(number: u64) -> u64 {
 trait Map: Sync {
     fn get(&self, key: u64) -> Option<u64>;
     fn insert(&self, key: u64, value: u64) -> Option<u64>;
+    fn try_insert(&self, key: u64, value: u64) -> Option<u64>;
     fn remove(&self, key: u64) -> Option<u64>;
     fn len(&self) -> usize;
 }
@@ -45,6 +46,9 @@ impl<L: Subscribe, P: Policy, B: Transaction> Map for Coarse<L, P, B> {
             Coarse::insert(self, key, value).expect("it grows")
         }
     }
+    fn try_insert(&self, key: u64, value: u64) -> Option<u64> {
+        Coarse::try_insert(self, key, value).expect("it grows")
+    }
     fn remove(&self, key: u64) -> Option<u64> {
         Coarse::remove(self, key)
     }
@@ -59,6 +63,9 @@ impl<P: Policy, B: Transaction> Map for Fine<P, B> {
     }
     fn insert(&self, key: u64, value: u64) -> Option<u64> {
         Fine::insert(self, key, value).expect("it was made large enough")
+    }
+    fn try_insert(&self, key: u64, value: u64) -> Option<u64> {
+        Fine::try_insert(self, key, value).expect("it was made large enough")
     }
     fn remove(&self, key: u64) -> Option<u64> {
         Fine::remove(self, key)
@@ -75,6 +82,9 @@ impl<L: RawLock> Map for Versioned<L> {
     fn insert(&self, key: u64, value: u64) -> Option<u64> {
         Versioned::insert(self, key, value).expect("it grows")
     }
+    fn try_insert(&self, key: u64, value: u64) -> Option<u64> {
+        Versioned::try_insert(self, key, value).expect("it grows")
+    }
     fn remove(&self, key: u64) -> Option<u64> {
         Versioned::remove(self, key)
     }
@@ -89,8 +99,12 @@ fn agrees_with_std(table: &impl Map) {
     for _ in 0..scaled(8_000) {
         let _script = Scripted::play(script(&mut random, Cause::Explicit(9), 8), Outcome::Commit);
         let (key, value) = (random.below(3_000), random.below(u64::MAX));
-        match random.below(4) {
-            0 | 1 => assert_eq!(table.insert(key, value), expected.insert(key, value)),
+        match random.below(5) {
+            0 => assert_eq!(table.insert(key, value), expected.insert(key, value)),
+            1 => {
+                assert_eq!(table.try_insert(key, value), expected.get(&key).copied());
+                expected.entry(key).or_insert(value);
+            }
             2 => assert_eq!(table.remove(key), expected.remove(&key)),
             _ => assert_eq!(table.get(key), expected.get(&key).copied()),
         }
@@ -213,14 +227,16 @@ fn has_linearizable_histories(table: &impl Map) {
             // Other keys, so that the table grows.
             table.insert(1_000 + thread * 1_000 + round, 0);
             let (key, value) = (random.below(3), thread * 1_000 + round);
-            let op = match random.below(4) {
-                0 | 1 => EntryOp::Insert(value),
+            let op = match random.below(5) {
+                0 => EntryOp::Insert(value),
+                1 => EntryOp::TryInsert(value),
                 2 => EntryOp::Remove,
                 _ => EntryOp::Get,
             };
             recorder.record(key, op.clone(), || {
                 EntryOutcome::Held(match op {
                     EntryOp::Insert(value) => table.insert(key, value),
+                    EntryOp::TryInsert(value) => table.try_insert(key, value),
                     EntryOp::Remove => table.remove(key),
                     _ => table.get(key),
                 })

@@ -7,14 +7,17 @@ use crate::dyn_table::Entry;
 use crate::subject::{FilterSubject, MeasuredFilter};
 use crate::table::Setup;
 
-/// A cuckoo filter, by the bits of a slot.
+/// A cuckoo filter, by the bits of a fingerprint and the slots of a bucket.
 #[derive(Debug)]
-struct Ours<const BITS: u32, const SEMI_SORTED: bool>(CuckooFilter);
+struct Ours<const BITS: u32, const BUCKET_SLOTS: u32, const SEMI_SORTED: bool>(CuckooFilter);
 
-impl<const BITS: u32, const SEMI_SORTED: bool> MeasuredFilter for Ours<BITS, SEMI_SORTED> {
+impl<const BITS: u32, const BUCKET_SLOTS: u32, const SEMI_SORTED: bool> MeasuredFilter
+    for Ours<BITS, BUCKET_SLOTS, SEMI_SORTED>
+{
     fn build(setup: &Setup) -> Self {
         let builder: Builder = CuckooFilter::builder()
             .bits(BITS)
+            .bucket_slots(BUCKET_SLOTS)
             .semi_sorted(SEMI_SORTED)
             .slots(setup.capacity.max(1));
         Self(builder.build().expect("a valid width, and there is memory"))
@@ -34,24 +37,38 @@ impl<const BITS: u32, const SEMI_SORTED: bool> MeasuredFilter for Ours<BITS, SEM
     fn false_positive_rate(&self) -> f64 {
         self.0.fpr()
     }
+    fn slots(&self) -> usize {
+        self.0.slots()
+    }
     fn bytes(&self) -> usize {
         self.0.size_in_bytes()
     }
 }
 
-fn ours<const BITS: u32, const SEMI_SORTED: bool>(name: &str) -> Entry {
-    listed(name).subject::<FilterSubject<Ours<BITS, SEMI_SORTED>>>()
+fn ours<const BITS: u32, const BUCKET_SLOTS: u32, const SEMI_SORTED: bool>(name: &str) -> Entry {
+    listed(name).subject::<FilterSubject<Ours<BITS, BUCKET_SLOTS, SEMI_SORTED>>>()
 }
 
 /// All filters.
 pub(super) fn entries() -> Vec<Entry> {
     vec![
-        ours::<8, false>("cuckoo-filter-8"),
-        ours::<12, false>("cuckoo-filter"),
-        ours::<13, true>("cuckoo-filter-semi"),
-        ours::<16, false>("cuckoo-filter-16"),
+        ours::<8, 4, false>("cuckoo-filter-8"),
+        ours::<12, 4, false>("cuckoo-filter"),
+        ours::<13, 4, true>("cuckoo-filter-semi"),
+        ours::<16, 4, false>("cuckoo-filter-16"),
+        ours::<6, 4, false>("cuckoo-filter-6"),
+        ours::<8, 2, false>("cuckoo-filter-8x2"),
+        ours::<12, 2, false>("cuckoo-filter-12x2"),
+        ours::<16, 2, false>("cuckoo-filter-16x2"),
+        ours::<8, 8, false>("cuckoo-filter-8x8"),
+        ours::<12, 8, false>("cuckoo-filter-12x8"),
+        ours::<16, 8, false>("cuckoo-filter-16x8"),
         #[cfg(feature = "bench")]
-        listed("cuckoofilter-mutex").subject::<FilterSubject<peers::Locked>>(),
+        listed("cuckoofilter-mutex").subject::<FilterSubject<peers::Sequential<true>>>(),
+        #[cfg(feature = "bench")]
+        listed("cuckoofilter")
+            .subject::<FilterSubject<peers::Sequential<false>>>()
+            .max_threads(1),
         #[cfg(feature = "bench")]
         listed("atomic-cuckoo-filter").subject::<FilterSubject<peers::Atomic>>(),
     ]
@@ -67,32 +84,49 @@ mod peers {
     /// Two buckets of four slots are looked up.
     const SLOTS_OF_A_LOOKUP: f64 = 8.0;
 
-    /// A sequential filter behind a lock.
-    pub(super) struct Locked(parking_lot::Mutex<cuckoofilter::CuckooFilter<FilterHasher>>);
+    type Cuckoo = cuckoofilter::CuckooFilter<FilterHasher>;
 
-    impl MeasuredFilter for Locked {
+    /// A sequential filter behind a lock, or for one thread: without a lock, its entry has
+    /// [`Entry::max_threads`](crate::dyn_table::Entry::max_threads) of one.
+    pub(super) struct Sequential<const LOCKS: bool>(parking_lot::Mutex<Cuckoo>);
+
+    impl<const LOCKS: bool> Sequential<LOCKS> {
+        #[inline(always)]
+        fn with<R>(&self, action: impl FnOnce(&mut Cuckoo) -> R) -> R {
+            if LOCKS {
+                return action(&mut self.0.lock());
+            }
+            // SAFETY: one thread uses the filter at a time, see above, and `action` does not call
+            // this.
+            action(unsafe { &mut *self.0.data_ptr() })
+        }
+    }
+
+    impl<const LOCKS: bool> MeasuredFilter for Sequential<LOCKS> {
         fn build(setup: &Setup) -> Self {
-            Self(cuckoofilter::CuckooFilter::with_capacity(setup.capacity.max(1)).into())
+            Self(Cuckoo::with_capacity(setup.capacity.max(1)).into())
         }
         #[inline]
         fn insert(&self, item: u64) -> bool {
-            self.0.lock().add(&item).is_ok()
+            self.with(|filter| filter.add(&item).is_ok())
         }
         #[inline]
         fn remove(&self, item: u64) -> bool {
-            self.0.lock().delete(&item)
+            self.with(|filter| filter.delete(&item))
         }
         #[inline]
         fn contains(&self, item: u64) -> bool {
-            self.0.lock().contains(&item)
+            self.with(|filter| filter.contains(&item))
         }
         fn false_positive_rate(&self) -> f64 {
-            let filter = self.0.lock();
-            let load = filter.len() as f64 / filter.memory_usage() as f64; // a byte a slot
+            let load = self.with(|filter| filter.len()) as f64 / self.slots() as f64;
             SLOTS_OF_A_LOOKUP * load / 255.0
         }
+        fn slots(&self) -> usize {
+            self.bytes() // a byte a slot
+        }
         fn bytes(&self) -> usize {
-            self.0.lock().memory_usage()
+            self.with(|filter| filter.memory_usage())
         }
     }
 
@@ -119,6 +153,9 @@ mod peers {
         fn false_positive_rate(&self) -> f64 {
             let load = self.0.len() as f64 / self.0.capacity() as f64;
             SLOTS_OF_A_LOOKUP * load / 65_535.0
+        }
+        fn slots(&self) -> usize {
+            self.0.capacity()
         }
         fn bytes(&self) -> usize {
             2 * self.0.capacity()

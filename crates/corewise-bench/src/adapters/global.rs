@@ -32,9 +32,9 @@ pub(crate) trait Lock<T>: Send + Sync + 'static {
     fn read<R>(&self, seen: &mut Contention, mut action: impl FnMut(&T) -> R) -> R {
         self.write(seen, |value| action(value))
     }
-    /// Transactions that committed and that were aborted.
-    fn transactions(&self) -> (u64, u64) {
-        (0, 0)
+    /// The counts of its transactions.
+    fn transactions(&self) -> Contention {
+        Contention::default()
     }
 }
 
@@ -131,12 +131,10 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S
     fn contention(&self) -> Option<Contention> {
         // Relaxed: read while no handle exists; the threads' results came through a channel.
         let [acquisitions, contended] = [0, 1].map(|at| self.seen[at].load(Ordering::Relaxed));
-        let (elided, aborts) = self.lock.transactions();
-        L::COUNTS.then_some(Contention {
+        L::COUNTS.then(|| Contention {
             acquisitions,
             contended,
-            elided,
-            aborts,
+            ..self.lock.transactions()
         })
     }
 }

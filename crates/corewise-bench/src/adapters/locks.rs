@@ -16,6 +16,7 @@ use corewise_locks::{
 use crossbeam_utils::sync::ShardedLock;
 use foldhash::fast::RandomState;
 
+use crate::adapters::elided::{elides, transactions};
 use crate::adapters::global::{Global, Lock as GlobalLock, Map, locks};
 use crate::adapters::{listed, with_makers};
 use crate::dyn_table::Entry;
@@ -57,9 +58,8 @@ impl<T: Send + 'static> GlobalLock<T> for ElidedTtas<T> {
         seen.contended += u64::from(self.is_locked());
         self.run_mut(action)
     }
-    fn transactions(&self) -> (u64, u64) {
-        let counts = self.counts();
-        (counts.committed, counts.all_aborted())
+    fn transactions(&self) -> Contention {
+        transactions(&self.counts())
     }
 }
 
@@ -103,6 +103,9 @@ impl MeasuredLock for ElidedTtas<()> {
     fn exclusive(&self, mut section: impl FnMut()) {
         self.run_mut(|()| section());
     }
+    fn contention(&self) -> Option<Contention> {
+        Some(transactions(&self.counts()))
+    }
 }
 
 /// An entry of a lock: a map behind it, with all kinds and hash functions, and the lock alone. The
@@ -132,7 +135,7 @@ pub(super) fn entries() -> Vec<Entry> {
         entry!("lock:parking-mutex", [parking_lot::Mutex] []),
         entry!("lock:parking-rwlock", [parking_lot::RwLock] []),
         entry!("lock:sharded-rwlock", [ShardedLock] []),
-        elided(),
+        elides(entry!("lock:elided-ttas", [ElidedTtas] [])),
         plain::<Lock<(), TtasBackoff>>("lock:ttas-backoff"),
         plain::<Lock<(), Anderson>>("lock:anderson"),
         plain::<Lock<(), Parking>>("lock:parking"),
@@ -141,14 +144,6 @@ pub(super) fn entries() -> Vec<Entry> {
         plain::<std::sync::RwLock<()>>("lock:std-rwlock"),
         plain::<parking_lot::FairMutex<()>>("lock:parking-fair"),
     ]
-}
-
-fn elided() -> Entry {
-    let mut entry = entry!("lock:elided-ttas", [ElidedTtas] []);
-    if Rtm::detect().is_err() {
-        entry.card.settings = "no usable RTM on this machine: a TTAS lock in fact".into();
-    }
-    entry
 }
 
 #[cfg(test)]
@@ -177,12 +172,10 @@ mod tests {
             200_000
         );
         let sum = |of: fn(&Contention) -> u64| seen.iter().map(of).sum();
-        let (elided, aborts) = lock.transactions();
         let all = Contention {
             acquisitions: sum(|s| s.acquisitions),
             contended: sum(|s| s.contended),
-            elided,
-            aborts,
+            ..lock.transactions()
         };
         assert_eq!(all.acquisitions, 200_000);
         all
@@ -213,5 +206,7 @@ mod tests {
             Ok(_) => assert!(seen.elided + seen.aborts > 0, "{seen:?}"),
             Err(_) => assert_eq!((seen.elided, seen.aborts), (0, 0)),
         }
+        // Those of the threads, and the one that read the number.
+        assert_eq!(seen.elided + seen.fallbacks, 200_001);
     }
 }

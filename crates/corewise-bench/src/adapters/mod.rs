@@ -8,6 +8,8 @@ mod cards;
 mod chained;
 #[cfg(feature = "bench")]
 mod dashmap;
+#[cfg(feature = "bench")]
+mod elided;
 mod filters;
 #[cfg(feature = "bench")]
 mod flurry;
@@ -60,6 +62,8 @@ pub fn registry() -> Registry {
     ]);
     #[cfg(feature = "bench")]
     entries.extend(locks::entries());
+    #[cfg(feature = "bench")]
+    entries.extend(elided::entries());
     #[cfg(feature = "peers")]
     entries.extend(peers::entries());
     let is_absent = |name: &str| !entries.iter().any(|entry| entry.card.name == name);

@@ -92,6 +92,9 @@ impl MeasuredFilter for Null {
     fn false_positive_rate(&self) -> f64 {
         0.5
     }
+    fn slots(&self) -> usize {
+        0
+    }
     fn bytes(&self) -> usize {
         0
     }

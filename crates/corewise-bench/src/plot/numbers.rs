@@ -58,13 +58,12 @@ pub(crate) fn geometric_means<'a>(
 /// Formats the shares of critical sections that found the lock taken, and of transactions that
 /// aborted.
 pub(crate) fn contention(seen: Contention) -> String {
-    let of = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
-    let aborted = match seen.elided + seen.aborts {
-        0 => String::new(),
-        all => format!(", {:.1} % aborted", of(seen.aborts, all)),
+    let share = |part: u64, all: u64, what: &str| {
+        (all > 0).then(|| format!("{:.1} % {what}", part as f64 * 100.0 / all as f64))
     };
-    format!(
-        "{:.1} % contended{aborted}",
-        of(seen.contended, seen.acquisitions)
-    )
+    let shares = [
+        share(seen.contended, seen.acquisitions, "contended"),
+        share(seen.aborts, seen.elided + seen.aborts, "aborted"),
+    ];
+    shares.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

@@ -39,7 +39,7 @@ impl Swatch {
 
 /// The colours. The order is the order of preference for tables that a page shows in colour. To add
 /// a table, name a spare colour: those of other tables stay as they are.
-pub(crate) const SWATCHES: [Swatch; 50] = [
+pub(crate) const SWATCHES: [Swatch; 58] = [
     Swatch::new("relativistic", "#0068b0", "#5aaef0"),
     Swatch::new("papaya", "#d1540a", "#ff8a4a"),
     Swatch::new("scc", "#008a63", "#3cc79a"),
@@ -90,6 +90,14 @@ pub(crate) const SWATCHES: [Swatch; 50] = [
     Swatch::new("urcu-sync", "#007b02", "#00c105"),
     Swatch::new("relativistic:qsbr", "#4d68b0", "#07a5fa"),
     Swatch::new("chained:ddds-literal", "#4d7080", "#57cdfc"),
+    Swatch::new("elided:mcs", "#f101fd", "#9013fe"),
+    Swatch::new("elided:slr-mcs", "#a872fb", "#9e65da"),
+    Swatch::new("elided:retry-ttas", "#8b0bfe", "#ffb9aa"),
+    Swatch::new("elided:scm-ttas", "#9f8dac", "#6c5b99"),
+    Swatch::new("elided:slr-scm-mcs", "#57227a", "#ff4cac"),
+    Swatch::new("elided:scm-ttas-opt", "#e96b7a", "#e271ff"),
+    Swatch::new("elided:fine", "#b830dc", "#abd79e"),
+    Swatch::new("elided:versioned", "#8468ab", "#9a3caa"),
 ];
 
 /// Returns the colour of a table; `None` if the table is not in the list.

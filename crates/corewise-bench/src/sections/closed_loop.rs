@@ -135,9 +135,9 @@ fn repeat<S: Slices>(
         }
     }
     let finish = |(at, live): (usize, Result<TableInProgress<S>, PhaseError>)| {
-        let outcome = live.and_then(|(table, progress)| {
+        let outcome = live.and_then(|(mut table, progress)| {
             let contender = &contenders[at];
-            let checks = context.finish(contender, &table, seed ^ repetition as u64)?;
+            let checks = context.finish(contender, &mut table, seed ^ repetition as u64)?;
             let mut done = Done {
                 slice: context.record(contender, repetition, &table, checks),
                 latencies: None,

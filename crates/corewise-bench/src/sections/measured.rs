@@ -11,19 +11,22 @@ use crate::results::{CellResults, Results, RowResults};
 use crate::sections::presets::Preset;
 use crate::sections::{LineFields, Section};
 use crate::subject::MeasuredRow;
+use crate::table::Contention;
 
 /// The unit of a measurement.
 fn unit(name: &str) -> Unit {
     match name {
-        "false positives" | "hit rate" => Unit::Share,
+        "false positives" | "false positives when full" | "hit rate" | "load when full" => {
+            Unit::Share
+        }
         "bytes" => Unit::Bytes,
         "client ns" | "server ns" => Unit::Nanoseconds,
         _ => Unit::Plain,
     }
 }
 
-/// The time of an operation of a thread, if the preset has a name for it, and the measurements of
-/// the subject.
+/// The time of an operation of a thread, if the preset has a name for it, the measurements of the
+/// subject, and how its elided sections ended.
 pub(super) fn figures(preset: &Preset, row: &Row) -> Vec<Figure> {
     let MeasuredRow(measured) = &row.fields.measured;
     let figure = |(name, of): (&String, &_)| Figure::of_interval(name, unit(name), *of);
@@ -38,7 +41,39 @@ pub(super) fn figures(preset: &Preset, row: &Row) -> Vec<Figure> {
         Figure::of_interval(name, Unit::Nanoseconds, time)
     });
     let measured = measured.iter().map(figure);
-    operation.into_iter().chain(measured).collect()
+    let elision = elision(row.contention.unwrap_or_default());
+    operation
+        .into_iter()
+        .chain(measured)
+        .chain(elision)
+        .collect()
+}
+
+/// The share of an elided lock's sections that ran under the lock, and of its transactions that
+/// aborted, by cause.
+fn elision(seen: Contention) -> impl Iterator<Item = Figure> {
+    let known = seen.conflicts + seen.capacity + seen.explicit;
+    let begun = seen.elided + seen.aborts;
+    let shares = [
+        (
+            "under the lock",
+            seen.fallbacks,
+            seen.elided + seen.fallbacks,
+        ),
+        ("conflicts", seen.conflicts, begun),
+        ("capacity aborts", seen.capacity, begun),
+        ("explicit aborts", seen.explicit, begun),
+        ("other aborts", seen.aborts.saturating_sub(known), begun),
+    ];
+    let is_elided = seen.fallbacks + known > 0;
+    let shares = shares.into_iter();
+    let shares = shares.filter(move |(_, _, all)| is_elided && *all > 0);
+    shares.map(|(name, part, all)| Figure {
+        name: name.to_owned(),
+        unit: Unit::Share,
+        value: part as f64 / all as f64,
+        spread: None,
+    })
 }
 
 /// The details of all rows of a section, or their rates and figures.

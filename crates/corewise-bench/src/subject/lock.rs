@@ -17,7 +17,7 @@ use crate::plan::Plan;
 use crate::record::Counts;
 use crate::stream::GET;
 use crate::subject::{Capability, Measurements, Operate, Work, problems};
-use crate::table::Setup;
+use crate::table::{Contention, Setup};
 use crate::work::{Evidence, OpCounts, Part, Sums};
 
 /// Words that a section increments.
@@ -34,6 +34,10 @@ pub trait MeasuredLock: Send + Sync + Sized + 'static {
     /// Runs a section that excludes exclusive ones, if the lock distinguishes readers.
     fn shared(&self, section: impl FnMut()) {
         self.exclusive(section);
+    }
+    /// Returns the counts of its transactions, if it is elided.
+    fn contention(&self) -> Option<Contention> {
+        None
     }
 }
 
@@ -212,6 +216,10 @@ impl<L: MeasuredLock> Operate for LockSubject<L> {
                 format!("{torn} shared sections ran beside an exclusive one"),
             ),
         ])
+    }
+
+    fn contention(&self) -> Option<Contention> {
+        self.lock.contention()
     }
 
     /// The sections of the slowest thread over those of the fastest.

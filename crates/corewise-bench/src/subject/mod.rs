@@ -34,7 +34,7 @@ use crate::dyn_table::DynTable;
 pub use crate::payload::{MeasuredRow, Measurements};
 use crate::plan::Plan;
 use crate::stream::shifted;
-use crate::table::Setup;
+use crate::table::{Contention, Setup};
 use crate::work::loops::Loops;
 use crate::work::{AuditReport, Drive, DriveReport, Evidence, OpCounts, Part, Sums};
 
@@ -91,7 +91,12 @@ pub trait Operate: Send + Sync + Sized + 'static {
     /// Returns what is wrong, besides lookups that missed what was there all the time.
     fn problems(&self, plan: &Plan, evidence: &Evidence) -> Vec<String>;
 
-    /// Returns further measurements; called after [`Operate::probe`].
+    /// Returns its lock statistics, if it counts them.
+    fn contention(&self) -> Option<Contention> {
+        None
+    }
+
+    /// Returns further measurements; called once, after the last check.
     fn measurements(&self) -> Measurements {
         Measurements::default()
     }
@@ -148,6 +153,9 @@ impl<S: Operate> DynTable for Erased<S> {
     }
     fn problems(&self, plan: &Plan, evidence: &Evidence) -> Option<Vec<String>> {
         Some(self.subject.problems(plan, evidence))
+    }
+    fn contention(&self) -> Option<Contention> {
+        self.subject.contention()
     }
     fn measurements(&self) -> Measurements {
         self.subject.measurements()

@@ -269,6 +269,9 @@ impl Run {
                 contended: 420_000 / (at as u64 + 1),
                 elided: if name == "elided" { 800_000 } else { 0 },
                 aborts: if name == "elided" { 91_000 } else { 0 },
+                conflicts: if name == "elided" { 60_000 } else { 0 },
+                fallbacks: if name == "elided" { 200_000 } else { 0 },
+                ..Contention::default()
             };
             if let Some(Record::Row(row)) = self.records.last_mut() {
                 row.contention = Some(taken);

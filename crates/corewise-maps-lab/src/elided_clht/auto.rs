@@ -3,8 +3,9 @@
 //! CLHT-lb is the best table without transactions: [`Versioned`](super::Versioned) had 0.73 to
 //! 1.02 of its throughput, the median ratio of seven repetitions in each of twelve cells, in ten of
 //! them less than all of it (2 AMD EPYC CPUs, shared with other programs, 2026-11-25;
-//! `--example elision -- 40 7`). That the elided table is better where there are transactions is
-//! a result of the thesis (at 10⁶ entries), and not measured by this project.
+//! `--example elision -- 40 7` of commit `d6f25cd`; today `bench run --suite elision` measures
+//! both). That the elided table is better where there are transactions is a result of the thesis
+//! (at 10⁶ entries), and not measured by this project.
 
 use corewise_locks::elide::NoTransactions;
 #[cfg(doc)]

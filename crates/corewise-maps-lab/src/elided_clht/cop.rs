@@ -12,10 +12,12 @@ use super::{Arc, Array, Bucket, Put, SLOTS, Tables, hash_of, is_used};
 /// Buckets of a chain that a plan can have. The prefix gives up on longer chains.
 const LONGEST: usize = 4;
 
-/// An insertion, which replaces a value that is there.
+/// An insertion.
 pub(super) struct Insertion {
     pub(super) key: u64,
     pub(super) value: u64,
+    /// Whether it replaces a value that is there.
+    pub(super) replaces: bool,
 }
 
 /// What the prefix has found.
@@ -107,7 +109,9 @@ impl Insertion {
         let bucket = self.bucket(array, tx, number).expect("verified");
         if let Place::Key(..) = plan.place {
             let old = tx.load(&bucket.values[slot]);
-            tx.store(&bucket.values[slot], self.value);
+            if self.replaces {
+                tx.store(&bucket.values[slot], self.value);
+            }
             return Put::There(old);
         }
         tx.store(&bucket.keys[slot], self.key);
@@ -155,6 +159,6 @@ impl<B: Transaction> Cop<Arc<Tables>, B> for Insertion {
     }
 
     fn serial<'t>(&self, tables: &'t Arc<Tables>, tx: &Tx<'t, B>) -> Put {
-        tables.put(tx, self.key, self.value, true)
+        tables.put(tx, self.key, self.value, self.replaces)
     }
 }

@@ -513,7 +513,12 @@ impl<L: Subscribe, P: Policy, B: Transaction> Coarse<L, P, B> {
     ///
     /// As [`insert`](Self::insert).
     pub fn insert_cop(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
-        self.repeat(|| self.tables.cop(&Insertion { key, value }))
+        let insertion = Insertion {
+            key,
+            value,
+            replaces: true,
+        };
+        self.repeat(|| self.tables.cop(&insertion))
     }
 
     fn put(&self, key: u64, value: u64, replaces: bool) -> Result<Option<u64>, TableFull> {
@@ -609,9 +614,25 @@ impl<P: Policy, B: Transaction> Fine<P, B> {
     ///
     /// If the key's group has no room.
     pub fn insert(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
+        self.put(key, value, true)
+    }
+
+    /// Inserts a pair if the key is absent; otherwise returns the value that is there.
+    ///
+    /// # Errors
+    ///
+    /// If the key's group has no room.
+    pub fn try_insert(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
+        if let Some(there) = self.get(key) {
+            return Ok(Some(there)); // writes nothing, and is no transaction
+        }
+        self.put(key, value, false)
+    }
+
+    fn put(&self, key: u64, value: u64, replaces: bool) -> Result<Option<u64>, TableFull> {
         let put = self
             .group(key)
-            .run(|tables, tx| tables.put(tx, key, value, true));
+            .run(|tables, tx| tables.put(tx, key, value, replaces));
         match put {
             Put::New => Ok(None),
             Put::There(old) => Ok(Some(old)),

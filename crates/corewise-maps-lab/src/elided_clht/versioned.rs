@@ -167,13 +167,27 @@ impl<L: RawLock> Versioned<L> {
     ///
     /// If the table has grown [`GENERATIONS`](super::GENERATIONS) times.
     pub fn insert(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
-        loop {
-            match self.put(key, value) {
-                Put::New => return Ok(None),
-                Put::There(old) => return Ok(Some(old)),
-                Put::Crowded(generation) => self.grow(generation)?,
-            }
+        self.put(&Insertion {
+            key,
+            value,
+            replaces: true,
+        })
+    }
+
+    /// Inserts a pair if the key is absent; otherwise returns the value that is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`insert`](Self::insert).
+    pub fn try_insert(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
+        if let Some(there) = self.get(key) {
+            return Ok(Some(there)); // writes nothing, and begins no section
         }
+        self.put(&Insertion {
+            key,
+            value,
+            replaces: false,
+        })
     }
 
     /// Removes a key and returns its value.
@@ -199,9 +213,24 @@ impl<L: RawLock> Versioned<L> {
         self.len() == 0
     }
 
-    fn put(&self, key: u64, value: u64) -> Put {
-        let insertion = Insertion { key, value };
-        let serial = || self.tables.put(&Direct::direct(), key, value, true);
+    /// Inserts, and lets the table grow while that finds no room.
+    fn put(&self, insertion: &Insertion) -> Result<Option<u64>, TableFull> {
+        loop {
+            match self.try_put(insertion) {
+                Put::New => return Ok(None),
+                Put::There(old) => return Ok(Some(old)),
+                Put::Crowded(generation) => self.grow(generation)?,
+            }
+        }
+    }
+
+    fn try_put(&self, insertion: &Insertion) -> Put {
+        let Insertion {
+            key,
+            value,
+            replaces,
+        } = *insertion;
+        let serial = || self.tables.put(&Direct::direct(), key, value, replaces);
         let attempt = |version: &Version, noted| {
             let plan = insertion.plan(&self.tables);
             let _claim = version.claim(noted)?;

@@ -68,7 +68,7 @@ fn repetition_of(turn: &Turn<'_>, rate: f64) -> Result<Done, PhaseError> {
     let mut latencies = Latencies::new();
     jobs.iter().for_each(|job| latencies.add(&job.latencies));
     let in_time: u64 = jobs.iter().map(|job| job.in_time).sum();
-    let checks = context.finish(contender, &live, seed)?;
+    let checks = context.finish(contender, &mut live, seed)?;
     let slice = Slice {
         rate: in_time as f64 / workload.duration_ms * 1e3,
         rates: Vec::new(),

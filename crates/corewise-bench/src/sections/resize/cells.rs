@@ -235,7 +235,7 @@ fn repetition_of(
         }
         rounds.push(round);
     }
-    let mut checks = context.finish(contender, &pair.live, seed ^ number as u64)?;
+    let mut checks = context.finish(contender, &mut pair.live, seed ^ number as u64)?;
     checks.problems.extend(problems(&rounds, buckets));
     let whole = context.record(contender, number, &pair.live, checks);
     Ok((rounds, whole))
