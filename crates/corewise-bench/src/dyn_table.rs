@@ -232,14 +232,8 @@ impl Entry {
     /// Returns the maker for a kind of keys, `u64` or `bytes`, and a hash function; `None` if the
     /// combination is not supported.
     pub fn maker(&self, kind: &str, native: bool) -> Option<Maker> {
-        self.find(
-            kind,
-            if native {
-                MapKind::Native
-            } else {
-                MapKind::Common
-            },
-        )
+        let (common, own) = (MapKind::Common, MapKind::Native);
+        self.find(kind, if native { own } else { common })
     }
 
     /// Returns the maker of a table that resizes on request; `None` if the combination is not

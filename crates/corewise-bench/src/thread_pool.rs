@@ -88,8 +88,8 @@ impl ThreadPool {
         &self.places
     }
 
-    /// Runs a task on the first `active` threads, and returns their results in order. `phase` is
-    /// its name in errors.
+    /// Runs a task on the first `active` threads, and returns their results in order. `phase` names
+    /// it in errors.
     pub fn run<R: Send + 'static>(
         &self,
         phase: &'static str,

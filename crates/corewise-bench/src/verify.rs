@@ -67,26 +67,18 @@ pub fn expectation(
     let mut rest = (plan.range as f64, plan.initial as f64);
     for group in groups {
         let (keys, lambda) = (group.keys as f64, updates * group.share * operations as f64);
-        let first = match group.index {
-            Some(index) => f64::from(u8::from(plan.prefilled(index as u32))),
-            None => density,
+        // Presence at the start, and its variance.
+        let (first, unknown) = match group.index {
+            Some(index) => (f64::from(u8::from(plan.prefilled(index as u32))), 0.0),
+            None => (density, density * (1.0 - density)),
         };
         let left = (-lambda).exp();
-        let mean = limit
-            + (first - limit)
-                * if lambda > 1e-9 {
-                    (1.0 - left) / lambda
-                } else {
-                    1.0
-                };
+        let changes = lambda > 1e-9;
+        let mean_left = if changes { (1.0 - left) / lambda } else { 1.0 };
+        let mean = limit + (first - limit) * mean_left;
         let last = limit + (first - limit) * left;
         // Variance of the mean over time of a key that is inserted and removed.
         let wanders = limit * (1.0 - limit) * lambda.min(2.0 / lambda.max(1e-9)).min(1.0);
-        let unknown = if group.index.is_none() {
-            density * (1.0 - density)
-        } else {
-            0.0
-        };
         hits.mean += keys * group.share * mean;
         if workload.threads > 1 && updates > 0.0 {
             let meets = (workload.threads as f64 * group.share).min(1.0);

@@ -74,12 +74,6 @@ impl Slices for MixSlices {
     }
 }
 
-/// Measures the throughput of the mix and writes the rows.
-pub(crate) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
-    let measured = measure(run, |_, _| Ok(MixSlices))?;
-    run.write(measured)
-}
-
 /// Measures a cell, in the slices that `start` prepares with the seed of the run.
 pub(crate) fn measure<S: Slices>(
     run: &mut CellRun<'_, '_>,

@@ -80,6 +80,7 @@ pub mod resize;
 
 use maud::Markup;
 
+use self::closed_loop::MixSlices;
 use self::presets::{PRESETS, Preset};
 
 use crate::contender::Contender;
@@ -182,7 +183,8 @@ pub(crate) trait Section: Rules {
 
     /// Measures the cells of a task, and writes their rows and all other records.
     fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
-        closed_loop::run(run)
+        let measured = closed_loop::measure(run, |_, _| Ok(MixSlices))?;
+        run.write(measured)
     }
 
     /// Estimates the seconds of a task with `rows` rows in each cell.

@@ -202,18 +202,14 @@ fn pins(word: &str) -> Vec<String> {
 
 fn key_bytes(word: &str) -> Result<(usize, usize), String> {
     let (least, most) = word.split_once('-').unwrap_or((word, word));
-    match (least.parse(), most.parse()) {
-        (Ok(least), Ok(most)) => Ok((least, most)),
-        _ => Err(format!("key-bytes: `{word}` (16, or 16-250)")),
-    }
+    let both = least.parse().ok().zip(most.parse().ok());
+    both.ok_or_else(|| format!("key-bytes: `{word}` (16, or 16-250)"))
 }
 
 fn buckets(word: &str) -> Result<(usize, usize), String> {
     let (less, more) = word.split_once('-').unwrap_or((word, ""));
-    match (parse_size(less), parse_size(more)) {
-        (Ok(less), Ok(more)) => Ok((less, more)),
-        _ => Err(format!("buckets: `{word}` (8192-16384, 8Ki-16Ki)")),
-    }
+    let both = parse_size(less).ok().zip(parse_size(more).ok());
+    both.ok_or_else(|| format!("buckets: `{word}` (8192-16384, 8Ki-16Ki)"))
 }
 
 #[cfg(test)]
