@@ -299,17 +299,18 @@ impl HardwareCounters {
     }
 }
 
-/// The role of a row in its cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The role of a row in its cell, in the order of the lines of a cell on the page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// A table under comparison.
-    #[serde(rename = "subject")]
-    DynTable,
     /// The table that the others are compared with.
     Reference,
     /// The reference once more, for the noise floor.
     Again,
+    /// A table under comparison.
+    #[default]
+    #[serde(rename = "subject")]
+    DynTable,
     /// The null table, for the cost of the harness.
     Null,
 }
@@ -336,7 +337,7 @@ pub struct Verdicts {
 }
 
 /// One repetition of a row.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
     /// The cell's id.
     pub cell: String,
@@ -462,7 +463,7 @@ pub struct Histogram {
 }
 
 /// The end of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// Number of rows.
     pub rows: usize,

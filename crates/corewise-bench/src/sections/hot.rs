@@ -72,7 +72,7 @@ impl Section for HotSection {
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        let what = ("hot", "hot", "Pairs of remove and insert");
+        let what = (self.name(), &*self.preset().title);
         let heading = |cell: &CellResults| {
             let keys = match &*cell.cell.distribution {
                 "single" => "one hot key each",

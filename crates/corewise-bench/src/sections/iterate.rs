@@ -75,7 +75,7 @@ impl Section for IterateSection {
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        let what = ("iterate", "iterate", "Entries visited");
+        let what = (self.name(), &*self.preset().title);
         let heading = |cell: &CellResults| group::threads(cell.cell.threads);
         dots::by(results, looks, what, &["threads"], heading)
     }

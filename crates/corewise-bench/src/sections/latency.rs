@@ -31,7 +31,7 @@ impl Section for LatencySection {
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        latencies::plots(results, looks, ("latency", "Latency"), false)
+        latencies::plots(results, looks, (self.name(), &self.preset().title), false)
     }
 
     fn below(&self, results: &Results, looks: &Looks) -> Markup {

@@ -29,6 +29,7 @@ use std::str::FromStr;
 use corewise_topology::{PinPolicy, Topology};
 use serde::{Deserialize, Serialize};
 
+use self::params::BUILT_IN;
 pub use self::params::Params;
 pub(crate) use self::params::{MoreParamArgs, ParamArgs};
 use crate::claims::Claim;
@@ -308,7 +309,7 @@ impl Suite {
         for section in &self.section {
             let kind = section.find()?;
             let said = given.or(&section.params).or(&self.defaults);
-            let params = said.or(&kind.preset().params).or(&Params::built_in());
+            let params = said.or(&kind.preset().params).or(&BUILT_IN);
             for task in expand(kind, &params, topology, oversubscribe)
                 .map_err(|what| format!("section `{}`: {what}", kind.name()))?
             {
@@ -479,7 +480,7 @@ fn task(
 }
 
 fn own_placement(section: &dyn Section) -> OwnPlacement {
-    let own = section.preset().params.or(&Params::built_in());
+    let own = section.preset().params.or(&BUILT_IN);
     let is_map = section.capability() == Capability::Map;
     OwnPlacement {
         pins: own.pin.unwrap_or_default(),

@@ -114,7 +114,7 @@ impl Section for GrowthSection {
         if !self.has_reader {
             return plot::plots(results, looks);
         }
-        let what = ("tails", "tails", "Inserts of one writer beside one reader");
+        let what = (self.name, self.name, &*self.preset().title);
         dots::all(results, looks, what).into_iter().collect()
     }
 }

@@ -119,7 +119,7 @@ impl Section for ResizeSection {
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        let what = ("resize", "resize", "Operations");
+        let what = (self.name(), &*self.preset().title);
         let heading = |cell: &CellResults| cell.cell.variant.clone();
         dots::by(results, looks, what, &["variant"], heading)
     }
