@@ -23,6 +23,7 @@ use corewise_measure::stats::{Ratio, Spread};
 use serde::{Deserialize, Serialize};
 
 use crate::payload::{Garbage, MemoryPoint, RowFields, SliceFields, Timeline};
+use crate::plan::KeyMap;
 use crate::table::{Contention, TableInfo};
 
 /// The version of the format that this program writes.
@@ -167,8 +168,8 @@ pub struct Cell {
     pub key_bytes: (usize, usize),
     /// Length of values in bytes.
     pub value_bytes: usize,
-    /// How keys are made of indices: `mixed` or `dense`.
-    pub keys: String,
+    /// How keys are made of indices.
+    pub keys: KeyMap,
     /// Hash functions: `common` or `native`.
     pub hash: String,
     /// Whether `all` threads or `one` filled the table at the start.

@@ -428,13 +428,11 @@ fn manifest(path: &Path, line: &[u8]) -> Result<Manifest, ResultsError> {
     if head["type"] != "manifest" {
         return Err(not("it does not begin with a manifest"));
     }
-    match head["schema"].as_u64() {
-        None => return Err(not("its manifest names no format")),
-        Some(found) if found > u64::from(SCHEMA) => {
-            let path = path.to_owned();
-            return Err(ResultsError::Newer { path, found });
-        }
-        Some(_) => {}
+    let schema = head["schema"].as_u64();
+    let found = schema.ok_or_else(|| not("its manifest names no format"))?;
+    if found > u64::from(SCHEMA) {
+        let path = path.to_owned();
+        return Err(ResultsError::Newer { path, found });
     }
     serde_json::from_value(head).map_err(|error| ResultsError::Damaged {
         path: path.to_owned(),

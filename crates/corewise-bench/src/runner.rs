@@ -397,7 +397,8 @@ impl Measured {
         match outcome {
             Ok(done) => {
                 if let Some(latencies) = &done.latencies {
-                    Latencies::merge(&mut self.accumulators[at].latencies, latencies);
+                    let all = &mut self.accumulators[at].latencies;
+                    all.get_or_insert_default().add(latencies);
                 }
                 self.details.extend(done.detail);
                 self.add_slice(at, done.slice);

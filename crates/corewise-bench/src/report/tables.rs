@@ -81,7 +81,7 @@ fn left_out(cell: &Cell) -> Markup {
     let section = sections::find(&cell.section);
     html! {
         tr.plain {
-            th scope="row" { (section.map_or("left out", |section| section.left_out())) }
+            th scope="row" { (section.map_or("left out", |section| &section.preset().left_out)) }
             td colspan="3" { (cell.left_out.join(", ")) }
         }
     }

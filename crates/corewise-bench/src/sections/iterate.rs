@@ -70,10 +70,6 @@ impl Section for IterateSection {
         run.write(measured)
     }
 
-    fn left_out(&self) -> &'static str {
-        "cannot iterate"
-    }
-
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         let what = (self.name(), &*self.preset().title);
         let heading = |cell: &CellResults| group::threads(cell.cell.threads);

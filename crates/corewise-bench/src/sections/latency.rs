@@ -53,11 +53,11 @@ impl Slices for TimedSlices {
     ) -> Result<(), PhaseError> {
         let (reports, jobs) = context.drive(table, |drive| Timed {
             drive,
-            latencies: Latencies::new(),
+            latencies: Latencies::default(),
         })?;
         table.book(&reports);
         for job in &jobs {
-            Latencies::merge(all, &job.latencies);
+            all.get_or_insert_default().add(&job.latencies);
         }
         table.sit(jobs.into_iter().map(|job| job.drive));
         Ok(())

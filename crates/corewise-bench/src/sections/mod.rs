@@ -190,11 +190,6 @@ pub(crate) trait Section: Rules {
         estimate::repeated(task, rows, estimate::closed_loop(&task.workload))
     }
 
-    /// Returns why requested tables have no row, for the line that names them.
-    fn left_out(&self) -> &'static str {
-        "left out"
-    }
-
     /// Returns the end of a row's line on the terminal: its figures, unless it has details.
     fn remark(&self, row: &Row) -> String {
         if !self.details(row).is_empty() {

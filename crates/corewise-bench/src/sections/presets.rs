@@ -25,11 +25,18 @@ pub(crate) struct Preset {
     /// The units of the measurements of its subjects; those of the others are plain numbers.
     #[serde(default)]
     pub(crate) units: BTreeMap<String, Unit>,
+    /// Why requested tables have no row, for the line that names them.
+    #[serde(default = "left_out")]
+    pub(crate) left_out: String,
     /// Its rank among the sections of the page, the least first.
     pub(crate) rank: u32,
     /// Its parameters, where they differ from those of all sections.
     #[serde(default)]
     pub(crate) params: Params,
+}
+
+fn left_out() -> String {
+    "left out".to_owned()
 }
 
 pub(super) static PRESETS: LazyLock<BTreeMap<String, Preset>> = LazyLock::new(|| {

@@ -16,13 +16,12 @@
 //! ```
 //!
 //! Every list is a dimension: a section measures all combinations. A parameter that a section omits
-//! is taken from `[defaults]`, then from the section's kind, then from the built-in values.
+//! is taken from `[defaults]`, then from the section's kind, then from `defaults.toml`.
 
 mod params;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::convert::Infallible;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -99,13 +98,10 @@ fn cpus_of(topology: &Topology, sockets: usize) -> Option<usize> {
     (sockets <= cpus.len()).then(|| cpus.values().take(sockets).sum())
 }
 
-impl FromStr for Threads {
-    type Err = Infallible;
-
-    fn from_str(word: &str) -> Result<Self, Infallible> {
-        Ok(word
-            .parse()
-            .map_or_else(|_| Self::Words(word.to_owned()), Self::Number))
+impl From<&str> for Threads {
+    fn from(word: &str) -> Self {
+        let number = word.parse().map(Self::Number);
+        number.unwrap_or_else(|_| Self::Words(word.to_owned()))
     }
 }
 

@@ -130,7 +130,7 @@ impl Book {
             context.audit(&table, seed, &mut checks)?;
         }
         let ran_on = context.whereabouts(&mut checks);
-        let mut latencies = Latencies::new();
+        let mut latencies = Latencies::default();
         for (at, side) in self.sides.iter_mut().enumerate() {
             side.table.add(&grown[at]);
             side.empty.add(&empty[at]);

@@ -97,10 +97,6 @@ impl Section for ResizeSection {
         estimate::repeated(task, rows, once)
     }
 
-    fn left_out(&self) -> &'static str {
-        "cannot resize on request"
-    }
-
     fn details(&self, row: &Row) -> Vec<LineFields> {
         row.fields.resize.iter().map(fields).collect()
     }
