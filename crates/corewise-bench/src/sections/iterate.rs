@@ -44,11 +44,6 @@ impl Rules for IterateSection {
 }
 
 impl Section for IterateSection {
-    /// Every key is always present.
-    fn range(&self, initial: u64, _: f64, _: f64) -> Option<u64> {
-        Some(initial)
-    }
-
     fn adapt(&self, workload: &mut Workload) {
         (workload.insert_percent, workload.remove_percent) = (0.0, 0.0);
     }

@@ -155,8 +155,8 @@ pub(crate) trait Section: Rules {
 
     /// Returns the number of keys for `initial` entries, a percentage of updates and a share of
     /// inserts among them; `None` if the parameters decide it.
-    fn range(&self, _initial: u64, _updates: f64, _insert_share: f64) -> Option<u64> {
-        None
+    fn range(&self, initial: u64, _updates: f64, _insert_share: f64) -> Option<u64> {
+        self.preset().all_keys.then_some(initial)
     }
 
     /// Sets parameters that the section does not leave to the suite.

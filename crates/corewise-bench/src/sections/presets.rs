@@ -25,6 +25,9 @@ pub(crate) struct Preset {
     /// The units of the measurements of its subjects; those of the others are plain numbers.
     #[serde(default)]
     pub(crate) units: BTreeMap<String, Unit>,
+    /// Whether every key is present at the start, or is inserted: there is one for each entry.
+    #[serde(default)]
+    pub(crate) all_keys: bool,
     /// Why requested tables have no row, for the line that names them.
     #[serde(default = "left_out")]
     pub(crate) left_out: String,
