@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use corewise_measure::stats::Spread;
+
 use crate::clock;
 use crate::counters;
 use crate::distribution::{Distribution, Sampler};
 use crate::dyn_table::{DynTable, Entry, Maker};
 use crate::payload::SliceFields;
 use crate::plan::Plan;
-use crate::record::{Counts, HardwareCounters, Role, Slice, Verdicts};
+use crate::record::{Role, Slice, Verdicts};
 use crate::stamp::Numbers;
 use crate::stream::{Cursor, Stream};
 use crate::table::{Contention, Setup};
@@ -52,16 +54,7 @@ impl Contender {
             role: self.role,
             repetition,
             rate: f64::NAN,
-            rates: Vec::new(),
-            operations: 0,
-            elapsed_ns: 0,
-            counts: Counts::default(),
-            prefill_ns: 0,
-            checks: Verdicts::default(),
-            hardware: HardwareCounters::default(),
-            contention: None,
-            ran_on: Vec::new(),
-            fields: SliceFields::default(),
+            ..Slice::default()
         }
     }
 }
@@ -87,7 +80,8 @@ pub(crate) struct RunningTable {
     /// Wrong outcomes among those known beforehand.
     problems: Vec<String>,
     before: Sums,
-    stream: OpCounts,
+    /// The operations since the prefill, which are checked at the end.
+    pub(crate) stream: OpCounts,
     /// The sums of each short slice, and their rates.
     slices: Vec<DriveReport>,
     rates: Vec<f64>,
@@ -399,7 +393,7 @@ impl RunningTable {
     pub(crate) fn book_beside(&mut self, reports: &[DriveReport]) -> (DriveReport, f64) {
         let total = drive::total(reports);
         self.kept_misses += total.kept_misses;
-        self.book_tally(&total.tally);
+        self.stream.add(&total.tally);
         let problems = reports.iter().filter_map(|report| report.problem.clone());
         self.problems.extend(problems);
         (total, reports.iter().map(DriveReport::rate).sum())
@@ -412,11 +406,6 @@ impl RunningTable {
         self.rates.push(rate);
     }
 
-    /// Adds operations to those that are checked at the end.
-    pub(crate) fn book_tally(&mut self, tally: &OpCounts) {
-        self.stream.add(tally);
-    }
-
     /// Stores the positions in the streams.
     pub(crate) fn sit(&mut self, drives: impl Iterator<Item = Drive>) {
         self.workers = drives.map(|drive| (drive.cursor, drive.numbers)).collect();
@@ -424,13 +413,6 @@ impl RunningTable {
 
     /// Returns the median over the short slices, of which some lose time to the hypervisor.
     pub(crate) fn rate(&self) -> f64 {
-        let mut rates = self.rates.clone();
-        rates.sort_by(f64::total_cmp);
-        let middle = rates.len() / 2;
-        match rates.len() {
-            0 => f64::NAN,
-            n if n % 2 == 1 => rates[middle],
-            _ => (rates[middle - 1] + rates[middle]) / 2.0,
-        }
+        Spread::of(self.rates.iter().copied()).map_or(f64::NAN, |rates| rates.median)
     }
 }

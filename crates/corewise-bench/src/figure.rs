@@ -1,12 +1,12 @@
 //! Figures of rows: named numbers with a unit.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::plot::svg::{rate, time};
 use crate::record::Interval;
 
 /// The unit of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
     /// Operations per second.
@@ -47,6 +47,16 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
+    /// A figure without an interval.
+    pub(crate) fn new(name: &str, unit: Unit, value: f64) -> Self {
+        Self {
+            name: name.to_owned(),
+            unit,
+            value,
+            spread: None,
+        }
+    }
+
     /// A figure with its interval.
     pub(crate) fn of_interval(name: &str, unit: Unit, of: Interval) -> Self {
         Self {

@@ -29,14 +29,8 @@ pub struct Latencies {
 }
 
 impl Default for Latencies {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Latencies {
     /// Creates empty histograms.
-    pub fn new() -> Self {
+    fn default() -> Self {
         let empty = || Hdr::new_with_bounds(1, LONGEST_NS, 3).expect("constant bounds are valid");
         Self {
             by_outcome: (0..OUTCOMES.len()).map(|_| empty()).collect(),
@@ -44,7 +38,9 @@ impl Latencies {
             overhead_ns: crate::clock::overhead_ns(),
         }
     }
+}
 
+impl Latencies {
     /// Adds an operation that took `ticks` ticks, timing included.
     #[inline]
     pub fn record(&mut self, outcome: Outcome, ticks: u64) {
@@ -57,11 +53,6 @@ impl Latencies {
         for (mine, theirs) in self.by_outcome.iter_mut().zip(&other.by_outcome) {
             mine.add(theirs).expect("all have the same bounds");
         }
-    }
-
-    /// Adds latencies to those so far, if there are any.
-    pub(crate) fn merge(all: &mut Option<Self>, more: &Self) {
-        all.get_or_insert_default().add(more);
     }
 
     /// Returns the latency that `percent` percent of the operations of an outcome do not exceed.
@@ -122,13 +113,13 @@ mod tests {
 
     #[test]
     fn outcomes_are_kept_apart_and_added_up() {
-        let mut one = Latencies::new();
+        let mut one = Latencies::default();
         let ticks = |ns: f64| crate::clock::ticks(((ns + one.overhead_ns) * 1e3) as u64) / 1_000;
         let (short, long) = (ticks(1_000.0), ticks(50_000.0));
         for _ in 0..99 {
             one.record(0, short);
         }
-        let mut other = Latencies::new();
+        let mut other = Latencies::default();
         other.record(3, long);
         one.add(&other);
         let records = one.records("c", "t", true);

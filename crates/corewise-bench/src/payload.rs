@@ -11,7 +11,7 @@ use crate::record::Interval;
 #[serde(default)]
 pub struct RowFields {
     /// The measurements of the subject.
-    #[serde(skip_serializing_if = "MeasuredRow::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub measured: MeasuredRow,
     /// Lookups in batches.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,7 +29,7 @@ pub struct RowFields {
 #[serde(default)]
 pub struct SliceFields {
     /// The measurements of the subject.
-    #[serde(skip_serializing_if = "Measurements::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub measurements: Measurements,
     /// Rates of single lookups: one for each short slice in batches, from the same round.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -46,26 +46,10 @@ pub(crate) fn operations(section: &str) -> Option<&'static str> {
 }
 
 /// Further measurements of a subject in a repetition, by name.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Measurements(pub BTreeMap<String, f64>);
-
-impl Measurements {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
+pub type Measurements = BTreeMap<String, f64>;
 
 /// The measurements of a row: the median over its repetitions, with its interval.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct MeasuredRow(pub BTreeMap<String, Interval>);
-
-impl MeasuredRow {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
+pub type MeasuredRow = BTreeMap<String, Interval>;
 
 /// Lookups in batches, against single lookups in the same table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

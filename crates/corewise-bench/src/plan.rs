@@ -1,6 +1,8 @@
 //! What every thread of a run must know: the keys, and which are present at the start.
 
+use clap::ValueEnum;
 use corewise_measure::draw::{Scramble, mix};
+use serde::{Deserialize, Serialize};
 
 use crate::table::Shape;
 
@@ -8,17 +10,7 @@ use crate::table::Shape;
 const MIXED: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// How indices become keys.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    clap::ValueEnum,
-    serde::Serialize,
-    serde::Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyMap {
     /// Spread over all 64-bit integers, like hashes, pointers and random numbers.
@@ -149,7 +141,11 @@ impl Plan {
     }
 
     /// Returns one thread's indices; neighbours go to different threads.
-    pub fn part(&self, thread: usize, threads: usize) -> impl Iterator<Item = u32> + use<> {
+    pub fn part(
+        &self,
+        thread: usize,
+        threads: usize,
+    ) -> impl ExactSizeIterator<Item = u32> + use<> {
         (thread as u32..self.range).step_by(threads)
     }
 }

@@ -23,6 +23,7 @@ use corewise_measure::stats::{Ratio, Spread};
 use serde::{Deserialize, Serialize};
 
 use crate::payload::{Garbage, MemoryPoint, RowFields, SliceFields, Timeline};
+use crate::plan::KeyMap;
 use crate::table::{Contention, TableInfo};
 
 /// The version of the format that this program writes.
@@ -167,8 +168,8 @@ pub struct Cell {
     pub key_bytes: (usize, usize),
     /// Length of values in bytes.
     pub value_bytes: usize,
-    /// How keys are made of indices: `mixed` or `dense`.
-    pub keys: String,
+    /// How keys are made of indices.
+    pub keys: KeyMap,
     /// Hash functions: `common` or `native`.
     pub hash: String,
     /// Whether `all` threads or `one` filled the table at the start.
@@ -299,17 +300,18 @@ impl HardwareCounters {
     }
 }
 
-/// The role of a row in its cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The role of a row in its cell, in the order of the lines of a cell on the page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// A table under comparison.
-    #[serde(rename = "subject")]
-    DynTable,
     /// The table that the others are compared with.
     Reference,
     /// The reference once more, for the noise floor.
     Again,
+    /// A table under comparison.
+    #[default]
+    #[serde(rename = "subject")]
+    DynTable,
     /// The null table, for the cost of the harness.
     Null,
 }
@@ -336,7 +338,7 @@ pub struct Verdicts {
 }
 
 /// One repetition of a row.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
     /// The cell's id.
     pub cell: String,
@@ -462,7 +464,7 @@ pub struct Histogram {
 }
 
 /// The end of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// Number of rows.
     pub rows: usize,

@@ -324,26 +324,34 @@ impl Results {
 
     /// Adds a record to its row; `None` if the row does not exist.
     fn attach(&mut self, record: Record, at: &Places) -> Option<()> {
-        let (cell, table, role) = match &record {
-            Record::Slice(of) => (&of.cell, &of.table, Some(of.role)),
-            Record::Histogram(of) => (&of.cell, &of.table, None),
-            Record::Timeline(of) => (&of.cell, &of.table, None),
-            Record::Memory(of) => (&of.cell, &of.table, None),
-            Record::Garbage(of) => (&of.cell, &of.table, None),
-            Record::Manifest(_) | Record::Row(_) | Record::End(_) => return Some(()),
-        };
-        let places = at.get(&(cell.clone(), table.clone()))?;
-        let &[section, cell, row] = choose(places, role)?;
-        let row = &mut self.sections[section].cells[cell].rows[row];
         match record {
-            Record::Slice(of) => row.slices.push(*of),
-            Record::Histogram(of) => row.histograms.push(*of),
-            Record::Timeline(of) => row.timelines.push(*of),
-            Record::Memory(of) => row.memory.push(*of),
-            Record::Garbage(of) => row.garbage.push(*of),
+            Record::Slice(of) => self
+                .row(at, &of.cell, &of.table, Some(of.role))?
+                .slices
+                .push(*of),
+            Record::Histogram(of) => self
+                .row(at, &of.cell, &of.table, None)?
+                .histograms
+                .push(*of),
+            Record::Timeline(of) => self.row(at, &of.cell, &of.table, None)?.timelines.push(*of),
+            Record::Memory(of) => self.row(at, &of.cell, &of.table, None)?.memory.push(*of),
+            Record::Garbage(of) => self.row(at, &of.cell, &of.table, None)?.garbage.push(*of),
             Record::Manifest(_) | Record::Row(_) | Record::End(_) => {}
         }
         Some(())
+    }
+
+    /// Returns the row of a table in a cell, as [`choose`] chooses it.
+    fn row(
+        &mut self,
+        at: &Places,
+        cell: &str,
+        table: &str,
+        role: Option<Role>,
+    ) -> Option<&mut RowResults> {
+        let places = at.get(&(cell.to_owned(), table.to_owned()))?;
+        let &[section, cell, row] = choose(places, role)?;
+        Some(&mut self.sections[section].cells[cell].rows[row])
     }
 
     /// Labels the rows of one table in one cell if several files have them.
@@ -420,13 +428,11 @@ fn manifest(path: &Path, line: &[u8]) -> Result<Manifest, ResultsError> {
     if head["type"] != "manifest" {
         return Err(not("it does not begin with a manifest"));
     }
-    match head["schema"].as_u64() {
-        None => return Err(not("its manifest names no format")),
-        Some(found) if found > u64::from(SCHEMA) => {
-            let path = path.to_owned();
-            return Err(ResultsError::Newer { path, found });
-        }
-        Some(_) => {}
+    let schema = head["schema"].as_u64();
+    let found = schema.ok_or_else(|| not("its manifest names no format"))?;
+    if found > u64::from(SCHEMA) {
+        let path = path.to_owned();
+        return Err(ResultsError::Newer { path, found });
     }
     serde_json::from_value(head).map_err(|error| ResultsError::Damaged {
         path: path.to_owned(),

@@ -21,7 +21,7 @@ use crate::record::{Cell, End, Interval, Manifest, Record, Role, Row, Slice};
 use crate::registry::Registry;
 use crate::sink::Sink;
 use crate::stream::Stream;
-use crate::subject::{MeasuredRow, Measurements};
+use crate::subject::Measurements;
 use crate::suite::Task;
 use crate::table::Contention;
 use crate::thread_pool::ThreadPool;
@@ -86,11 +86,7 @@ impl<'a> Runner<'a> {
             patience: PATIENCE,
             progress: ProgressBar::hidden(),
             program,
-            end: End {
-                rows: 0,
-                void: 0,
-                seconds: 0,
-            },
+            end: End::default(),
             show,
         }
     }
@@ -361,13 +357,13 @@ impl RowAccumulator {
 
     /// Sets the field of the row with the medians of all measurements.
     fn summarise(&mut self) {
-        let names = self.measurements.iter().flat_map(|all| all.0.keys());
+        let names = self.measurements.iter().flat_map(|all| all.keys());
         let median = |name: &String| {
-            let values = self.measurements.iter().filter_map(|all| all.0.get(name));
+            let values = self.measurements.iter().filter_map(|all| all.get(name));
             let spread = Spread::of(values.copied())?;
             Some((name.clone(), Interval::from(spread)))
         };
-        self.fields.measured = MeasuredRow(names.filter_map(median).collect());
+        self.fields.measured = names.filter_map(median).collect();
     }
 }
 
@@ -401,7 +397,8 @@ impl Measured {
         match outcome {
             Ok(done) => {
                 if let Some(latencies) = &done.latencies {
-                    Latencies::merge(&mut self.accumulators[at].latencies, latencies);
+                    let all = &mut self.accumulators[at].latencies;
+                    all.get_or_insert_default().add(latencies);
                 }
                 self.details.extend(done.detail);
                 self.add_slice(at, done.slice);

@@ -55,7 +55,7 @@ pub enum To {
 }
 
 /// A line of output.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Line {
     cell: String,
     table: String,
@@ -170,10 +170,8 @@ fn lines_of(row: &RowResults, base: Option<&RowResults>, query: &Query) -> Vec<L
     let line = |figure| Line {
         cell: row.row.cell.id.clone(),
         table: row.label.clone(),
-        void: None,
         figure,
-        ratio: None,
-        ratio_spread: None,
+        ..Line::default()
     };
     if row.void() {
         let void = row.problem().map(str::to_owned);
@@ -223,16 +221,10 @@ fn figures(row: &RowResults) -> Vec<Figure> {
     if let Some(rate) = row.row.rate {
         found.push(Figure::of_interval("rate", Unit::Rate, rate));
     }
-    let plain = |name: &str, unit, value| Figure {
-        name: name.to_owned(),
-        unit,
-        value,
-        spread: None,
-    };
     for histogram in &row.histograms {
         for (percent, ns) in &histogram.percentiles_ns {
             let name = format!("{} {percent} %", histogram.operation);
-            found.push(plain(&name, Unit::Nanoseconds, *ns));
+            found.push(Figure::new(&name, Unit::Nanoseconds, *ns));
         }
     }
     if let Some(section) = sections::find(&row.row.cell.section) {
@@ -240,21 +232,21 @@ fn figures(row: &RowResults) -> Vec<Figure> {
     }
     if row.row.rate.is_some() {
         if row.row.per_operation.is_empty() {
-            found.push(plain(NO_COUNTERS, Unit::Plain, f64::NAN));
+            found.push(Figure::new(NO_COUNTERS, Unit::Plain, f64::NAN));
         }
         for (name, value) in row.counted() {
-            found.push(plain(name, Unit::Plain, value.unwrap_or(f64::NAN)));
+            found.push(Figure::new(name, Unit::Plain, value.unwrap_or(f64::NAN)));
         }
     }
     if let Some(seen) = row.row.contention {
         let share = |part: u64, all: u64| part as f64 / all as f64;
         if seen.acquisitions > 0 {
             let contended = share(seen.contended, seen.acquisitions);
-            found.push(plain("contended", Unit::Share, contended));
+            found.push(Figure::new("contended", Unit::Share, contended));
         }
         if seen.elided + seen.aborts > 0 {
             let aborts = share(seen.aborts, seen.sections());
-            found.push(plain("aborts", Unit::Share, aborts));
+            found.push(Figure::new("aborts", Unit::Share, aborts));
         }
     }
     found

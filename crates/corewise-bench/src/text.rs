@@ -59,7 +59,7 @@ impl Table {
             ));
             if !row.cell.left_out.is_empty() {
                 let names = row.cell.left_out.join(", ");
-                let reason = section.map_or("left out", |section| section.left_out());
+                let reason = section.map_or("left out", |section| &section.preset().left_out);
                 say(&format!("  {reason}: {names}"));
             }
             say(&format!(

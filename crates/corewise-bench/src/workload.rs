@@ -397,12 +397,7 @@ impl Workload {
             kind: self.kind.clone(),
             key_bytes: shape.key_bytes,
             value_bytes: shape.value_bytes,
-            keys: if self.keys == KeyMap::Dense {
-                "dense"
-            } else {
-                "mixed"
-            }
-            .into(),
+            keys: self.keys,
             hash: if self.native_hash { "native" } else { "common" }.into(),
             prefill: if self.prefill_by_one { "one" } else { "all" }.into(),
             pin: self.pin_name(),

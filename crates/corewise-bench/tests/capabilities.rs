@@ -15,8 +15,8 @@ use corewise_bench::runner::Runner;
 use corewise_bench::sink::Sink;
 use corewise_bench::subject::{
     Answers, CacheHandle, CacheSubject, Capability, FilterSubject, LockSubject, MeasuredCache,
-    MeasuredFilter, MeasuredLock, MeasuredQueue, MeasuredRow, MeasuredSortedSet, QueueHandle,
-    QueueSubject, SortedSetHandle, SortedSetSubject,
+    MeasuredFilter, MeasuredLock, MeasuredQueue, MeasuredSortedSet, QueueHandle, QueueSubject,
+    SortedSetHandle, SortedSetSubject,
 };
 use corewise_bench::suite::{Params, Suite};
 use corewise_bench::table::{Setup, TableInfo};
@@ -205,7 +205,7 @@ fn a_filter_may_affirm_a_few_absent_items_and_deny_no_present_one() {
     );
     let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
     assert_eq!(sound.cell.id, "filter/i=2000,u=20,uniform,n=2,default");
-    let MeasuredRow(measured) = &sound.fields.measured;
+    let measured = &sound.fields.measured;
     assert_eq!(measured["false positives"].value, 0.0);
     assert!((2700.0..8500.0).contains(&measured["bits an item"].value));
     assert!(!measured.contains_key("load when full"));
@@ -221,7 +221,7 @@ fn a_nearly_full_filter_is_filled_up_in_the_end() {
         reference = 'sound'
         tables = []";
     let (rows, _) = measure(&registry, section);
-    let MeasuredRow(measured) = &rows[0].fields.measured;
+    let measured = &rows[0].fields.measured;
     let value = |name: &str| measured[name].value;
     assert_eq!(value("load when full"), MOST_ITEMS as f64 / SLOTS as f64);
     let bits = f64::from(8 << 20) / MOST_ITEMS as f64;
@@ -335,7 +335,7 @@ fn a_lock_whose_sections_do_not_add_up_is_void() {
         &[("sound", ""), ("leaky", "exclusive sections counted")],
     );
     let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
-    let MeasuredRow(measured) = &sound.fields.measured;
+    let measured = &sound.fields.measured;
     assert!((0.0..=1.0).contains(&measured["fairness"].value));
     assert!(corewise_bench::report::html(&results).contains("sections of 50 ns"));
 }
@@ -682,7 +682,7 @@ fn the_caches_of_the_registry_pass_and_those_with_servers_count_them() {
     let row = rows.iter().find(|row| row.table == "cphash:one-thread");
     let row = row.expect("a row");
     assert!(row.problems.is_empty(), "{:?}", row.problems);
-    let MeasuredRow(measured) = &row.fields.measured;
+    let measured = &row.fields.measured;
     let sides = measured["client ns"].value + measured["server ns"].value;
     let each = 1e9 / row.rate.expect("a rate").value;
     // The rate contains the harness too; medians and a mean may differ.

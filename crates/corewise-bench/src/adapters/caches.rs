@@ -236,11 +236,9 @@ impl MeasuredCache for OneThread {
         let sides = ["client ns", "server ns"].into_iter().zip(&*ticks);
         let median = |of: &Histogram<u64>| clock::ns(of.value_at_quantile(0.5)) / self.batch as f64;
         let measured = sides.filter(|(_, of)| !of.is_empty());
-        Measurements(
-            measured
-                .map(|(side, of)| (side.into(), median(of)))
-                .collect(),
-        )
+        measured
+            .map(|(side, of)| (side.into(), median(of)))
+            .collect()
     }
 }
 

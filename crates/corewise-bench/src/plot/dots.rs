@@ -135,7 +135,7 @@ fn void(canvas: &mut Canvas, (frame, y): (&Frame, f64), row: &RowResults) {
 pub(crate) fn by(
     results: &Results,
     looks: &Looks,
-    (kind, section, what): (&'static str, &str, &str),
+    (section, what): (&'static str, &str),
     vary: &[&str],
     heading: fn(&CellResults) -> String,
 ) -> Vec<Plot> {
@@ -143,7 +143,7 @@ pub(crate) fn by(
     let draw = |group: &Group<'_>| {
         let blocks = group.cells.iter().map(|cell| (heading(cell), lanes(cell)));
         let title = format!("{what}: {}", group.title);
-        rates_plot((kind, title), blocks.collect(), looks)
+        rates_plot((section, title), blocks.collect(), looks)
     };
     groups.iter().filter_map(draw).collect()
 }

@@ -1,6 +1,7 @@
 //! Groups of cells that differ in few fields, and descriptions of workloads.
 
 use crate::payload::operations;
+use crate::plan::KeyMap;
 use crate::plot::svg;
 use crate::record::{Cell, Role};
 use crate::results::{CellResults, RowResults, SectionResults};
@@ -105,8 +106,8 @@ pub(crate) fn words(of: &CellResults, vary: &[&str]) -> Vec<String> {
     say(&["kind"], cell.kind != "u64", sizes(cell));
     say(
         &["keys"],
-        cell.keys != "mixed",
-        format!("{} keys", cell.keys),
+        cell.keys == KeyMap::Dense,
+        "dense keys".to_owned(),
     );
     say(
         &["hash"],

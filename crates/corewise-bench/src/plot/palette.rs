@@ -10,6 +10,11 @@
 //! Distances are Euclidean in OKLab (Ottosson, 2020), where lightness goes from 0 to 1. A
 //! difference of 0.02 is just noticeable side by side.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
 /// The least distance of two colours.
 #[cfg(test)]
 const LEAST_DISTANCE: f64 = 0.05;
@@ -23,82 +28,20 @@ const MAIN_DISTANCE: f64 = 0.095;
 const MAIN: usize = 22;
 
 /// The colours of a table on light and on dark backgrounds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Swatch {
     /// The name of the table; empty if the colour is spare.
-    name: &'static str,
-    pub(crate) light: &'static str,
-    pub(crate) dark: &'static str,
+    name: String,
+    pub(crate) light: String,
+    pub(crate) dark: String,
 }
 
-impl Swatch {
-    const fn new(name: &'static str, light: &'static str, dark: &'static str) -> Self {
-        Self { name, light, dark }
-    }
-}
-
-/// The colours. The order is the order of preference for tables that a page shows in colour. To add
-/// a table, name a spare colour: those of other tables stay as they are.
-pub(crate) const SWATCHES: [Swatch; 58] = [
-    Swatch::new("relativistic", "#0068b0", "#5aaef0"),
-    Swatch::new("papaya", "#d1540a", "#ff8a4a"),
-    Swatch::new("scc", "#008a63", "#3cc79a"),
-    Swatch::new("dashmap", "#c24c93", "#ee8cc4"),
-    Swatch::new("clht-lb", "#a87900", "#e8b93a"),
-    Swatch::new("sharded64", "#5a48b0", "#a79bff"),
-    Swatch::new("cuckoo", "#0080ef", "#a5bfdf"),
-    Swatch::new("scc-index", "#ff0680", "#dc0a6e"),
-    Swatch::new("flurry", "#ff041c", "#ca958e"),
-    Swatch::new("clht-lf", "#01613c", "#0d8253"),
-    Swatch::new("hopscotch", "#9701a1", "#e803f7"),
-    Swatch::new("rwlock", "#833f6f", "#d500ac"),
-    Swatch::new("tbb", "#c00000", "#a1766f"),
-    Swatch::new("urcu-memb", "#038dab", "#0c7b95"),
-    Swatch::new("urcu-qsbr", "#0045d6", "#3d71dc"),
-    Swatch::new("libcuckoo", "#4a5371", "#7d88ab"),
-    Swatch::new("cds-michael", "#666801", "#a7aa02"),
-    Swatch::new("cds-split", "#986056", "#dd1e04"),
-    Swatch::new("cds-feldman", "#884003", "#c86311"),
-    Swatch::new("locked", "#0aa603", "#099403"),
-    Swatch::new("mutex", "#b40362", "#b35176"),
-    Swatch::new("hashbrown", "#759d5c", "#78da00"),
-    Swatch::new("parking-rwlock", "#007369", "#018075"),
-    Swatch::new("slowed", "#8f9a02", "#818b07"),
-    Swatch::new("unslowed", "#7f7a04", "#ccc400"),
-    Swatch::new("lock:tas", "#e1030f", "#fb0111"),
-    Swatch::new("lock:ttas", "#007543", "#00a460"),
-    Swatch::new("lock:ticket", "#00a658", "#03924d"),
-    Swatch::new("lock:mcs", "#875b00", "#a97301"),
-    Swatch::new("lock:std-mutex", "#5a7a45", "#56990f"),
-    Swatch::new("lock:parking-mutex", "#695100", "#8c6e0e"),
-    Swatch::new("lock:parking-rwlock", "#475c0c", "#80a504"),
-    Swatch::new("lock:sharded-rwlock", "#a90f39", "#a25c62"),
-    Swatch::new("lock:elided-ttas", "#00598d", "#087bbf"),
-    Swatch::new("chained:out-of-place", "#009000", "#05d502"),
-    Swatch::new("chained:atc11", "#894644", "#bc6966"),
-    Swatch::new("chained:in-place", "#a94607", "#fb6900"),
-    Swatch::new("chained:no-auxiliary", "#cd0944", "#df034a"),
-    Swatch::new("chained:sorted-reversed", "#619601", "#78b800"),
-    Swatch::new("chained:sorted-high-bits", "#455a45", "#04b12f"),
-    Swatch::new("chained:split-ordered", "#538103", "#528000"),
-    Swatch::new("chained:per-entry", "#026701", "#028300"),
-    Swatch::new("chained:ddds", "#0c6d8a", "#07c0f2"),
-    Swatch::new("chained:rwlock", "#a02600", "#ed4414"),
-    Swatch::new("global-lock", "#ae6107", "#9c6535"),
-    Swatch::new("memcached", "#684f41", "#b55502"),
-    Swatch::new("lock:clh", "#036065", "#418d92"),
-    Swatch::new("urcu-sync", "#007b02", "#00c105"),
-    Swatch::new("relativistic:qsbr", "#4d68b0", "#07a5fa"),
-    Swatch::new("chained:ddds-literal", "#4d7080", "#57cdfc"),
-    Swatch::new("elided:mcs", "#f101fd", "#9013fe"),
-    Swatch::new("elided:slr-mcs", "#a872fb", "#9e65da"),
-    Swatch::new("elided:retry-ttas", "#8b0bfe", "#ffb9aa"),
-    Swatch::new("elided:scm-ttas", "#9f8dac", "#6c5b99"),
-    Swatch::new("elided:slr-scm-mcs", "#57227a", "#ff4cac"),
-    Swatch::new("elided:scm-ttas-opt", "#e96b7a", "#e271ff"),
-    Swatch::new("elided:fine", "#b830dc", "#abd79e"),
-    Swatch::new("elided:versioned", "#8468ab", "#9a3caa"),
-];
+/// The colours in their order of preference, from `palette.toml`.
+pub(crate) static SWATCHES: LazyLock<Vec<Swatch>> = LazyLock::new(|| {
+    let text = include_str!("../../palette.toml");
+    let mut lists: BTreeMap<String, Vec<Swatch>> = toml::from_str(text).expect("tests read it");
+    lists.remove("swatches").unwrap_or_default()
+});
 
 /// Returns the colour of a table; `None` if the table is not in the list.
 pub(crate) fn of_table(name: &str) -> Option<usize> {
@@ -178,8 +121,8 @@ mod tests {
                 } else {
                     LEAST_DISTANCE
                 };
-                let light = distance(one.light, other.light);
-                let dark = distance(one.dark, other.dark);
+                let light = distance(&one.light, &other.light);
+                let dark = distance(&one.dark, &other.dark);
                 assert!(light >= least, "{one:?} {other:?}: {light}");
                 assert!(dark >= least, "{one:?} {other:?}: {dark}");
             }
@@ -189,9 +132,9 @@ mod tests {
     #[test]
     fn colours_stand_out_from_the_background() {
         let (light, dark) = BACKGROUNDS;
-        for swatch in SWATCHES {
-            assert!(contrast(swatch.light, light) >= 3.0, "{swatch:?}");
-            assert!(contrast(swatch.dark, dark) >= 3.0, "{swatch:?}");
+        for swatch in SWATCHES.iter() {
+            assert!(contrast(&swatch.light, light) >= 3.0, "{swatch:?}");
+            assert!(contrast(&swatch.dark, dark) >= 3.0, "{swatch:?}");
         }
     }
 
@@ -227,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_first_tables_differ_without_colour() {
-        let names = SWATCHES.iter().map(|swatch| swatch.name);
+        let names = SWATCHES.iter().map(|swatch| &*swatch.name);
         let looks = Looks::named(names.take(24));
         let kinds = looks
             .all()

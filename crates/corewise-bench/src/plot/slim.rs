@@ -30,21 +30,15 @@ fn distance((x, y): Point, (x0, y0): Point, (x1, y1): Point) -> f64 {
 
 /// Returns a plot's elements without tooltips.
 pub(crate) fn without_titles(body: &str) -> String {
-    let mut out = String::with_capacity(body.len());
-    let mut rest = body;
-    while let Some(start) = rest.find("><title>") {
-        out.push_str(&rest[..start]);
+    let mut parts = body.split("><title>");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
         // An element with a title has no other content: see `svg::ending`.
-        let end = rest[start..]
-            .find("</title></")
-            .map(|end| start + end + "</title></".len());
-        let Some(end) = end.and_then(|end| Some(end + rest[end..].find('>')? + 1)) else {
-            break;
-        };
-        out.push_str("/>");
-        rest = &rest[end..];
+        let end = part.split_once("</title></");
+        let rest = end.and_then(|(_, end)| end.split_once('>'));
+        out += "/>";
+        out += rest.map_or("", |(_, rest)| rest);
     }
-    out.push_str(rest);
     out
 }
 

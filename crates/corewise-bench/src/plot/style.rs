@@ -13,14 +13,7 @@ use crate::results::{Results, RowResults};
 #[cfg(test)]
 pub(crate) const BACKGROUNDS: (&str, &str) = ("#ffffff", "#14181d");
 
-const LIGHT: &str = "--bg:#ffffff;--card:#f7f8fa;--ink:#1b2129;--muted:#5b6572;--grid:#e4e7eb;\
---edge:#9aa3ae;--accent:#0068b0;--good:#00714f;--bad:#b3400a;\
---same:#4a5462;--unsure:#7a6a00;--void:#6f747b;--rest:#c3c8cf;";
-
-const DARK: &str = "--bg:#14181d;--card:#1c2128;--ink:#e6e9ed;--muted:#9da7b3;--grid:#2b323b;\
---edge:#616c79;--accent:#6fb7f2;--good:#4fce9f;--bad:#ff9861;\
---same:#b4bdc8;--unsure:#e0c64a;--void:#8b929c;--rest:#454d57;";
-
+/// The colours of the element `ROOT` in both schemes, and the rules for plots.
 const PLOT: &str = include_str!("plot.css");
 
 /// The pattern of void rows.
@@ -31,11 +24,8 @@ patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
 /// Colours by scheme and the rules for plots; `root` is the selector that defines the colours.
 pub(crate) fn plot_css(root: &str, looks: &Looks) -> String {
     let (light, dark) = looks.colours();
-    format!(
-        "{root}{{color-scheme:light dark;{LIGHT}}}\
-         @media(prefers-color-scheme:dark){{{root}{{{DARK}}}}}{PLOT}\
-         {light}@media(prefers-color-scheme:dark){{{dark}}}"
-    )
+    let plot = PLOT.replace("ROOT", root);
+    format!("{plot}{light}@media(prefers-color-scheme:dark){{{dark}}}")
 }
 
 /// The appearance of a table in all plots.
@@ -69,16 +59,17 @@ impl Look {
     /// Returns the CSS classes of the table's elements.
     pub(crate) fn class(self) -> String {
         let again = if self.again { " again" } else { "" };
+        let (colour, dashes) = (self.colour(), self.dashes());
         match self.index {
-            Some(index) => {
-                let dashes = match self.line {
-                    Some(line) => line % DASHES,
-                    None => self.form_number() / SHAPES.len() % DASHES,
-                };
-                format!("series s{index} {} d{dashes}{again}", self.colour())
-            }
+            Some(index) => format!("series s{index} {colour} d{dashes}{again}"),
             None => format!("series cn{again}"),
         }
+    }
+
+    /// Returns the index of its pattern of dashes.
+    fn dashes(self) -> usize {
+        let number = self.form_number() / SHAPES.len();
+        self.line.unwrap_or(number) % DASHES
     }
 
     /// Returns the CSS class of its colour.
@@ -97,7 +88,7 @@ impl Look {
     /// Returns shape and dashes.
     #[cfg(test)]
     pub(crate) fn form(self) -> (Shape, usize) {
-        (self.shape(), self.form_number() / SHAPES.len() % DASHES)
+        (self.shape(), self.dashes())
     }
 }
 
@@ -121,8 +112,7 @@ pub(crate) const CHOSEN: usize = 6;
 #[derive(Debug)]
 struct Shown {
     label: String,
-    swatch: usize,
-    file: usize,
+    look: Look,
     chosen: bool,
 }
 
@@ -172,16 +162,18 @@ impl Looks {
                 swatches.insert(table, palette::spare(table, |at| used.contains(&at)));
             }
         }
-        let mut looks = Self::default();
-        for &(label, table, file) in labels {
-            looks.shown.push(Shown {
-                label: label.to_owned(),
+        let shown = |(index, &(label, table, file)): (usize, &(&str, &str, usize))| Shown {
+            label: label.to_owned(),
+            look: Look {
+                index: Some(index),
                 swatch: swatches[table],
                 file,
-                chosen: false,
-            });
-        }
-        looks
+                ..UNKNOWN
+            },
+            chosen: false,
+        };
+        let shown = labels.iter().enumerate().map(shown).collect();
+        Self { shown }
     }
 
     /// Chooses [`CHOSEN`] tables, and as many locks: references first, then in the order of the
@@ -190,7 +182,8 @@ impl Looks {
         let mut order: Vec<usize> = (0..self.shown.len()).collect();
         let rank = |at: &usize| {
             let of = &self.shown[*at];
-            (!references.contains(&*of.label), of.swatch, of.file)
+            let is_reference = references.contains(&*of.label);
+            (!is_reference, of.look.swatch, of.look.file)
         };
         order.sort_by_key(rank);
         let is_lock = |shown: &Shown| shown.label.starts_with("lock:");
@@ -208,24 +201,13 @@ impl Looks {
         let index = self.index(measured_once(&row.label));
         Look {
             again: row.row.role == Role::Again,
-            ..index.map_or(UNKNOWN, |index| self.at(index))
-        }
-    }
-
-    fn at(&self, index: usize) -> Look {
-        let of = &self.shown[index];
-        Look {
-            index: Some(index),
-            swatch: of.swatch,
-            file: of.file,
-            ..UNKNOWN
+            ..index.map_or(UNKNOWN, |index| self.shown[index].look)
         }
     }
 
     /// Returns all tables with their looks.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, Look)> {
-        let shown = self.shown.iter().enumerate();
-        shown.map(|(index, of)| (&*of.label, self.at(index)))
+        self.shown.iter().map(|of| (&*of.label, of.look))
     }
 
     /// Returns the number of a table on this page.
@@ -242,21 +224,21 @@ impl Looks {
     pub(crate) fn place(&self, label: &str) -> usize {
         let index = self.index(measured_once(label));
         index.map_or(usize::MAX, |at| {
-            let swatch = self.shown[at].swatch;
-            at + 10_000 * swatch + usize::from(!self.shown[at].chosen) * 1_000_000
+            let of = &self.shown[at];
+            at + 10_000 * of.look.swatch + usize::from(!of.chosen) * 1_000_000
         })
     }
 
     /// Returns the rules of the colours of all tables, for the light and for the dark scheme.
     fn colours(&self) -> (String, String) {
-        let mut swatches: Vec<usize> = self.shown.iter().map(|of| of.swatch).collect();
+        let mut swatches: Vec<usize> = self.shown.iter().map(|of| of.look.swatch).collect();
         swatches.sort_unstable();
         swatches.dedup();
-        let rules = |colour: fn(&Swatch) -> &'static str| -> String {
+        let rules = |colour: fn(&Swatch) -> &String| -> String {
             let rule = |at: &usize| format!(".c{at}{{--c:{}}}", colour(&SWATCHES[*at]));
             swatches.iter().map(rule).collect()
         };
-        (rules(|of| of.light), rules(|of| of.dark))
+        (rules(|of| &of.light), rules(|of| &of.dark))
     }
 }
 
@@ -300,7 +282,7 @@ mod tests {
             "dashmap",
             "clht-lb",
             "lock:tas",
-            "unknown",
+            "unlisted",
         ];
         let first = [
             "cuckoo",
@@ -316,8 +298,8 @@ mod tests {
 
     #[test]
     fn backgrounds_are_those_of_the_page() {
-        assert!(LIGHT.contains(&format!("--bg:{};", BACKGROUNDS.0)));
-        assert!(DARK.contains(&format!("--bg:{};", BACKGROUNDS.1)));
+        assert!(PLOT.contains(&format!("light dark;--bg:{};", BACKGROUNDS.0)));
+        assert!(PLOT.contains(&format!("ROOT{{--bg:{};", BACKGROUNDS.1)));
     }
 
     #[test]

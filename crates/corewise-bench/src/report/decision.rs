@@ -219,30 +219,24 @@ fn shares<'a>(lines: &[&Line<'a>]) -> String {
 }
 
 /// The lines of a section, one for each kind of keys.
-fn rates(section: &SectionResults) -> Vec<Line<'_>> {
-    let mut kinds: Vec<&str> = section.cells.iter().map(|cell| &*cell.cell.kind).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    kinds.reverse();
+fn rates<'a>(section: &'a SectionResults) -> Vec<Line<'a>> {
+    let cells = section.cells.iter();
+    let mut kinds = by_key(cells.map(|cell| (&*cell.cell.kind, cell)));
+    kinds.sort_by_key(|(kind, _)| std::cmp::Reverse(*kind));
+    let has_kinds = kinds.len() > 1;
     let about = sections::find(&section.name).map_or("", |of| &*of.preset().about);
-    let line = |kind: &&'_ str| {
-        let of_kind = section.cells.iter().filter(|cell| cell.cell.kind == *kind);
-        let cells: Vec<&CellResults> = of_kind.collect();
-        let keys = if kinds.len() > 1 {
-            format!(" ({kind})")
-        } else {
-            String::new()
-        };
+    let line = |(kind, cells): (&'a str, Vec<&'a CellResults>)| {
+        let keys = has_kinds.then(|| format!(" ({kind})"));
         Line {
             section: &section.name,
             short: &section.name,
-            what: format!("{about}{keys}"),
+            what: format!("{about}{}", keys.unwrap_or_default()),
             spread: spread(cells.iter().copied()).unwrap_or(1.0),
             ranked: ranked(&cells, relative, true),
             text: |ratio| format!("{}×", three_digits(ratio)),
         }
     };
-    kinds.iter().map(line).collect()
+    kinds.into_iter().map(line).collect()
 }
 
 /// Returns the rate of a row over that of the reference.

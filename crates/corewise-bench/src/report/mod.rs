@@ -14,7 +14,7 @@ mod tables;
 
 use crate::plot::style::Looks;
 use crate::plot::{Part, Plot, dots, slim};
-use crate::results::Results;
+use crate::results::{Results, SectionResults};
 use crate::sections::{self, SECTIONS};
 
 /// Returns the report as one HTML file.
@@ -96,7 +96,8 @@ fn parts(results: &Results, looks: &Looks) -> Vec<Part> {
 fn others(results: &Results, looks: &Looks) -> Vec<Part> {
     let sections = results.sections.iter().enumerate();
     let unknown = sections.filter(|(_, section)| sections::find(&section.name).is_none());
-    let part = |(at, name): (usize, &str)| {
+    let part = |(at, section): (usize, &SectionResults)| {
+        let name = &*section.name;
         let plot = dots::all(results, looks, ("rates", name, "Throughput"));
         Part::new(
             &format!("section-{at}"),
@@ -105,7 +106,5 @@ fn others(results: &Results, looks: &Looks) -> Vec<Part> {
             plot.into_iter().collect(),
         )
     };
-    unknown
-        .map(|(at, section)| part((at, &*section.name)))
-        .collect()
+    unknown.map(part).collect()
 }

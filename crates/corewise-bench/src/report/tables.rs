@@ -58,7 +58,7 @@ fn block(cell: &CellResults, shared: &[String], looks: &Looks) -> Markup {
     let noise = decision::spread([cell]);
     let repetitions = cell.rows.iter().map(|row| row.row.repetitions).max();
     let mut rows: Vec<&RowResults> = cell.rows.iter().collect();
-    rows.sort_by_key(|row| (rank(row.row.role), looks.place(&row.label)));
+    rows.sort_by_key(|row| (row.row.role, looks.place(&row.label)));
     html! {
         tbody {
             tr.cell title=(cell.cell.id) {
@@ -81,18 +81,9 @@ fn left_out(cell: &Cell) -> Markup {
     let section = sections::find(&cell.section);
     html! {
         tr.plain {
-            th scope="row" { (section.map_or("left out", |section| section.left_out())) }
+            th scope="row" { (section.map_or("left out", |section| &section.preset().left_out)) }
             td colspan="3" { (cell.left_out.join(", ")) }
         }
-    }
-}
-
-fn rank(role: Role) -> usize {
-    match role {
-        Role::Reference => 0,
-        Role::Again => 1,
-        Role::DynTable => 2,
-        Role::Null => 3,
     }
 }
 
@@ -210,6 +201,7 @@ fn facts(file: &SourceFile) -> Vec<(&'static str, String)> {
         .end
         .map_or("unknown".to_owned(), |end| format!("{} s", end.seconds));
     let loaded = format!("{:.2}", machine.load_1min);
+    let is_virtual = if machine.virtual_machine { "yes" } else { "no" };
     vec![
         ("file", file.path.display().to_string()),
         ("suite", of.suite.clone()),
@@ -223,7 +215,7 @@ fn facts(file: &SourceFile) -> Vec<(&'static str, String)> {
         ("caches", caches(of)),
         ("memory", bytes(machine.memory_bytes as f64)),
         ("kernel", machine.kernel.clone()),
-        ("virtual machine", yes(machine.virtual_machine)),
+        ("virtual machine", is_virtual.to_owned()),
         ("load at the start", loaded),
         (
             "timestamp counter",
@@ -261,10 +253,6 @@ fn missing(of: &Manifest) -> String {
         0 => "nothing that the suite names".to_owned(),
         _ => Vec::from_iter(names).join(", "),
     }
-}
-
-fn yes(yes: bool) -> String {
-    if yes { "yes" } else { "no" }.to_owned()
 }
 
 fn caches(manifest: &Manifest) -> String {

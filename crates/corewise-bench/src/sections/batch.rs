@@ -110,7 +110,7 @@ impl Section for BatchSection {
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        let what = ("batch", "batch", "Lookups in batches");
+        let what = (self.name(), &*self.preset().title);
         let heading = |cell: &CellResults| cell.cell.variant.clone();
         dots::by(results, looks, what, &["variant"], heading)
     }

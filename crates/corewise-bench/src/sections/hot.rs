@@ -55,11 +55,6 @@ impl Rules for HotSection {
 }
 
 impl Section for HotSection {
-    /// Every key is always present.
-    fn range(&self, initial: u64, _: f64, _: f64) -> Option<u64> {
-        Some(initial)
-    }
-
     /// The loop churns anyway, and must know the stored values.
     fn adapt(&self, workload: &mut Workload) {
         (workload.insert_percent, workload.remove_percent) = (0.0, 0.0);
@@ -72,7 +67,7 @@ impl Section for HotSection {
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        let what = ("hot", "hot", "Pairs of remove and insert");
+        let what = (self.name(), &*self.preset().title);
         let heading = |cell: &CellResults| {
             let keys = match &*cell.cell.distribution {
                 "single" => "one hot key each",

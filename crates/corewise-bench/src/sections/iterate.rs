@@ -44,11 +44,6 @@ impl Rules for IterateSection {
 }
 
 impl Section for IterateSection {
-    /// Every key is always present.
-    fn range(&self, initial: u64, _: f64, _: f64) -> Option<u64> {
-        Some(initial)
-    }
-
     fn adapt(&self, workload: &mut Workload) {
         (workload.insert_percent, workload.remove_percent) = (0.0, 0.0);
     }
@@ -70,12 +65,8 @@ impl Section for IterateSection {
         run.write(measured)
     }
 
-    fn left_out(&self) -> &'static str {
-        "cannot iterate"
-    }
-
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        let what = ("iterate", "iterate", "Entries visited");
+        let what = (self.name(), &*self.preset().title);
         let heading = |cell: &CellResults| group::threads(cell.cell.threads);
         dots::by(results, looks, what, &["threads"], heading)
     }

@@ -31,7 +31,7 @@ impl Section for LatencySection {
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        latencies::plots(results, looks, ("latency", "Latency"), false)
+        latencies::plots(results, looks, (self.name(), &self.preset().title), false)
     }
 
     fn below(&self, results: &Results, looks: &Looks) -> Markup {
@@ -53,11 +53,11 @@ impl Slices for TimedSlices {
     ) -> Result<(), PhaseError> {
         let (reports, jobs) = context.drive(table, |drive| Timed {
             drive,
-            latencies: Latencies::new(),
+            latencies: Latencies::default(),
         })?;
         table.book(&reports);
         for job in &jobs {
-            Latencies::merge(all, &job.latencies);
+            all.get_or_insert_default().add(&job.latencies);
         }
         table.sit(jobs.into_iter().map(|job| job.drive));
         Ok(())

@@ -10,25 +10,12 @@ use crate::record::{Interval, Row};
 use crate::results::{CellResults, Results, RowResults};
 use crate::sections::presets::Preset;
 use crate::sections::{LineFields, Section};
-use crate::subject::MeasuredRow;
 use crate::table::Contention;
-
-/// The unit of a measurement.
-fn unit(name: &str) -> Unit {
-    match name {
-        "false positives" | "false positives when full" | "hit rate" | "load when full" => {
-            Unit::Share
-        }
-        "bytes" => Unit::Bytes,
-        "client ns" | "server ns" => Unit::Nanoseconds,
-        _ => Unit::Plain,
-    }
-}
 
 /// The time of an operation of a thread, if the preset has a name for it, the measurements of the
 /// subject, and how its elided sections ended.
 pub(super) fn figures(preset: &Preset, row: &Row) -> Vec<Figure> {
-    let MeasuredRow(measured) = &row.fields.measured;
+    let unit = |name: &String| preset.units.get(name).copied().unwrap_or(Unit::Plain);
     let figure = |(name, of): (&String, &_)| Figure::of_interval(name, unit(name), *of);
     let valid = row.rate.filter(|_| row.verdict != "void");
     let ns = |rate: f64| row.cell.threads as f64 * 1e9 / rate;
@@ -40,7 +27,7 @@ pub(super) fn figures(preset: &Preset, row: &Row) -> Vec<Figure> {
         };
         Figure::of_interval(name, Unit::Nanoseconds, time)
     });
-    let measured = measured.iter().map(figure);
+    let measured = row.fields.measured.iter().map(figure);
     let elision = elision(row.contention.unwrap_or_default());
     operation
         .into_iter()
@@ -68,12 +55,7 @@ fn elision(seen: Contention) -> impl Iterator<Item = Figure> {
     let is_elided = seen.fallbacks + known > 0;
     let shares = shares.into_iter();
     let shares = shares.filter(move |(_, _, all)| is_elided && *all > 0);
-    shares.map(|(name, part, all)| Figure {
-        name: name.to_owned(),
-        unit: Unit::Share,
-        value: part as f64 / all as f64,
-        spread: None,
-    })
+    shares.map(|(name, part, all)| Figure::new(name, Unit::Share, part as f64 / all as f64))
 }
 
 /// The details of all rows of a section, or their rates and figures.

@@ -156,8 +156,8 @@ pub(crate) trait Section: Rules {
 
     /// Returns the number of keys for `initial` entries, a percentage of updates and a share of
     /// inserts among them; `None` if the parameters decide it.
-    fn range(&self, _initial: u64, _updates: f64, _insert_share: f64) -> Option<u64> {
-        None
+    fn range(&self, initial: u64, _updates: f64, _insert_share: f64) -> Option<u64> {
+        self.preset().all_keys.then_some(initial)
     }
 
     /// Sets parameters that the section does not leave to the suite.
@@ -190,11 +190,6 @@ pub(crate) trait Section: Rules {
     /// Estimates the seconds of a task with `rows` rows in each cell.
     fn seconds(&self, task: &Task, rows: usize) -> f64 {
         estimate::repeated(task, rows, estimate::closed_loop(&task.workload))
-    }
-
-    /// Returns why requested tables have no row, for the line that names them.
-    fn left_out(&self) -> &'static str {
-        "left out"
     }
 
     /// Returns the end of a row's line on the terminal: its figures, unless it has details.

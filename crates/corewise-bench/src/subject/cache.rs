@@ -292,7 +292,7 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
     fn measurements(&self) -> Measurements {
         let mut all = self.cache.measurements();
         let resident = self.resident.load(Ordering::Relaxed); // Relaxed: at rest
-        all.0.insert("resident entries".into(), resident as f64);
+        all.insert("resident entries".into(), resident as f64);
         all
     }
 }

@@ -291,10 +291,10 @@ impl<F: MeasuredFilter> Operate for FilterSubject<F> {
             .map(|items| load(&items.next) - load(&items.first));
         let live = live.sum();
         let mut all = Measurements::default();
-        all.0.insert("bits an item".into(), self.bits_an_item(live));
+        all.insert("bits an item".into(), self.bits_an_item(live));
         if lookups > 0 {
             let rate = positives as f64 / lookups as f64;
-            all.0.insert("false positives".into(), rate);
+            all.insert("false positives".into(), rate);
         }
         if self.is_nearly_full {
             self.fill_up(live, &mut all);
@@ -324,7 +324,7 @@ impl<F: MeasuredFilter> FilterSubject<F> {
                 found as f64 / ABSENT_WHEN_FULL as f64,
             ),
         ] {
-            all.0.insert(name.into(), value);
+            all.insert(name.into(), value);
         }
     }
 }

@@ -230,7 +230,7 @@ impl<L: MeasuredLock> Operate for LockSubject<L> {
         let (least, most) = (sections().min(), sections().max());
         let mut all = Measurements::default();
         if let (Some(least), Some(most @ 1..)) = (least, most) {
-            all.0.insert("fairness".into(), least as f64 / most as f64);
+            all.insert("fairness".into(), least as f64 / most as f64);
         }
         all
     }

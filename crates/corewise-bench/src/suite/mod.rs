@@ -16,19 +16,19 @@
 //! ```
 //!
 //! Every list is a dimension: a section measures all combinations. A parameter that a section omits
-//! is taken from `[defaults]`, then from the section's kind, then from the built-in values.
+//! is taken from `[defaults]`, then from the section's kind, then from `defaults.toml`.
 
 mod params;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::convert::Infallible;
 use std::path::Path;
 use std::str::FromStr;
 
 use corewise_topology::{PinPolicy, Topology};
 use serde::{Deserialize, Serialize};
 
+use self::params::BUILT_IN;
 pub use self::params::Params;
 pub(crate) use self::params::{MoreParamArgs, ParamArgs};
 use crate::claims::Claim;
@@ -98,13 +98,10 @@ fn cpus_of(topology: &Topology, sockets: usize) -> Option<usize> {
     (sockets <= cpus.len()).then(|| cpus.values().take(sockets).sum())
 }
 
-impl FromStr for Threads {
-    type Err = Infallible;
-
-    fn from_str(word: &str) -> Result<Self, Infallible> {
-        Ok(word
-            .parse()
-            .map_or_else(|_| Self::Words(word.to_owned()), Self::Number))
+impl From<&str> for Threads {
+    fn from(word: &str) -> Self {
+        let number = word.parse().map(Self::Number);
+        number.unwrap_or_else(|_| Self::Words(word.to_owned()))
     }
 }
 
@@ -308,7 +305,7 @@ impl Suite {
         for section in &self.section {
             let kind = section.find()?;
             let said = given.or(&section.params).or(&self.defaults);
-            let params = said.or(&kind.preset().params).or(&Params::built_in());
+            let params = said.or(&kind.preset().params).or(&BUILT_IN);
             for task in expand(kind, &params, topology, oversubscribe)
                 .map_err(|what| format!("section `{}`: {what}", kind.name()))?
             {
@@ -479,7 +476,7 @@ fn task(
 }
 
 fn own_placement(section: &dyn Section) -> OwnPlacement {
-    let own = section.preset().params.or(&Params::built_in());
+    let own = section.preset().params.or(&BUILT_IN);
     let is_map = section.capability() == Capability::Map;
     OwnPlacement {
         pins: own.pin.unwrap_or_default(),

@@ -1,5 +1,7 @@
 //! The parameters of a suite, which are options of the command line too. Each is declared once.
 
+use std::sync::LazyLock;
+
 use clap::Args;
 use corewise_measure::number::{parse_count, parse_rate, parse_size};
 use serde::{Deserialize, Serialize};
@@ -154,31 +156,15 @@ params! {
     }
 }
 
+/// The parameters of all sections, where a suite and the section's preset have none: those of
+/// \[CHTBench\], where it names them.
+pub(super) static BUILT_IN: LazyLock<Params> = LazyLock::new(|| {
+    toml::from_str(include_str!("../../defaults.toml")).expect("a test reads the defaults")
+});
+
 impl Params {
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-
-    /// The built-in parameters: those of \[CHTBench\], where it names them.
-    pub(crate) fn built_in() -> Self {
-        Self {
-            repetitions: Some(15),
-            threads: Some(vec![Threads::Words("cpus".into())]),
-            duration_ms: Some(100.0),
-            slices: Some(5),
-            warm_ms: Some(4.0),
-            updates: Some(vec![10.0]),
-            insert_share: Some(50.0),
-            initial: Some(vec![1 << 20]),
-            distribution: Some(vec!["uniform".into()]),
-            kind: Some("u64".into()),
-            key_bytes: Some((16, 250)),
-            value_bytes: Some(vec![32]),
-            churn: Some(1.0),
-            pin: Some(vec!["compact".into()]),
-            reference: Some("rwlock".into()),
-            ..Self::default()
-        }
     }
 
     /// Returns the pin policies, of which one option may name several.

@@ -83,17 +83,15 @@ pub(crate) fn audit<K: Kind, T: Table<K>>(
 
 /// Returns keys of this thread, each once.
 fn own_keys(plan: &Plan, part: Part, rng: &mut Xoshiro256PlusPlus) -> Vec<Entry> {
-    let mine = (plan.range as usize + part.threads - 1 - part.thread) / part.threads;
-    let step = (mine / KEYS).max(1);
+    let mine = plan.part(part.thread, part.threads);
+    let step = (mine.len() / KEYS).max(1);
     let first = rng.random_range(0..step);
-    (first..mine)
-        .step_by(step)
-        .take(KEYS)
-        .map(|at| Entry {
-            key: plan.key((at * part.threads + part.thread) as u32),
-            stamp: None,
-        })
-        .collect()
+    let indices = mine.skip(first).step_by(step).take(KEYS);
+    let entry = |index| Entry {
+        key: plan.key(index),
+        stamp: None,
+    };
+    indices.map(entry).collect()
 }
 
 fn complain(what: &str, key: u64, got: Option<u64>, expected: Option<u64>) -> Option<String> {

@@ -123,7 +123,7 @@ impl Watch {
             limits: SLOW_US.map(|us| clock::ticks(us * 1_000)),
             bins: Vec::new(),
             slow: [0; SLOW_US.len()],
-            latencies: Latencies::new(),
+            latencies: Latencies::default(),
         }
     }
 

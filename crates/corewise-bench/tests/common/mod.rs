@@ -649,7 +649,7 @@ pub fn cell(section: &str, rest: &str) -> Cell {
         kind: "u64".into(),
         key_bytes: (8, 8),
         value_bytes: 8,
-        keys: "mixed".into(),
+        keys: corewise_bench::plan::KeyMap::Mixed,
         hash: "common".into(),
         prefill: "all".into(),
         pin: "compact".into(),

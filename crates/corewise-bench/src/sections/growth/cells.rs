@@ -112,7 +112,7 @@ pub(super) fn repetition_of(turn: &Turn<'_>) -> Result<Done, PhaseError> {
         ran_on,
         ..contender.slice(&context.workload.id(), turn.repetition)
     };
-    let mut latencies = Latencies::new();
+    let mut latencies = Latencies::default();
     jobs.iter()
         .for_each(|job| latencies.add(&job.watch.latencies));
     Ok(Done {

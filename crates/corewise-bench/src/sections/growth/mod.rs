@@ -63,11 +63,6 @@ impl Section for GrowthSection {
             .then(|| is_measured.then_some(2).into_iter().collect())
     }
 
-    /// Every key is inserted.
-    fn range(&self, initial: u64, _: f64, _: f64) -> Option<u64> {
-        Some(initial)
-    }
-
     fn adapt(&self, workload: &mut Workload) {
         workload.initial = 0;
     }
@@ -114,7 +109,7 @@ impl Section for GrowthSection {
         if !self.has_reader {
             return plot::plots(results, looks);
         }
-        let what = ("tails", "tails", "Inserts of one writer beside one reader");
+        let what = (self.name, self.name, &*self.preset().title);
         dots::all(results, looks, what).into_iter().collect()
     }
 }

@@ -130,7 +130,7 @@ impl Book {
             context.audit(&table, seed, &mut checks)?;
         }
         let ran_on = context.whereabouts(&mut checks);
-        let mut latencies = Latencies::new();
+        let mut latencies = Latencies::default();
         for (at, side) in self.sides.iter_mut().enumerate() {
             side.table.add(&grown[at]);
             side.empty.add(&empty[at]);
@@ -227,20 +227,18 @@ pub(super) fn fields(of: &Tail) -> LineFields {
 /// Slow operations per 10,000, and those of the empty loop in the same time, per 10,000 of the
 /// table's.
 pub(super) fn shares(tail: &Tail) -> Vec<Figure> {
-    let share = |name: String, count: f64| Figure {
-        name,
-        unit: Unit::Plain,
-        value: count * 1e4 / tail.operations.max(1) as f64,
-        spread: None,
+    let share = |of: &str, slow: &SlowCount, count: f64| {
+        let name = format!("{}{of} > {} µs", tail.side, slow.over_us);
+        Figure::new(
+            &name,
+            Unit::Plain,
+            count * 1e4 / tail.operations.max(1) as f64,
+        )
     };
     let both = tail.slow.iter().flat_map(|slow| {
-        let over = slow.over_us;
         [
-            share(format!("{} > {over} µs", tail.side), slow.count as f64),
-            share(
-                format!("{}, empty loop > {over} µs", tail.side),
-                slow.expected,
-            ),
+            share("", slow, slow.count as f64),
+            share(", empty loop", slow, slow.expected),
         ]
     });
     both.collect()

@@ -71,12 +71,8 @@ impl Section for MemorySection {
             ("garbage, most", Some(most.max(0) as u64), garbage.entries)
         });
         let figure = |(name, bytes, entries): (&str, Option<u64>, u64)| {
-            Some(Figure {
-                name: name.to_owned(),
-                unit: Unit::Bytes,
-                value: bytes? as f64 / entries as f64,
-                spread: None,
-            })
+            let each = bytes? as f64 / entries as f64;
+            Some(Figure::new(name, Unit::Bytes, each))
         };
         let all = points.chain(garbage).filter(|(.., entries)| *entries > 0);
         all.filter_map(figure).collect()

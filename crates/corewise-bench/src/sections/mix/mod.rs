@@ -21,8 +21,6 @@ pub(crate) struct MixSection {
     name: &'static str,
     /// What its subjects can do.
     capability: Capability,
-    /// The beginning of the titles of its plots.
-    title: &'static str,
     plots: Plots,
 }
 
@@ -47,54 +45,37 @@ const MOST_IN_FLIGHT: usize = 1 << 14;
 /// Maximum work beside an operation.
 const MOST_WORK: u32 = 1_000_000;
 
-const fn section(
-    name: &'static str,
-    capability: Capability,
-    title: &'static str,
-    plots: Plots,
-) -> MixSection {
+const fn section(name: &'static str, capability: Capability, plots: Plots) -> MixSection {
     MixSection {
         name,
         capability,
-        title,
         plots,
     }
 }
 
-pub(crate) static SCALING: MixSection =
-    section("scaling", Map, "Throughput against threads", OverThreads);
-pub(crate) static UPDATES: MixSection = section("updates", Map, "", Own(updates::plots));
-pub(crate) static WORKING_SET: MixSection = section("workingset", Map, "", Own(workingset::plots));
+pub(crate) static SCALING: MixSection = section("scaling", Map, OverThreads);
+pub(crate) static UPDATES: MixSection = section("updates", Map, Own(updates::plots));
+pub(crate) static WORKING_SET: MixSection = section("workingset", Map, Own(workingset::plots));
 pub(crate) static DISTRIBUTION: MixSection = section(
     "distribution",
     Map,
-    "Throughput by distribution",
     Blocks(&["distribution"], |cell| cell.cell.distribution.clone()),
 );
-pub(crate) static RESIZING: MixSection =
-    section("resizing", Map, "Throughput while resizing", Cells);
-pub(crate) static PINNING: MixSection = section(
-    "pinning",
-    Map,
-    "Throughput by pin policy",
-    Blocks(&["pin"], pin_heading),
-);
+pub(crate) static RESIZING: MixSection = section("resizing", Map, Cells);
+pub(crate) static PINNING: MixSection = section("pinning", Map, Blocks(&["pin"], pin_heading));
 /// How often a lock was found taken is below its rate in the verdicts.
 pub(crate) static SYNC: MixSection = section(
     "sync",
     Map,
-    "Throughput by lock",
     Blocks(&["threads"], |cell| threads(cell.cell.threads)),
 );
-pub(crate) static FILTER: MixSection = section("filter", Filter, "Filters", OverThreads);
-pub(crate) static LOCK: MixSection = section("lock", Lock, "Locks", OverThreads);
-pub(crate) static QUEUE: MixSection = section("queue", Queue, "Priority queues", OverThreads);
-pub(crate) static SORTED_SET: MixSection =
-    section("sortedset", SortedSet, "Sorted sets", OverThreads);
+pub(crate) static FILTER: MixSection = section("filter", Filter, OverThreads);
+pub(crate) static LOCK: MixSection = section("lock", Lock, OverThreads);
+pub(crate) static QUEUE: MixSection = section("queue", Queue, OverThreads);
+pub(crate) static SORTED_SET: MixSection = section("sortedset", SortedSet, OverThreads);
 pub(crate) static CACHE: MixSection = section(
     "cache",
     Cache,
-    "Caches",
     Blocks(&["initial", "range", "variant"], |cell| {
         format!("{} keys, {}", count(cell.cell.initial), cell.cell.variant)
     }),
@@ -176,11 +157,11 @@ impl Section for MixSection {
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        let what = (self.name, self.name, self.title);
+        let title = &*self.preset().title;
         match self.plots {
-            OverThreads => scaling::over(results, looks, (self.name, self.title)),
-            Blocks(vary, heading) => dots::by(results, looks, what, vary, heading),
-            Cells => dots::all(results, looks, what).into_iter().collect(),
+            OverThreads => scaling::over(results, looks, (self.name, title)),
+            Blocks(vary, heading) => dots::by(results, looks, (self.name, title), vary, heading),
+            Cells => Vec::from_iter(dots::all(results, looks, (self.name, self.name, title))),
             Own(plots) => plots(results, looks),
         }
     }

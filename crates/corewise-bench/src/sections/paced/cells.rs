@@ -62,10 +62,10 @@ fn repetition_of(turn: &Turn<'_>, rate: f64) -> Result<Done, PhaseError> {
         gap_ticks,
         seed: seed ^ (repetition as u64) << 32,
         in_time: 0,
-        latencies: Latencies::new(),
+        latencies: Latencies::default(),
     })?;
     live.book(&reports);
-    let mut latencies = Latencies::new();
+    let mut latencies = Latencies::default();
     jobs.iter().for_each(|job| latencies.add(&job.latencies));
     let in_time: u64 = jobs.iter().map(|job| job.in_time).sum();
     let checks = context.finish(contender, &mut live, seed)?;

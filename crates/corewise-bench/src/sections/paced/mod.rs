@@ -59,7 +59,7 @@ impl Section for PacedSection {
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        let what = ("paced", "Latency from the due time");
+        let what = (self.name(), &*self.preset().title);
         latencies::plots(results, looks, what, true)
     }
 

@@ -318,7 +318,7 @@ fn add_up(live: &mut RunningTable, answers: Vec<Answer>) -> Ran {
     let (reports, drives): (Vec<_>, Vec<_>) = read.into_iter().flatten().unzip();
     let reads = drive::total(&reports);
     live.sit(drives.into_iter());
-    live.book_tally(&reads.tally);
+    live.stream.add(&reads.tally);
     Ran {
         rate: reports.iter().map(DriveReport::rate).sum(),
         reads,

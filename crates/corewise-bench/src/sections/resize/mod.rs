@@ -97,10 +97,6 @@ impl Section for ResizeSection {
         estimate::repeated(task, rows, once)
     }
 
-    fn left_out(&self) -> &'static str {
-        "cannot resize on request"
-    }
-
     fn details(&self, row: &Row) -> Vec<LineFields> {
         row.fields.resize.iter().map(fields).collect()
     }
@@ -119,7 +115,7 @@ impl Section for ResizeSection {
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        let what = ("resize", "resize", "Operations");
+        let what = (self.name(), &*self.preset().title);
         let heading = |cell: &CellResults| cell.cell.variant.clone();
         dots::by(results, looks, what, &["variant"], heading)
     }
