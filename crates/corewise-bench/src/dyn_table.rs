@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::plan::Plan;
 use crate::subject::{self, Capability, Measurements, Operate};
-use crate::table::{Bytes, Contention, Kind, Resize, Setup, Table, TableInfo, U64};
+use crate::table::{Contention, Kind, Resize, Setup, Table, TableInfo};
 use crate::work::loops::{Dispatch, Erased, Loops};
 use crate::work::{self, AuditReport, DriveReport, Evidence, OpCounts, Part, Sums};
 
@@ -164,47 +164,26 @@ impl Entry {
         }
     }
 
-    fn map<K: Kind, T: Table<K>>(mut self, kind: MapKind) -> Self {
-        self.maps.push((K::NAME, kind, make::<K, T>));
+    fn made_by<K: Kind>(mut self, kind: MapKind, maker: Maker) -> Self {
+        self.maps.push((K::NAME, kind, maker));
+        self
+    }
+
+    /// Adds a maker for a kind of keys with the common hash function.
+    pub fn map<K: Kind, T: Table<K>>(mut self) -> Self {
         self.iterates |= T::ITERATES;
-        self
+        self.made_by::<K>(MapKind::Common, make::<K, T>)
     }
 
-    fn resized<K: Kind, T: Resize<K>>(mut self) -> Self {
-        let maker = make_resizable::<K, T>;
-        self.maps.push((K::NAME, MapKind::Resized, maker));
-        self
+    /// Adds a maker for a kind of keys with the table's own hash function.
+    pub fn native<K: Kind, T: Table<K>>(self) -> Self {
+        self.made_by::<K>(MapKind::Native, make::<K, T>)
     }
 
-    /// Adds a maker for integers with the common hash function.
-    pub fn u64<T: Table<U64>>(self) -> Self {
-        self.map::<U64, T>(MapKind::Common)
-    }
-
-    /// Adds a maker for integers with the table's own hash function.
-    pub fn u64_native<T: Table<U64>>(self) -> Self {
-        self.map::<U64, T>(MapKind::Native)
-    }
-
-    /// Adds a maker for byte strings with the common hash function.
-    pub fn bytes<T: Table<Bytes>>(self) -> Self {
-        self.map::<Bytes, T>(MapKind::Common)
-    }
-
-    /// Adds a maker for byte strings with the table's own hash function.
-    pub fn bytes_native<T: Table<Bytes>>(self) -> Self {
-        self.map::<Bytes, T>(MapKind::Native)
-    }
-
-    /// Adds a maker for integers with the common hash function, in a table that resizes on request.
-    pub fn u64_resize<T: Resize<U64>>(self) -> Self {
-        self.resized::<U64, T>()
-    }
-
-    /// Adds a maker for byte strings with the common hash function, in a table that resizes on
+    /// Adds a maker for a kind of keys with the common hash function, in a table that resizes on
     /// request.
-    pub fn bytes_resize<T: Resize<Bytes>>(self) -> Self {
-        self.resized::<Bytes, T>()
+    pub fn resized<K: Kind, T: Resize<K>>(self) -> Self {
+        self.made_by::<K>(MapKind::Resized, make_resizable::<K, T>)
     }
 
     /// Adds a maker of a subject that is not a map.
@@ -232,14 +211,8 @@ impl Entry {
     /// Returns the maker for a kind of keys, `u64` or `bytes`, and a hash function; `None` if the
     /// combination is not supported.
     pub fn maker(&self, kind: &str, native: bool) -> Option<Maker> {
-        self.find(
-            kind,
-            if native {
-                MapKind::Native
-            } else {
-                MapKind::Common
-            },
-        )
+        let of = [MapKind::Common, MapKind::Native][usize::from(native)];
+        self.find(kind, of)
     }
 
     /// Returns the maker of a table that resizes on request; `None` if the combination is not

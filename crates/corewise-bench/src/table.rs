@@ -116,7 +116,7 @@ pub trait Table<K: Kind>: Send + Sync + Sized + 'static {
 /// A table that resizes on request; optional.
 ///
 /// An adapter of such a table implements this and registers it with
-/// [`Entry::u64_resize`](crate::dyn_table::Entry::u64_resize); the section `resize` measures no
+/// [`Entry::resized`](crate::dyn_table::Entry::resized); the section `resize` measures no
 /// other.
 ///
 /// # Contract

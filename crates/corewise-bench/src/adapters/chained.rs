@@ -99,8 +99,8 @@ macro_rules! chained {
         pub(super) fn entries() -> Vec<Entry> {
             vec![$(
                 listed($name)
-                    .u64::<Chained<U64, $table, Common>>()
-                    .u64_resize::<Chained<U64, $table, Common>>(),
+                    .map::<U64, Chained<U64, $table, Common>>()
+                    .resized::<U64, Chained<U64, $table, Common>>(),
             )*]
         }
     };

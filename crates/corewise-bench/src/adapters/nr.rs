@@ -469,7 +469,7 @@ mod peer {
 
 fn entry<M: Method>(name: &str) -> Entry {
     listed(name)
-        .u64::<Shared<M, Entries>>()
+        .map::<U64, Shared<M, Entries>>()
         .subject::<QueueSubject<Shared<M, PriorityQueue>>>()
         .subject::<SortedSetSubject<Shared<M, Ranking>>>()
 }
@@ -484,7 +484,7 @@ pub(super) fn entries() -> Vec<Entry> {
         entry::<Combining>("nr:fc"),
         entry::<CombiningPlus>("nr:fc+"),
         listed("nr:lf")
-            .u64::<LockFreeDictionary>()
+            .map::<U64, LockFreeDictionary>()
             .subject::<QueueSubject<LockFree>>(),
         #[cfg(feature = "bench")]
         entry::<peer::Crate>("nr:crate").max_threads(peer::MAX_THREADS),

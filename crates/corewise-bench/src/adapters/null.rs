@@ -19,8 +19,8 @@ pub(crate) struct NullHandle;
 
 pub(super) fn entry() -> Entry {
     listed("null")
-        .u64::<Null>()
-        .u64_native::<Null>()
+        .map::<U64, Null>()
+        .native::<U64, Null>()
         .subject::<FilterSubject<Null>>()
         .subject::<LockSubject<Null>>()
         .subject::<QueueSubject<Null>>()

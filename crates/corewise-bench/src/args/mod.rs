@@ -12,7 +12,7 @@ use corewise_topology::{MemoryPolicy, MemoryPolicyError};
 use self::resize::ResizeArgs;
 use crate::allocator::{self, Choice, Pages};
 use crate::error::{BenchError, one_line};
-use crate::record::Row;
+use crate::record::{Manifest, Row};
 use crate::registry::Registry;
 use crate::results::Results;
 use crate::runner::Runner;
@@ -389,12 +389,12 @@ fn measure(
     let text = how.format == Format::Text;
     let sink = Sink::create(Some(&how.output), how.replace, !text)?;
     let cards = registry.entries().iter().map(|entry| entry.card.clone());
-    let facts = manifest::manifest(manifest::Run {
-        suite: suite.name.clone(),
+    let facts = Manifest {
         plan: suite.to_toml(),
         seed: how.seed,
         cards: cards.collect(),
-    });
+        ..manifest::manifest(&suite.name)
+    };
     let mut table = text::Table::new(&facts, text);
     let show: Box<dyn FnMut(&Row)> = Box::new(move |row| table.row(row));
     let program = std::env::current_exe().ok();
