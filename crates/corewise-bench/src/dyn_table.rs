@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::plan::Plan;
-use crate::subject::{self, Capability, Measurements, Operate};
+use crate::subject::{Capability, Measurements, Operate};
 use crate::table::{Contention, Kind, Resize, Setup, Table, TableInfo};
 use crate::work::loops::{Dispatch, Erased, Loops};
 use crate::work::{self, AuditReport, DriveReport, Evidence, OpCounts, Part, Sums};
@@ -22,10 +22,13 @@ pub trait DynTable: Loops + Send + Sync {
     fn churn(&self, _: &Plan, _: Part, _entries: u64) -> OpCounts {
         OpCounts::default()
     }
-    /// Looks up every key of the range.
+    /// Looks up every key of the range; returns a thread's part of what is there.
     fn probe(&self, plan: &Plan, part: Part) -> Sums;
-    /// Runs operations on keys that no other thread writes and checks every outcome.
-    fn audit(&self, plan: &Plan, part: Part, operations: u64, seed: u64) -> AuditReport;
+    /// Runs operations on keys that no other thread writes and checks every outcome; called after
+    /// [`DynTable::probe`].
+    fn audit(&self, _: &Plan, _: Part, _operations: u64, _seed: u64) -> AuditReport {
+        AuditReport::default()
+    }
     /// Removes every key of the range.
     fn empty(&self, _: &Plan, _: Part) -> OpCounts {
         OpCounts::default()
@@ -48,8 +51,8 @@ pub trait DynTable: Loops + Send + Sync {
     fn buckets(&self) -> Option<usize> {
         None
     }
-    /// Returns what is wrong, by the checks of its capability; `None` for a map, which is compared
-    /// with its workload.
+    /// Returns what is wrong, by the checks of its capability, besides lookups that missed what was
+    /// there all the time; `None` for a map, which is compared with its workload.
     fn problems(&self, _: &Plan, _: &Evidence) -> Option<Vec<String>> {
         None
     }
@@ -190,8 +193,8 @@ impl Entry {
     pub fn subject<S: Operate>(mut self) -> Self {
         self.others.push(SubjectMaker {
             capability: S::CAPABILITY,
-            make: subject::make::<S>,
-            own_threads: S::own_threads,
+            make: |setup| Arc::new(S::build(setup)),
+            own_threads: S::own_threads_of,
         });
         self
     }

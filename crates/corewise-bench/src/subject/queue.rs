@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
+use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::stream::{GET, INSERT};
 use crate::subject::{Capability, External, Operate, Work, problems};
@@ -127,7 +128,9 @@ impl<Q: MeasuredQueue> Operate for QueueSubject<Q> {
             tally: OpCounts::default(),
         }
     }
+}
 
+impl<Q: MeasuredQueue> DynTable for QueueSubject<Q> {
     /// Inserts every index that is present at the start.
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
@@ -156,7 +159,7 @@ impl<Q: MeasuredQueue> Operate for QueueSubject<Q> {
         found
     }
 
-    fn problems(&self, _: &Plan, evidence: &Evidence) -> Vec<String> {
+    fn problems(&self, _: &Plan, evidence: &Evidence) -> Option<Vec<String>> {
         let (booked, found) = (&evidence.booked, &evidence.found);
         let (entries, there) = (booked.entries, found.entries);
         let refused = evidence.stream.insert_failed;

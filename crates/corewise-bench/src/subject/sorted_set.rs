@@ -4,6 +4,7 @@
 //! inserts of the stream add one to a score, its removes take one away. In the end the scores must
 //! add up, and the ranks must be those of a permutation.
 
+use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::stream::{GET, INSERT};
 use crate::subject::{Capability, External, Operate, Work, problems};
@@ -96,7 +97,9 @@ impl<S: MeasuredSortedSet> Operate for SortedSetSubject<S> {
             tally: OpCounts::default(),
         }
     }
+}
 
+impl<S: MeasuredSortedSet> DynTable for SortedSetSubject<S> {
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
         part.indices(plan)
@@ -117,7 +120,7 @@ impl<S: MeasuredSortedSet> Operate for SortedSetSubject<S> {
         found
     }
 
-    fn problems(&self, plan: &Plan, evidence: &Evidence) -> Vec<String> {
+    fn problems(&self, plan: &Plan, evidence: &Evidence) -> Option<Vec<String>> {
         let (found, members) = (&evidence.found, u64::from(plan.range));
         let ranked = found.entries;
         let is_ranked = ranked == i64::from(plan.range);
