@@ -100,7 +100,9 @@ pub trait Table<K: Kind>: Send + Sync + Sized + 'static {
 
     /// Returns the number of entries as the table counts them; called while no thread writes.
     /// `None` if it has no such call.
-    fn size(&self) -> Option<usize>;
+    fn size(&self) -> Option<usize> {
+        None
+    }
 
     /// Reclaims deferred memory, as far as the table's interface allows; called while no handle
     /// exists.

@@ -15,8 +15,8 @@ use corewise_bench::runner::Runner;
 use corewise_bench::sink::Sink;
 use corewise_bench::subject::{
     Answers, CacheHandle, CacheSubject, Capability, FilterSubject, LockSubject, MeasuredCache,
-    MeasuredFilter, MeasuredLock, MeasuredQueue, MeasuredRow, MeasuredSortedSet, QueueHandle,
-    QueueSubject, SortedSetHandle, SortedSetSubject,
+    MeasuredFilter, MeasuredLock, MeasuredRow, QueueHandle, QueueSubject, SortedSetHandle,
+    SortedSetSubject, WithHandles,
 };
 use corewise_bench::suite::{Params, Suite};
 use corewise_bench::table::{Setup, TableInfo};
@@ -357,7 +357,7 @@ struct Keys<F> {
     fault: F,
 }
 
-impl<F: QueueFault> MeasuredQueue for Keys<F> {
+impl<F: QueueFault> WithHandles for Keys<F> {
     type Handle<'s> = &'s Self;
     fn build(_: &Setup) -> Self {
         Self::default()
@@ -451,7 +451,7 @@ struct Scores<F> {
     fault: F,
 }
 
-impl<F: SetFault> MeasuredSortedSet for Scores<F> {
+impl<F: SetFault> WithHandles for Scores<F> {
     type Handle<'s> = &'s Self;
     fn build(_: &Setup) -> Self {
         Self::default()

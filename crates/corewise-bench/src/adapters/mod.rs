@@ -28,6 +28,7 @@ mod slowed;
 use self::cards::{CARDS, card};
 use crate::dyn_table::Entry;
 use crate::registry::{Missing, Registry};
+use crate::table::{Kind, MOST_BATCHED};
 
 /// All tables of this build.
 pub fn registry() -> Registry {
@@ -96,6 +97,20 @@ macro_rules! with_makers {
 }
 
 use with_makers;
+
+/// Writes the stamps of a batch of values, to which `look_up` finds references.
+#[inline(always)]
+fn stamps_of<'v, K: Kind>(
+    out: &mut [Option<u64>],
+    look_up: impl FnOnce(&mut [Option<&'v K::Value>]),
+) {
+    let mut found = [None; MOST_BATCHED];
+    let found = &mut found[..out.len()];
+    look_up(found);
+    for (out, value) in out.iter_mut().zip(found) {
+        *out = value.map(K::stamp);
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -395,8 +395,10 @@ fn measure(
         cards: cards.collect(),
         ..manifest::manifest(&suite.name)
     };
-    let mut table = text::Table::new(&facts, text);
-    let show: Box<dyn FnMut(&Row)> = Box::new(move |row| table.row(row));
+    let mut table = text.then(|| text::Table::new(&facts));
+    let show: Box<dyn FnMut(&Row)> = Box::new(move |row| {
+        table.iter_mut().for_each(|table| table.row(row));
+    });
     let program = std::env::current_exe().ok();
     let end = Runner::new(registry, sink, how.seed, facts, program, show).run(tasks)?;
     if text {

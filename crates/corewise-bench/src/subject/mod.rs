@@ -5,9 +5,9 @@
 //! | map | [`Table`](crate::table::Table) | lookup, insert, remove | entries, keys and values |
 //! | filter | [`MeasuredFilter`] | lookup, insert, remove | items; no false negative |
 //! | lock | [`MeasuredLock`] | shared and exclusive sections | sections counted inside |
-//! | queue | [`MeasuredQueue`] | least key, insert, remove the least key | keys; their order |
+//! | queue | [`WithHandles`], [`QueueHandle`] | least key, insert, remove the least key | keys; their order |
 //! | cache | [`MeasuredCache`] | lookup; insert that replaces | values stay with their keys; every operation is answered |
-//! | sorted set | [`MeasuredSortedSet`] | rank, increment by 1 or -1 | scores; ranks differ |
+//! | sorted set | [`WithHandles`], [`SortedSetHandle`] | rank, increment by 1 or -1 | scores; ranks differ |
 //!
 //! An adapter has the operations. The harness adds, once for each capability, a thread's loop, what
 //! is there at the start, and the checks: see [`Operate`]. A subject is a [`DynTable`] as a map is, so
@@ -23,9 +23,9 @@ mod sorted_set;
 pub use cache::{Answers, CacheHandle, CacheSubject, MeasuredCache};
 pub use filter::{FilterSubject, MeasuredFilter};
 pub use lock::{LockSubject, MeasuredLock};
-pub use queue::{MeasuredQueue, QueueHandle, QueueSubject};
+pub use queue::{QueueHandle, QueueSubject};
 use serde::Serialize;
-pub use sorted_set::{MeasuredSortedSet, SortedSetHandle, SortedSetSubject};
+pub use sorted_set::{SortedSetHandle, SortedSetSubject};
 
 pub(crate) use self::external::External;
 use crate::dyn_table::DynTable;
@@ -74,6 +74,18 @@ pub trait Operate: DynTable + Sized + 'static {
 
     /// Returns the state of a thread, on that thread.
     fn worker(&self, plan: &Plan, part: Part) -> Self::Worker<'_>;
+}
+
+/// A subject under test that each thread uses by a handle: a queue or a sorted set.
+pub trait WithHandles: Send + Sync + Sized + 'static {
+    /// A thread's handle.
+    type Handle<'s>
+    where
+        Self: 's;
+    /// Creates an empty subject.
+    fn build(setup: &Setup) -> Self;
+    /// Creates the handle of a thread, on that thread.
+    fn handle(&self, thread: usize) -> Self::Handle<'_>;
 }
 
 /// Returns the problems whose conditions hold.

@@ -7,21 +7,9 @@
 use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::stream::{GET, INSERT};
-use crate::subject::{Capability, External, Operate, Work, problems};
+use crate::subject::{Capability, External, Operate, WithHandles, Work, problems};
 use crate::table::Setup;
 use crate::work::{Evidence, OpCounts, Part, Sums};
-
-/// A sorted set under test.
-pub trait MeasuredSortedSet: Send + Sync + Sized + 'static {
-    /// A thread's handle.
-    type Handle<'s>: SortedSetHandle
-    where
-        Self: 's;
-    /// Creates an empty set.
-    fn build(setup: &Setup) -> Self;
-    /// Creates the handle of a thread, on that thread.
-    fn handle(&self, thread: usize) -> Self::Handle<'_>;
-}
 
 /// A thread's handle to a sorted set.
 pub trait SortedSetHandle {
@@ -80,7 +68,10 @@ impl<H: SortedSetHandle> Work for SortedSetWorker<H> {
     }
 }
 
-impl<S: MeasuredSortedSet> Operate for SortedSetSubject<S> {
+impl<S: WithHandles> Operate for SortedSetSubject<S>
+where
+    for<'s> S::Handle<'s>: SortedSetHandle,
+{
     const CAPABILITY: Capability = Capability::SortedSet;
     type Worker<'s> = SortedSetWorker<S::Handle<'s>>;
 
@@ -99,7 +90,10 @@ impl<S: MeasuredSortedSet> Operate for SortedSetSubject<S> {
     }
 }
 
-impl<S: MeasuredSortedSet> DynTable for SortedSetSubject<S> {
+impl<S: WithHandles> DynTable for SortedSetSubject<S>
+where
+    for<'s> S::Handle<'s>: SortedSetHandle,
+{
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
         part.indices(plan)
