@@ -105,7 +105,7 @@ fn line(row: &Row, remark: &str) -> String {
     )
 }
 
-/// Prints a line.
+/// Prints a line, or several.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}"); // a closed pipe is no error
 }

@@ -28,15 +28,9 @@ trait Structure:
 {
 }
 
-impl<D> Structure for D where
-    D: Sequential<
-            Read: Clone + PartialEq + Debug,
-            Write: Clone + PartialEq + Debug,
-            Response: Clone,
-        > + Default
-        + 'static
-{
-}
+impl Structure for PriorityQueue {}
+impl Structure for Ranking {}
+impl Structure for Entries {}
 
 /// What makes a sequential structure concurrent.
 trait Method: Send + Sync + 'static {

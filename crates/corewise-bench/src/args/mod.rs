@@ -273,13 +273,9 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
     }
 }
 
-/// Writes to standard output; a closed pipe is no error.
-fn print(text: &str) -> u8 {
-    let mut out = std::io::stdout().lock();
-    let _ = out
-        .write_all(text.as_bytes())
-        .and_then(|()| out.write_all(b"\n"))
-        .and_then(|()| out.flush());
+/// Prints a text; returns the exit status.
+fn print(output: &str) -> u8 {
+    text::say(output);
     0
 }
 
@@ -428,8 +424,13 @@ fn check_names(registry: &Registry, tasks: &[Task]) -> Result<(), BenchError> {
 }
 
 fn default_output() -> PathBuf {
+    dated("bench", "jsonl")
+}
+
+/// Returns a file name with the date.
+pub(crate) fn dated(name: &str, extension: &str) -> PathBuf {
     let date = corewise_measure::machine::Machine::look().date;
-    format!("bench-{}.jsonl", date.replace([':', '-'], "")).into()
+    format!("{name}-{}.{extension}", date.replace([':', '-'], "")).into()
 }
 
 /// Reads result files.
