@@ -67,8 +67,8 @@ fn value_of(bytes: &[u8]) -> u64 {
 
 fn answer(answers: &mut Answers, key: u64, reply: &Reply<'_>) {
     match reply {
-        Reply::Found(value) => answers.found(key, value_of(value)),
-        Reply::Missing => answers.missed(),
+        Reply::Found(value) => answers.looked_up(key, Some(value_of(value))),
+        Reply::Missing => answers.looked_up(key, None),
         Reply::Inserted(result) => answers.stored(result.is_ok()),
         _ => {} // to a request that is never sent: it stays unanswered
     }

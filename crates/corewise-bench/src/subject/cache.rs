@@ -72,26 +72,13 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// A lookup found a value.
-    #[inline(always)]
-    pub fn found(&mut self, key: u64, value: u64) {
-        self.counts.get_hits += 1;
-        self.sums.check_if(true, key, value);
-        self.differing |= value as u32 ^ self.expected;
-    }
-
-    /// A lookup found nothing.
-    #[inline(always)]
-    pub fn missed(&mut self) {
-        self.counts.get_misses += 1;
-    }
-
     /// The result of a lookup.
     #[inline(always)]
     pub fn looked_up(&mut self, key: u64, value: Option<u64>) {
-        match value {
-            Some(value) => self.found(key, value),
-            None => self.missed(),
+        self.counts.count_get(value.is_some());
+        if let Some(value) = value {
+            self.sums.check_if(true, key, value);
+            self.differing |= value as u32 ^ self.expected;
         }
     }
 
