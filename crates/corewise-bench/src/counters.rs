@@ -172,8 +172,6 @@ mod imp {
 
     use super::{HardwareCounters, Reading, between};
 
-    /// Number of events in [`groups`].
-    const EVENTS: usize = 8;
     /// `RTM_RETIRED.START`: event 0xc9, mask 0x01 (Intel SDM, volume 3B, performance monitoring).
     const RTM_START: Raw = Raw::new(0x01c9);
     /// `RTM_RETIRED.ABORTED`: event 0xc9, mask 0x04.
@@ -305,27 +303,18 @@ mod imp {
         }
 
         pub(super) fn stop(&mut self) -> HardwareCounters {
-            let counts = self.groups.iter_mut().flat_map(OpenGroup::stop);
-            let counts = <[_; EVENTS]>::try_from(counts.collect::<Vec<_>>());
-            let [
-                instructions,
-                cycles,
-                branch_misses,
-                cache_misses,
-                l1d_load_misses,
-                last_level_load_misses,
-                transactions,
-                transaction_aborts,
-            ] = counts.unwrap_or_default(); // no group was opened
+            // In the order of `groups`; none if no group was opened.
+            let mut counts = self.groups.iter_mut().flat_map(OpenGroup::stop);
+            let mut next = || counts.next().flatten();
             HardwareCounters {
-                instructions,
-                cycles,
-                cache_misses,
-                branch_misses,
-                l1d_load_misses,
-                last_level_load_misses,
-                transactions,
-                transaction_aborts,
+                instructions: next(),
+                cycles: next(),
+                branch_misses: next(),
+                cache_misses: next(),
+                l1d_load_misses: next(),
+                last_level_load_misses: next(),
+                transactions: next(),
+                transaction_aborts: next(),
                 processor_ns: None,
             }
         }

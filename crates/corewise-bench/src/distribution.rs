@@ -48,30 +48,26 @@ impl FromStr for Distribution {
     type Err = UnknownDistribution;
 
     fn from_str(text: &str) -> Result<Self, UnknownDistribution> {
-        let unknown = || UnknownDistribution(text.to_string());
         let percent = |word: &str| {
             let number: f64 = word.trim_end_matches('%').parse().ok()?;
             (number > 0.0 && number < 100.0).then_some(number / 100.0)
         };
+        let hotspot = |(draws, keys)| Self::Hotspot { draws, keys };
         let words: Vec<&str> = text.split(':').collect();
-        match words[..] {
-            ["uniform"] => Ok(Self::Uniform),
-            ["single"] => Ok(Self::Single),
-            ["sequential"] => Ok(Self::Sequential),
-            ["zipf", exponent] => match exponent.parse() {
-                Ok(exponent) if exponent > 0.0 && exponent <= 5.0 => Ok(Self::Zipf(exponent)),
-                _ => Err(unknown()),
-            },
-            ["hotspot"] => Ok(Self::Hotspot {
-                draws: 0.9,
-                keys: 0.1,
-            }),
-            ["hotspot", draws, keys] => match (percent(draws), percent(keys)) {
-                (Some(draws), Some(keys)) => Ok(Self::Hotspot { draws, keys }),
-                _ => Err(unknown()),
-            },
-            _ => Err(unknown()),
-        }
+        let known = match words[..] {
+            ["uniform"] => Some(Self::Uniform),
+            ["single"] => Some(Self::Single),
+            ["sequential"] => Some(Self::Sequential),
+            ["zipf", exponent] => {
+                let exponent = exponent.parse().ok();
+                let valid = exponent.filter(|&exponent| exponent > 0.0 && exponent <= 5.0);
+                valid.map(Self::Zipf)
+            }
+            ["hotspot"] => Some(hotspot((0.9, 0.1))),
+            ["hotspot", draws, keys] => percent(draws).zip(percent(keys)).map(hotspot),
+            _ => None,
+        };
+        known.ok_or_else(|| UnknownDistribution(text.to_string()))
     }
 }
 
@@ -171,7 +167,6 @@ impl Sampler {
             index: None,
         };
         match self.distribution {
-            Distribution::Uniform | Distribution::Sequential => vec![even(self.range, 1.0)],
             Distribution::Single => vec![Group {
                 keys: 1,
                 share: 1.0,
@@ -183,8 +178,10 @@ impl Sampler {
                     even(self.range - self.hot(), 1.0 - draws),
                 ]
             }
-            Distribution::Hotspot { .. } => vec![even(self.range, 1.0)],
             Distribution::Zipf(exponent) => self.zipf_groups(exponent),
+            Distribution::Uniform | Distribution::Sequential | Distribution::Hotspot { .. } => {
+                vec![even(self.range, 1.0)]
+            }
         }
     }
 

@@ -8,8 +8,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::plan::Plan;
-use crate::subject::{self, Capability, Measurements, Operate};
-use crate::table::{Bytes, Contention, Kind, Resize, Setup, Table, TableInfo, U64};
+use crate::subject::{Capability, Measurements, Operate};
+use crate::table::{Contention, Kind, Resize, Setup, Table, TableInfo};
 use crate::work::loops::{Dispatch, Erased, Loops};
 use crate::work::{self, AuditReport, DriveReport, Evidence, OpCounts, Part, Sums};
 
@@ -22,10 +22,13 @@ pub trait DynTable: Loops + Send + Sync {
     fn churn(&self, _: &Plan, _: Part, _entries: u64) -> OpCounts {
         OpCounts::default()
     }
-    /// Looks up every key of the range.
+    /// Looks up every key of the range; returns a thread's part of what is there.
     fn probe(&self, plan: &Plan, part: Part) -> Sums;
-    /// Runs operations on keys that no other thread writes and checks every outcome.
-    fn audit(&self, plan: &Plan, part: Part, operations: u64, seed: u64) -> AuditReport;
+    /// Runs operations on keys that no other thread writes and checks every outcome; called after
+    /// [`DynTable::probe`].
+    fn audit(&self, _: &Plan, _: Part, _operations: u64, _seed: u64) -> AuditReport {
+        AuditReport::default()
+    }
     /// Removes every key of the range.
     fn empty(&self, _: &Plan, _: Part) -> OpCounts {
         OpCounts::default()
@@ -48,8 +51,8 @@ pub trait DynTable: Loops + Send + Sync {
     fn buckets(&self) -> Option<usize> {
         None
     }
-    /// Returns what is wrong, by the checks of its capability; `None` for a map, which is compared
-    /// with its workload.
+    /// Returns what is wrong, by the checks of its capability, besides lookups that missed what was
+    /// there all the time; `None` for a map, which is compared with its workload.
     fn problems(&self, _: &Plan, _: &Evidence) -> Option<Vec<String>> {
         None
     }
@@ -164,55 +167,34 @@ impl Entry {
         }
     }
 
-    fn map<K: Kind, T: Table<K>>(mut self, kind: MapKind) -> Self {
-        self.maps.push((K::NAME, kind, make::<K, T>));
+    fn made_by<K: Kind>(mut self, kind: MapKind, maker: Maker) -> Self {
+        self.maps.push((K::NAME, kind, maker));
+        self
+    }
+
+    /// Adds a maker for a kind of keys with the common hash function.
+    pub fn map<K: Kind, T: Table<K>>(mut self) -> Self {
         self.iterates |= T::ITERATES;
-        self
+        self.made_by::<K>(MapKind::Common, make::<K, T>)
     }
 
-    fn resized<K: Kind, T: Resize<K>>(mut self) -> Self {
-        let maker = make_resizable::<K, T>;
-        self.maps.push((K::NAME, MapKind::Resized, maker));
-        self
+    /// Adds a maker for a kind of keys with the table's own hash function.
+    pub fn native<K: Kind, T: Table<K>>(self) -> Self {
+        self.made_by::<K>(MapKind::Native, make::<K, T>)
     }
 
-    /// Adds a maker for integers with the common hash function.
-    pub fn u64<T: Table<U64>>(self) -> Self {
-        self.map::<U64, T>(MapKind::Common)
-    }
-
-    /// Adds a maker for integers with the table's own hash function.
-    pub fn u64_native<T: Table<U64>>(self) -> Self {
-        self.map::<U64, T>(MapKind::Native)
-    }
-
-    /// Adds a maker for byte strings with the common hash function.
-    pub fn bytes<T: Table<Bytes>>(self) -> Self {
-        self.map::<Bytes, T>(MapKind::Common)
-    }
-
-    /// Adds a maker for byte strings with the table's own hash function.
-    pub fn bytes_native<T: Table<Bytes>>(self) -> Self {
-        self.map::<Bytes, T>(MapKind::Native)
-    }
-
-    /// Adds a maker for integers with the common hash function, in a table that resizes on request.
-    pub fn u64_resize<T: Resize<U64>>(self) -> Self {
-        self.resized::<U64, T>()
-    }
-
-    /// Adds a maker for byte strings with the common hash function, in a table that resizes on
+    /// Adds a maker for a kind of keys with the common hash function, in a table that resizes on
     /// request.
-    pub fn bytes_resize<T: Resize<Bytes>>(self) -> Self {
-        self.resized::<Bytes, T>()
+    pub fn resized<K: Kind, T: Resize<K>>(self) -> Self {
+        self.made_by::<K>(MapKind::Resized, make_resizable::<K, T>)
     }
 
     /// Adds a maker of a subject that is not a map.
     pub fn subject<S: Operate>(mut self) -> Self {
         self.others.push(SubjectMaker {
             capability: S::CAPABILITY,
-            make: subject::make::<S>,
-            own_threads: S::own_threads,
+            make: |setup| Arc::new(S::build(setup)),
+            own_threads: S::own_threads_of,
         });
         self
     }

@@ -83,16 +83,12 @@ fn json(registry: &Registry) -> String {
         card
     };
     let cards: Vec<_> = registry.entries().iter().map(card).collect();
-    let missing: Vec<_> = registry
-        .missing()
-        .iter()
-        .map(|m| serde_json::json!({"name": m.name, "reason": m.reason}))
-        .collect();
     let sections: Vec<_> = SECTIONS
         .iter()
         .map(|of| serde_json::json!({"name": of.name(), "about": of.preset().about}))
         .collect();
     let suites: Vec<_> = SUITES.iter().map(|(name, _)| name).collect();
+    let missing = registry.missing();
     serde_json::json!({"tables": cards, "missing": missing, "sections": sections, "suites": suites})
         .to_string()
 }

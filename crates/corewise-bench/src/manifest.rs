@@ -10,23 +10,10 @@ use corewise_topology::{CacheKind, Topology};
 
 use crate::allocator;
 use crate::record::{CacheFacts, MachineFacts, Manifest, SCHEMA};
-use crate::table::TableInfo;
 
-/// Facts that only the run itself knows.
-#[derive(Clone, Debug, Default)]
-pub struct Run {
-    /// Name of the suite, or "command line".
-    pub suite: String,
-    /// The suite as run, in TOML.
-    pub plan: String,
-    /// Seed of all random streams.
-    pub seed: u64,
-    /// Cards of the measured tables.
-    pub cards: Vec<TableInfo>,
-}
-
-/// Returns the manifest of a run that starts now in this process. Unknown facts are "unknown".
-pub fn manifest(run: Run) -> Manifest {
+/// Returns the manifest of a run of a suite, or of `command line`, that starts now in this process.
+/// Unknown facts are "unknown"; the plan, the seed and the cards are the caller's to fill in.
+pub fn manifest(suite: &str) -> Manifest {
     let now = Machine::look();
     let arguments = std::env::args_os();
     Manifest {
@@ -35,9 +22,9 @@ pub fn manifest(run: Run) -> Manifest {
         command: arguments
             .map(|word| word.to_string_lossy().into())
             .collect(),
-        suite: run.suite,
-        plan: run.plan,
-        seed: run.seed,
+        suite: suite.into(),
+        plan: String::new(),
+        seed: 0,
         commit: env!("COREWISE_COMMIT").into(),
         dirty: env!("COREWISE_DIRTY") == "true",
         rustc: env!("COREWISE_RUSTC").into(),
@@ -46,7 +33,7 @@ pub fn manifest(run: Run) -> Manifest {
         allocator: allocator::line(),
         pages: allocator::pages_line(),
         machine: machine_facts(&now, &Topology::detect(), Path::new("/")),
-        cards: run.cards,
+        cards: Vec::new(),
     }
 }
 
@@ -132,12 +119,8 @@ mod tests {
 
     #[test]
     fn every_fact_of_a_run_is_filled_in() {
-        let manifest = manifest(Run {
-            suite: "a suite".into(),
-            seed: 7,
-            ..Run::default()
-        });
-        assert_eq!((manifest.schema, manifest.seed), (SCHEMA, 7));
+        let manifest = manifest("a suite");
+        assert_eq!((manifest.schema, &*manifest.suite), (SCHEMA, "a suite"));
         assert!(manifest.rustc.starts_with("rustc 1."), "{}", manifest.rustc);
         assert!(manifest.build.contains("opt-level"), "{}", manifest.build);
         assert!(manifest.commit == "unknown" || manifest.commit.len() >= 40);

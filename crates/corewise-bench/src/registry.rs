@@ -4,7 +4,7 @@ use crate::dyn_table::Entry;
 use crate::error::BenchError;
 
 /// A table that was not compiled in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Missing {
     /// Its name.
     pub name: String,

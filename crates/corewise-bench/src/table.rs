@@ -100,7 +100,9 @@ pub trait Table<K: Kind>: Send + Sync + Sized + 'static {
 
     /// Returns the number of entries as the table counts them; called while no thread writes.
     /// `None` if it has no such call.
-    fn size(&self) -> Option<usize>;
+    fn size(&self) -> Option<usize> {
+        None
+    }
 
     /// Reclaims deferred memory, as far as the table's interface allows; called while no handle
     /// exists.
@@ -116,7 +118,7 @@ pub trait Table<K: Kind>: Send + Sync + Sized + 'static {
 /// A table that resizes on request; optional.
 ///
 /// An adapter of such a table implements this and registers it with
-/// [`Entry::u64_resize`](crate::dyn_table::Entry::u64_resize); the section `resize` measures no
+/// [`Entry::resized`](crate::dyn_table::Entry::resized); the section `resize` measures no
 /// other.
 ///
 /// # Contract

@@ -20,31 +20,22 @@ pub(crate) fn heading(manifest: &Manifest) -> String {
 }
 
 /// Prints rows as they arrive.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Table {
-    shown: bool,
     cell: String,
 }
 
 impl Table {
-    /// Prints the head, if the table is shown.
-    pub(crate) fn new(manifest: &Manifest, shown: bool) -> Self {
-        if shown {
-            say(&heading(manifest));
-        }
-        if shown && let Err(reason) = crate::counters::probe() {
+    /// Prints the head.
+    pub(crate) fn new(manifest: &Manifest) -> Self {
+        say(&heading(manifest));
+        if let Err(reason) = crate::counters::probe() {
             say(&format!("hardware counters: n/a ({reason})"));
         }
-        Self {
-            shown,
-            cell: String::new(),
-        }
+        Self::default()
     }
 
     pub(crate) fn row(&mut self, row: &Row) {
-        if !self.shown {
-            return;
-        }
         let section = sections::find(&row.cell.section);
         if self.cell != row.cell.id {
             self.cell.clone_from(&row.cell.id);
@@ -114,7 +105,7 @@ fn line(row: &Row, remark: &str) -> String {
     )
 }
 
-/// Prints a line.
+/// Prints a line, or several.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}"); // a closed pipe is no error
 }

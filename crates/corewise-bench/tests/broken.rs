@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use corewise_bench::dyn_table::Entry;
-use corewise_bench::manifest::{Run, manifest};
-use corewise_bench::record::{End, Record, Row};
+use corewise_bench::manifest::manifest;
+use corewise_bench::record::{End, Manifest, Record, Row};
 use corewise_bench::registry::Registry;
 use corewise_bench::runner::Runner;
 use corewise_bench::sections::resize::ResizeSummary;
@@ -446,8 +446,8 @@ fn card(name: &str) -> TableInfo {
 
 fn entry<F: Fault>(name: &str) -> Entry {
     Entry::new(card(name))
-        .u64::<Broken<F>>()
-        .u64_resize::<Broken<F>>()
+        .map::<U64, Broken<F>>()
+        .resized::<U64, Broken<F>>()
 }
 
 /// Runs a suite and returns its rows, as shown and as written.
@@ -482,7 +482,7 @@ fn measure_within(suite: &str, patience: Duration) -> (Vec<Row>, Vec<Record>, En
             entry::<MixesBatches>("mixes batches"),
             entry::<StaleBatches>("stale batches"),
             entry::<Drifts>("drifts"),
-            Entry::new(card("fixed")).u64::<Broken<Sound>>(),
+            Entry::new(card("fixed")).map::<U64, Broken<Sound>>(),
         ],
         Vec::new(),
     );
@@ -495,12 +495,11 @@ fn measure_within(suite: &str, patience: Duration) -> (Vec<Row>, Vec<Record>, En
     let sink = Sink::create(Some(&path), false, false).expect("a file");
     let rows = std::cell::RefCell::new(Vec::new());
     let show = Box::new(|row: &Row| rows.borrow_mut().push(row.clone()));
-    let facts = manifest(Run {
-        suite: suite.name.clone(),
+    let facts = Manifest {
         plan: suite.to_toml(),
         seed: 5,
-        cards: Vec::new(),
-    });
+        ..manifest(&suite.name)
+    };
     let end = Runner::new(&registry, sink, 5, facts, None, show)
         .with_patience(patience)
         .run(&tasks)

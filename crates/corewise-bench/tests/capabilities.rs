@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use corewise_bench::adapters;
 use corewise_bench::dyn_table::Entry;
-use corewise_bench::manifest::{Run, manifest};
-use corewise_bench::record::{Record, Row};
+use corewise_bench::manifest::manifest;
+use corewise_bench::record::{Manifest, Record, Row};
 use corewise_bench::registry::Registry;
 use corewise_bench::results::Results;
 use corewise_bench::runner::Runner;
 use corewise_bench::sink::Sink;
 use corewise_bench::subject::{
     Answers, CacheHandle, CacheSubject, Capability, FilterSubject, LockSubject, MeasuredCache,
-    MeasuredFilter, MeasuredLock, MeasuredQueue, MeasuredSortedSet, QueueHandle, QueueSubject,
-    SortedSetHandle, SortedSetSubject,
+    MeasuredFilter, MeasuredLock, QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject,
+    WithHandles,
 };
 use corewise_bench::suite::{Params, Suite};
 use corewise_bench::table::{Setup, TableInfo};
@@ -63,12 +63,11 @@ fn measure(registry: &Registry, section: &str) -> (Vec<Row>, Results) {
     let sink = Sink::create(Some(&path), false, false).expect("a file");
     let rows = std::cell::RefCell::new(Vec::new());
     let show = Box::new(|row: &Row| rows.borrow_mut().push(row.clone()));
-    let facts = manifest(Run {
-        suite: suite.name.clone(),
+    let facts = Manifest {
         plan: suite.to_toml(),
         seed: 5,
-        cards: Vec::new(),
-    });
+        ..manifest(&suite.name)
+    };
     let end = Runner::new(registry, sink, 5, facts, None, show).run(&tasks);
     end.expect("a run");
     let results = Results::read(&[&path]).expect("the file is readable");
@@ -358,7 +357,7 @@ struct Keys<F> {
     fault: F,
 }
 
-impl<F: QueueFault> MeasuredQueue for Keys<F> {
+impl<F: QueueFault> WithHandles for Keys<F> {
     type Handle<'s> = &'s Self;
     fn build(_: &Setup) -> Self {
         Self::default()
@@ -452,7 +451,7 @@ struct Scores<F> {
     fault: F,
 }
 
-impl<F: SetFault> MeasuredSortedSet for Scores<F> {
+impl<F: SetFault> WithHandles for Scores<F> {
     type Handle<'s> = &'s Self;
     fn build(_: &Setup) -> Self {
         Self::default()

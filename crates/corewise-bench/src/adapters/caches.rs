@@ -36,11 +36,21 @@ const POLLED: u32 = 64;
 const SLACK_BYTES: usize = 1024;
 const LEAST_BYTES: usize = 256;
 
+/// Returns the entries that there must be room for: more than the capacity if nothing is to be
+/// evicted, as the fullest partition has more than its share.
+fn room(setup: &Setup) -> usize {
+    match setup.capacity >= setup.entries {
+        true => setup.capacity + setup.capacity / 4,
+        false => setup.capacity,
+    }
+}
+
 fn config(setup: &Setup, partitions: usize, element_bytes: usize, eviction: Eviction) -> Config {
-    let holds_all = setup.capacity >= setup.entries;
-    let (entries, slack) = match holds_all {
-        true => (setup.capacity + setup.capacity / 4, SLACK_BYTES),
-        false => (setup.capacity, 0),
+    let entries = room(setup);
+    let slack = if entries > setup.capacity {
+        SLACK_BYTES
+    } else {
+        0
     };
     let bytes = entries * element_bytes + partitions * slack;
     Config::new(bytes.max(partitions * LEAST_BYTES))
@@ -57,8 +67,8 @@ fn value_of(bytes: &[u8]) -> u64 {
 
 fn answer(answers: &mut Answers, key: u64, reply: &Reply<'_>) {
     match reply {
-        Reply::Found(value) => answers.found(key, value_of(value)),
-        Reply::Missing => answers.missed(),
+        Reply::Found(value) => answers.looked_up(key, Some(value_of(value))),
+        Reply::Missing => answers.looked_up(key, None),
         Reply::Inserted(result) => answers.stored(result.is_ok()),
         _ => {} // to a request that is never sent: it stays unanswered
     }
@@ -460,27 +470,18 @@ mod peers {
     use std::hash::BuildHasher;
     use std::num::NonZeroUsize;
 
-    use super::{Answers, CacheHandle, MeasuredCache, Part, RandomState, Setup};
+    use super::{Answers, CacheHandle, MeasuredCache, Part, RandomState, Setup, room};
 
     type Shard = parking_lot::Mutex<lru::LruCache<u64, u64, RandomState>>;
 
     /// `lru` behind a number of locks.
     pub(super) struct Lru<const SHARDS: usize>(RandomState, Vec<Shard>);
 
-    /// Entries beyond the capacity if nothing is to be evicted: the fullest shard has more than
-    /// its share.
-    fn capacity(setup: &Setup) -> usize {
-        match setup.capacity >= setup.entries {
-            true => setup.capacity + setup.capacity / 4,
-            false => setup.capacity,
-        }
-    }
-
     impl<const SHARDS: usize> MeasuredCache for Lru<SHARDS> {
         type Handle<'s> = &'s Self;
         fn build(setup: &Setup) -> Self {
             let hasher = RandomState::default();
-            let each = (capacity(setup) / SHARDS).max(16);
+            let each = (room(setup) / SHARDS).max(16);
             let each = NonZeroUsize::new(each).expect("at least 16");
             let shard = |_| lru::LruCache::with_hasher(each, hasher.clone()).into();
             Self(hasher.clone(), (0..SHARDS).map(shard).collect())
@@ -517,7 +518,7 @@ mod peers {
     impl MeasuredCache for Quick {
         type Handle<'s> = &'s Self;
         fn build(setup: &Setup) -> Self {
-            let capacity = capacity(setup).max(64);
+            let capacity = room(setup).max(64);
             Self(quick_cache::sync::Cache::with(
                 capacity,
                 capacity as u64,

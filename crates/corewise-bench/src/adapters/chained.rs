@@ -9,10 +9,10 @@ use corewise_maps_lab::chained::{
     SortedByReversedHash, SplitOrdered,
 };
 
-use crate::adapters::listed;
+use crate::adapters::{listed, stamps_of};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Handle, Kind, MOST_BATCHED, Resize, Setup, Table, U64};
+use crate::table::{Handle, Kind, Resize, Setup, Table, U64};
 
 /// A map over one of the tables.
 pub(crate) struct Chained<K: Kind, A: chained::ChainedTable, S> {
@@ -75,12 +75,8 @@ impl<K: Kind, A: chained::ChainedTable, S: BuildHasher> Handle<K> for &Chained<K
     ) where
         K::Query: 'q,
     {
-        let (map, mut found) = (self.map.pin(), [None; MOST_BATCHED]);
-        let found = &mut found[..out.len()];
-        map.get_many(keys, found);
-        for (out, value) in out.iter_mut().zip(found) {
-            *out = value.map(K::stamp);
-        }
+        let map = self.map.pin();
+        stamps_of::<K>(out, |found| map.get_many(keys, found));
     }
     #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
@@ -99,8 +95,8 @@ macro_rules! chained {
         pub(super) fn entries() -> Vec<Entry> {
             vec![$(
                 listed($name)
-                    .u64::<Chained<U64, $table, Common>>()
-                    .u64_resize::<Chained<U64, $table, Common>>(),
+                    .map::<U64, Chained<U64, $table, Common>>()
+                    .resized::<U64, Chained<U64, $table, Common>>(),
             )*]
         }
     };

@@ -136,7 +136,7 @@ impl<L: Subscribe + 'static, P: Policy> MeasuredFilter for ElidedFilter<L, P> {
 }
 
 fn map<T: Table<U64>>(name: &str) -> Entry {
-    listed(name).u64::<T>()
+    listed(name).map::<U64, T>()
 }
 
 fn filter<F: MeasuredFilter>(name: &str) -> Entry {

@@ -6,7 +6,6 @@
 use std::borrow::Borrow;
 use std::hash::BuildHasher;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use crossbeam_utils::CachePadded;
@@ -100,8 +99,8 @@ pub(crate) type Map<K, S> = HashMap<<K as Kind>::Key, <K as Kind>::Value, S>;
 /// A map behind one lock.
 pub(crate) struct Global<L, S> {
     lock: L,
-    /// Acquisitions, and contended ones. A handle adds its counts when it is dropped.
-    seen: CachePadded<[AtomicU64; 2]>,
+    /// A handle adds its counts when it is dropped.
+    seen: CachePadded<Mutex<Contention>>,
     hasher: PhantomData<fn() -> S>,
 }
 
@@ -129,13 +128,8 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S
         Some(self.lock.read(&mut Contention::default(), |map| map.len()))
     }
     fn contention(&self) -> Option<Contention> {
-        // Relaxed: read while no handle exists; the threads' results came through a channel.
-        let [acquisitions, contended] = [0, 1].map(|at| self.seen[at].load(Ordering::Relaxed));
-        L::COUNTS.then(|| Contention {
-            acquisitions,
-            contended,
-            ..self.lock.transactions()
-        })
+        let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        L::COUNTS.then(|| seen.combine(self.lock.transactions(), |seen, more| seen + more))
     }
 }
 
@@ -159,10 +153,9 @@ pub(crate) struct GlobalHandle<'t, L, S> {
 
 impl<L, S> Drop for GlobalHandle<'_, L, S> {
     fn drop(&mut self) {
-        let counts = [self.seen.acquisitions, self.seen.contended];
-        for (sum, count) in self.table.seen.iter().zip(counts) {
-            sum.fetch_add(count, Ordering::Relaxed); // Relaxed: see `contention`
-        }
+        let sum = self.table.seen.lock();
+        let mut sum = sum.unwrap_or_else(PoisonError::into_inner);
+        *sum = sum.combine(self.seen, |sum, more| sum + more);
     }
 }
 

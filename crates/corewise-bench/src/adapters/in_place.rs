@@ -97,9 +97,9 @@ where
     T: copy_map::Table<Key = u64, Value = u64> + Send + Sync + 'static,
 {
     listed(name)
-        .u64::<InPlace<T, Common>>()
-        .u64_resize::<InPlace<T, Common>>()
-        .u64_native::<InPlace<T, DefaultHasher>>()
+        .map::<U64, InPlace<T, Common>>()
+        .resized::<U64, InPlace<T, Common>>()
+        .native::<U64, InPlace<T, DefaultHasher>>()
 }
 
 pub(super) fn entries() -> [Entry; 4] {

@@ -1,4 +1,4 @@
-//! The adapters of tables, one small file each.
+//! The adapters of tables: a small file each, and one for maps of other crates.
 //!
 //! Without the feature `bench` only the tables of this workspace and of the standard library are
 //! compiled in. `bench` adds tables of other crates, and `peers` those of C and C++ libraries.
@@ -7,12 +7,8 @@ mod caches;
 mod cards;
 mod chained;
 #[cfg(feature = "bench")]
-mod dashmap;
-#[cfg(feature = "bench")]
 mod elided;
 mod filters;
-#[cfg(feature = "bench")]
-mod flurry;
 mod global;
 mod hashbrown;
 mod in_place;
@@ -22,23 +18,17 @@ mod library;
 mod locks;
 mod nr;
 pub(crate) mod null;
-#[cfg(feature = "bench")]
-mod papaya;
 #[cfg(feature = "peers")]
 mod peers;
 mod relativistic;
 #[cfg(feature = "bench")]
-mod scc;
-#[cfg(feature = "bench")]
 mod sharded;
 mod slowed;
-
-#[cfg(feature = "bench")]
-use library::library_map;
 
 use self::cards::{CARDS, card};
 use crate::dyn_table::Entry;
 use crate::registry::{Missing, Registry};
+use crate::table::{Kind, MOST_BATCHED};
 
 /// All tables of this build.
 pub fn registry() -> Registry {
@@ -52,18 +42,12 @@ pub fn registry() -> Registry {
     entries.extend(nr::entries());
     entries.extend(caches::entries());
     #[cfg(feature = "bench")]
-    entries.extend([
-        sharded::entry(),
-        papaya::entry(),
-        dashmap::entry(),
-        scc::map(),
-        scc::index(),
-        flurry::entry(),
-    ]);
-    #[cfg(feature = "bench")]
-    entries.extend(locks::entries());
-    #[cfg(feature = "bench")]
-    entries.extend(elided::entries());
+    {
+        entries.push(sharded::entry());
+        entries.extend(library::entries());
+        entries.extend(locks::entries());
+        entries.extend(elided::entries());
+    }
     #[cfg(feature = "peers")]
     entries.extend(peers::entries());
     let is_absent = |name: &str| !entries.iter().any(|entry| entry.card.name == name);
@@ -100,19 +84,33 @@ fn listed(name: &str) -> Entry {
 macro_rules! with_makers {
     ($entry:expr, $map:ident, $native:ty) => {
         $entry
-            .u64::<$map<U64, Common>>()
-            .bytes::<$map<Bytes, Common>>()
-            .u64_native::<$map<U64, $native>>()
-            .bytes_native::<$map<Bytes, $native>>()
+            .map::<U64, $map<U64, Common>>()
+            .map::<Bytes, $map<Bytes, Common>>()
+            .native::<U64, $map<U64, $native>>()
+            .native::<Bytes, $map<Bytes, $native>>()
     };
     (resize $entry:expr, $map:ident, $native:ty) => {
         with_makers!($entry, $map, $native)
-            .u64_resize::<$map<U64, Common>>()
-            .bytes_resize::<$map<Bytes, Common>>()
+            .resized::<U64, $map<U64, Common>>()
+            .resized::<Bytes, $map<Bytes, Common>>()
     };
 }
 
 use with_makers;
+
+/// Writes the stamps of a batch of values, to which `look_up` finds references.
+#[inline(always)]
+fn stamps_of<'v, K: Kind>(
+    out: &mut [Option<u64>],
+    look_up: impl FnOnce(&mut [Option<&'v K::Value>]),
+) {
+    let mut found = [None; MOST_BATCHED];
+    let found = &mut found[..out.len()];
+    look_up(found);
+    for (out, value) in out.iter_mut().zip(found) {
+        *out = value.map(K::stamp);
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -17,32 +17,26 @@ use corewise_nr::{
 
 use crate::adapters::listed;
 use crate::dyn_table::Entry;
-use crate::subject::{
-    MeasuredQueue, MeasuredSortedSet, QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject,
-};
+use crate::subject::{QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject, WithHandles};
 use crate::table::{Handle, Setup, Table, U64};
 
-/// A sequential structure that every method here can make concurrent.
+/// A sequential structure, empty by default, that every method here can make concurrent.
 trait Structure:
     Sequential<Read: Clone + PartialEq + Debug, Write: Clone + PartialEq + Debug, Response: Clone>
+    + Default
     + 'static
 {
 }
 
-impl<D> Structure for D where
-    D: Sequential<
-            Read: Clone + PartialEq + Debug,
-            Write: Clone + PartialEq + Debug,
-            Response: Clone,
-        > + 'static
-{
-}
+impl Structure for PriorityQueue {}
+impl Structure for Ranking {}
+impl Structure for Entries {}
 
 /// What makes a sequential structure concurrent.
 trait Method: Send + Sync + 'static {
     type Of<D: Structure>: Send + Sync + 'static;
     type Handle<'s, D: Structure>: Execute<D>;
-    fn make<D: Structure>(make: fn() -> D) -> Self::Of<D>;
+    fn make<D: Structure>() -> Self::Of<D>;
     fn handle<D: Structure>(of: &Self::Of<D>, thread: usize) -> Self::Handle<'_, D>;
 }
 
@@ -77,9 +71,9 @@ struct Replicated<const REPLICAS: usize>;
 impl<const REPLICAS: usize> Method for Replicated<REPLICAS> {
     type Of<D: Structure> = NodeReplicated<D>;
     type Handle<'s, D: Structure> = Registered<'s, D>;
-    fn make<D: Structure>(make: fn() -> D) -> NodeReplicated<D> {
+    fn make<D: Structure>() -> NodeReplicated<D> {
         let builder = Builder::new().replicas(REPLICAS);
-        builder.build(|_| make()).expect("valid sizes")
+        builder.build(|_| D::default()).expect("valid sizes")
     }
     fn handle<D: Structure>(of: &NodeReplicated<D>, thread: usize) -> Registered<'_, D> {
         let replicas = of.replicas();
@@ -94,8 +88,8 @@ macro_rules! baselines {
         impl Method for $name {
             type Of<D: Structure> = $type<D>;
             type Handle<'s, D: Structure> = &'s $type<D>;
-            fn make<D: Structure>(make: fn() -> D) -> $type<D> {
-                $type::new(make())
+            fn make<D: Structure>() -> $type<D> {
+                $type::new(D::default())
             }
             fn handle<D: Structure>(of: &$type<D>, _: usize) -> &$type<D> {
                 of
@@ -115,12 +109,12 @@ struct Shared<M: Method, D: Structure>(M::Of<D>);
 /// A thread's access to it.
 struct Access<'s, M: Method, D: Structure>(M::Handle<'s, D>);
 
-impl<M: Method> MeasuredQueue for Shared<M, PriorityQueue> {
-    type Handle<'s> = Access<'s, M, PriorityQueue>;
+impl<M: Method, D: Structure> WithHandles for Shared<M, D> {
+    type Handle<'s> = Access<'s, M, D>;
     fn build(_: &Setup) -> Self {
-        Self(M::make(PriorityQueue::new))
+        Self(M::make())
     }
-    fn handle(&self, thread: usize) -> Access<'_, M, PriorityQueue> {
+    fn handle(&self, thread: usize) -> Access<'_, M, D> {
         Access(M::handle(&self.0, thread))
     }
 }
@@ -149,6 +143,7 @@ fn key_of(response: Response<u64>) -> Option<u64> {
 }
 
 /// A sorted set of members with scores.
+#[derive(Default)]
 struct Ranking(SortedSet);
 
 /// An increment of a member's score.
@@ -169,16 +164,6 @@ impl Sequential for Ranking {
     }
 }
 
-impl<M: Method> MeasuredSortedSet for Shared<M, Ranking> {
-    type Handle<'s> = Access<'s, M, Ranking>;
-    fn build(_: &Setup) -> Self {
-        Self(M::make(|| Ranking(SortedSet::new())))
-    }
-    fn handle(&self, thread: usize) -> Access<'_, M, Ranking> {
-        Access(M::handle(&self.0, thread))
-    }
-}
-
 impl<M: Method> SortedSetHandle for Access<'_, M, Ranking> {
     #[inline]
     fn rank(&mut self, member: u32) -> Option<u64> {
@@ -193,6 +178,7 @@ impl<M: Method> SortedSetHandle for Access<'_, M, Ranking> {
 }
 
 /// A dictionary whose insert keeps a value that is present.
+#[derive(Default)]
 struct Entries(SkipList<u64, u64>);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -223,7 +209,7 @@ impl Sequential for Entries {
 impl<M: Method> Table<U64> for Shared<M, Entries> {
     type Handle<'t> = Access<'t, M, Entries>;
     fn build(_: &Setup) -> Self {
-        Self(M::make(|| Entries(SkipList::new())))
+        Self(M::make())
     }
     /// Threads of the harness have no numbers here, but their handles are created in turn.
     fn handle(&self) -> Access<'_, M, Entries> {
@@ -231,9 +217,6 @@ impl<M: Method> Table<U64> for Shared<M, Entries> {
         static TURN: AtomicUsize = AtomicUsize::new(0);
         // Relaxed: only the number counts.
         Access(M::handle(&self.0, TURN.fetch_add(1, Ordering::Relaxed)))
-    }
-    fn size(&self) -> Option<usize> {
-        None
     }
 }
 
@@ -256,7 +239,7 @@ impl<M: Method> Handle<U64> for Access<'_, M, Entries> {
 /// The lock-free priority queue.
 struct LockFree(LockFreePriorityQueue<u64>);
 
-impl MeasuredQueue for LockFree {
+impl WithHandles for LockFree {
     type Handle<'s> = &'s Self;
     fn build(_: &Setup) -> Self {
         Self(LockFreePriorityQueue::new())
@@ -292,9 +275,6 @@ impl Table<U64> for LockFreeDictionary {
     fn handle(&self) -> &Self {
         self
     }
-    fn size(&self) -> Option<usize> {
-        None
-    }
 }
 
 impl Handle<U64> for &LockFreeDictionary {
@@ -321,7 +301,7 @@ mod peer {
     use crossbeam_utils::CachePadded;
     use node_replication::{Dispatch, Log, Replica, ReplicaToken};
 
-    use super::{Execute, MeasuredQueue, Method, Operation, QueueHandle, Setup, Structure};
+    use super::{Execute, Method, Operation, QueueHandle, Setup, Structure, WithHandles};
     use crate::work::is_given_up;
 
     /// The crate `node-replication`. It has one replica: an idle one would stop the writers of
@@ -367,9 +347,12 @@ mod peer {
     impl Method for Crate {
         type Of<D: Structure> = SoleReplica<D>;
         type Handle<'s, D: Structure> = CrateHandle<'s, D>;
-        fn make<D: Structure>(make: fn() -> D) -> SoleReplica<D> {
+        fn make<D: Structure>() -> SoleReplica<D> {
             SoleReplica {
-                replica: Replica::with_data(&Arc::new(Log::new(LOG_BYTES)), Dispatched(make())),
+                replica: Replica::with_data(
+                    &Arc::new(Log::new(LOG_BYTES)),
+                    Dispatched(D::default()),
+                ),
                 free_tokens: Mutex::default(),
                 writes: (0..MAX_THREADS).map(|_| CachePadded::default()).collect(),
             }
@@ -440,7 +423,7 @@ mod peer {
 
     pub(super) struct Crossbeam(SkipSet<u64>);
 
-    impl MeasuredQueue for Crossbeam {
+    impl WithHandles for Crossbeam {
         type Handle<'s> = &'s Self;
         fn build(_: &Setup) -> Self {
             Self(SkipSet::new())
@@ -469,7 +452,7 @@ mod peer {
 
 fn entry<M: Method>(name: &str) -> Entry {
     listed(name)
-        .u64::<Shared<M, Entries>>()
+        .map::<U64, Shared<M, Entries>>()
         .subject::<QueueSubject<Shared<M, PriorityQueue>>>()
         .subject::<SortedSetSubject<Shared<M, Ranking>>>()
 }
@@ -484,7 +467,7 @@ pub(super) fn entries() -> Vec<Entry> {
         entry::<Combining>("nr:fc"),
         entry::<CombiningPlus>("nr:fc+"),
         listed("nr:lf")
-            .u64::<LockFreeDictionary>()
+            .map::<U64, LockFreeDictionary>()
             .subject::<QueueSubject<LockFree>>(),
         #[cfg(feature = "bench")]
         entry::<peer::Crate>("nr:crate").max_threads(peer::MAX_THREADS),

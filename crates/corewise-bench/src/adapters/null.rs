@@ -7,8 +7,7 @@ use crate::dyn_table::{DynTable, Entry, make};
 use crate::stamp::stamp;
 use crate::subject::{
     Answers, CacheHandle, CacheSubject, FilterSubject, LockSubject, MeasuredCache, MeasuredFilter,
-    MeasuredLock, MeasuredQueue, MeasuredSortedSet, QueueHandle, QueueSubject, SortedSetHandle,
-    SortedSetSubject,
+    MeasuredLock, QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject, WithHandles,
 };
 use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
 use crate::work::Part;
@@ -19,8 +18,8 @@ pub(crate) struct NullHandle;
 
 pub(super) fn entry() -> Entry {
     listed("null")
-        .u64::<Null>()
-        .u64_native::<Null>()
+        .map::<U64, Null>()
+        .native::<U64, Null>()
         .subject::<FilterSubject<Null>>()
         .subject::<LockSubject<Null>>()
         .subject::<QueueSubject<Null>>()
@@ -51,9 +50,6 @@ impl<K: Kind> Table<K> for Null {
     }
     fn handle(&self) -> NullHandle {
         NullHandle
-    }
-    fn size(&self) -> Option<usize> {
-        None
     }
 }
 
@@ -110,7 +106,7 @@ impl MeasuredLock for Null {
     }
 }
 
-impl MeasuredQueue for Null {
+impl WithHandles for Null {
     type Handle<'s> = NullHandle;
     fn build(_: &Setup) -> Self {
         Self
@@ -132,16 +128,6 @@ impl QueueHandle for NullHandle {
     #[inline(always)]
     fn find_min(&mut self) -> Option<u64> {
         Some(0)
-    }
-}
-
-impl MeasuredSortedSet for Null {
-    type Handle<'s> = NullHandle;
-    fn build(_: &Setup) -> Self {
-        Self
-    }
-    fn handle(&self, _: usize) -> NullHandle {
-        NullHandle
     }
 }
 

@@ -62,7 +62,6 @@ pub(crate) unsafe trait PeerApi: 'static {
 ///
 /// 4. one thread at a time calls `resize_to` and `buckets`, and it has no handle open.
 pub(crate) unsafe trait ResizeApi: PeerApi {
-    unsafe fn create_resizable(capacity: usize, threads: usize) -> *mut RawTable;
     unsafe fn resize_to(table: NonNull<RawTable>, buckets: usize);
     unsafe fn buckets(table: NonNull<RawTable>) -> usize;
 }
@@ -78,22 +77,16 @@ unsafe impl<P: PeerApi> Send for Peer<P> {}
 // SAFETY: as above; the entries themselves are integers.
 unsafe impl<P: PeerApi> Sync for Peer<P> {}
 
-impl<P: PeerApi> Peer<P> {
-    /// Wraps the result of `create` or `create_resizable`.
-    fn of(raw: *mut RawTable) -> Self {
-        Self {
-            raw: NonNull::new(raw).expect("a peer's table is not null"),
-            peer: PhantomData,
-        }
-    }
-}
-
 impl<P: PeerApi> Table<U64> for Peer<P> {
     type Handle<'t> = PeerHandle<'t, P>;
 
     fn build(setup: &Setup) -> Self {
         // SAFETY: `create` has no preconditions.
-        Self::of(unsafe { P::create(setup.capacity, setup.threads) })
+        let raw = unsafe { P::create(setup.capacity, setup.threads) };
+        Self {
+            raw: NonNull::new(raw).expect("a peer's table is not null"),
+            peer: PhantomData,
+        }
     }
 
     fn handle(&self) -> PeerHandle<'_, P> {
@@ -124,37 +117,14 @@ impl<P: PeerApi> Drop for Peer<P> {
     }
 }
 
-/// A [`Peer`] that is resized only on request.
-pub(crate) struct ResizedPeer<P: ResizeApi>(Peer<P>);
-
-impl<P: ResizeApi> Table<U64> for ResizedPeer<P> {
-    type Handle<'t> = PeerHandle<'t, P>;
-
-    fn build(setup: &Setup) -> Self {
-        // SAFETY: `create_resizable` has no preconditions.
-        Self(Peer::of(unsafe {
-            P::create_resizable(setup.capacity, setup.threads)
-        }))
-    }
-    fn handle(&self) -> PeerHandle<'_, P> {
-        self.0.handle()
-    }
-    fn size(&self) -> Option<usize> {
-        self.0.size()
-    }
-    fn settle(&self) {
-        self.0.settle();
-    }
-}
-
-impl<P: ResizeApi> Resize<U64> for ResizedPeer<P> {
+impl<P: ResizeApi> Resize<U64> for Peer<P> {
     fn resize_to(&self, buckets: usize) {
         // SAFETY: 1: the table lives until `self` is dropped; 4: by the contract of `Resize`.
-        unsafe { P::resize_to(self.0.raw, buckets) };
+        unsafe { P::resize_to(self.raw, buckets) };
     }
     fn buckets(&self) -> usize {
         // SAFETY: 1: the table lives until `self` is dropped; 4: by the contract of `Resize`.
-        unsafe { P::buckets(self.0.raw) }
+        unsafe { P::buckets(self.raw) }
     }
 }
 
@@ -229,9 +199,13 @@ unsafe extern "C" fn corewise_bench_free(memory: *mut c_void, size: usize, align
     tests::freed(layout.size());
 }
 
-/// Defines a peer whose C functions share a prefix.
+/// Defines a peer whose C functions share a prefix; with `resize`, one that is resized only on
+/// request.
 macro_rules! peer {
     ($cfg:literal, $Api:ident, $prefix:literal, $name:literal, $version:expr) => {
+        peer! { $cfg, $Api, $prefix, $name, $version, "_create" }
+    };
+    ($cfg:literal, $Api:ident, $prefix:literal, $name:literal, $version:expr, $create:literal) => {
         #[cfg(corewise_peer = $cfg)]
         pub(crate) enum $Api {}
 
@@ -246,7 +220,7 @@ macro_rules! peer {
                     ..card($name)
                 }
             }
-            peer! { $prefix, "_create", create(capacity: usize, threads: usize) -> *mut RawTable }
+            peer! { $prefix, $create, create(capacity: usize, threads: usize) -> *mut RawTable }
             peer! { $prefix, "_destroy", destroy(table: NonNull<RawTable>) -> () }
             peer! { $prefix, "_open", open(table: NonNull<RawTable>) -> *mut RawHandle }
             peer! { $prefix, "_close", close(handle: NonNull<RawHandle>) -> () }
@@ -257,11 +231,12 @@ macro_rules! peer {
             peer! { $prefix, "_settle", settle(table: NonNull<RawTable>) -> () }
         }
     };
-    (resize $cfg:literal, $Api:ident, $prefix:literal) => {
+    (resize $cfg:literal, $Api:ident, $prefix:literal, $name:literal, $version:expr) => {
+        peer! { $cfg, $Api, $prefix, $name, $version, "_create_resizable" }
+
         // SAFETY: as for `PeerApi`, with the functions of `PEER_DECLARE_RESIZE`.
         #[cfg(corewise_peer = $cfg)]
         unsafe impl ResizeApi for $Api {
-            peer! { $prefix, "_create_resizable", create_resizable(capacity: usize, threads: usize) -> *mut RawTable }
             peer! { $prefix, "_resize_to", resize_to(table: NonNull<RawTable>, buckets: usize) -> () }
             peer! { $prefix, "_buckets", buckets(table: NonNull<RawTable>) -> usize }
         }
@@ -288,9 +263,9 @@ peer! { "cuckoo", Cuckoo, "peer_cuckoo", "libcuckoo", env!("COREWISE_PEER_CUCKOO
 peer! { "cds", CdsMichael, "peer_cds_michael", "cds-michael", env!("COREWISE_PEER_CDS_VERSION") }
 peer! { "cds", CdsSplit, "peer_cds_split", "cds-split", env!("COREWISE_PEER_CDS_VERSION") }
 peer! { "cds", CdsFeldman, "peer_cds_feldman", "cds-feldman", env!("COREWISE_PEER_CDS_VERSION") }
-peer! { resize "urcu_memb", UrcuMemb, "peer_urcu_memb" }
-peer! { resize "urcu_qsbr", UrcuQsbr, "peer_urcu_qsbr" }
-peer! { resize "cuckoo", Cuckoo, "peer_cuckoo" }
+peer! { resize "urcu_memb", UrcuMembResized, "peer_urcu_memb", "urcu-memb", env!("COREWISE_PEER_URCU_MEMB_VERSION") }
+peer! { resize "urcu_qsbr", UrcuQsbrResized, "peer_urcu_qsbr", "urcu-qsbr", env!("COREWISE_PEER_URCU_QSBR_VERSION") }
+peer! { resize "cuckoo", CuckooResized, "peer_cuckoo", "libcuckoo", env!("COREWISE_PEER_CUCKOO_VERSION") }
 
 /// The peers of this build.
 pub(crate) fn entries() -> Vec<Entry> {
@@ -300,13 +275,13 @@ pub(crate) fn entries() -> Vec<Entry> {
         #[cfg(corewise_peer = "tbb")]
         entry::<Tbb>(),
         #[cfg(corewise_peer = "urcu_memb")]
-        resizable::<UrcuMemb>(),
+        resizable::<UrcuMemb, UrcuMembResized>(),
         #[cfg(corewise_peer = "urcu_sync")]
         entry::<UrcuSync>(),
         #[cfg(corewise_peer = "urcu_qsbr")]
-        resizable::<UrcuQsbr>(),
+        resizable::<UrcuQsbr, UrcuQsbrResized>(),
         #[cfg(corewise_peer = "cuckoo")]
-        resizable::<Cuckoo>(),
+        resizable::<Cuckoo, CuckooResized>(),
         #[cfg(corewise_peer = "cds")]
         entry::<CdsMichael>(),
         #[cfg(corewise_peer = "cds")]
@@ -318,7 +293,7 @@ pub(crate) fn entries() -> Vec<Entry> {
 
 #[allow(dead_code)]
 fn entry<P: PeerApi>() -> Entry {
-    let entry = Entry::new(P::card()).u64::<Peer<P>>();
+    let entry = Entry::new(P::card()).map::<U64, Peer<P>>();
     if entry.card.name == "peer-null" {
         entry.null()
     } else {
@@ -327,8 +302,8 @@ fn entry<P: PeerApi>() -> Entry {
 }
 
 #[allow(dead_code)]
-fn resizable<P: ResizeApi>() -> Entry {
-    entry::<P>().u64_resize::<ResizedPeer<P>>()
+fn resizable<P: PeerApi, R: ResizeApi>() -> Entry {
+    entry::<P>().resized::<U64, Peer<R>>()
 }
 
 /// The peers that this build lacks, with reasons: for instance "header tbb/concurrent_hash_map.h

@@ -236,7 +236,7 @@ fn nothing_is_left_of_a_dropped_table<P: PeerApi>() {
 
 fn it_has_the_buckets_it_is_told_to_have_while_others_use_it<P: ResizeApi>() {
     const KEYS: u64 = 20_000;
-    let table = ResizedPeer::<P>::build(&Setup {
+    let table = Peer::<P>::build(&Setup {
         capacity: KEYS as usize,
         threads: 4,
         value_bytes: 8,
@@ -349,9 +349,9 @@ conformance! { "tbb", tbb, Tbb }
 conformance! { "urcu_memb", urcu_memb, UrcuMemb }
 conformance! { "urcu_qsbr", urcu_qsbr, UrcuQsbr }
 conformance! { "cuckoo", libcuckoo, Cuckoo }
-conformance! { resize "urcu_memb", urcu_memb_resized, UrcuMemb }
-conformance! { resize "urcu_qsbr", urcu_qsbr_resized, UrcuQsbr }
-conformance! { resize "cuckoo", libcuckoo_resized, Cuckoo }
+conformance! { resize "urcu_memb", urcu_memb_resized, UrcuMembResized }
+conformance! { resize "urcu_qsbr", urcu_qsbr_resized, UrcuQsbrResized }
+conformance! { resize "cuckoo", libcuckoo_resized, CuckooResized }
 conformance! { "cds", cds_michael, CdsMichael }
 conformance! { "cds", cds_split, CdsSplit }
 conformance! { "cds", cds_feldman, CdsFeldman }

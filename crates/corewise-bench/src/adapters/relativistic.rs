@@ -8,10 +8,10 @@ use corewise_maps::RelativisticMap;
 use corewise_maps::relativistic::{DefaultHasher, MapRef};
 use corewise_rcu::{Pressure, Qsbr, QsbrGuard, Section};
 
-use crate::adapters::{listed, with_makers};
+use crate::adapters::{listed, stamps_of, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Handle, Kind, MOST_BATCHED, Resize, Setup, Table, U64};
+use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
 
 /// A relativistic map.
 pub(crate) struct Relativistic<K: Kind, S> {
@@ -63,7 +63,8 @@ impl<K: Kind, S: BuildHasher> Handle<K> for &Relativistic<K, S> {
     ) where
         K::Query: 'q,
     {
-        stamps_of::<K, _, _>(&self.map.pin(), keys, out);
+        let map = self.map.pin();
+        stamps_of::<K>(out, |found| map.get_many(keys, found));
     }
     #[inline]
     fn for_each(&mut self, visit: impl FnMut(&K::Query, u64)) {
@@ -171,7 +172,7 @@ impl<K: Kind, S: BuildHasher> Handle<K> for OnlineHandle<'_, K, S> {
     ) where
         K::Query: 'q,
     {
-        self.run(|map| stamps_of::<K, _, _>(&map, keys, out));
+        self.run(|map| stamps_of::<K>(out, |found| map.get_many(keys, found)));
     }
     #[inline]
     fn for_each(&mut self, visit: impl FnMut(&K::Query, u64)) {
@@ -184,23 +185,6 @@ impl<K: Kind, S: BuildHasher> Handle<K> for OnlineHandle<'_, K, S> {
     #[inline]
     fn remove(&mut self, key: &K::Query) -> Option<u64> {
         self.run(|map| map.remove(key).map(K::stamp))
-    }
-}
-
-/// Looks up a batch in any section.
-#[inline(always)]
-fn stamps_of<'q, K: Kind, S: BuildHasher, G: Section>(
-    map: &MapRef<'_, K::Key, K::Value, S, G>,
-    keys: impl ExactSizeIterator<Item = &'q K::Query>,
-    out: &mut [Option<u64>],
-) where
-    K::Query: 'q,
-{
-    let mut found = [None; MOST_BATCHED];
-    let found = &mut found[..out.len()];
-    map.get_many(keys, found);
-    for (out, value) in out.iter_mut().zip(found) {
-        *out = value.map(K::stamp);
     }
 }
 

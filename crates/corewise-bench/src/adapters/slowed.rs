@@ -81,7 +81,7 @@ impl<const SLOW: bool> Handle<U64> for SlowedHandle<'_, SLOW> {
 
 pub(super) fn entries() -> [Entry; 2] {
     [
-        listed("slowed").u64::<Slowed<true>>(),
-        listed("unslowed").u64::<Slowed<false>>(),
+        listed("slowed").map::<U64, Slowed<true>>(),
+        listed("unslowed").map::<U64, Slowed<false>>(),
     ]
 }

@@ -58,16 +58,6 @@ pub enum Choice {
     System,
 }
 
-impl Choice {
-    /// Returns its name on the command line and in the environment.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mimalloc => "mimalloc",
-            Self::System => "system",
-        }
-    }
-}
-
 /// The global allocator of a program that measures.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BenchAllocator;
@@ -186,8 +176,14 @@ pub fn current() -> Option<Choice> {
 
 /// Returns the name of the allocator: `mimalloc`, `system`, or `other` for a program that does not
 /// run on [`BenchAllocator`].
-pub fn name() -> &'static str {
-    current().map_or("other", Choice::name)
+pub fn name() -> String {
+    current().map_or("other".into(), |choice| name_of(&choice))
+}
+
+/// Returns the name of a value on the command line and in the environment.
+pub(crate) fn name_of(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or(String::new(), |value| value.get_name().into())
 }
 
 /// Returns the version of the allocator: `3.3.2`, `glibc 2.36`; `unknown` if it reports none.
@@ -258,7 +254,7 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         for choice in [Choice::Mimalloc, Choice::System] {
-            assert_eq!(Choice::from_str(choice.name(), false), Ok(choice));
+            assert_eq!(Choice::from_str(&name_of(&choice), false), Ok(choice));
         }
         assert!(Choice::from_str("jemalloc", false).is_err());
     }
@@ -267,6 +263,6 @@ mod tests {
     /// [`BenchAllocator`].
     #[test]
     fn without_the_allocator_nothing_is_claimed() {
-        assert_eq!((name(), counted()), ("other", None));
+        assert_eq!((&*name(), counted()), ("other", None));
     }
 }

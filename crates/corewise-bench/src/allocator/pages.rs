@@ -18,7 +18,7 @@ use std::process::Command;
 use clap::ValueEnum;
 use corewise_measure::machine::chosen;
 
-use super::{ALLOCATOR_VARIABLE, Choice, current};
+use super::{ALLOCATOR_VARIABLE, Choice, current, name_of};
 
 /// The environment variable that names the page policy.
 pub(super) const PAGES_VARIABLE: &str = "COREWISE_PAGES";
@@ -41,15 +41,6 @@ pub enum Pages {
 }
 
 impl Pages {
-    /// Returns its name on the command line and in the environment.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Huge => "huge",
-            Self::Small => "small",
-        }
-    }
-
     /// Returns the policy that this process was started with; `small` only if the kernel confirms
     /// it.
     pub fn current() -> Self {
@@ -79,7 +70,7 @@ pub enum ReexecError {
     NotInstalled,
     /// It was already restarted for the same allocator and policy, without effect.
     #[error("allocator {0} with {1} pages was asked for and is not in force")]
-    NoEffect(&'static str, &'static str),
+    NoEffect(String, String),
     /// The kernel refused.
     #[error("cannot start the program anew: {0}")]
     System(#[from] std::io::Error),
@@ -98,15 +89,16 @@ pub fn reexec(allocator: Choice, pages: Pages) -> Result<(), ReexecError> {
     if (now, Pages::current()) == (allocator, pages) {
         return Ok(());
     }
-    let wish = format!("{}/{}", allocator.name(), pages.name());
+    let (name, page_name) = (name_of(&allocator), name_of(&pages));
+    let wish = format!("{name}/{page_name}");
     if std::env::var_os(GUARD_VARIABLE).is_some_and(|tried| tried == *wish) {
-        return Err(ReexecError::NoEffect(allocator.name(), pages.name()));
+        return Err(ReexecError::NoEffect(name, page_name));
     }
     // The setting survives the exec, so it applies to the new process from its first page.
     disable_thp(pages == Pages::Small)?;
     let mut command = Command::new(program()?);
     command.args(std::env::args_os().skip(1));
-    command.env(ALLOCATOR_VARIABLE, allocator.name());
+    command.env(ALLOCATOR_VARIABLE, name);
     command.env(GUARD_VARIABLE, wish);
     set_pages(&mut command, pages);
     Err(ReexecError::System(replace_process(command)))
@@ -125,7 +117,7 @@ fn program() -> std::io::Result<std::path::PathBuf> {
 /// settings and removes only ours.
 fn set_pages(command: &mut Command, pages: Pages) {
     let ours = std::env::var_os(PAGES_VARIABLE).is_some_and(|name| name != "default");
-    command.env(PAGES_VARIABLE, pages.name());
+    command.env(PAGES_VARIABLE, name_of(&pages));
     let tunables = std::env::var_os(GLIBC_VARIABLE).unwrap_or_default();
     match pages.settings() {
         Some((mimalloc, glibc)) => {
@@ -158,28 +150,18 @@ fn replace_process(mut command: Command) -> std::io::Error {
     command.exec()
 }
 
-#[cfg(target_os = "linux")]
-const PR_SET_THP_DISABLE: libc::c_int = 41;
-#[cfg(target_os = "linux")]
-const PR_GET_THP_DISABLE: libc::c_int = 42;
-
 /// Returns whether the kernel forbids transparent huge pages in this process.
 #[cfg(target_os = "linux")]
 fn thp_disabled() -> bool {
-    // SAFETY: the call takes numbers and touches no memory.
-    unsafe { libc::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1 }
+    rustix::thread::transparent_huge_pages_are_disabled().unwrap_or(false)
 }
 
 #[cfg(target_os = "linux")]
 fn disable_thp(disable: bool) -> std::io::Result<()> {
-    if disable == thp_disabled() {
-        return Ok(());
+    if disable != thp_disabled() {
+        rustix::thread::disable_transparent_huge_pages(disable)?;
     }
-    // SAFETY: the call takes numbers and changes no memory that exists.
-    match unsafe { libc::prctl(PR_SET_THP_DISABLE, libc::c_ulong::from(disable), 0, 0, 0) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
+    Ok(())
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -211,7 +193,7 @@ fn line_of(pages: Pages, root: &Path, disabled: bool) -> String {
         (Pages::Default | Pages::Huge, true) => ", off for this process",
         _ => "",
     };
-    format!("{} (system: {system}{process})", pages.name())
+    format!("{} (system: {system}{process})", name_of(&pages))
 }
 
 #[cfg(test)]
@@ -221,7 +203,7 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         for pages in [Pages::Default, Pages::Huge, Pages::Small] {
-            assert_eq!(Pages::from_str(pages.name(), false), Ok(pages));
+            assert_eq!(Pages::from_str(&name_of(&pages), false), Ok(pages));
         }
         assert!(Pages::from_str("giant", false).is_err());
     }

@@ -12,7 +12,7 @@ use corewise_topology::{MemoryPolicy, MemoryPolicyError};
 use self::resize::ResizeArgs;
 use crate::allocator::{self, Choice, Pages};
 use crate::error::{BenchError, one_line};
-use crate::record::Row;
+use crate::record::{Manifest, Row};
 use crate::registry::Registry;
 use crate::results::Results;
 use crate::runner::Runner;
@@ -273,13 +273,9 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
     }
 }
 
-/// Writes to standard output; a closed pipe is no error.
-fn print(text: &str) -> u8 {
-    let mut out = std::io::stdout().lock();
-    let _ = out
-        .write_all(text.as_bytes())
-        .and_then(|()| out.write_all(b"\n"))
-        .and_then(|()| out.flush());
+/// Prints a text; returns the exit status.
+fn print(output: &str) -> u8 {
+    text::say(output);
     0
 }
 
@@ -389,14 +385,16 @@ fn measure(
     let text = how.format == Format::Text;
     let sink = Sink::create(Some(&how.output), how.replace, !text)?;
     let cards = registry.entries().iter().map(|entry| entry.card.clone());
-    let facts = manifest::manifest(manifest::Run {
-        suite: suite.name.clone(),
+    let facts = Manifest {
         plan: suite.to_toml(),
         seed: how.seed,
         cards: cards.collect(),
+        ..manifest::manifest(&suite.name)
+    };
+    let mut table = text.then(|| text::Table::new(&facts));
+    let show: Box<dyn FnMut(&Row)> = Box::new(move |row| {
+        table.iter_mut().for_each(|table| table.row(row));
     });
-    let mut table = text::Table::new(&facts, text);
-    let show: Box<dyn FnMut(&Row)> = Box::new(move |row| table.row(row));
     let program = std::env::current_exe().ok();
     let end = Runner::new(registry, sink, how.seed, facts, program, show).run(tasks)?;
     if text {
@@ -426,8 +424,13 @@ fn check_names(registry: &Registry, tasks: &[Task]) -> Result<(), BenchError> {
 }
 
 fn default_output() -> PathBuf {
+    dated("bench", "jsonl")
+}
+
+/// Returns a file name with the date.
+pub(crate) fn dated(name: &str, extension: &str) -> PathBuf {
     let date = corewise_measure::machine::Machine::look().date;
-    format!("bench-{}.jsonl", date.replace([':', '-'], "")).into()
+    format!("{name}-{}.{extension}", date.replace([':', '-'], "")).into()
 }
 
 /// Reads result files.

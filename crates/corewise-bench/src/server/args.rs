@@ -3,10 +3,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValue, RangedU64ValueParser, TypedValueParser};
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
-use crate::args::Format;
+use crate::allocator::name_of;
+use crate::args::{Format, dated};
 use crate::error::BenchError;
 
 /// Server threads, and maximum of clients, in \[ATC11\] §6.2.
@@ -39,8 +40,7 @@ impl Engine {
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = self.to_possible_value();
-        f.pad(value.as_ref().map_or("", PossibleValue::get_name))
+        f.pad(&name_of(self))
     }
 }
 
@@ -132,11 +132,8 @@ pub struct ServerArgs {
 
 impl ServerArgs {
     pub(super) fn output(&self) -> PathBuf {
-        let by_date = || {
-            let date = corewise_measure::machine::Machine::look().date;
-            format!("{}-{}.html", self.figure, date.replace([':', '-'], "")).into()
-        };
-        self.output.clone().unwrap_or_else(by_date)
+        let given = self.output.clone();
+        given.unwrap_or_else(|| dated(&self.figure, "html"))
     }
 
     pub(super) fn program(&self) -> Result<PathBuf, BenchError> {

@@ -50,7 +50,7 @@ use self::args::Engine;
 use self::row::Point;
 use crate::args::Format;
 use crate::error::BenchError;
-use crate::manifest;
+use crate::manifest::manifest;
 use crate::record::Record;
 use crate::text::{self, say};
 
@@ -91,10 +91,7 @@ fn measure<'p>(
     points: impl Iterator<Item = Point<'p>>,
     page: &Path,
 ) -> Result<u8, BenchError> {
-    let facts = manifest::manifest(manifest::Run {
-        suite: format!("server, figure {}", args.figure),
-        ..manifest::Run::default()
-    });
+    let facts = manifest(&format!("server, figure {}", args.figure));
     let is_json = args.format == Format::Json;
     let mut lead = vec![text::heading(&facts), plan];
     lead.extend(notes.into_iter().map(|note| format!("note: {note}")));

@@ -8,6 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::record::Counts;
 use crate::stamp::{Numbers, stamp};
@@ -71,26 +72,13 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// A lookup found a value.
-    #[inline(always)]
-    pub fn found(&mut self, key: u64, value: u64) {
-        self.counts.get_hits += 1;
-        self.sums.check_if(true, key, value);
-        self.differing |= value as u32 ^ self.expected;
-    }
-
-    /// A lookup found nothing.
-    #[inline(always)]
-    pub fn missed(&mut self) {
-        self.counts.get_misses += 1;
-    }
-
     /// The result of a lookup.
     #[inline(always)]
     pub fn looked_up(&mut self, key: u64, value: Option<u64>) {
-        match value {
-            Some(value) => self.found(key, value),
-            None => self.missed(),
+        self.counts.count_get(value.is_some());
+        if let Some(value) = value {
+            self.sums.check_if(true, key, value);
+            self.differing |= value as u32 ^ self.expected;
         }
     }
 
@@ -107,6 +95,7 @@ pub struct CacheSubject<C> {
     cache: C,
     /// Entries that it was built for.
     capacity: usize,
+    own_threads: usize,
     /// Operations without an answer, and operations answered twice.
     unanswered: AtomicU64,
     resident: AtomicU64,
@@ -182,7 +171,7 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
     const CAPABILITY: Capability = Capability::Cache;
     type Worker<'s> = CacheWorker<'s, C>;
 
-    fn own_threads(threads: usize) -> Option<usize> {
+    fn own_threads_of(threads: usize) -> Option<usize> {
         C::own_threads(threads)
     }
 
@@ -190,6 +179,7 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
         Self {
             cache: C::build(setup),
             capacity: setup.capacity,
+            own_threads: C::own_threads(setup.threads).unwrap_or(0),
             unanswered: AtomicU64::new(0),
             resident: AtomicU64::new(0),
             workers: AtomicUsize::new(0),
@@ -207,7 +197,9 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
             answers: Answers::default(),
         }
     }
+}
 
+impl<C: MeasuredCache> DynTable for CacheSubject<C> {
     /// Stores a value under every key.
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
@@ -233,7 +225,7 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
         }
     }
 
-    fn problems(&self, plan: &Plan, evidence: &Evidence) -> Vec<String> {
+    fn problems(&self, plan: &Plan, evidence: &Evidence) -> Option<Vec<String>> {
         let unanswered = self.unanswered.load(Ordering::Relaxed); // Relaxed: at rest
         let wrong = evidence.booked.wrong + evidence.found.wrong;
         let refused = evidence.stream.insert_failed;
@@ -287,6 +279,10 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
         }
         worker.end();
         report
+    }
+
+    fn own_threads(&self) -> usize {
+        self.own_threads
     }
 
     fn measurements(&self) -> Measurements {

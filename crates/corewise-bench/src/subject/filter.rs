@@ -16,10 +16,11 @@
 //! item. Its load, its bits an item and its false positives are then those of figures 5.4 and 5.5
 //! of \[CHTBench\].
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossbeam_utils::CachePadded;
 
+use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::stream::{GET, INSERT};
 use crate::subject::{Capability, Measurements, Operate, Work, problems};
@@ -74,87 +75,73 @@ pub struct FilterSubject<F> {
     /// Items that each thread may have besides the initial ones.
     room: u64,
     is_nearly_full: bool,
-    threads: Box<[CachePadded<ThreadItems>]>,
+    threads: Box<[CachePadded<Mutex<ThreadItems>>]>,
 }
 
-/// The items of a thread. Only that thread writes; others read after it has ended its part.
-#[derive(Debug, Default)]
+/// The items of a thread, as its last part left them.
+#[derive(Clone, Copy, Debug, Default)]
 struct ThreadItems {
-    first: AtomicU64,
-    next: AtomicU64,
-    absent_lookups: AtomicU64,
-    false_positives: AtomicU64,
-}
-
-/// Relaxed, all of them: the thread pool's channels order what one part wrote before what another
-/// part or the checks read.
-fn load(number: &AtomicU64) -> u64 {
-    number.load(Ordering::Relaxed)
+    first: u64,
+    next: u64,
+    absent_lookups: u64,
+    false_positives: u64,
 }
 
 /// A thread at a filter.
 #[derive(Debug)]
 pub struct FilterWorker<'s, F> {
     filter: &'s F,
-    items: &'s ThreadItems,
+    /// Where its items are kept between two parts.
+    kept_items: &'s Mutex<ThreadItems>,
+    items: ThreadItems,
     /// Upper bits of all items of the thread.
     thread: u64,
-    first: u64,
-    next: u64,
     /// Items at the start, and how far their number may differ from that.
     initial: u64,
     spread: u64,
     /// 2^32 over the number of indices.
     share_of_index: u64,
-    absent_lookups: u64,
-    false_positives: u64,
     kept_misses: u64,
     tally: OpCounts,
 }
 
 impl<F> Drop for FilterWorker<'_, F> {
     fn drop(&mut self) {
-        let items = self.items;
-        // Relaxed, all of them: see `load`.
-        items.first.store(self.first, Ordering::Relaxed);
-        items.next.store(self.next, Ordering::Relaxed);
-        let add = |sum: &AtomicU64, more| sum.fetch_add(more, Ordering::Relaxed);
-        add(&items.absent_lookups, self.absent_lookups);
-        add(&items.false_positives, self.false_positives);
+        *lock(self.kept_items) = self.items;
     }
 }
 
 impl<F: MeasuredFilter> FilterWorker<'_, F> {
     #[inline(always)]
     fn lookup(&mut self, index: u32) {
-        let live = self.next - self.first;
+        let live = self.items.next - self.items.first;
         let is_present = index.is_multiple_of(2) & (live > 0);
         let place = ((u64::from(index) * self.share_of_index) * (live & 0xffff_ffff)) >> 32;
-        let present = self.thread | (self.first + place);
+        let present = self.thread | (self.items.first + place);
         let absent = ABSENT | self.thread | u64::from(index);
         let found = self
             .filter
             .contains(if is_present { present } else { absent });
         self.tally.counts.count_get(found);
         self.kept_misses += u64::from(is_present & !found);
-        self.absent_lookups += u64::from(!is_present);
-        self.false_positives += u64::from(!is_present & found);
+        self.items.absent_lookups += u64::from(!is_present);
+        self.items.false_positives += u64::from(!is_present & found);
     }
 
     #[inline(always)]
     fn insert(&mut self) {
-        let item = self.thread | self.next;
+        let item = self.thread | self.items.next;
         let inserted = self.filter.insert(item);
-        self.next += u64::from(inserted);
+        self.items.next += u64::from(inserted);
         self.tally.counts.count_insert(inserted);
         self.tally.sums.gain_if(inserted, item, 0);
     }
 
     #[inline(always)]
     fn remove(&mut self) {
-        let item = self.thread | self.first;
+        let item = self.thread | self.items.first;
         let removed = self.filter.remove(item);
-        self.first += 1;
+        self.items.first += 1;
         self.tally.counts.count_remove(removed);
         self.tally.sums.lose_if(true, item, 0);
     }
@@ -163,7 +150,7 @@ impl<F: MeasuredFilter> FilterWorker<'_, F> {
 impl<F: MeasuredFilter> Work for FilterWorker<'_, F> {
     #[inline(always)]
     fn step(&mut self, index: u32, operation: u8) {
-        let live = self.next - self.first;
+        let live = self.items.next - self.items.first;
         if operation == GET {
             self.lookup(index);
         } else if operation == INSERT && live < self.initial + self.spread
@@ -207,24 +194,23 @@ impl<F: MeasuredFilter> Operate for FilterSubject<F> {
     }
 
     fn worker(&self, plan: &Plan, part: Part) -> FilterWorker<'_, F> {
-        let items = &*self.threads[part.thread];
+        let kept_items = &*self.threads[part.thread];
         let initial = initial_items(plan, part);
         FilterWorker {
             filter: &self.filter,
-            items,
+            kept_items,
+            items: *lock(kept_items),
             thread: (part.thread as u64) << 40,
-            first: load(&items.first),
-            next: load(&items.next),
             initial,
             spread: (initial / 2).min(self.room).max(1),
             share_of_index: (1 << 32) / u64::from(plan.range),
-            absent_lookups: 0,
-            false_positives: 0,
             kept_misses: 0,
             tally: OpCounts::default(),
         }
     }
+}
 
+impl<F: MeasuredFilter> DynTable for FilterSubject<F> {
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
         let items = 0..initial_items(plan, part);
@@ -237,21 +223,20 @@ impl<F: MeasuredFilter> Operate for FilterSubject<F> {
     fn probe(&self, plan: &Plan, part: Part) -> Sums {
         let worker = self.worker(plan, part);
         let mut found = Sums::default();
-        for number in (worker.first..worker.next).take_while(|_| !is_given_up()) {
+        for number in (worker.items.first..worker.items.next).take_while(|_| !is_given_up()) {
             let item = worker.thread | number;
             found.gain_if(self.filter.contains(item), item, 0);
         }
         found
     }
 
-    fn problems(&self, plan: &Plan, evidence: &Evidence) -> Vec<String> {
+    fn problems(&self, plan: &Plan, evidence: &Evidence) -> Option<Vec<String>> {
         let missed = evidence.booked.entries - evidence.found.entries;
         let (refused, lost) = (evidence.stream.insert_failed, evidence.stream.remove_failed);
-        let (lookups, positives) = self.absent();
-        let (rate, expected) = (
-            positives as f64 / lookups as f64,
-            self.filter.false_positive_rate(),
-        );
+        let all = self.all_items();
+        let lookups = all.absent_lookups;
+        let rate = all.false_positives as f64 / lookups as f64;
+        let expected = self.filter.false_positive_rate();
         // Each thread asks for half of the indices again and again, with the same answer.
         let items = u64::from(plan.range / 2) * self.threads.len() as u64;
         let deviation = (expected / lookups.min(items.max(1)) as f64).sqrt();
@@ -284,16 +269,12 @@ impl<F: MeasuredFilter> Operate for FilterSubject<F> {
     }
 
     fn measurements(&self) -> Measurements {
-        let (lookups, positives) = self.absent();
-        let live = self
-            .threads
-            .iter()
-            .map(|items| load(&items.next) - load(&items.first));
-        let live = live.sum();
+        let items = self.all_items();
+        let live = items.next - items.first;
         let mut all = Measurements::default();
         all.insert("bits an item".into(), self.bits_an_item(live));
-        if lookups > 0 {
-            let rate = positives as f64 / lookups as f64;
+        if items.absent_lookups > 0 {
+            let rate = items.false_positives as f64 / items.absent_lookups as f64;
             all.insert("false positives".into(), rate);
         }
         if self.is_nearly_full {
@@ -330,14 +311,18 @@ impl<F: MeasuredFilter> FilterSubject<F> {
 }
 
 impl<F> FilterSubject<F> {
-    /// Lookups of absent items, and those that found one.
-    fn absent(&self) -> (u64, u64) {
-        let add = |(lookups, positives), items: &CachePadded<ThreadItems>| {
-            (
-                lookups + load(&items.absent_lookups),
-                positives + load(&items.false_positives),
-            )
-        };
-        self.threads.iter().fold((0, 0), add)
+    /// Returns the sums over all threads.
+    fn all_items(&self) -> ThreadItems {
+        let items = self.threads.iter().map(|items| *lock(items));
+        items.fold(ThreadItems::default(), |sum, of| ThreadItems {
+            first: sum.first + of.first,
+            next: sum.next + of.next,
+            absent_lookups: sum.absent_lookups + of.absent_lookups,
+            false_positives: sum.false_positives + of.false_positives,
+        })
     }
+}
+
+fn lock(items: &Mutex<ThreadItems>) -> MutexGuard<'_, ThreadItems> {
+    items.lock().unwrap_or_else(PoisonError::into_inner)
 }

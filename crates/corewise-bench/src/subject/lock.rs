@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
+use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::record::Counts;
 use crate::stream::GET;
@@ -186,7 +187,9 @@ impl<L: MeasuredLock> Operate for LockSubject<L> {
             torn: 0,
         }
     }
+}
 
+impl<L: MeasuredLock> DynTable for LockSubject<L> {
     fn fill(&self, _: &Plan, _: Part) -> OpCounts {
         OpCounts::default()
     }
@@ -201,7 +204,7 @@ impl<L: MeasuredLock> Operate for LockSubject<L> {
         }
     }
 
-    fn problems(&self, _: &Plan, evidence: &Evidence) -> Vec<String> {
+    fn problems(&self, _: &Plan, evidence: &Evidence) -> Option<Vec<String>> {
         let (run, counted) = (evidence.booked.entries, evidence.found.entries);
         let torn = self.torn.load(Ordering::Relaxed); // Relaxed: at rest
         problems([

@@ -5,13 +5,13 @@
 //! | map | [`Table`](crate::table::Table) | lookup, insert, remove | entries, keys and values |
 //! | filter | [`MeasuredFilter`] | lookup, insert, remove | items; no false negative |
 //! | lock | [`MeasuredLock`] | shared and exclusive sections | sections counted inside |
-//! | queue | [`MeasuredQueue`] | least key, insert, remove the least key | keys; their order |
+//! | queue | [`WithHandles`], [`QueueHandle`] | least key, insert, remove the least key | keys; their order |
 //! | cache | [`MeasuredCache`] | lookup; insert that replaces | values stay with their keys; every operation is answered |
-//! | sorted set | [`MeasuredSortedSet`] | rank, increment by 1 or -1 | scores; ranks differ |
+//! | sorted set | [`WithHandles`], [`SortedSetHandle`] | rank, increment by 1 or -1 | scores; ranks differ |
 //!
 //! An adapter has the operations. The harness adds, once for each capability, a thread's loop, what
-//! is there at the start, and the checks: see [`Operate`]. `Erased` hides the type behind the same
-//! [`DynTable`] as a map's, so cells, slices, rows and the page do not know the capability.
+//! is there at the start, and the checks: see [`Operate`]. A subject is a [`DynTable`] as a map is, so
+//! cells, slices, rows and the page do not know the capability.
 
 mod cache;
 mod external;
@@ -20,23 +20,21 @@ mod lock;
 mod queue;
 mod sorted_set;
 
-use std::sync::Arc;
-
 pub use cache::{Answers, CacheHandle, CacheSubject, MeasuredCache};
 pub use filter::{FilterSubject, MeasuredFilter};
 pub use lock::{LockSubject, MeasuredLock};
-pub use queue::{MeasuredQueue, QueueHandle, QueueSubject};
+pub use queue::{QueueHandle, QueueSubject};
 use serde::Serialize;
-pub use sorted_set::{MeasuredSortedSet, SortedSetHandle, SortedSetSubject};
+pub use sorted_set::{SortedSetHandle, SortedSetSubject};
 
 pub(crate) use self::external::External;
 use crate::dyn_table::DynTable;
 pub use crate::payload::{MeasuredRow, Measurements};
 use crate::plan::Plan;
 use crate::stream::shifted;
-use crate::table::{Contention, Setup};
+use crate::table::Setup;
 use crate::work::loops::Loops;
-use crate::work::{AuditReport, Drive, DriveReport, Evidence, OpCounts, Part, Sums};
+use crate::work::{Drive, DriveReport, OpCounts, Part};
 
 /// What a subject can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -57,7 +55,7 @@ pub enum Capability {
 }
 
 /// A subject of a capability other than a map, with what the harness adds to its adapter.
-pub trait Operate: Send + Sync + Sized + 'static {
+pub trait Operate: DynTable + Sized + 'static {
     /// Its capability.
     const CAPABILITY: Capability;
 
@@ -67,7 +65,7 @@ pub trait Operate: Send + Sync + Sized + 'static {
         Self: 's;
 
     /// Returns the threads that it brings, of as many threads in all; `None` if it needs more.
-    fn own_threads(_threads: usize) -> Option<usize> {
+    fn own_threads_of(_threads: usize) -> Option<usize> {
         Some(0)
     }
 
@@ -76,36 +74,24 @@ pub trait Operate: Send + Sync + Sized + 'static {
 
     /// Returns the state of a thread, on that thread.
     fn worker(&self, plan: &Plan, part: Part) -> Self::Worker<'_>;
+}
 
-    /// Adds a thread's part of the initial entries.
-    fn fill(&self, plan: &Plan, part: Part) -> OpCounts;
-
-    /// Runs operations of a thread whose outcome is known; called after [`Operate::probe`].
-    fn audit(&self, _: &Plan, _: Part, _: u64, _: u64) -> AuditReport {
-        AuditReport::default()
-    }
-
-    /// Returns a thread's part of what is there after the last slice.
-    fn probe(&self, plan: &Plan, part: Part) -> Sums;
-
-    /// Returns what is wrong, besides lookups that missed what was there all the time.
-    fn problems(&self, plan: &Plan, evidence: &Evidence) -> Vec<String>;
-
-    /// Returns its lock statistics, if it counts them.
-    fn contention(&self) -> Option<Contention> {
-        None
-    }
-
-    /// Returns further measurements; called once, after the last check.
-    fn measurements(&self) -> Measurements {
-        Measurements::default()
-    }
+/// A subject under test that each thread uses by a handle: a queue or a sorted set.
+pub trait WithHandles: Send + Sync + Sized + 'static {
+    /// A thread's handle.
+    type Handle<'s>
+    where
+        Self: 's;
+    /// Creates an empty subject.
+    fn build(setup: &Setup) -> Self;
+    /// Creates the handle of a thread, on that thread.
+    fn handle(&self, thread: usize) -> Self::Handle<'_>;
 }
 
 /// Returns the problems whose conditions hold.
-fn problems<const N: usize>(all: [(bool, String); N]) -> Vec<String> {
+fn problems<const N: usize>(all: [(bool, String); N]) -> Option<Vec<String>> {
     let those = all.into_iter().filter(|(holds, _)| *holds);
-    those.map(|(_, text)| text).collect()
+    Some(those.map(|(_, text)| text).collect())
 }
 
 /// A thread's state at a subject.
@@ -122,15 +108,9 @@ pub trait Work {
     }
 }
 
-/// Hides the type of a subject.
-struct Erased<S> {
-    subject: S,
-    own_threads: usize,
-}
-
-impl<S: Operate> Loops for Erased<S> {
+impl<S: Operate> Loops for S {
     fn mix(&self, plan: &Plan, part: Part, drive: &mut Drive) -> DriveReport {
-        let mut worker = self.subject.worker(plan, part);
+        let mut worker = self.worker(plan, part);
         let measured = drive.measure(|chunk| {
             for (&index, &operation) in chunk.keys.iter().zip(chunk.operations) {
                 worker.step(shifted(index, chunk.shift, plan.range), operation);
@@ -139,36 +119,4 @@ impl<S: Operate> Loops for Erased<S> {
         let tally = worker.end();
         measured.report(tally, worker.kept_misses())
     }
-}
-
-impl<S: Operate> DynTable for Erased<S> {
-    fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
-        self.subject.fill(plan, part)
-    }
-    fn probe(&self, plan: &Plan, part: Part) -> Sums {
-        self.subject.probe(plan, part)
-    }
-    fn audit(&self, plan: &Plan, part: Part, operations: u64, seed: u64) -> AuditReport {
-        self.subject.audit(plan, part, operations, seed)
-    }
-    fn problems(&self, plan: &Plan, evidence: &Evidence) -> Option<Vec<String>> {
-        Some(self.subject.problems(plan, evidence))
-    }
-    fn contention(&self) -> Option<Contention> {
-        self.subject.contention()
-    }
-    fn measurements(&self) -> Measurements {
-        self.subject.measurements()
-    }
-    fn own_threads(&self) -> usize {
-        self.own_threads
-    }
-}
-
-/// Constructs a subject and hides its type.
-pub(crate) fn make<S: Operate>(setup: &Setup) -> Arc<dyn DynTable> {
-    Arc::new(Erased {
-        subject: S::build(setup),
-        own_threads: S::own_threads(setup.threads).unwrap_or(0),
-    })
 }

@@ -9,23 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
+use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::stream::{GET, INSERT};
-use crate::subject::{Capability, External, Operate, Work, problems};
+use crate::subject::{Capability, External, Operate, WithHandles, Work, problems};
 use crate::table::Setup;
 use crate::work::{Evidence, OpCounts, Part, Sums, is_given_up};
-
-/// A priority queue under test.
-pub trait MeasuredQueue: Send + Sync + Sized + 'static {
-    /// A thread's handle.
-    type Handle<'s>: QueueHandle
-    where
-        Self: 's;
-    /// Creates an empty queue.
-    fn build(setup: &Setup) -> Self;
-    /// Creates the handle of a thread, on that thread.
-    fn handle(&self, thread: usize) -> Self::Handle<'_>;
-}
 
 /// A thread's handle to a priority queue.
 pub trait QueueHandle {
@@ -47,8 +36,8 @@ pub struct QueueSubject<Q> {
 
 /// A thread at a queue.
 #[derive(Debug)]
-pub struct QueueWorker<'s, Q: MeasuredQueue + 's> {
-    handle: Q::Handle<'s>,
+pub struct QueueWorker<'s, H> {
+    handle: H,
     /// The number of the thread's next key, which the subject keeps between two slices.
     number: u64,
     kept_number: &'s AtomicU64,
@@ -57,13 +46,13 @@ pub struct QueueWorker<'s, Q: MeasuredQueue + 's> {
     tally: OpCounts,
 }
 
-impl<Q: MeasuredQueue> Drop for QueueWorker<'_, Q> {
+impl<H> Drop for QueueWorker<'_, H> {
     fn drop(&mut self) {
         self.kept_number.store(self.number, Ordering::Relaxed); // Relaxed: only this thread's
     }
 }
 
-impl<Q: MeasuredQueue> QueueWorker<'_, Q> {
+impl<H: QueueHandle> QueueWorker<'_, H> {
     #[inline(always)]
     fn insert(&mut self, index: u32) {
         let number = self.number * self.part.threads as u64 + self.part.thread as u64;
@@ -85,7 +74,7 @@ impl<Q: MeasuredQueue> QueueWorker<'_, Q> {
     }
 }
 
-impl<Q: MeasuredQueue> Work for QueueWorker<'_, Q> {
+impl<H: QueueHandle> Work for QueueWorker<'_, H> {
     #[inline(always)]
     fn step(&mut self, index: u32, operation: u8) {
         if operation == GET {
@@ -104,9 +93,12 @@ impl<Q: MeasuredQueue> Work for QueueWorker<'_, Q> {
     }
 }
 
-impl<Q: MeasuredQueue> Operate for QueueSubject<Q> {
+impl<Q: WithHandles> Operate for QueueSubject<Q>
+where
+    for<'s> Q::Handle<'s>: QueueHandle,
+{
     const CAPABILITY: Capability = Capability::Queue;
-    type Worker<'s> = QueueWorker<'s, Q>;
+    type Worker<'s> = QueueWorker<'s, Q::Handle<'s>>;
 
     fn build(setup: &Setup) -> Self {
         Self {
@@ -116,7 +108,7 @@ impl<Q: MeasuredQueue> Operate for QueueSubject<Q> {
         }
     }
 
-    fn worker(&self, plan: &Plan, part: Part) -> QueueWorker<'_, Q> {
+    fn worker(&self, plan: &Plan, part: Part) -> QueueWorker<'_, Q::Handle<'_>> {
         let kept_number = &*self.inserted[part.thread];
         QueueWorker {
             handle: self.queue.handle(part.thread),
@@ -127,7 +119,12 @@ impl<Q: MeasuredQueue> Operate for QueueSubject<Q> {
             tally: OpCounts::default(),
         }
     }
+}
 
+impl<Q: WithHandles> DynTable for QueueSubject<Q>
+where
+    for<'s> Q::Handle<'s>: QueueHandle,
+{
     /// Inserts every index that is present at the start.
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
@@ -156,7 +153,7 @@ impl<Q: MeasuredQueue> Operate for QueueSubject<Q> {
         found
     }
 
-    fn problems(&self, _: &Plan, evidence: &Evidence) -> Vec<String> {
+    fn problems(&self, _: &Plan, evidence: &Evidence) -> Option<Vec<String>> {
         let (booked, found) = (&evidence.booked, &evidence.found);
         let (entries, there) = (booked.entries, found.entries);
         let refused = evidence.stream.insert_failed;

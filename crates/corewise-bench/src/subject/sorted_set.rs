@@ -4,23 +4,12 @@
 //! inserts of the stream add one to a score, its removes take one away. In the end the scores must
 //! add up, and the ranks must be those of a permutation.
 
+use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::stream::{GET, INSERT};
-use crate::subject::{Capability, External, Operate, Work, problems};
+use crate::subject::{Capability, External, Operate, WithHandles, Work, problems};
 use crate::table::Setup;
 use crate::work::{Evidence, OpCounts, Part, Sums};
-
-/// A sorted set under test.
-pub trait MeasuredSortedSet: Send + Sync + Sized + 'static {
-    /// A thread's handle.
-    type Handle<'s>: SortedSetHandle
-    where
-        Self: 's;
-    /// Creates an empty set.
-    fn build(setup: &Setup) -> Self;
-    /// Creates the handle of a thread, on that thread.
-    fn handle(&self, thread: usize) -> Self::Handle<'_>;
-}
 
 /// A thread's handle to a sorted set.
 pub trait SortedSetHandle {
@@ -79,7 +68,10 @@ impl<H: SortedSetHandle> Work for SortedSetWorker<H> {
     }
 }
 
-impl<S: MeasuredSortedSet> Operate for SortedSetSubject<S> {
+impl<S: WithHandles> Operate for SortedSetSubject<S>
+where
+    for<'s> S::Handle<'s>: SortedSetHandle,
+{
     const CAPABILITY: Capability = Capability::SortedSet;
     type Worker<'s> = SortedSetWorker<S::Handle<'s>>;
 
@@ -96,7 +88,12 @@ impl<S: MeasuredSortedSet> Operate for SortedSetSubject<S> {
             tally: OpCounts::default(),
         }
     }
+}
 
+impl<S: WithHandles> DynTable for SortedSetSubject<S>
+where
+    for<'s> S::Handle<'s>: SortedSetHandle,
+{
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
         part.indices(plan)
@@ -117,7 +114,7 @@ impl<S: MeasuredSortedSet> Operate for SortedSetSubject<S> {
         found
     }
 
-    fn problems(&self, plan: &Plan, evidence: &Evidence) -> Vec<String> {
+    fn problems(&self, plan: &Plan, evidence: &Evidence) -> Option<Vec<String>> {
         let (found, members) = (&evidence.found, u64::from(plan.range));
         let ranked = found.entries;
         let is_ranked = ranked == i64::from(plan.range);
