@@ -113,6 +113,8 @@ pub(crate) const CHOSEN: usize = 6;
 struct Shown {
     label: String,
     look: Look,
+    /// Its place in the palette, or `usize::MAX`.
+    rank: usize,
     chosen: bool,
 }
 
@@ -170,6 +172,7 @@ impl Looks {
                 file,
                 ..UNKNOWN
             },
+            rank: palette::of_table(table).unwrap_or(usize::MAX),
             chosen: false,
         };
         let shown = labels.iter().enumerate().map(shown).collect();
@@ -177,13 +180,13 @@ impl Looks {
     }
 
     /// Chooses [`CHOSEN`] tables, and as many locks: references first, then in the order of the
-    /// palette.
+    /// palette, then those that are not in it.
     fn choose(&mut self, references: &HashSet<&str>) {
         let mut order: Vec<usize> = (0..self.shown.len()).collect();
         let rank = |at: &usize| {
             let of = &self.shown[*at];
             let is_reference = references.contains(&*of.label);
-            (!is_reference, of.look.swatch, of.look.file)
+            (!is_reference, of.rank, of.look.file)
         };
         order.sort_by_key(rank);
         let is_lock = |shown: &Shown| shown.label.starts_with("lock:");
@@ -282,7 +285,7 @@ mod tests {
             "dashmap",
             "clht-lb",
             "lock:tas",
-            "unlisted",
+            "unknown",
         ];
         let first = [
             "cuckoo",
