@@ -5,13 +5,14 @@
 //! | map | [`Table`](crate::table::Table) | lookup, insert, remove | entries, keys and values |
 //! | filter | [`MeasuredFilter`] | lookup, insert, remove | items; no false negative |
 //! | lock | [`MeasuredLock`] | shared and exclusive sections | sections counted inside |
-//! | queue | [`WithHandles`], [`QueueHandle`] | least key, insert, remove the least key | keys; their order |
+//! | queue | [`QueueHandle`] | least key, insert, remove the least key | keys; their order |
 //! | cache | [`MeasuredCache`] | lookup; insert that replaces | values stay with their keys; every operation is answered |
-//! | sorted set | [`WithHandles`], [`SortedSetHandle`] | rank, increment by 1 or -1 | scores; ranks differ |
+//! | sorted set | [`SortedSetHandle`] | rank, increment by 1 or -1 | scores; ranks differ |
 //!
-//! An adapter has the operations. The harness adds, once for each capability, a thread's loop, what
-//! is there at the start, and the checks: see [`Operate`]. A subject is a [`DynTable`] as a map is, so
-//! cells, slices, rows and the page do not know the capability.
+//! An adapter has the operations; those of queues and sorted sets are of [`WithHandles`]. The
+//! harness adds, once for each capability, a thread's loop, what is there at the start, and the
+//! checks: see [`Operate`]. A subject is a [`DynTable`] as a map is, so cells, slices, rows and the
+//! page do not know the capability.
 
 mod cache;
 mod external;
