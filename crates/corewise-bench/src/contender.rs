@@ -13,7 +13,7 @@ use crate::payload::SliceFields;
 use crate::plan::Plan;
 use crate::record::{Role, Slice, Verdicts};
 use crate::stamp::Numbers;
-use crate::stream::{Cursor, Stream};
+use crate::stream::{Stream, StreamCursor};
 use crate::table::{Contention, Setup};
 pub(crate) use crate::thread_pool::PhaseError;
 use crate::thread_pool::ThreadPool;
@@ -76,7 +76,7 @@ pub(crate) struct CellContext<'a> {
 pub(crate) struct RunningTable {
     pub(crate) dyn_table: Arc<dyn DynTable>,
     prefill_ns: u64,
-    workers: Vec<(Cursor, Numbers)>,
+    workers: Vec<(StreamCursor, Numbers)>,
     /// Wrong outcomes among those known beforehand.
     problems: Vec<String>,
     before: Sums,

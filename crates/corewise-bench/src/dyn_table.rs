@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::plan::Plan;
 use crate::subject::{Capability, Measurements, Operate};
-use crate::table::{Contention, Kind, Resize, Setup, Table, TableInfo};
+use crate::table::{Contention, Kind, MeasuredMap, Resize, Setup, TableInfo};
 use crate::work::loops::{Dispatch, Erased, Loops};
 use crate::work::{self, AuditReport, DriveReport, Evidence, OpCounts, Part, Sums};
 
@@ -73,7 +73,7 @@ impl dyn DynTable + '_ {
     }
 }
 
-impl<K: Kind, T: Table<K>> DynTable for Erased<K, T> {
+impl<K: Kind, T: MeasuredMap<K>> DynTable for Erased<K, T> {
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         work::phases::fill(&self.table, plan, part)
     }
@@ -173,13 +173,13 @@ impl Entry {
     }
 
     /// Adds a maker for a kind of keys with the common hash function.
-    pub fn map<K: Kind, T: Table<K>>(mut self) -> Self {
+    pub fn map<K: Kind, T: MeasuredMap<K>>(mut self) -> Self {
         self.iterates |= T::ITERATES;
         self.made_by::<K>(MapKind::Common, make::<K, T>)
     }
 
     /// Adds a maker for a kind of keys with the table's own hash function.
-    pub fn native<K: Kind, T: Table<K>>(self) -> Self {
+    pub fn native<K: Kind, T: MeasuredMap<K>>(self) -> Self {
         self.made_by::<K>(MapKind::Native, make::<K, T>)
     }
 
@@ -266,7 +266,7 @@ impl Entry {
 }
 
 /// Constructs a table and erases its type.
-pub(crate) fn make<K: Kind, T: Table<K>>(setup: &Setup) -> Arc<dyn DynTable> {
+pub(crate) fn make<K: Kind, T: MeasuredMap<K>>(setup: &Setup) -> Arc<dyn DynTable> {
     Arc::new(Erased::<K, T> {
         table: T::build(setup),
         calls: None,

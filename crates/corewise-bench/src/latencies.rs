@@ -4,7 +4,7 @@ use hdrhistogram::Histogram as Hdr;
 
 use crate::record::Histogram;
 
-/// The names of the outcomes (\[CHTBench\] §3.4.5), in the order of [`Outcome`].
+/// The names of the outcomes (\[CHTBench\] §3.4.5), in the order of [`OutcomeIndex`].
 pub const OUTCOMES: [&str; 6] = [
     "get hit",
     "get miss",
@@ -15,7 +15,7 @@ pub const OUTCOMES: [&str; 6] = [
 ];
 
 /// An index into [`OUTCOMES`].
-pub type Outcome = usize;
+pub type OutcomeIndex = usize;
 
 /// The longest latency that a histogram resolves: 100 s.
 const LONGEST_NS: u64 = 100_000_000_000;
@@ -43,7 +43,7 @@ impl Default for Latencies {
 impl Latencies {
     /// Adds an operation that took `ticks` ticks, timing included.
     #[inline]
-    pub fn record(&mut self, outcome: Outcome, ticks: u64) {
+    pub fn record(&mut self, outcome: OutcomeIndex, ticks: u64) {
         let ns = (ticks as f64 * self.ns_per_tick - self.overhead_ns).max(1.0);
         self.by_outcome[outcome].saturating_record(ns as u64);
     }
@@ -56,7 +56,7 @@ impl Latencies {
     }
 
     /// Returns the latency that `percent` percent of the operations of an outcome do not exceed.
-    pub fn percentile_ns(&self, outcome: Outcome, percent: f64) -> f64 {
+    pub fn percentile_ns(&self, outcome: OutcomeIndex, percent: f64) -> f64 {
         self.by_outcome[outcome].value_at_percentile(percent) as f64
     }
 

@@ -192,7 +192,7 @@ pub struct Cell {
 
 /// Outcomes of the operations of a repetition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct OutcomeCounts {
     /// Lookups that found their key.
     pub get_hits: u64,
     /// Lookups that did not.
@@ -207,7 +207,7 @@ pub struct Counts {
     pub remove_failed: u64,
 }
 
-impl Counts {
+impl OutcomeCounts {
     /// Returns the number of all operations.
     pub fn total(&self) -> u64 {
         self.gets() + self.inserts() + self.removes()
@@ -357,7 +357,7 @@ pub struct Slice {
     /// Measured time.
     pub elapsed_ns: u64,
     /// All operations since the prefill, measured or not.
-    pub counts: Counts,
+    pub counts: OutcomeCounts,
     /// Time to fill the table.
     pub prefill_ns: u64,
     /// Results of the checks.

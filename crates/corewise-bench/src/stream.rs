@@ -49,7 +49,7 @@ pub struct Stream {
 /// A position in a stream. Each table has a separate cursor, so that all tables see the same
 /// stream.
 #[derive(Clone, Debug)]
-pub struct Cursor {
+pub struct StreamCursor {
     key: usize,
     operation: usize,
     shift: u32,
@@ -130,12 +130,12 @@ impl Stream {
     }
 
     /// Returns a position to start from, the same for the same repetition.
-    pub fn cursor(&self, seed: u64) -> Cursor {
+    pub fn cursor(&self, seed: u64) -> StreamCursor {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ 0xc0_0001));
         let chunk = |rng: &mut Xoshiro256PlusPlus, length: usize| {
             rng.random_range(0..length / CHUNK) * CHUNK
         };
-        let mut cursor = Cursor {
+        let mut cursor = StreamCursor {
             key: chunk(&mut rng, KEYS),
             operation: chunk(&mut rng, OPERATIONS),
             shift: self.place,
@@ -148,7 +148,7 @@ impl Stream {
         cursor
     }
 
-    fn shift(&self, cursor: &mut Cursor) {
+    fn shift(&self, cursor: &mut StreamCursor) {
         match self.sampler.distribution() {
             Distribution::Uniform => cursor.shift = cursor.rng.random_range(0..self.range),
             Distribution::Sequential => {
@@ -161,7 +161,7 @@ impl Stream {
 
     /// Returns the next [`CHUNK`] operations.
     #[inline]
-    pub fn chunk(&self, cursor: &mut Cursor) -> Chunk<'_> {
+    pub fn chunk(&self, cursor: &mut StreamCursor) -> Chunk<'_> {
         let chunk = Chunk {
             keys: &self.keys[cursor.key..cursor.key + CHUNK],
             operations: &self.operations[cursor.operation..cursor.operation + CHUNK],

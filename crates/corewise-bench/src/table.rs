@@ -1,8 +1,8 @@
 //! The interface of a table under test, and its fairness card.
 //!
-//! An adapter implements [`Table`] and [`Handle`] for one or both [`Kind`]s of keys, in one small
-//! file under `adapters/`, and describes itself with a [`TableInfo`]. The harness never calls
-//! through a pointer inside its measured loop: each adapter gets a loop compiled for it.
+//! An adapter implements [`MeasuredMap`] and [`MapHandle`] for one or both [`Kind`]s of keys, in
+//! one small file under `adapters/`, and describes itself with a [`TableInfo`]. The harness never
+//! calls through a pointer inside its measured loop: each adapter gets a loop compiled for it.
 //!
 //! # Contract
 //!
@@ -15,7 +15,7 @@
 //!    for a table that is to grow), by its public interface.
 //! 4. `get_many` is the table's batched lookup. A table without one keeps the default, a lookup for
 //!    each key, and its card states that.
-//! 5. `for_each` is the table's iteration. A table that has one sets [`Table::ITERATES`].
+//! 5. `for_each` is the table's iteration. A table that has one sets [`MeasuredMap::ITERATES`].
 //! 6. An adapter adds nothing to an operation but what the table's interface requires (a guard, a
 //!    registration), and its card states what that is.
 
@@ -83,13 +83,13 @@ pub trait Kind: Send + Sync + 'static {
 }
 
 /// A concurrent hash table under test.
-pub trait Table<K: Kind>: Send + Sync + Sized + 'static {
+pub trait MeasuredMap<K: Kind>: Send + Sync + Sized + 'static {
     /// A thread's handle.
-    type Handle<'t>: Handle<K>
+    type Handle<'t>: MapHandle<K>
     where
         Self: 't;
 
-    /// Whether [`Handle::for_each`] visits the entries.
+    /// Whether [`MapHandle::for_each`] visits the entries.
     const ITERATES: bool = false;
 
     /// Creates an empty table.
@@ -124,13 +124,13 @@ pub trait Table<K: Kind>: Send + Sync + Sized + 'static {
 /// # Contract
 ///
 /// 1. `resize_to` returns when the resize is complete: no operation that starts later encounters
-///    any of it. It is called on a thread that holds no [`Handle`] at that time, while other
+///    any of it. It is called on a thread that holds no [`MapHandle`] at that time, while other
 ///    threads use theirs, and never by two threads at a time.
 /// 2. Every key in the table can be found at every moment.
 /// 3. A *bucket* is what the table itself calls one. If its interface counts entries only, or
 ///    cannot set a size exactly, the card says what a bucket stands for, and [`Resize::buckets`]
 ///    returns the actual number.
-pub trait Resize<K: Kind>: Table<K> {
+pub trait Resize<K: Kind>: MeasuredMap<K> {
     /// Resizes to `buckets` buckets, or to the nearest number that the table can have.
     fn resize_to(&self, buckets: usize);
 
@@ -143,7 +143,7 @@ pub trait Resize<K: Kind>: Table<K> {
 pub const MOST_BATCHED: usize = crate::stream::CHUNK;
 
 /// A thread's handle to a table.
-pub trait Handle<K: Kind> {
+pub trait MapHandle<K: Kind> {
     /// Returns the stamp of the key's value.
     fn get(&mut self, key: &K::Query) -> Option<u64>;
     /// Looks up a batch of at most [`MOST_BATCHED`] keys and writes the stamps of their values in
@@ -161,7 +161,8 @@ pub trait Handle<K: Kind> {
         }
     }
     /// Calls `visit` with the key and the stamp of the value of each entry, in any order. An entry
-    /// that is present all the time is visited once. Visits nothing unless [`Table::ITERATES`].
+    /// that is present all the time is visited once. Visits nothing unless
+    /// [`MeasuredMap::ITERATES`].
     #[inline(always)]
     fn for_each(&mut self, _visit: impl FnMut(&K::Query, u64)) {}
     /// Inserts if absent; returns whether it inserted.

@@ -13,7 +13,7 @@ use corewise_bench::runner::Runner;
 use corewise_bench::sections::resize::ResizeSummary;
 use corewise_bench::sink::Sink;
 use corewise_bench::suite::{Params, Suite};
-use corewise_bench::table::{Handle, Resize, Setup, Table, TableInfo, U64};
+use corewise_bench::table::{MapHandle, MeasuredMap, Resize, Setup, TableInfo, U64};
 use corewise_topology::Topology;
 
 /// A fault of a table.
@@ -73,7 +73,7 @@ struct Broken<F> {
     fault: F,
 }
 
-impl<F: Fault> Table<U64> for Broken<F> {
+impl<F: Fault> MeasuredMap<U64> for Broken<F> {
     type Handle<'t> = &'t Self;
 
     fn build(setup: &Setup) -> Self {
@@ -105,7 +105,7 @@ impl<F: Fault> Resize<U64> for Broken<F> {
     }
 }
 
-impl<F: Fault> Handle<U64> for &Broken<F> {
+impl<F: Fault> MapHandle<U64> for &Broken<F> {
     fn get(&mut self, key: &u64) -> Option<u64> {
         let stored = self.map.read().unwrap().get(key).copied();
         self.fault.bends(*key, stored)

@@ -43,10 +43,6 @@ const SHARED_NAMES: &[(&str, &str)] = &[
         "Read Response Write",
     ),
     (
-        "names in the benchmark, which are to be replaced there (issue 37)",
-        "Counts Cursor Distribution Format Handle Kept Kind Outcome Report Role Table",
-    ),
-    (
         "words of published interfaces, each in its field's sense: an operation on an entry or on a \
          replicated structure, a NUMA node or a node of a chain, how a table resizes or a \
          transaction is retried",

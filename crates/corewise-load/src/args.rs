@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use corewise_measure::number::{parse_count, parse_rate};
 
 use crate::config::{
-    Address, Arrivals, Distribution, FloorOptions, LoadConfig, LoadMode, Protocol, ReplayConfig,
+    Address, Arrivals, FloorOptions, KeyDistribution, LoadConfig, LoadMode, Protocol, ReplayConfig,
     Target, ValueSize,
 };
 use crate::error::LoadError;
@@ -18,7 +18,7 @@ use corewise_measure::trace::{TraceConfig, TraceModel};
 
 /// Format of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum ReportFormat {
     /// For people.
     Text,
     /// All data, including every slice.
@@ -189,7 +189,7 @@ pub struct LoadArgs {
     pub reply_timeout_ms: u64,
     /// Format of the report
     #[arg(long, value_enum, default_value = "text")]
-    pub format: Format,
+    pub format: ReportFormat,
 }
 
 /// The default value size.
@@ -292,7 +292,7 @@ impl TryFrom<LoadArgs> for LoadConfig {
             keys: args.keys,
             distribution: args
                 .distribution
-                .parse::<Distribution>()
+                .parse::<KeyDistribution>()
                 .map_err(LoadError::Config)?,
             value_size: args
                 .value_size
@@ -414,24 +414,24 @@ fn printed(args: LoadArgs) -> Result<String, LoadError> {
     if args.oracle.is_some() {
         let report = check_server(&OracleConfig::try_from(args)?, &mut progress)?;
         return Ok(match format {
-            Format::Text => report.to_string(),
-            Format::Json => report.to_json() + "\n",
-            Format::Flat => report.to_flat(),
+            ReportFormat::Text => report.to_string(),
+            ReportFormat::Json => report.to_json() + "\n",
+            ReportFormat::Flat => report.to_flat(),
         });
     }
     if args.trace.is_some() {
         let report = replay(&ReplayConfig::try_from(args)?, &mut progress)?;
         return Ok(match format {
-            Format::Text => report.to_string(),
-            Format::Json => report.to_json() + "\n",
-            Format::Flat => report.to_flat(),
+            ReportFormat::Text => report.to_string(),
+            ReportFormat::Json => report.to_json() + "\n",
+            ReportFormat::Flat => report.to_flat(),
         });
     }
     let report = run(&LoadConfig::try_from(args)?, &mut progress)?;
     Ok(match format {
-        Format::Text => report.to_string(),
-        Format::Json => report.to_json() + "\n",
-        Format::Flat => report.to_flat(),
+        ReportFormat::Text => report.to_string(),
+        ReportFormat::Json => report.to_json() + "\n",
+        ReportFormat::Flat => report.to_flat(),
     })
 }
 

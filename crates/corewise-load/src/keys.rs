@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use corewise_measure::draw::{Scramble, mix};
 use corewise_wire::cphash;
 
-use crate::config::Distribution;
+use crate::config::KeyDistribution;
 
 /// Zipf draws kept per client thread.
 pub(crate) const TABLE: usize = 1 << 21;
@@ -102,13 +102,13 @@ impl KeyStream {
         seed: u64,
         thread: u64,
         keys: u64,
-        distribution: Distribution,
+        distribution: KeyDistribution,
         set_ratio: f64,
     ) -> Self {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(mix(seed) ^ thread);
         let zipf = match distribution {
-            Distribution::Uniform => None,
-            Distribution::Zipf(exponent) => ZipfTable::new(keys, exponent, &mut rng),
+            KeyDistribution::Uniform => None,
+            KeyDistribution::Zipf(exponent) => ZipfTable::new(keys, exponent, &mut rng),
         };
         Self {
             rng,
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn zipf_frequencies_follow_the_law() {
         const KEYS: u64 = 1000;
-        let mut stream = KeyStream::new(1, 0, KEYS, Distribution::Zipf(0.99), 0.0);
+        let mut stream = KeyStream::new(1, 0, KEYS, KeyDistribution::Zipf(0.99), 0.0);
         let mut counts = vec![0u64; KEYS as usize];
         for _ in 0..TABLE {
             counts[stream.next_key() as usize] += 1;
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn uniform_draws_reach_the_whole_space_evenly() {
-        let mut stream = KeyStream::new(1, 0, 100, Distribution::Uniform, 0.0);
+        let mut stream = KeyStream::new(1, 0, 100, KeyDistribution::Uniform, 0.0);
         let mut counts = [0u32; 100];
         for _ in 0..100_000 {
             counts[stream.next_key() as usize] += 1;
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn the_share_of_sets_is_as_asked() {
         for (ratio, low, high) in [(0.0, 0, 0), (0.1, 9_500, 10_500), (1.0, 100_000, 100_000)] {
-            let mut stream = KeyStream::new(7, 0, 10, Distribution::Uniform, ratio);
+            let mut stream = KeyStream::new(7, 0, 10, KeyDistribution::Uniform, ratio);
             let sets = (0..100_000).filter(|_| stream.next_is_set()).count();
             assert!((low..=high).contains(&sets), "{ratio}: {sets}");
         }
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn renewal_changes_the_table() {
-        let mut stream = KeyStream::new(1, 0, 1 << 32, Distribution::Zipf(0.5), 0.0);
+        let mut stream = KeyStream::new(1, 0, 1 << 32, KeyDistribution::Zipf(0.5), 0.0);
         let before = stream.zipf.as_ref().expect("zipf").draws.clone();
         stream.renew();
         let after = &stream.zipf.as_ref().expect("zipf").draws;

@@ -102,7 +102,7 @@ pub use corewise_measure::machine::{Machine, Memory};
 pub use corewise_measure::stats::Spread;
 pub use cpu::CpuSource;
 pub use error::LoadError;
-pub use measured_target::Role;
+pub use measured_target::TargetRole;
 pub use oracle::{
     Check, FillReport, MixedReport, OracleConfig, OracleReport, RefillReport, RefuseReport, Sizes,
     check_server,

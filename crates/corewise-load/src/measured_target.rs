@@ -11,7 +11,7 @@ use corewise_measure::machine::{CpuTimes, Memory};
 /// The role of a target in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum TargetRole {
     /// The first server.
     A,
     /// The server of `--vs`.
@@ -46,7 +46,7 @@ impl ServerTimes {
 
 /// One target and all data gathered about it.
 pub(crate) struct MeasuredTarget {
-    pub(crate) role: Role,
+    pub(crate) role: TargetRole,
     pub(crate) target: Target,
     pub(crate) identity: Identity,
     pub(crate) meter: Option<CpuMeter>,
@@ -59,7 +59,7 @@ pub(crate) struct MeasuredTarget {
 }
 
 impl MeasuredTarget {
-    pub(crate) fn server(role: Role, target: &Target) -> Result<Self, LoadError> {
+    pub(crate) fn server(role: TargetRole, target: &Target) -> Result<Self, LoadError> {
         let identity = identify(target)?;
         let mut notes = Vec::new();
         if let (Some(given), Some(said)) = (target.pid, identity.pid)
@@ -73,7 +73,7 @@ impl MeasuredTarget {
     }
 
     pub(crate) fn floor(
-        role: Role,
+        role: TargetRole,
         config: &LoadConfig,
         options: &FloorOptions,
         like: &Target,
@@ -97,7 +97,7 @@ impl MeasuredTarget {
     }
 
     fn new(
-        role: Role,
+        role: TargetRole,
         target: Target,
         identity: Identity,
         notes: Vec<String>,

@@ -2,7 +2,7 @@
 
 use std::iter::Peekable;
 
-use corewise_measure::trace::{Kind, Trace, TraceRequest};
+use corewise_measure::trace::{RequestKind, Trace, TraceRequest};
 
 use crate::codec::Codec;
 use crate::config::ReplayConfig;
@@ -146,8 +146,8 @@ impl Player {
             stats.lag.saturating_record(now - due);
         }
         match kind {
-            Kind::Fetch => conn.push_get(codec, key, at),
-            Kind::Overwrite => {
+            RequestKind::Fetch => conn.push_get(codec, key, at),
+            RequestKind::Overwrite => {
                 self.stored.add(codec, key);
                 conn.push_set(codec, key, at);
             }

@@ -17,7 +17,7 @@ use crate::config::{LoadConfig, LoadMode, Target};
 use crate::driver::Work;
 use crate::error::LoadError;
 use crate::load_stats::LoadStats;
-use crate::measured_target::{MeasuredTarget, Role};
+use crate::measured_target::{MeasuredTarget, TargetRole};
 use crate::report::{Report, SliceReport};
 use crate::thread_pool::{Endpoint, ThreadPool};
 use corewise_measure::draw::mix;
@@ -68,22 +68,27 @@ pub fn run(config: &LoadConfig, progress: &mut dyn FnMut(&str)) -> Result<Report
 }
 
 fn measured_targets(config: &LoadConfig) -> Result<Vec<MeasuredTarget>, LoadError> {
-    let mut measured_targets = vec![MeasuredTarget::server(Role::A, &config.target)?];
+    let mut measured_targets = vec![MeasuredTarget::server(TargetRole::A, &config.target)?];
     if let Some(vs) = &config.vs {
-        measured_targets.push(MeasuredTarget::server(Role::B, vs)?);
+        measured_targets.push(MeasuredTarget::server(TargetRole::B, vs)?);
     }
     let Some(options) = &config.floor else {
         return Ok(measured_targets);
     };
     measured_targets.push(MeasuredTarget::floor(
-        Role::Floor,
+        TargetRole::Floor,
         config,
         options,
         &config.target,
     )?);
     match &config.vs {
         Some(vs) if needs_own_floor(&config.target, vs) => {
-            measured_targets.push(MeasuredTarget::floor(Role::FloorB, config, options, vs)?);
+            measured_targets.push(MeasuredTarget::floor(
+                TargetRole::FloorB,
+                config,
+                options,
+                vs,
+            )?);
         }
         _ => {}
     }

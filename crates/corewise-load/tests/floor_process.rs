@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use common::{Lie, start};
 use corewise_load::config::{FloorOptions, Protocol, ValueSize};
-use corewise_load::{LoadConfig, Role, floor, run};
+use corewise_load::{LoadConfig, TargetRole, floor, run};
 
 fn config(protocol: Protocol, multiget: u32) -> LoadConfig {
     LoadConfig {
@@ -40,7 +40,7 @@ fn one(protocol: Protocol, multiget: u32, size: ValueSize) {
     let floor = report
         .targets
         .iter()
-        .find(|t| t.role == Role::Floor)
+        .find(|t| t.role == TargetRole::Floor)
         .expect("asked for");
     assert!(
         floor.requests > 100 && floor.sets > 0,
@@ -59,8 +59,16 @@ fn other_protocol_gets_its_own_floor() {
         ..config(Protocol::Memcached, 1)
     };
     let report = run(&config, &mut |_| {}).expect("honest servers");
-    let roles: Vec<Role> = report.targets.iter().map(|t| t.role).collect();
-    assert_eq!(roles, [Role::A, Role::B, Role::Floor, Role::FloorB]);
+    let roles: Vec<TargetRole> = report.targets.iter().map(|t| t.role).collect();
+    assert_eq!(
+        roles,
+        [
+            TargetRole::A,
+            TargetRole::B,
+            TargetRole::Floor,
+            TargetRole::FloorB
+        ]
+    );
     assert_eq!(report.slices.len() as u64, 4 * config.rounds());
     assert!(report.to_flat().contains("ratios.cpu_net.ratio.median "));
     assert!(report.to_json().contains("\"requests_per_s\""));

@@ -5,7 +5,7 @@ use crate::common;
 use common::{Lie, start};
 use corewise_load::config::Protocol;
 use corewise_load::{LoadError, ReplayConfig, ReplayReport, replay};
-use corewise_measure::trace::{Kind, Trace, TraceConfig};
+use corewise_measure::trace::{RequestKind, Trace, TraceConfig};
 
 fn config(protocol: Protocol, model: &str, lie: Lie) -> ReplayConfig {
     ReplayConfig {
@@ -34,7 +34,7 @@ fn expected(config: &ReplayConfig) -> (u64, u64, u64, u64) {
     let mut keys = std::collections::HashSet::new();
     let (mut bytes, mut gets) = (0, 0);
     for request in Trace::new(config.trace) {
-        gets += u64::from(request.kind == Kind::Fetch);
+        gets += u64::from(request.kind == RequestKind::Fetch);
         if keys.insert(request.key) {
             bytes += config.key_size as u64 + u64::from(request.value_bytes);
         }

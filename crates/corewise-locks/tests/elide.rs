@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use corewise_locks::elide::{
-    Cause, Cop, Counts, Elided, NoTransactions, Outcome, Policy, Retry, Rtm, Scm, ScmOpt, Scripted,
-    Slr, SlrScm, Subscribe, Transaction, Tx, When,
+    AttemptOutcome, Cause, Cop, Counts, Elided, NoTransactions, Policy, Retry, Rtm, Scm, ScmOpt,
+    Scripted, Slr, SlrScm, Subscribe, Transaction, Tx, When,
 };
 use corewise_locks::{Clh, DistributedRw, Mcs, Tas, Ticket, Ttas, TtasBackoff};
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
@@ -45,7 +45,7 @@ fn halves<L: Subscribe, P: Policy, B: Transaction>(pair: &Elided<Pair, L, P, B>)
 }
 
 /// Runs one section whose attempts all end as `outcome`, and returns the counts.
-fn always<P: Policy>(outcome: Outcome) -> Counts {
+fn always<P: Policy>(outcome: AttemptOutcome) -> Counts {
     let pair = pair::<Mcs, P>();
     let script = Scripted::play([], outcome);
     add(&pair);
@@ -76,10 +76,10 @@ fn attempts_are_bounded<P: Policy>() {
     ]);
     for (cause, attempts) in expected {
         for outcome in [
-            Outcome::AbortAtBegin(cause),
-            Outcome::AbortAtAccess(0, cause),
-            Outcome::AbortAtAccess(3, cause),
-            Outcome::AbortAtCommit(cause),
+            AttemptOutcome::AbortAtBegin(cause),
+            AttemptOutcome::AbortAtAccess(0, cause),
+            AttemptOutcome::AbortAtAccess(3, cause),
+            AttemptOutcome::AbortAtCommit(cause),
         ] {
             let counts = always::<P>(outcome);
             assert_eq!(counts.started, attempts, "{outcome:?}: {counts:?}");
@@ -126,10 +126,10 @@ fn attempts_of_slr_and_scm_are_bounded() {
 
 /// A section commits in each attempt that the policy has, and not after the last one.
 fn commits_in_the_last_attempt<P: Policy>() {
-    let conflict = Outcome::AbortAtCommit(Cause::Conflict);
+    let conflict = AttemptOutcome::AbortAtCommit(Cause::Conflict);
     for failures in 0..=P::ALONE + P::AIDED {
         let pair = pair::<Ttas, P>();
-        let script = Scripted::play(vec![conflict; failures as usize], Outcome::Commit);
+        let script = Scripted::play(vec![conflict; failures as usize], AttemptOutcome::Commit);
         add(&pair);
         assert_eq!(Scripted::outcomes_left(), 0);
         drop(script);
@@ -176,7 +176,7 @@ fn beside_a_holder<P: Policy>(pair: &Elided<Pair, Mcs, P, Scripted>, at_least_ab
     let is_inside = AtomicU32::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let _script = Scripted::play([], Outcome::AbortAtBegin(Cause::Debug));
+            let _script = Scripted::play([], AttemptOutcome::AbortAtBegin(Cause::Debug));
             pair.run(|[one, other], tx| {
                 tx.store(one, tx.load(one) + 1);
                 is_inside.store(1, SeqCst);
@@ -204,10 +204,10 @@ fn beside_a_holder<P: Policy>(pair: &Elided<Pair, Mcs, P, Scripted>, at_least_ab
 /// the lock held waits until it is free; that costs none of its attempts.
 #[test]
 fn lemming_1_a_held_lock_costs_no_attempt() {
-    let locked = Outcome::AbortAtCommit(Cause::Locked);
+    let locked = AttemptOutcome::AbortAtCommit(Cause::Locked);
     for times in [1, 10, 64] {
         let pair = pair::<Mcs, Retry<1>>();
-        let script = Scripted::play(vec![locked; times], Outcome::Commit);
+        let script = Scripted::play(vec![locked; times], AttemptOutcome::Commit);
         add(&pair);
         drop(script);
         let counts = pair.counts();
@@ -235,7 +235,7 @@ fn lemming_2_threads_that_abort_each_other_end() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let _script = Scripted::play([], Outcome::AbortAtCommit(Cause::Conflict));
+                let _script = Scripted::play([], AttemptOutcome::AbortAtCommit(Cause::Conflict));
                 (0..20).for_each(|_| add(&pair));
             });
         }
@@ -275,7 +275,7 @@ fn lemming_4_and_5_no_transaction_commits_beside_a_holder() {
         let stage = AtomicU32::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let _script = Scripted::play([], Outcome::AbortAtBegin(Cause::Debug));
+                let _script = Scripted::play([], AttemptOutcome::AbortAtBegin(Cause::Debug));
                 pair.run(|[one, other], tx| {
                     tx.store(one, 1);
                     stage.store(1, SeqCst);
@@ -340,8 +340,8 @@ fn a_panic_is_raised_from_under_the_lock() {
 fn an_abort_cannot_be_caught() {
     let pair = pair::<Mcs, Retry<2>>();
     let script = Scripted::play(
-        [Outcome::AbortAtAccess(1, Cause::Conflict)],
-        Outcome::Commit,
+        [AttemptOutcome::AbortAtAccess(1, Cause::Conflict)],
+        AttemptOutcome::Commit,
     );
     pair.run(|[one, other], tx| {
         let _ = catch_unwind(AssertUnwindSafe(|| {
@@ -406,7 +406,7 @@ fn readers_share_the_lock() {
     let is_inside = AtomicU32::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let _script = Scripted::play([], Outcome::AbortAtBegin(Cause::Debug));
+            let _script = Scripted::play([], AttemptOutcome::AbortAtBegin(Cause::Debug));
             let both = pair.read(|[one, other], tx| {
                 let first = tx.load(one);
                 is_inside.store(1, SeqCst);
@@ -423,7 +423,7 @@ fn readers_share_the_lock() {
         }
         // Beside the reader: a reader's transaction commits, and one under the lock shares it.
         assert_eq!(pair.read(|[one, _], tx| tx.load(one)), 0);
-        let script = Scripted::play([], Outcome::AbortAtBegin(Cause::Debug));
+        let script = Scripted::play([], AttemptOutcome::AbortAtBegin(Cause::Debug));
         assert_eq!(pair.read(|[one, _], tx| tx.load(one)), 0);
         drop(script);
         assert_eq!(pair.counts().aborted_by(Cause::Locked), 0);
@@ -471,13 +471,13 @@ impl<B: Transaction> Cop<Pair, B> for Increment<'_> {
 
 /// The prefixes that were run, the counts and the output of one operation.
 fn planned<P: Policy>(
-    script: &[Outcome],
+    script: &[AttemptOutcome],
     outdated: usize,
     gives_up: bool,
 ) -> (usize, Counts, bool) {
     let pair = pair::<Mcs, P>();
     let (prefixes, verifications) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let script = Scripted::play(script.iter().copied(), Outcome::Commit);
+    let script = Scripted::play(script.iter().copied(), AttemptOutcome::Commit);
     let (value, is_planned) = pair.cop(&Increment {
         prefixes: &prefixes,
         verifications: &verifications,
@@ -502,7 +502,7 @@ fn a_prefix_runs_again_only_if_it_was_outdated() {
         Cause::Unspecified,
         Cause::Capacity,
     ];
-    let aborts = aborts.map(Outcome::AbortAtCommit);
+    let aborts = aborts.map(AttemptOutcome::AbortAtCommit);
     let (prefixes, counts, is_planned) = planned::<Slr>(&aborts, 0, false);
     assert_eq!((prefixes, counts.started, is_planned), (1, 5, true));
 
@@ -530,7 +530,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 /// An outcome of each kind now and then.
-fn random_outcome(state: &mut u64) -> Outcome {
+fn random_outcome(state: &mut u64) -> AttemptOutcome {
     let cause = match random(state) % 4 {
         0 => Cause::Conflict,
         1 => Cause::Capacity,
@@ -538,10 +538,10 @@ fn random_outcome(state: &mut u64) -> Outcome {
         _ => Cause::Explicit(1),
     };
     match random(state) % 8 {
-        0 => Outcome::AbortAtBegin(cause),
-        1 => Outcome::AbortAtAccess((random(state) % 4) as u32, cause),
-        2 => Outcome::AbortAtCommit(cause),
-        _ => Outcome::Commit,
+        0 => AttemptOutcome::AbortAtBegin(cause),
+        1 => AttemptOutcome::AbortAtAccess((random(state) % 4) as u32, cause),
+        2 => AttemptOutcome::AbortAtCommit(cause),
+        _ => AttemptOutcome::Commit,
     }
 }
 
@@ -557,7 +557,7 @@ fn sums_are_kept<L: Subscribe, P: Policy, B: Transaction>(backend: Option<B>) ->
                 let mut state = 0x9e37_79b9_7f4a_7c15 ^ (thread as u64 + 1) << 20;
                 for _ in 0..rounds() {
                     let script: Vec<_> = (0..4).map(|_| random_outcome(&mut state)).collect();
-                    let _script = Scripted::play(script, Outcome::Commit);
+                    let _script = Scripted::play(script, AttemptOutcome::Commit);
                     let from = random(&mut state) as usize % ACCOUNTS;
                     let to = random(&mut state) as usize % ACCOUNTS;
                     let sum = bank.run(|accounts, tx| {
@@ -617,7 +617,7 @@ fn sections_are_linearizable() {
             let mut state = thread + 1;
             for round in 0..60 {
                 let script = [random_outcome(&mut state), random_outcome(&mut state)];
-                let _script = Scripted::play(script, Outcome::Commit);
+                let _script = Scripted::play(script, AttemptOutcome::Commit);
                 let key = (random(&mut state) % 2) as usize;
                 let value = thread * 1_000 + round + 1;
                 let held = |old: u64| EntryOutcome::Held((old != 0).then_some(old));

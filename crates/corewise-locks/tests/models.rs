@@ -5,7 +5,7 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::{model, model_bounded, thread};
 use corewise_locks::elide::{
-    Cause, Elided, Outcome, Policy, Retry, Scm, ScmOpt, Scripted, Slr, SlrScm,
+    AttemptOutcome, Cause, Elided, Policy, Retry, Scm, ScmOpt, Scripted, Slr, SlrScm,
 };
 use corewise_locks::{
     Adaptive, Anderson, Clh, DistributedRw, Mcs, Parking, RawLock, RawSharedLock, Tas, Ticket,
@@ -266,7 +266,7 @@ fn elided_increments<P: Policy>() {
     let pair: Arc<Pair<P>> = Arc::new(Elided::new(data, Some(Scripted::new())));
     let shared = pair.clone();
     let locking = thread::spawn(move || {
-        let _script = Scripted::play([], Outcome::AbortAtBegin(Cause::Debug));
+        let _script = Scripted::play([], AttemptOutcome::AbortAtBegin(Cause::Debug));
         add(&shared);
     });
     add(&pair);
@@ -282,7 +282,7 @@ fn elided_reads<P: Policy>() {
         Arc::new(Elided::new(data, Some(Scripted::new())));
     let shared = pair.clone();
     let locking = thread::spawn(move || {
-        let _script = Scripted::play([], Outcome::AbortAtBegin(Cause::Debug));
+        let _script = Scripted::play([], AttemptOutcome::AbortAtBegin(Cause::Debug));
         shared.run(|[one, other], tx| {
             tx.store(one, 1);
             tx.store(other, 1);
@@ -325,7 +325,7 @@ fn conflicts_are_serialised_by_the_auxiliary_lock() {
         let data = [AtomicU64::new(0)];
         let count: Elided<[AtomicU64; 1], Ttas, P, Scripted> =
             Elided::new(data, Some(Scripted::new()));
-        let _script = Scripted::play([], Outcome::AbortAtCommit(Cause::Conflict));
+        let _script = Scripted::play([], AttemptOutcome::AbortAtCommit(Cause::Conflict));
         for _ in 0..2 {
             count.run(|[count], tx| tx.store(count, tx.load(count) + 1));
         }

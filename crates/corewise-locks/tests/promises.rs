@@ -25,7 +25,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use corewise_locks::elide::{
-    Cause, Elided, Outcome, Policy, Retry, Rtm, Scm, ScmOpt, Script, Scripted, Slr, SlrScm, Tx,
+    AttemptOutcome, Cause, Elided, Policy, Retry, Rtm, Scm, ScmOpt, Script, Scripted, Slr, SlrScm,
+    Tx,
 };
 use corewise_locks::{
     Adaptive, Anderson, Clh, DistributedRw, DistributedRwLock, FlagRw, Lock, LockGuard, Mcs,
@@ -233,7 +234,10 @@ fn sections_work_in_destructors_of_thread_locals() {
         Arc::new(Elided::new(AtomicU64::new(0), Some(Scripted::new())));
     let shared = count.clone();
     also_in_destructors(move || {
-        let _script = Scripted::play([Outcome::AbortAtCommit(Cause::Conflict)], Outcome::Commit);
+        let _script = Scripted::play(
+            [AttemptOutcome::AbortAtCommit(Cause::Conflict)],
+            AttemptOutcome::Commit,
+        );
         shared.run(|count, tx| tx.store(count, tx.load(count) + 1));
     });
     assert_eq!(count.run(|count, tx| tx.load(count)), 3);
@@ -252,10 +256,10 @@ fn sections_run_while_a_panic_unwinds() {
         let _at_end = OnDrop(|| {
             assert!(thread::panicking());
             let script = [
-                Outcome::AbortAtAccess(1, Cause::Conflict),
-                Outcome::AbortAtCommit(Cause::Conflict),
+                AttemptOutcome::AbortAtAccess(1, Cause::Conflict),
+                AttemptOutcome::AbortAtCommit(Cause::Conflict),
             ];
-            let _script = Scripted::play(script, Outcome::Commit);
+            let _script = Scripted::play(script, AttemptOutcome::Commit);
             add();
         });
         std::panic::resume_unwind(Box::new(()));
@@ -273,7 +277,7 @@ fn outputs_of_failed_attempts_are_dropped() {
     let made = AtomicUsize::new(0);
     let output = Arc::new(());
     let value: Elided<(), Mcs, SlrScm, Scripted> = Elided::new((), Some(Scripted::new()));
-    let _script = Scripted::play([], Outcome::AbortAtCommit(Cause::Conflict));
+    let _script = Scripted::play([], AttemptOutcome::AbortAtCommit(Cause::Conflict));
     let last = value.run(|(), _| {
         made.fetch_add(1, SeqCst);
         output.clone()
@@ -387,7 +391,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 /// Any outcome, of any cause.
-fn any_outcome(state: &mut u64) -> Outcome {
+fn any_outcome(state: &mut u64) -> AttemptOutcome {
     let cause = match random(state) % 9 {
         0 => Cause::Locked,
         1 => Cause::Nested,
@@ -400,16 +404,16 @@ fn any_outcome(state: &mut u64) -> Outcome {
         _ => Cause::Conflict,
     };
     match random(state) % 8 {
-        0 => Outcome::Commit,
-        1 | 2 => Outcome::AbortAtBegin(cause),
-        3 | 4 => Outcome::AbortAtAccess((random(state) % 6) as u32, cause),
-        _ => Outcome::AbortAtCommit(cause),
+        0 => AttemptOutcome::Commit,
+        1 | 2 => AttemptOutcome::AbortAtBegin(cause),
+        3 | 4 => AttemptOutcome::AbortAtAccess((random(state) % 6) as u32, cause),
+        _ => AttemptOutcome::AbortAtCommit(cause),
     }
 }
 
 /// A sequence of outcomes, and the outcome after it. One cause in most places makes the limits meet
 /// that a mix does not reach.
-fn any_sequence(state: &mut u64) -> (Vec<Outcome>, Outcome) {
+fn any_sequence(state: &mut u64) -> (Vec<AttemptOutcome>, AttemptOutcome) {
     let usual = any_outcome(state);
     let length = random(state) % 120;
     let sequence = (0..length).map(|_| {

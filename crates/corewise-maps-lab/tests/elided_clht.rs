@@ -9,7 +9,8 @@ use std::collections::HashMap;
 
 use common::script;
 use corewise_locks::elide::{
-    Cause, Outcome, Policy, Retry, Rtm, Scm, ScmOpt, Scripted, Slr, SlrScm, Subscribe, Transaction,
+    AttemptOutcome, Cause, Policy, Retry, Rtm, Scm, ScmOpt, Scripted, Slr, SlrScm, Subscribe,
+    Transaction,
 };
 use corewise_locks::{DistributedRw, Mcs, Parking, RawLock, Ttas};
 use corewise_maps_lab::elided_clht::{Auto, Coarse, Fine, TableFull, Versioned, auto, elided};
@@ -97,7 +98,10 @@ impl<L: RawLock> Map for Versioned<L> {
 fn agrees_with_std(table: &impl Map) {
     let (mut random, mut expected) = (Random(7), HashMap::new());
     for _ in 0..scaled(8_000) {
-        let _script = Scripted::play(script(&mut random, Cause::Explicit(9), 8), Outcome::Commit);
+        let _script = Scripted::play(
+            script(&mut random, Cause::Explicit(9), 8),
+            AttemptOutcome::Commit,
+        );
         let (key, value) = (random.below(3_000), random.below(u64::MAX));
         match random.below(5) {
             0 => assert_eq!(table.insert(key, value), expected.insert(key, value)),
@@ -129,7 +133,7 @@ fn threads_agree(table: &impl Map) {
                     for key in (0..keys).map(|key| key * WRITERS + writer) {
                         let _script = Scripted::play(
                             script(&mut random, Cause::Explicit(9), 8),
-                            Outcome::Commit,
+                            AttemptOutcome::Commit,
                         );
                         let old = (round > 0).then(|| key * 10 + round - 1);
                         assert_eq!(table.insert(key, key * 10 + round), old);
@@ -223,7 +227,7 @@ fn has_linearizable_histories(table: &impl Map) {
         let mut random = Random(thread + 1);
         for round in 0..150 {
             let script = script(&mut random, Cause::Explicit(9), 8);
-            let _script = Scripted::play(script, Outcome::Commit);
+            let _script = Scripted::play(script, AttemptOutcome::Commit);
             // Other keys, so that the table grows.
             table.insert(1_000 + thread * 1_000 + round, 0);
             let (key, value) = (random.below(3), thread * 1_000 + round);

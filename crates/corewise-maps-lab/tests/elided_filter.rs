@@ -8,7 +8,7 @@ mod common;
 use std::collections::HashMap;
 
 use common::script;
-use corewise_locks::elide::{Cause, Outcome, Policy, Rtm, Scripted, Subscribe, Transaction};
+use corewise_locks::elide::{AttemptOutcome, Cause, Policy, Rtm, Scripted, Subscribe, Transaction};
 use corewise_maps_lab::elided_filter::{
     ElidedFilter, RetryFilter, ScmFilter, SlrFilter, SlrScmFilter,
 };
@@ -18,7 +18,10 @@ use corewise_testkit::random::Random;
 fn agrees_with_std<L: Subscribe, P: Policy, B: Transaction>(filter: &ElidedFilter<L, P, B>) {
     let (mut random, mut copies) = (Random(5), HashMap::<u64, u32>::new());
     for _ in 0..4_000 {
-        let _script = Scripted::play(script(&mut random, Cause::BadPrefix, 4), Outcome::Commit);
+        let _script = Scripted::play(
+            script(&mut random, Cause::BadPrefix, 4),
+            AttemptOutcome::Commit,
+        );
         let key = random.below(600);
         let number = copies.entry(key).or_default();
         match random.below(4) {
@@ -47,8 +50,10 @@ fn threads_agree<L: Subscribe, P: Policy, B: Transaction>(filter: &ElidedFilter<
                 let mut random = Random(thread + 1);
                 let keys = thread * 1_000..thread * 1_000 + 300;
                 for key in keys.clone() {
-                    let _script =
-                        Scripted::play(script(&mut random, Cause::BadPrefix, 4), Outcome::Commit);
+                    let _script = Scripted::play(
+                        script(&mut random, Cause::BadPrefix, 4),
+                        AttemptOutcome::Commit,
+                    );
                     let insert = if key % 2 == 0 {
                         ElidedFilter::insert
                     } else {

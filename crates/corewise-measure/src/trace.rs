@@ -1,8 +1,8 @@
 //! Generated cache traces: from a seed to requests with a key, the size of its value, its time to
 //! live and a virtual time. The same configuration gives the same requests on every machine.
 //!
-//! A trace is meant to be replayed *cache-aside*: a [`Kind::Fetch`] looks the key up and, on a
-//! miss, stores the value; a [`Kind::Overwrite`] stores without a lookup.
+//! A trace is meant to be replayed *cache-aside*: a [`RequestKind::Fetch`] looks the key up and, on
+//! a miss, stores the value; a [`RequestKind::Overwrite`] stores without a lookup.
 //!
 //! | trace | what it stresses |
 //! |---|---|
@@ -152,7 +152,7 @@ fn exponent(param: Option<&str>) -> Result<f64, BadTraceModel> {
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     /// Looks the key up and stores the value on a miss.
     Fetch,
     /// Stores the value.
@@ -171,7 +171,7 @@ pub struct TraceRequest {
     /// Virtual time since the start.
     pub at_ms: u64,
     /// The operation.
-    pub kind: Kind,
+    pub kind: RequestKind,
 }
 
 /// The parameters of a trace.
@@ -353,9 +353,9 @@ impl Iterator for Trace {
             ttl_ms: self.config.ttl_ms(key),
             at_ms: self.next * 1000 / self.config.rate_per_s,
             kind: if overwrite {
-                Kind::Overwrite
+                RequestKind::Overwrite
             } else {
-                Kind::Fetch
+                RequestKind::Fetch
             },
         };
         self.next += 1;
@@ -520,7 +520,10 @@ mod tests {
     fn turnover_stores_new_keys_only_and_their_sizes_change_twice() {
         let mut bytes = [0u64; 3];
         for (at, request) in Trace::new(config("turnover")).enumerate() {
-            assert_eq!((request.key, request.kind), (at as u64, Kind::Overwrite));
+            assert_eq!(
+                (request.key, request.kind),
+                (at as u64, RequestKind::Overwrite)
+            );
             bytes[at / 20_000] += u64::from(request.value_bytes);
         }
         assert!(bytes[1] > 2 * bytes[0] && bytes[0] > bytes[2], "{bytes:?}");
@@ -557,7 +560,7 @@ mod tests {
             overwrites: 0.25,
             ..config("zipf")
         })
-        .filter(|r| r.kind == Kind::Overwrite)
+        .filter(|r| r.kind == RequestKind::Overwrite)
         .count();
         assert!((14_400..15_600).contains(&writes), "{writes}");
     }

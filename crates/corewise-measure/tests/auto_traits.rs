@@ -6,7 +6,9 @@ use corewise_measure::draw::Scramble;
 use corewise_measure::machine::{CpuTimes, Machine, Memory};
 use corewise_measure::stats::{Ratio, SpeedVerdict, Spread};
 use corewise_measure::ticks::Ticks;
-use corewise_measure::trace::{BadTraceModel, Kind, Trace, TraceConfig, TraceModel, TraceRequest};
+use corewise_measure::trace::{
+    BadTraceModel, RequestKind, Trace, TraceConfig, TraceModel, TraceRequest,
+};
 use static_assertions::assert_impl_all;
 
 assert_impl_all!(RtmSupport: Send, Sync);
@@ -19,7 +21,7 @@ assert_impl_all!(Spread: Send, Sync);
 assert_impl_all!(SpeedVerdict: Send, Sync);
 assert_impl_all!(Ticks: Send, Sync);
 assert_impl_all!(BadTraceModel: Send, Sync);
-assert_impl_all!(Kind: Send, Sync);
+assert_impl_all!(RequestKind: Send, Sync);
 assert_impl_all!(TraceModel: Send, Sync);
 assert_impl_all!(TraceRequest: Send, Sync);
 assert_impl_all!(Trace: Send, Sync);

@@ -12,7 +12,7 @@ use corewise_maps_lab::chained::{
 use crate::adapters::{listed, stamps_of};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Handle, Kind, Resize, Setup, Table, U64};
+use crate::table::{Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 
 /// A map over one of the tables.
 pub(crate) struct Chained<K: Kind, A: chained::ChainedTable, S> {
@@ -22,7 +22,7 @@ pub(crate) struct Chained<K: Kind, A: chained::ChainedTable, S> {
 /// Buckets for cells in which the table is meant to grow: these tables do not grow by themselves.
 const LEAST_BUCKETS: usize = 1 << 10;
 
-impl<K: Kind, A, S> Table<K> for Chained<K, A, S>
+impl<K: Kind, A, S> MeasuredMap<K> for Chained<K, A, S>
 where
     A: chained::ChainedTable,
     S: BuildHasher + Default + Send + Sync + 'static,
@@ -62,7 +62,7 @@ where
     }
 }
 
-impl<K: Kind, A: chained::ChainedTable, S: BuildHasher> Handle<K> for &Chained<K, A, S> {
+impl<K: Kind, A: chained::ChainedTable, S: BuildHasher> MapHandle<K> for &Chained<K, A, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.map.pin().get(key).map(K::stamp)

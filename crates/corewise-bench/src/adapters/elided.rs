@@ -17,7 +17,7 @@ use corewise_maps_lab::elided_filter::{
 use crate::adapters::listed;
 use crate::dyn_table::Entry;
 use crate::subject::{FilterSubject, MeasuredFilter};
-use crate::table::{Contention, Handle, Setup, Table, U64};
+use crate::table::{Contention, MapHandle, MeasuredMap, Setup, U64};
 
 /// Entries of a table that does not grow, in cells in which it is meant to.
 const LEAST_ENTRIES: usize = 1 << 16;
@@ -53,7 +53,7 @@ pub(super) fn elides(mut entry: Entry) -> Entry {
 /// Implements the interfaces of maps: how a table is built for a number of entries, and its counts.
 macro_rules! maps {
     ($([$($of:tt)*] $table:ty, $build:expr, $counts:expr;)*) => {$(
-        impl<$($of)*> Table<U64> for $table {
+        impl<$($of)*> MeasuredMap<U64> for $table {
             type Handle<'t> = &'t Self;
 
             fn build(setup: &Setup) -> Self {
@@ -70,7 +70,7 @@ macro_rules! maps {
             }
         }
 
-        impl<$($of)*> Handle<U64> for &$table {
+        impl<$($of)*> MapHandle<U64> for &$table {
             #[inline]
             fn get(&mut self, key: &u64) -> Option<u64> {
                 <$table>::get(self, *key)
@@ -135,7 +135,7 @@ impl<L: Subscribe + 'static, P: Policy> MeasuredFilter for ElidedFilter<L, P> {
     }
 }
 
-fn map<T: Table<U64>>(name: &str) -> Entry {
+fn map<T: MeasuredMap<U64>>(name: &str) -> Entry {
     listed(name).map::<U64, T>()
 }
 

@@ -16,7 +16,7 @@ use crate::adapters::hashbrown::{groups_of, insert_absent, regroup};
 use crate::adapters::{listed, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Contention, Handle, Kind, Resize, Setup, Table, U64};
+use crate::table::{Bytes, Contention, Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 
 /// A readers-writer lock, or a mutual exclusion lock that treats readers as writers. Hardware may
 /// roll back and rerun the critical section; it takes effect once.
@@ -104,7 +104,7 @@ pub(crate) struct Global<L, S> {
     hasher: PhantomData<fn() -> S>,
 }
 
-impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S>>> Table<K>
+impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S>>> MeasuredMap<K>
     for Global<L, S>
 {
     type Handle<'t> = GlobalHandle<'t, L, S>;
@@ -159,7 +159,9 @@ impl<L, S> Drop for GlobalHandle<'_, L, S> {
     }
 }
 
-impl<K: Kind, S: BuildHasher + 'static, L: Lock<Map<K, S>>> Handle<K> for GlobalHandle<'_, L, S> {
+impl<K: Kind, S: BuildHasher + 'static, L: Lock<Map<K, S>>> MapHandle<K>
+    for GlobalHandle<'_, L, S>
+{
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         let lock = &self.table.lock;

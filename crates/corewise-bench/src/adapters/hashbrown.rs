@@ -10,12 +10,13 @@ use hashbrown::HashMap;
 use crate::adapters::{listed, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+use crate::table::{Bytes, Kind, MapHandle, MeasuredMap, Setup, U64};
 
 /// A map that one thread may use at a time.
 ///
-/// [`Table`] has no such restriction, so the list entry adds it: [`Entry::max_threads`] is one, and
-/// the harness runs no cell with more threads on it. Channels order the phases of that thread.
+/// [`MeasuredMap`] has no such restriction, so the list entry adds it: [`Entry::max_threads`] is
+/// one, and the harness runs no cell with more threads on it. Channels order the phases of that
+/// thread.
 pub(crate) struct Alone<K: Kind, S> {
     map: UnsafeCell<HashMap<K::Key, K::Value, S>>,
 }
@@ -27,7 +28,7 @@ pub(super) fn entry() -> Entry {
     with_makers!(listed("hashbrown"), Alone, RandomState).max_threads(1)
 }
 
-impl<K: Kind, S: BuildHasher + Default + Send + 'static> Table<K> for Alone<K, S> {
+impl<K: Kind, S: BuildHasher + Default + Send + 'static> MeasuredMap<K> for Alone<K, S> {
     type Handle<'t> = AloneHandle<'t, K, S>;
     const ITERATES: bool = true;
 
@@ -52,7 +53,7 @@ pub(crate) struct AloneHandle<'t, K: Kind, S> {
     map: &'t mut HashMap<K::Key, K::Value, S>,
 }
 
-impl<K: Kind, S: BuildHasher> Handle<K> for AloneHandle<'_, K, S> {
+impl<K: Kind, S: BuildHasher> MapHandle<K> for AloneHandle<'_, K, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.map.get(key).map(K::stamp)

@@ -12,14 +12,14 @@ use corewise_maps_lab::hopscotch::HopscotchTable;
 use crate::adapters::listed;
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Handle, Resize, Setup, Table, U64};
+use crate::table::{MapHandle, MeasuredMap, Resize, Setup, U64};
 
 /// A map with a table of type `T`.
 pub(crate) struct InPlace<T, S> {
     map: CopyMap<T, S>,
 }
 
-impl<T, S> Table<U64> for InPlace<T, S>
+impl<T, S> MeasuredMap<U64> for InPlace<T, S>
 where
     T: copy_map::Table<Key = u64, Value = u64> + Send + Sync + 'static,
     S: BuildHasher + Default + Send + Sync + 'static,
@@ -58,7 +58,7 @@ where
     }
 }
 
-impl<T, S> Handle<U64> for &InPlace<T, S>
+impl<T, S> MapHandle<U64> for &InPlace<T, S>
 where
     T: copy_map::Table<Key = u64, Value = u64>,
     S: BuildHasher,

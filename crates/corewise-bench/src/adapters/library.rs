@@ -10,7 +10,7 @@ use crate::adapters::hashbrown::{GROUP, capacity_of};
 use crate::adapters::{listed, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
+use crate::table::{Bytes, Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 
 /// Declares the adapter of a map with a hash function, all of whose operations need `&map` only.
 ///
@@ -30,7 +30,7 @@ macro_rules! library_map {
             map: $($map)::+<K::Key, K::Value, S>,
         }
 
-        impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Table<K>
+        impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> MeasuredMap<K>
             for $name<K, S>
         {
             type Handle<'t> = &'t Self;
@@ -53,7 +53,7 @@ macro_rules! library_map {
             })?
         }
 
-        impl<K: Kind, S: BuildHasher + Clone> Handle<K> for &$name<K, S> {
+        impl<K: Kind, S: BuildHasher + Clone> MapHandle<K> for &$name<K, S> {
             #[inline]
             fn get(&mut self, $get_key: &K::Query) -> Option<u64> {
                 let $get_map = &self.map;

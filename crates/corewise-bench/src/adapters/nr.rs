@@ -18,7 +18,7 @@ use corewise_nr::{
 use crate::adapters::listed;
 use crate::dyn_table::Entry;
 use crate::subject::{QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject, WithHandles};
-use crate::table::{Handle, Setup, Table, U64};
+use crate::table::{MapHandle, MeasuredMap, Setup, U64};
 
 /// A sequential structure, empty by default, that every method here can make concurrent.
 trait Structure:
@@ -206,7 +206,7 @@ impl Sequential for Entries {
     }
 }
 
-impl<M: Method> Table<U64> for Shared<M, Entries> {
+impl<M: Method> MeasuredMap<U64> for Shared<M, Entries> {
     type Handle<'t> = Access<'t, M, Entries>;
     fn build(_: &Setup) -> Self {
         Self(M::make())
@@ -220,7 +220,7 @@ impl<M: Method> Table<U64> for Shared<M, Entries> {
     }
 }
 
-impl<M: Method> Handle<U64> for Access<'_, M, Entries> {
+impl<M: Method> MapHandle<U64> for Access<'_, M, Entries> {
     #[inline]
     fn get(&mut self, key: &u64) -> Option<u64> {
         self.0.execute(Operation::Read(*key))
@@ -267,7 +267,7 @@ impl QueueHandle for &LockFree {
 /// The lock-free dictionary.
 struct LockFreeDictionary(LockFreeSkipList<u64, u64>);
 
-impl Table<U64> for LockFreeDictionary {
+impl MeasuredMap<U64> for LockFreeDictionary {
     type Handle<'t> = &'t Self;
     fn build(_: &Setup) -> Self {
         Self(LockFreeSkipList::new())
@@ -277,7 +277,7 @@ impl Table<U64> for LockFreeDictionary {
     }
 }
 
-impl Handle<U64> for &LockFreeDictionary {
+impl MapHandle<U64> for &LockFreeDictionary {
     #[inline]
     fn get(&mut self, key: &u64) -> Option<u64> {
         self.0.get(key).copied()

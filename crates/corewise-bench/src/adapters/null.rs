@@ -9,7 +9,7 @@ use crate::subject::{
     Answers, CacheHandle, CacheSubject, FilterSubject, LockSubject, MeasuredCache, MeasuredFilter,
     MeasuredLock, QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject, WithHandles,
 };
-use crate::table::{Bytes, Handle, Kind, Setup, Table, U64};
+use crate::table::{Bytes, Kind, MapHandle, MeasuredMap, Setup, U64};
 use crate::work::Part;
 
 pub(crate) struct Null;
@@ -42,7 +42,7 @@ pub(crate) fn of_kind(kind: &str) -> Arc<dyn DynTable> {
     }
 }
 
-impl<K: Kind> Table<K> for Null {
+impl<K: Kind> MeasuredMap<K> for Null {
     type Handle<'t> = NullHandle;
 
     fn build(_: &Setup) -> Self {
@@ -53,7 +53,7 @@ impl<K: Kind> Table<K> for Null {
     }
 }
 
-impl<K: Kind> Handle<K> for NullHandle {
+impl<K: Kind> MapHandle<K> for NullHandle {
     #[inline(always)]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         let key = K::number(key);
@@ -65,7 +65,7 @@ impl<K: Kind> Handle<K> for NullHandle {
     }
     #[inline(always)]
     fn remove(&mut self, key: &K::Query) -> Option<u64> {
-        Handle::<K>::get(self, key)
+        MapHandle::<K>::get(self, key)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tables of C and C++ libraries, behind the C interface of `peers/peer.h`.
 //!
 //! ```text
-//! harness ─ Handle<U64> ─ Peer<P> ─ P::get ─── C call ─── peer_tbb_get ─ the library
+//! harness ─ MapHandle<U64> ─ Peer<P> ─ P::get ─── C call ─── peer_tbb_get ─ the library
 //!           └── one loop per peer, no pointer to a function ──┘           └ its own allocations
 //!                                          corewise_bench_alloc ◄───────────┘
 //! ```
@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 
 use crate::adapters::card;
 use crate::dyn_table::Entry;
-use crate::table::{Handle, Resize, Setup, Table, TableInfo, U64};
+use crate::table::{MapHandle, MeasuredMap, Resize, Setup, TableInfo, U64};
 
 /// `struct peer_table`, opaque to Rust.
 #[repr(C)]
@@ -77,7 +77,7 @@ unsafe impl<P: PeerApi> Send for Peer<P> {}
 // SAFETY: as above; the entries themselves are integers.
 unsafe impl<P: PeerApi> Sync for Peer<P> {}
 
-impl<P: PeerApi> Table<U64> for Peer<P> {
+impl<P: PeerApi> MeasuredMap<U64> for Peer<P> {
     type Handle<'t> = PeerHandle<'t, P>;
 
     fn build(setup: &Setup) -> Self {
@@ -134,7 +134,7 @@ pub(crate) struct PeerHandle<'t, P: PeerApi> {
     table: PhantomData<&'t Peer<P>>,
 }
 
-impl<P: PeerApi> Handle<U64> for PeerHandle<'_, P> {
+impl<P: PeerApi> MapHandle<U64> for PeerHandle<'_, P> {
     #[inline]
     fn get(&mut self, key: &u64) -> Option<u64> {
         let mut value = 0;

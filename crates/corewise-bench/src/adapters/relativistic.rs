@@ -11,14 +11,16 @@ use corewise_rcu::{Pressure, Qsbr, QsbrGuard, Section};
 use crate::adapters::{listed, stamps_of, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
+use crate::table::{Bytes, Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 
 /// A relativistic map.
 pub(crate) struct Relativistic<K: Kind, S> {
     map: RelativisticMap<K::Key, K::Value, S>,
 }
 
-impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K> for Relativistic<K, S> {
+impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> MeasuredMap<K>
+    for Relativistic<K, S>
+{
     type Handle<'t> = &'t Self;
     const ITERATES: bool = true;
 
@@ -50,7 +52,7 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Resize<K> for Re
     }
 }
 
-impl<K: Kind, S: BuildHasher> Handle<K> for &Relativistic<K, S> {
+impl<K: Kind, S: BuildHasher> MapHandle<K> for &Relativistic<K, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.map.pin().get(key).map(K::stamp)
@@ -124,7 +126,7 @@ impl<K: Kind, S: BuildHasher> OnlineHandle<'_, K, S> {
     }
 }
 
-impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Table<K>
+impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> MeasuredMap<K>
     for RelativisticQsbr<K, S>
 {
     type Handle<'t> = OnlineHandle<'t, K, S>;
@@ -159,7 +161,7 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Resize<K>
     }
 }
 
-impl<K: Kind, S: BuildHasher> Handle<K> for OnlineHandle<'_, K, S> {
+impl<K: Kind, S: BuildHasher> MapHandle<K> for OnlineHandle<'_, K, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.run(|map| map.get(key).map(K::stamp))
@@ -214,18 +216,18 @@ mod tests {
     #[test]
     fn quiescent_states_and_nothing_else_end_grace_periods() {
         let table = RelativisticQsbr::<U64, Common>::build(&Setup::default());
-        let mut handle = Table::<U64>::handle(&table);
+        let mut handle = MeasuredMap::<U64>::handle(&table);
         let domain = table.0.map.domain();
         let cookie = domain.start_poll();
         for _ in 1..OPERATIONS_EACH {
             assert!(!domain.poll(cookie), "the thread is online");
-            assert_eq!(Handle::<U64>::get(&mut handle, &1), None);
+            assert_eq!(MapHandle::<U64>::get(&mut handle, &1), None);
         }
         // Threads of other tests have sections of the same domain.
         let end = Instant::now() + Duration::from_secs(60);
         while !domain.poll(cookie) {
             assert!(Instant::now() < end, "no quiescent state was announced");
-            assert_eq!(Handle::<U64>::get(&mut handle, &1), None);
+            assert_eq!(MapHandle::<U64>::get(&mut handle, &1), None);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::adapters::hashbrown::{groups_of, insert_absent, regroup};
 use crate::adapters::{listed, with_makers};
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Bytes, Handle, Kind, Resize, Setup, Table, U64};
+use crate::table::{Bytes, Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 
 /// Number of shards; a power of two.
 const SHARDS: usize = 64;
@@ -36,7 +36,9 @@ impl<K: Kind, S: BuildHasher> Sharded<K, S> {
     }
 }
 
-impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Table<K> for Sharded<K, S> {
+impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> MeasuredMap<K>
+    for Sharded<K, S>
+{
     type Handle<'t> = &'t Self;
     const ITERATES: bool = true;
 
@@ -81,7 +83,7 @@ impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Resize<K
     }
 }
 
-impl<K: Kind, S: BuildHasher> Handle<K> for &Sharded<K, S> {
+impl<K: Kind, S: BuildHasher> MapHandle<K> for &Sharded<K, S> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.shard(key).read().get(key).map(K::stamp)

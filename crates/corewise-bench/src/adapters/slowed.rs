@@ -8,7 +8,7 @@ use crate::adapters::listed;
 use crate::clock;
 use crate::dyn_table::Entry;
 use crate::hash::Common;
-use crate::table::{Handle, Setup, Table, U64};
+use crate::table::{MapHandle, MeasuredMap, Setup, U64};
 
 /// Operations between two waits.
 const OPERATIONS: u32 = 64;
@@ -21,26 +21,26 @@ type Plain = Global<Uncounted<RwLock<Map<U64, Common>>>, Common>;
 pub(crate) struct Slowed<const SLOW: bool>(Plain);
 
 pub(crate) struct SlowedHandle<'t, const SLOW: bool> {
-    inner: <Plain as Table<U64>>::Handle<'t>,
+    inner: <Plain as MeasuredMap<U64>>::Handle<'t>,
     left: u32,
     since: u64,
 }
 
-impl<const SLOW: bool> Table<U64> for Slowed<SLOW> {
+impl<const SLOW: bool> MeasuredMap<U64> for Slowed<SLOW> {
     type Handle<'t> = SlowedHandle<'t, SLOW>;
 
     fn build(setup: &Setup) -> Self {
-        Self(<Plain as Table<U64>>::build(setup))
+        Self(<Plain as MeasuredMap<U64>>::build(setup))
     }
     fn handle(&self) -> SlowedHandle<'_, SLOW> {
         SlowedHandle {
-            inner: Table::<U64>::handle(&self.0),
+            inner: MeasuredMap::<U64>::handle(&self.0),
             left: OPERATIONS,
             since: clock::coarse(),
         }
     }
     fn size(&self) -> Option<usize> {
-        Table::<U64>::size(&self.0)
+        MeasuredMap::<U64>::size(&self.0)
     }
 }
 
@@ -61,21 +61,21 @@ impl<const SLOW: bool> SlowedHandle<'_, SLOW> {
     }
 }
 
-impl<const SLOW: bool> Handle<U64> for SlowedHandle<'_, SLOW> {
+impl<const SLOW: bool> MapHandle<U64> for SlowedHandle<'_, SLOW> {
     #[inline]
     fn get(&mut self, key: &u64) -> Option<u64> {
         self.wait();
-        Handle::<U64>::get(&mut self.inner, key)
+        MapHandle::<U64>::get(&mut self.inner, key)
     }
     #[inline]
     fn insert(&mut self, key: &u64, value: u64) -> bool {
         self.wait();
-        Handle::<U64>::insert(&mut self.inner, key, value)
+        MapHandle::<U64>::insert(&mut self.inner, key, value)
     }
     #[inline]
     fn remove(&mut self, key: &u64) -> Option<u64> {
         self.wait();
-        Handle::<U64>::remove(&mut self.inner, key)
+        MapHandle::<U64>::remove(&mut self.inner, key)
     }
 }
 

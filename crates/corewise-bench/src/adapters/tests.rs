@@ -270,40 +270,43 @@ fn versions_are_those_of_the_lock_file() {
 #[test]
 fn random_operations_do_what_a_std_map_does() {
     // The audit does this through the harness; this test checks the handle directly, key by key.
-    use crate::table::{Handle, Kind, Table, U64};
+    use crate::table::{Kind, MapHandle, MeasuredMap, U64};
     type Plain = super::global::Global<
         super::global::Uncounted<std::sync::RwLock<super::global::Map<U64, crate::hash::Common>>>,
         crate::hash::Common,
     >;
-    let table = <Plain as Table<U64>>::build(&Setup {
+    let table = <Plain as MeasuredMap<U64>>::build(&Setup {
         capacity: 0,
         threads: 1,
         value_bytes: 8,
         key_bytes: 8,
         ..Setup::default()
     });
-    let mut handle = <Plain as Table<U64>>::handle(&table);
+    let mut handle = <Plain as MeasuredMap<U64>>::handle(&table);
     let mut model = HashMap::new();
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
     for number in 0..50_000u64 {
         let key = U64::own(&rng.random_range(1..300));
         match number % 3 {
             0 => assert_eq!(
-                Handle::<U64>::get(&mut handle, &key),
+                MapHandle::<U64>::get(&mut handle, &key),
                 model.get(&key).copied()
             ),
             1 => assert_eq!(
-                Handle::<U64>::insert(&mut handle, &key, number),
+                MapHandle::<U64>::insert(&mut handle, &key, number),
                 !model.contains_key(&key)
             ),
-            _ => assert_eq!(Handle::<U64>::remove(&mut handle, &key), model.remove(&key)),
+            _ => assert_eq!(
+                MapHandle::<U64>::remove(&mut handle, &key),
+                model.remove(&key)
+            ),
         }
         if number % 3 == 1 {
             model.entry(key).or_insert(number);
         }
     }
     let mut visited = Vec::new();
-    Handle::<U64>::for_each(&mut handle, |key, stamp| visited.push((*key, stamp)));
+    MapHandle::<U64>::for_each(&mut handle, |key, stamp| visited.push((*key, stamp)));
     visited.sort_unstable();
     let mut entries: Vec<(u64, u64)> = model.into_iter().collect();
     entries.sort_unstable();

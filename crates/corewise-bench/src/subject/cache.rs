@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::dyn_table::DynTable;
 use crate::plan::Plan;
-use crate::record::Counts;
+use crate::record::OutcomeCounts;
 use crate::stamp::{Numbers, stamp};
 use crate::stream::GET;
 use crate::subject::{Capability, Measurements, Operate, Work, problems};
@@ -64,7 +64,7 @@ pub trait CacheHandle {
 /// What a thread's operations returned.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answers {
-    counts: Counts,
+    counts: OutcomeCounts,
     sums: Sums,
     /// The number that an audit expects in values, and the bits in which one differed.
     expected: u32,

@@ -15,7 +15,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::dyn_table::DynTable;
 use crate::plan::Plan;
-use crate::record::Counts;
+use crate::record::OutcomeCounts;
 use crate::stream::GET;
 use crate::subject::{Capability, Measurements, Operate, Work, problems};
 use crate::table::{Contention, Setup};
@@ -151,10 +151,10 @@ impl<L: MeasuredLock> Work for LockWorker<'_, L> {
 
     fn end(&mut self) -> OpCounts {
         OpCounts {
-            counts: Counts {
+            counts: OutcomeCounts {
                 get_hits: self.shared,
                 inserted: self.exclusive,
-                ..Counts::default()
+                ..OutcomeCounts::default()
             },
             sums: Sums {
                 entries: self.exclusive as i64,

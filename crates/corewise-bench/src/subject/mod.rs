@@ -2,7 +2,7 @@
 //!
 //! | capability | adapter implements | operations of the stream | what is conserved |
 //! |---|---|---|---|
-//! | map | [`Table`](crate::table::Table) | lookup, insert, remove | entries, keys and values |
+//! | map | [`MeasuredMap`](crate::table::MeasuredMap) | lookup, insert, remove | entries, keys and values |
 //! | filter | [`MeasuredFilter`] | lookup, insert, remove | items; no false negative |
 //! | lock | [`MeasuredLock`] | shared and exclusive sections | sections counted inside |
 //! | queue | [`QueueHandle`] | least key, insert, remove the least key | keys; their order |

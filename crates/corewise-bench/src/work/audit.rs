@@ -17,7 +17,7 @@ use corewise_measure::draw::mix;
 
 use crate::plan::Plan;
 use crate::stamp::{belongs, stamp};
-use crate::table::{Handle, Kind, MOST_BATCHED, Table};
+use crate::table::{Kind, MOST_BATCHED, MapHandle, MeasuredMap};
 use crate::work::worker::Worker;
 use crate::work::{Part, is_given_up};
 
@@ -42,7 +42,7 @@ struct Entry {
 }
 
 /// Audits a table with `operations` operations.
-pub(crate) fn audit<K: Kind, T: Table<K>>(
+pub(crate) fn audit<K: Kind, T: MeasuredMap<K>>(
     table: &T,
     plan: &Plan,
     part: Part,
@@ -105,7 +105,7 @@ fn complain(what: &str, key: u64, got: Option<u64>, expected: Option<u64>) -> Op
     })
 }
 
-impl<K: Kind, T: Table<K>> Worker<'_, K, T> {
+impl<K: Kind, T: MeasuredMap<K>> Worker<'_, K, T> {
     fn audit_get(&mut self, entry: &Entry) -> Option<String> {
         let got = self.handle.get(K::query(&mut self.scratch, entry.key));
         complain("get", entry.key, got, entry.stamp)

@@ -1,7 +1,7 @@
 //! Lookups of a stream in batches.
 
 use crate::plan::Plan;
-use crate::table::{Kind, Table};
+use crate::table::{Kind, MeasuredMap};
 use crate::work::{Drive, DriveReport, Loop, Part};
 
 /// The lookups of a stream in batches.
@@ -13,7 +13,12 @@ pub struct Batched {
 }
 
 impl Loop for Batched {
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
+    fn run<K: Kind, T: MeasuredMap<K>>(
+        &mut self,
+        table: &T,
+        plan: &Plan,
+        part: Part,
+    ) -> DriveReport {
         let size = self.keys;
         self.drive
             .run_chunks::<K, T>(table, plan, part, |worker, chunk| {

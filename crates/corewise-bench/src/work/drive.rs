@@ -8,8 +8,8 @@ use crate::counters::{self, Counters};
 use crate::plan::{Kept, Plan};
 use crate::record::HardwareCounters;
 use crate::stamp::Numbers;
-use crate::stream::{CHUNK, Chunk, Cursor, Stream};
-use crate::table::{Kind, Table};
+use crate::stream::{CHUNK, Chunk, Stream, StreamCursor};
+use crate::table::{Kind, MeasuredMap};
 use crate::work::worker::Worker;
 use crate::work::{Loop, OpCounts, Part, SliceTimes};
 
@@ -25,7 +25,7 @@ pub struct Drive {
     /// The operations.
     pub stream: Arc<Stream>,
     /// The position in the stream.
-    pub cursor: Cursor,
+    pub cursor: StreamCursor,
     /// The value stream.
     pub numbers: Numbers,
     /// Start, warm-up and measured time.
@@ -81,7 +81,12 @@ pub(crate) fn total(reports: &[DriveReport]) -> DriveReport {
 }
 
 impl Loop for Drive {
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
+    fn run<K: Kind, T: MeasuredMap<K>>(
+        &mut self,
+        table: &T,
+        plan: &Plan,
+        part: Part,
+    ) -> DriveReport {
         match plan.kept {
             Kept::Half => self.run_chunks(table, plan, part, |worker, chunk| {
                 for (&key, &operation) in chunk.keys.iter().zip(chunk.operations) {
@@ -101,7 +106,7 @@ impl Drive {
     /// Runs the chunks of the stream one after the other until the time is over. `execute` runs
     /// the operations of one; between two chunks the clock is read.
     #[inline(always)]
-    pub(crate) fn run_chunks<'t, K: Kind, T: Table<K>>(
+    pub(crate) fn run_chunks<'t, K: Kind, T: MeasuredMap<K>>(
         &mut self,
         table: &'t T,
         plan: &Plan,

@@ -14,7 +14,7 @@ use crossbeam_utils::CachePadded;
 use crate::clock;
 use crate::latencies::Latencies;
 use crate::plan::Plan;
-use crate::table::{Kind, Table};
+use crate::table::{Kind, MeasuredMap};
 use crate::work::worker::Worker;
 use crate::work::{DriveReport, Loop, Part, Start, is_given_up};
 
@@ -66,7 +66,12 @@ pub struct Grow {
 
 impl Loop for Grow {
     /// The time of the report is that until this thread finished.
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
+    fn run<K: Kind, T: MeasuredMap<K>>(
+        &mut self,
+        table: &T,
+        plan: &Plan,
+        part: Part,
+    ) -> DriveReport {
         let mut worker = Worker::<K, T>::new(table, plan, part, None);
         self.start.wait();
         self.watch.begin();
@@ -166,7 +171,11 @@ impl Watch {
 impl Grow {
     /// Inserts every key of a part; returns whether it finished.
     #[inline(always)]
-    fn insert<K: Kind, T: Table<K>>(&mut self, worker: &mut Worker<'_, K, T>, part: Part) -> bool {
+    fn insert<K: Kind, T: MeasuredMap<K>>(
+        &mut self,
+        worker: &mut Worker<'_, K, T>,
+        part: Part,
+    ) -> bool {
         let watch = &mut self.watch;
         for (count, index) in worker.plan.part(part.thread, part.threads).enumerate() {
             worker.insert(worker.plan.key(index));
@@ -183,7 +192,11 @@ impl Grow {
 
     /// Inserts every key of a part, and times each operation; returns whether it finished.
     #[inline(always)]
-    fn write<K: Kind, T: Table<K>>(&mut self, worker: &mut Worker<'_, K, T>, part: Part) -> bool {
+    fn write<K: Kind, T: MeasuredMap<K>>(
+        &mut self,
+        worker: &mut Worker<'_, K, T>,
+        part: Part,
+    ) -> bool {
         let watch = &mut self.watch;
         let has_reader = self.mode == GrowMode::BesideReader;
         let writers = if has_reader { 1 } else { part.threads };
@@ -211,7 +224,7 @@ impl Grow {
 
     /// Looks up random keys among those inserted, until the writer is done.
     #[inline(always)]
-    fn read<K: Kind, T: Table<K>>(&mut self, worker: &mut Worker<'_, K, T>) -> bool {
+    fn read<K: Kind, T: MeasuredMap<K>>(&mut self, worker: &mut Worker<'_, K, T>) -> bool {
         let watch = &mut self.watch;
         let mut draws = self.seed;
         // Relaxed: see `Done`.

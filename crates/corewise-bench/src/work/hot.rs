@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::plan::Plan;
 use crate::stamp::stamp;
 use crate::stream::CHUNK;
-use crate::table::{Handle, Kind, Table};
+use crate::table::{Kind, MapHandle, MeasuredMap};
 use crate::work::worker::Worker;
 use crate::work::{DriveReport, Loop, Part, SliceTimes};
 
@@ -57,7 +57,12 @@ pub struct Hot {
 
 impl Loop for Hot {
     /// The operations of the report are pairs of a remove and an insert.
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
+    fn run<K: Kind, T: MeasuredMap<K>>(
+        &mut self,
+        table: &T,
+        plan: &Plan,
+        part: Part,
+    ) -> DriveReport {
         let mut worker = Worker::<K, T>::new(table, plan, part, None);
         let mut problem = None;
         let (mut place, keys, stay) = (self.place, &*self.keys, self.stay);
@@ -86,7 +91,7 @@ impl Loop for Hot {
 
 /// Removes a key and reinserts it with its next value.
 #[inline(always)]
-fn pair<K: Kind, T: Table<K>>(
+fn pair<K: Kind, T: MeasuredMap<K>>(
     worker: &mut Worker<'_, K, T>,
     index: u32,
     round: u32,

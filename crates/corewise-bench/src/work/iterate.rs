@@ -1,7 +1,7 @@
 //! Iterations over a whole table.
 
 use crate::plan::Plan;
-use crate::table::{Handle, Kind, Table};
+use crate::table::{Kind, MapHandle, MeasuredMap};
 use crate::work::worker::Worker;
 use crate::work::{DriveReport, Loop, Part, SliceTimes, Sums};
 
@@ -16,7 +16,12 @@ pub struct Iterate {
 impl Loop for Iterate {
     /// Iterates at least once in the measured time, which ends with an iteration. The operations of
     /// the report are entries visited.
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
+    fn run<K: Kind, T: MeasuredMap<K>>(
+        &mut self,
+        table: &T,
+        plan: &Plan,
+        part: Part,
+    ) -> DriveReport {
         let mut worker = Worker::<K, T>::new(table, plan, part, None);
         let mut problem = None;
         let iterate = || {

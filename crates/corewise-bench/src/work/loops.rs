@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::plan::Plan;
-use crate::table::{Kind, Table};
+use crate::table::{Kind, MeasuredMap};
 use crate::work::batched::Batched;
 use crate::work::grow::Grow;
 use crate::work::hot::Hot;
@@ -48,7 +48,7 @@ macro_rules! loops {
             )*
         }
 
-        impl<K: Kind, T: Table<K>> Loops for Erased<K, T> {
+        impl<K: Kind, T: MeasuredMap<K>> Loops for Erased<K, T> {
             $(
                 fn $method(&self, plan: &Plan, part: Part, job: &mut $job) -> DriveReport {
                     job.run(&self.table, plan, part)

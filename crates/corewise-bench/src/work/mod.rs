@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::clock;
 use crate::plan::Plan;
-use crate::record::Counts;
-use crate::table::{Kind, Table};
+use crate::record::OutcomeCounts;
+use crate::table::{Kind, MeasuredMap};
 pub use audit::AuditReport;
 pub use drive::{Drive, DriveReport};
 
@@ -62,7 +62,12 @@ pub(crate) fn is_given_up() -> bool {
 /// A value is the job of one thread: what to do, and the state that the next slice continues from.
 pub trait Loop: Send + 'static {
     /// Runs the loop. The table's operations are inlined into it.
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport;
+    fn run<K: Kind, T: MeasuredMap<K>>(
+        &mut self,
+        table: &T,
+        plan: &Plan,
+        part: Part,
+    ) -> DriveReport;
 }
 
 /// The index of a thread and the number of threads.
@@ -152,7 +157,7 @@ impl Sums {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpCounts {
     /// Outcomes.
-    pub counts: Counts,
+    pub counts: OutcomeCounts,
     /// Gains minus losses.
     pub sums: Sums,
 }
@@ -173,7 +178,7 @@ pub struct Evidence {
     /// The entries found one by one.
     pub found: Sums,
     /// Outcomes of the stream.
-    pub stream: Counts,
+    pub stream: OutcomeCounts,
     /// The table's own count.
     pub reported: Option<usize>,
     /// Whether all keys are equally frequent.

@@ -11,7 +11,7 @@ use corewise_measure::draw::mix;
 use crate::clock;
 use crate::latencies::Latencies;
 use crate::plan::Plan;
-use crate::table::{Kind, Table};
+use crate::table::{Kind, MeasuredMap};
 use crate::work::worker::Worker;
 use crate::work::{Drive, DriveReport, Loop, Part, SliceTimes};
 
@@ -36,7 +36,12 @@ pub struct Pace {
 impl Loop for Pace {
     /// Operations still due at the end run until twice the time is over. The operations of the
     /// report are those that came due.
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
+    fn run<K: Kind, T: MeasuredMap<K>>(
+        &mut self,
+        table: &T,
+        plan: &Plan,
+        part: Part,
+    ) -> DriveReport {
         let gaps = gaps(self.seed ^ part.thread as u64, self.gap_ticks);
         let drive = &mut self.drive;
         let SliceTimes {

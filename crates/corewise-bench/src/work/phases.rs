@@ -3,12 +3,12 @@
 use corewise_measure::draw::Scramble;
 
 use crate::plan::Plan;
-use crate::table::{Handle, Kind, Table};
+use crate::table::{Kind, MapHandle, MeasuredMap};
 use crate::work::worker::Worker;
 use crate::work::{OpCounts, Part, Sums, is_given_up};
 
 /// Inserts a part of the initial entries.
-pub(crate) fn fill<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> OpCounts {
+pub(crate) fn fill<K: Kind, T: MeasuredMap<K>>(table: &T, plan: &Plan, part: Part) -> OpCounts {
     let mut worker = Worker::<K, T>::new(table, plan, part, None);
     for index in part.indices(plan) {
         if plan.prefilled(index) {
@@ -20,7 +20,7 @@ pub(crate) fn fill<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> 
 
 /// Removes and reinserts about `entries` entries of a part, in random order. The set of keys is
 /// unchanged, but the table has seen deletions, and its memory has been reused in another order.
-pub(crate) fn churn<K: Kind, T: Table<K>>(
+pub(crate) fn churn<K: Kind, T: MeasuredMap<K>>(
     table: &T,
     plan: &Plan,
     part: Part,
@@ -48,7 +48,7 @@ pub(crate) fn churn<K: Kind, T: Table<K>>(
 }
 
 /// Looks up a part of the keys and sums the entries found.
-pub(crate) fn probe<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> Sums {
+pub(crate) fn probe<K: Kind, T: MeasuredMap<K>>(table: &T, plan: &Plan, part: Part) -> Sums {
     let mut worker = Worker::<K, T>::new(table, plan, part, None);
     let mut sums = Sums::default();
     for index in part.indices(plan) {
@@ -62,7 +62,7 @@ pub(crate) fn probe<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) ->
 }
 
 /// Removes a part of all keys.
-pub(crate) fn empty<K: Kind, T: Table<K>>(table: &T, plan: &Plan, part: Part) -> OpCounts {
+pub(crate) fn empty<K: Kind, T: MeasuredMap<K>>(table: &T, plan: &Plan, part: Part) -> OpCounts {
     let mut worker = Worker::<K, T>::new(table, plan, part, None);
     for index in part.indices(plan) {
         worker.remove(plan.key(index));

@@ -4,7 +4,7 @@ use crate::clock;
 use crate::latencies::Latencies;
 use crate::plan::{Kept, Plan};
 use crate::stream::Chunk;
-use crate::table::{Kind, Table};
+use crate::table::{Kind, MeasuredMap};
 use crate::work::worker::Worker;
 use crate::work::{Drive, DriveReport, Loop, Part};
 
@@ -16,7 +16,12 @@ pub struct Timed {
 }
 
 impl Loop for Timed {
-    fn run<K: Kind, T: Table<K>>(&mut self, table: &T, plan: &Plan, part: Part) -> DriveReport {
+    fn run<K: Kind, T: MeasuredMap<K>>(
+        &mut self,
+        table: &T,
+        plan: &Plan,
+        part: Part,
+    ) -> DriveReport {
         debug_assert_ne!(
             plan.kept,
             Kept::Half,
@@ -34,7 +39,7 @@ impl Loop for Timed {
 
 /// Runs the operations of a chunk, with the one at `place` timed.
 #[inline(always)]
-fn timed<K: Kind, T: Table<K>>(
+fn timed<K: Kind, T: MeasuredMap<K>>(
     worker: &mut Worker<'_, K, T>,
     chunk: Chunk<'_>,
     place: usize,

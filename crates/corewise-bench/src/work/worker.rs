@@ -1,15 +1,15 @@
 //! A thread's state at a table: its handle, its scratch, its counts.
 
-use crate::latencies::Outcome;
+use crate::latencies::OutcomeIndex;
 use crate::plan::Plan;
-use crate::record::Counts;
+use crate::record::OutcomeCounts;
 use crate::stamp::{Numbers, stamp};
 use crate::stream::{GET, INSERT, shifted};
-use crate::table::{Handle, Kind, MOST_BATCHED, Table};
+use crate::table::{Kind, MOST_BATCHED, MapHandle, MeasuredMap};
 use crate::work::{OpCounts, Part, Sums};
 
 /// A thread at a table.
-pub(crate) struct Worker<'t, K: Kind, T: Table<K> + 't> {
+pub(crate) struct Worker<'t, K: Kind, T: MeasuredMap<K> + 't> {
     pub(crate) handle: T::Handle<'t>,
     pub(crate) scratch: K::Scratch,
     /// Scratches for the keys of a batch, and their results.
@@ -17,13 +17,13 @@ pub(crate) struct Worker<'t, K: Kind, T: Table<K> + 't> {
     found: [Option<u64>; MOST_BATCHED],
     pub(crate) plan: Plan,
     pub(crate) numbers: Numbers,
-    pub(crate) counts: Counts,
+    pub(crate) counts: OutcomeCounts,
     pub(crate) sums: Sums,
     /// Lookups by [`Worker::step`] that missed a key that stays.
     pub(crate) kept_misses: u64,
 }
 
-impl<'t, K: Kind, T: Table<K>> Worker<'t, K, T> {
+impl<'t, K: Kind, T: MeasuredMap<K>> Worker<'t, K, T> {
     /// Creates a worker on the thread that uses it.
     pub(crate) fn new(table: &'t T, plan: &Plan, part: Part, numbers: Option<Numbers>) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl<'t, K: Kind, T: Table<K>> Worker<'t, K, T> {
             found: [None; MOST_BATCHED],
             plan: *plan,
             numbers: numbers.unwrap_or_else(|| Numbers::of_thread(part.thread)),
-            counts: Counts::default(),
+            counts: OutcomeCounts::default(),
             sums: Sums::default(),
             kept_misses: 0,
         }
@@ -55,7 +55,7 @@ impl<'t, K: Kind, T: Table<K>> Worker<'t, K, T> {
         index: u32,
         operation: u8,
         shift: u32,
-    ) -> Outcome {
+    ) -> OutcomeIndex {
         let index = shifted(index, shift, self.plan.range);
         if operation == GET {
             let hit = self.get(self.plan.key(index));

@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use corewise_bench::latencies::OUTCOMES;
 use corewise_bench::payload::{RowFields, SliceFields};
 use corewise_bench::record::{
-    CacheFacts, Cell, Counts, End, HardwareCounters, Histogram, Interval, MachineFacts, Manifest,
-    Record, Role, Row, SCHEMA, Slice, Verdicts,
+    CacheFacts, Cell, End, HardwareCounters, Histogram, Interval, MachineFacts, Manifest,
+    OutcomeCounts, Record, Role, Row, SCHEMA, Slice, Verdicts,
 };
 use corewise_bench::results::Results;
 use corewise_bench::sections::batch::BatchSummary;
@@ -607,7 +607,7 @@ fn slice(cell: &Cell, table: &str, role: Role, repetition: usize, rate: f64) -> 
         rates: vec![rate; 3],
         operations: rate as u64,
         elapsed_ns: 1_000_000_000,
-        counts: Counts::default(),
+        counts: OutcomeCounts::default(),
         prefill_ns: 80_000_000,
         checks: Verdicts::default(),
         hardware: HardwareCounters::default(),

@@ -118,14 +118,14 @@ pub struct Target {
 
 /// The distribution of keys over the key space.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Distribution {
+pub enum KeyDistribution {
     /// All keys are equally likely.
     Uniform,
     /// Zipf with this exponent over the whole key space.
     Zipf(f64),
 }
 
-impl FromStr for Distribution {
+impl FromStr for KeyDistribution {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -146,7 +146,7 @@ impl FromStr for Distribution {
     }
 }
 
-impl fmt::Display for Distribution {
+impl fmt::Display for KeyDistribution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Uniform => f.write_str("uniform"),
@@ -251,7 +251,7 @@ pub struct LoadConfig {
     /// Size of the key space.
     pub keys: u64,
     /// The distribution of keys.
-    pub distribution: Distribution,
+    pub distribution: KeyDistribution,
     /// Lengths of values.
     pub value_size: ValueSize,
     /// Share of requests that are sets, 0 to 1.
@@ -296,7 +296,7 @@ impl Default for LoadConfig {
             pipeline: 1,
             multiget: 1,
             keys: 1_000_000,
-            distribution: Distribution::Uniform,
+            distribution: KeyDistribution::Uniform,
             value_size: ValueSize { min: 32, max: 32 },
             set_ratio: 0.1,
             seconds: 10.0,
@@ -539,10 +539,10 @@ mod tests {
 
     #[test]
     fn options_parse_and_print() {
-        assert_eq!("zipf".parse(), Ok(Distribution::Zipf(0.99)));
-        assert_eq!("zipf:1.2".parse(), Ok(Distribution::Zipf(1.2)));
-        assert!("zipf:-1".parse::<Distribution>().is_err());
-        assert!("zipf:nan".parse::<Distribution>().is_err());
+        assert_eq!("zipf".parse(), Ok(KeyDistribution::Zipf(0.99)));
+        assert_eq!("zipf:1.2".parse(), Ok(KeyDistribution::Zipf(1.2)));
+        assert!("zipf:-1".parse::<KeyDistribution>().is_err());
+        assert!("zipf:nan".parse::<KeyDistribution>().is_err());
         assert_eq!("10-1000".parse(), Ok(ValueSize { min: 10, max: 1000 }));
         assert!("10-5".parse::<ValueSize>().is_err());
         assert!("-5".parse::<ValueSize>().is_err());

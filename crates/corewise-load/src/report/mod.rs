@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::config::{LoadConfig, LoadMode, Protocol};
 use crate::cpu::CpuSource;
 use crate::load_stats::LoadStats;
-use crate::measured_target::{MeasuredTarget, Role};
+use crate::measured_target::{MeasuredTarget, TargetRole};
 use crate::probe::Identity;
 use corewise_measure::machine::{Machine, Memory};
 use corewise_measure::stats::Spread;
@@ -54,7 +54,7 @@ impl Percentiles {
 #[derive(Clone, Debug, Serialize)]
 pub struct SliceReport {
     /// The target of the slice.
-    pub role: Role,
+    pub role: TargetRole,
     /// The round, from 0; every target has one slice in each.
     pub round: u64,
     /// Requests completed.
@@ -74,7 +74,12 @@ pub struct SliceReport {
 }
 
 impl SliceReport {
-    pub(crate) fn new(role: Role, round: u64, stats: &LoadStats, cpu_ns: Option<u64>) -> Self {
+    pub(crate) fn new(
+        role: TargetRole,
+        round: u64,
+        stats: &LoadStats,
+        cpu_ns: Option<u64>,
+    ) -> Self {
         Self {
             role,
             round,
@@ -101,7 +106,7 @@ impl SliceReport {
 #[derive(Clone, Debug, Serialize)]
 pub struct TargetReport {
     /// The role of the target.
-    pub role: Role,
+    pub role: TargetRole,
     /// The target's address.
     pub address: String,
     /// The protocol.
@@ -303,7 +308,7 @@ struct Rounds<'a> {
     by_role: [Vec<Option<&'a SliceReport>>; 4],
 }
 
-fn index(role: Role) -> usize {
+fn index(role: TargetRole) -> usize {
     role as usize
 }
 
@@ -318,7 +323,7 @@ impl<'a> Rounds<'a> {
 
     fn figure(
         &self,
-        role: Role,
+        role: TargetRole,
         round: usize,
         of: impl Fn(&SliceReport) -> Option<f64>,
     ) -> Option<f64> {
@@ -329,18 +334,18 @@ impl<'a> Rounds<'a> {
             .and_then(of)
     }
 
-    fn cpu(&self, role: Role, round: usize) -> Option<f64> {
+    fn cpu(&self, role: TargetRole, round: usize) -> Option<f64> {
         self.figure(role, round, SliceReport::cpu_per_request)
     }
 
     /// CPU time per request, less the floor's in the same round.
-    fn net(&self, role: Role, round: usize) -> Option<f64> {
-        let own = if role == Role::B {
-            self.cpu(Role::FloorB, round)
+    fn net(&self, role: TargetRole, round: usize) -> Option<f64> {
+        let own = if role == TargetRole::B {
+            self.cpu(TargetRole::FloorB, round)
         } else {
             None
         };
-        let floor = own.or_else(|| self.cpu(Role::Floor, round))?;
+        let floor = own.or_else(|| self.cpu(TargetRole::Floor, round))?;
         Some(self.cpu(role, round)? - floor)
     }
 
@@ -364,11 +369,15 @@ impl<'a> Rounds<'a> {
         ratios
     }
 
-    fn ratio(&self, metric: &'static str, of: impl Fn(Role, usize) -> Option<f64>) -> MetricRatio {
+    fn ratio(
+        &self,
+        metric: &'static str,
+        of: impl Fn(TargetRole, usize) -> Option<f64>,
+    ) -> MetricRatio {
         let mut rounds_left_out = 0;
         let mut quotients = Vec::new();
         for round in self.rounds() {
-            match (of(Role::A, round), of(Role::B, round)) {
+            match (of(TargetRole::A, round), of(TargetRole::B, round)) {
                 (Some(a), Some(b)) if b > 0.0 && a > 0.0 => quotients.push(a / b),
                 (Some(_), Some(_)) => rounds_left_out += 1,
                 _ => {}
@@ -395,7 +404,7 @@ impl TargetReport {
         let net = rounds
             .rounds()
             .filter_map(|round| rounds.net(measured.role, round));
-        let is_server = matches!(measured.role, Role::A | Role::B);
+        let is_server = matches!(measured.role, TargetRole::A | TargetRole::B);
         let open = matches!(config.mode, LoadMode::Open { .. });
         Self {
             role: measured.role,
@@ -540,7 +549,7 @@ impl fmt::Display for Report {
 mod tests {
     use super::*;
 
-    fn slice(role: Role, round: u64, cpu_ns: u64) -> SliceReport {
+    fn slice(role: TargetRole, round: u64, cpu_ns: u64) -> SliceReport {
         let mut stats = LoadStats::new();
         (stats.requests, stats.elapsed_ns) = (10, 1_000);
         SliceReport::new(role, round, &stats, Some(cpu_ns))
@@ -550,13 +559,13 @@ mod tests {
     fn net_ratios_subtract_the_floor_of_the_same_round() {
         let mut slices = Vec::new();
         for (round, floor) in [(0, 10), (1, 30), (2, 90)] {
-            slices.push(slice(Role::A, round, 20 + floor));
+            slices.push(slice(TargetRole::A, round, 20 + floor));
             slices.push(slice(
-                Role::B,
+                TargetRole::B,
                 round,
                 if round == 2 { 80 } else { 40 + floor },
             ));
-            slices.push(slice(Role::Floor, round, floor));
+            slices.push(slice(TargetRole::Floor, round, floor));
         }
         let rounds = Rounds::new(3, &slices);
         let net = rounds.ratio("cpu_net", |role, round| rounds.net(role, round));
@@ -570,14 +579,14 @@ mod tests {
     #[test]
     fn b_is_measured_against_its_own_floor_if_there_is_one() {
         let slices = [
-            slice(Role::A, 0, 30),
-            slice(Role::B, 0, 60),
-            slice(Role::Floor, 0, 10),
-            slice(Role::FloorB, 0, 20),
+            slice(TargetRole::A, 0, 30),
+            slice(TargetRole::B, 0, 60),
+            slice(TargetRole::Floor, 0, 10),
+            slice(TargetRole::FloorB, 0, 20),
         ];
         let rounds = Rounds::new(1, &slices);
         assert_eq!(
-            (rounds.net(Role::A, 0), rounds.net(Role::B, 0)),
+            (rounds.net(TargetRole::A, 0), rounds.net(TargetRole::B, 0)),
             (Some(2.0), Some(4.0))
         );
     }

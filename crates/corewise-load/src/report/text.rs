@@ -3,7 +3,7 @@
 use std::fmt::{Formatter, Result};
 
 use super::{LoadSummary, Percentiles, Report, TargetReport};
-use crate::measured_target::Role;
+use crate::measured_target::TargetRole;
 use corewise_measure::stats::Spread;
 
 /// Writes the whole report.
@@ -78,12 +78,12 @@ fn cpus(pin: &[usize]) -> String {
 }
 
 /// The name of a role in the report.
-fn name(role: Role) -> &'static str {
+fn name(role: TargetRole) -> &'static str {
     match role {
-        Role::A => "A",
-        Role::B => "B",
-        Role::Floor => "floor",
-        Role::FloorB => "floor B",
+        TargetRole::A => "A",
+        TargetRole::B => "B",
+        TargetRole::Floor => "floor",
+        TargetRole::FloorB => "floor B",
     }
 }
 

@@ -84,7 +84,7 @@ pub use abort::{Abort, Cause};
 pub use cop::Cop;
 pub use policy::{Opaque, Policy, Retry, Scm, ScmOpt, Slr, SlrScm, When};
 pub use rtm::{NoTransactions, Rtm};
-pub use scripted::{Outcome, Script, Scripted};
+pub use scripted::{AttemptOutcome, Script, Scripted};
 pub use stats::Counts;
 pub use tx::{ReadTx, Transaction, Tx, TxAtomic};
 

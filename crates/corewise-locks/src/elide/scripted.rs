@@ -34,7 +34,7 @@ use crate::RawLock;
 
 /// The outcome of an attempt in a [script](Scripted::play).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// Commits, unless another thread prevents it.
     Commit,
     /// Aborts before the section runs.
@@ -48,13 +48,14 @@ pub enum Outcome {
 /// The back end for tests: software transactions that abort by script.
 ///
 /// ```
-/// use corewise_locks::elide::{Cause, Elided, Outcome, Retry, Scripted};
+/// use corewise_locks::elide::{AttemptOutcome, Cause, Elided, Retry, Scripted};
 /// use corewise_locks::Ttas;
 /// use std::sync::atomic::AtomicU64;
 ///
 /// let count: Elided<AtomicU64, Ttas, Retry<3>, Scripted> =
 ///     Elided::new(AtomicU64::new(0), Some(Scripted::new()));
-/// let script = Scripted::play([Outcome::AbortAtCommit(Cause::Conflict)], Outcome::Commit);
+/// let conflict = AttemptOutcome::AbortAtCommit(Cause::Conflict);
+/// let script = Scripted::play([conflict], AttemptOutcome::Commit);
 /// count.run(|count, tx| tx.store(count, tx.load(count) + 1));
 /// drop(script); // from now on every attempt commits
 /// assert_eq!((count.counts().aborted_by(Cause::Conflict), count.counts().committed), (1, 1));
@@ -74,14 +75,14 @@ impl Drop for Script {
         let _ = SESSION.try_with(|session| {
             let mut session = session.borrow_mut();
             session.script.clear();
-            session.then = Outcome::Commit;
+            session.then = AttemptOutcome::Commit;
         });
     }
 }
 
 struct Session {
-    script: VecDeque<Outcome>,
-    then: Outcome,
+    script: VecDeque<AttemptOutcome>,
+    then: AttemptOutcome,
     log: Option<Log>,
 }
 
@@ -122,7 +123,7 @@ struct Signal(Abort);
 thread_local! {
     static SESSION: RefCell<Session> = RefCell::new(Session {
         script: VecDeque::new(),
-        then: Outcome::Commit,
+        then: AttemptOutcome::Commit,
         log: None,
     });
 }
@@ -167,7 +168,7 @@ impl Scripted {
 
     /// Lets the next attempts of the calling thread end as `script` says, one after the other, and
     /// all later ones as `then`, until the result is dropped.
-    pub fn play(script: impl IntoIterator<Item = Outcome>, then: Outcome) -> Script {
+    pub fn play(script: impl IntoIterator<Item = AttemptOutcome>, then: AttemptOutcome) -> Script {
         let script = script.into_iter().collect();
         let _ = SESSION.try_with(|session| {
             let mut session = session.borrow_mut();
@@ -189,7 +190,7 @@ impl Scripted {
 }
 
 impl Session {
-    fn next(&mut self) -> Outcome {
+    fn next(&mut self) -> AttemptOutcome {
         self.script.pop_front().unwrap_or(self.then)
     }
 }
@@ -325,8 +326,8 @@ unsafe impl Transaction for Scripted {
     ) -> Result<R, Abort> {
         let outcome = SESSION
             .try_with(|session| session.borrow_mut().next())
-            .unwrap_or(Outcome::AbortAtBegin(Cause::Unspecified));
-        if let Outcome::AbortAtBegin(cause) = outcome {
+            .unwrap_or(AttemptOutcome::AbortAtBegin(Cause::Unspecified));
+        if let AttemptOutcome::AbortAtBegin(cause) = outcome {
             return Err(cause.into());
         }
         if lock.at == When::Begin && lock.is_locked() {
@@ -340,7 +341,7 @@ unsafe impl Transaction for Scripted {
             reads: Vec::new(),
             writes: Vec::new(),
             abort_in: match outcome {
-                Outcome::AbortAtAccess(number, cause) => Some((number, cause)),
+                AttemptOutcome::AbortAtAccess(number, cause) => Some((number, cause)),
                 _ => None,
             },
             lock: (lock.at == When::Begin).then_some(check),
@@ -354,7 +355,9 @@ unsafe impl Transaction for Scripted {
         if let Some(abort) = log.doomed {
             return Err(abort);
         }
-        if let Outcome::AbortAtCommit(cause) | Outcome::AbortAtAccess(_, cause) = outcome {
+        if let AttemptOutcome::AbortAtCommit(cause) | AttemptOutcome::AbortAtAccess(_, cause) =
+            outcome
+        {
             return Err(cause.into());
         }
         log.commit(&lock)?;

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::contender::{CellContext, PhaseError};
 use crate::dyn_table::DynTable;
 use crate::latencies::Latencies;
-use crate::record::{Counts, Record, Slice, Verdicts};
+use crate::record::{OutcomeCounts, Record, Slice, Verdicts};
 use crate::runner::Done;
 use crate::sections::in_turn::Turn;
 use crate::work::grow::{Grow, GrowMode, Watch};
@@ -82,7 +82,7 @@ pub(super) fn check(
 /// all inserts that are not timed, over the time until the last thread was done.
 pub(super) fn repetition_of(turn: &Turn<'_>) -> Result<Done, PhaseError> {
     let (context, contender) = (turn.context, turn.contender);
-    let (mut counts, mut took_ns, mut problems) = (Counts::default(), 0.0, Vec::new());
+    let (mut counts, mut took_ns, mut problems) = (OutcomeCounts::default(), 0.0, Vec::new());
     for _ in 0..(LEAST_INSERTS / context.plan.range.max(1)).clamp(1, MOST_GROWTHS) {
         let table = context.make(contender);
         let (reports, _) = grow(context, &table, GrowMode::Untimed, None, turn.seed)?;

@@ -55,7 +55,7 @@ impl<V> Default for EvictingEntry<V> {
 /// The larger the set, the more may follow. So a read that leaves it unchanged may come next
 /// immediately ([`Model::only_reads`]): at its old place it could only have made the set smaller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Kept<V> {
+pub enum KeptValue<V> {
     /// One of these values, each once and ascending, or none. There are several after an operation
     /// whose outcome does not tell whether it stored anything.
     OneOf(Vec<V>),
@@ -63,7 +63,7 @@ pub enum Kept<V> {
     Anything,
 }
 
-impl<V: Clone + Ord> Kept<V> {
+impl<V: Clone + Ord> KeptValue<V> {
     /// All possible contents now, whether or not the value was evicted just now.
     fn contents(&self) -> Vec<Content<V>> {
         match self {
@@ -94,23 +94,28 @@ impl<V: Clone + Ord> Kept<V> {
 }
 
 impl<V: Clone + Ord + Hash + Debug> Model for EvictingEntry<V> {
-    type State = Kept<V>;
+    type State = KeptValue<V>;
     type Op = EntryOp<V>;
     type Outcome = EntryOutcome<V>;
 
-    fn initial(&self) -> Kept<V> {
-        Kept::OneOf(self.initial.iter().cloned().collect())
+    fn initial(&self) -> KeptValue<V> {
+        KeptValue::OneOf(self.initial.iter().cloned().collect())
     }
 
-    fn step(&self, state: &Kept<V>, op: &EntryOp<V>, outcome: &EntryOutcome<V>) -> Option<Kept<V>> {
+    fn step(
+        &self,
+        state: &KeptValue<V>,
+        op: &EntryOp<V>,
+        outcome: &EntryOutcome<V>,
+    ) -> Option<KeptValue<V>> {
         let after = |content: &Content<V>| MapEntry::new().step(content, op, outcome);
-        Kept::of(state.contents().iter().filter_map(after).collect())
+        KeptValue::of(state.contents().iter().filter_map(after).collect())
     }
 
-    fn pending(&self, state: &Kept<V>, op: &EntryOp<V>) -> Vec<Kept<V>> {
+    fn pending(&self, state: &KeptValue<V>, op: &EntryOp<V>) -> Vec<KeptValue<V>> {
         let after = |content: &Content<V>| MapEntry::new().pending(content, op);
         let contents = state.contents().iter().flat_map(after).collect();
-        Kept::of(contents).into_iter().collect()
+        KeptValue::of(contents).into_iter().collect()
     }
 
     fn only_reads(&self, op: &EntryOp<V>, outcome: &EntryOutcome<V>) -> bool {

@@ -14,7 +14,7 @@ mod evicting;
 mod several;
 
 pub use cache::{CacheCall, ItemVersion};
-pub use evicting::{EvictingEntry, Kept};
+pub use evicting::{EvictingEntry, KeptValue};
 pub use several::{Several, SeveralOp, SeveralOutcome, SeveralStep};
 
 use crate::history::Model;
