@@ -29,29 +29,23 @@ use crate::sections;
 const NO_COUNTERS: &str = "counters";
 
 /// Selects figures.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Query {
-    /// Cells whose names contain one of these; all if empty.
+    /// Cells whose names contain this; may be repeated [default: all]
+    #[arg(long = "cell", value_name = "TEXT")]
     pub cells: Vec<String>,
-    /// Tables; all if empty.
+    /// Tables (comma-separated) [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "TABLES")]
     pub tables: Vec<String>,
-    /// Figures whose names contain one of these; all if empty.
+    /// Figures whose names contain this; may be repeated [default: all]
+    #[arg(long = "figure", value_name = "TEXT")]
     pub figures: Vec<String>,
-    /// The base of ratios.
-    pub to: To,
-}
-
-/// The base of ratios.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum To {
-    /// No ratios.
-    #[default]
-    Nothing,
-    /// The same figure of this table in the same cell.
-    Table(String),
-    /// The same figure of the same table in the cell of this name, or in the only cell whose name
-    /// contains it.
-    Cell(String),
+    /// Ratios to this table in the same cell
+    #[arg(long, value_name = "TABLE")]
+    pub to: Option<String>,
+    /// Ratios of each table to itself in this cell, or in the only one whose name contains this
+    #[arg(long, value_name = "CELL", conflicts_with = "to")]
+    pub to_cell: Option<String>,
 }
 
 /// A line of output.
@@ -69,11 +63,9 @@ pub struct Line {
 
 /// Returns the lines of a query; an error if it names what the results do not have.
 pub fn show(results: &Results, query: &Query) -> Result<Vec<Line>, String> {
-    let other = match &query.to {
-        To::Cell(name) => Some(cell_named(results, name)?),
-        _ => None,
-    };
-    if let To::Table(name) = &query.to
+    let other = query.to_cell.as_ref();
+    let other = other.map(|name| cell_named(results, name)).transpose()?;
+    if let Some(name) = &query.to
         && !results.rows().any(|row| row.label == *name)
     {
         return Err(format!("no row of the table `{name}`"));
@@ -89,9 +81,8 @@ pub fn show(results: &Results, query: &Query) -> Result<Vec<Line>, String> {
                 continue;
             }
             let base = match &query.to {
-                To::Nothing => None,
-                To::Table(name) => row_of(cell, name),
-                To::Cell(_) => other.and_then(|other| row_of(other, &row.label)),
+                Some(name) => row_of(cell, name),
+                None => other.and_then(|other| row_of(other, &row.label)),
             };
             lines.extend(lines_of(row, base, query));
         }

@@ -5,7 +5,7 @@ use crate::common;
 use common::{BROKEN, Run, cell, set_updates};
 use corewise_bench::record::{HardwareCounters, Record, Role};
 use corewise_bench::results::Results;
-use corewise_bench::show::{Query, To, show, text};
+use corewise_bench::show::{Query, show, text};
 
 fn words(of: &[&str]) -> Vec<String> {
     of.iter().map(|word| (*word).to_owned()).collect()
@@ -50,12 +50,13 @@ fn ratios(query: &Query) -> Vec<(String, f64, f64, f64)> {
 fn ratios_are_to_a_table_or_to_a_cell() {
     let beside = Query {
         cells: words(&["u=50"]),
-        to: To::Table("one".into()),
+        to: Some("one".into()),
         ..Query::default()
     };
     let between = Query {
         tables: words(&["two"]),
-        to: To::Cell("updates/u=0".into()),
+        to: None,
+        to_cell: Some("updates/u=0".into()),
         ..beside.clone()
     };
     let (beside, between) = (ratios(&beside), ratios(&between));
@@ -235,21 +236,21 @@ fn what_is_not_there_is_said() {
         ),
         (
             Query {
-                to: To::Table("three".into()),
+                to: Some("three".into()),
                 ..Query::default()
             },
             "`three`",
         ),
         (
             Query {
-                to: To::Cell("u=".into()),
+                to_cell: Some("u=".into()),
                 ..Query::default()
             },
             "2 cells",
         ),
         (
             Query {
-                to: To::Cell("u=7".into()),
+                to_cell: Some("u=7".into()),
                 ..Query::default()
             },
             "no cell",

@@ -18,7 +18,7 @@ use crate::results::Results;
 use crate::runner::Runner;
 use crate::sections::{self, memory};
 use crate::server::{self, ServerArgs};
-use crate::show::{self, Query, To};
+use crate::show::{self, Query};
 use crate::sink::Sink;
 use crate::suite::{MoreParamArgs, ParamArgs, Params, Suite, SuiteSection, Task};
 use crate::{adapters, compare, list, manifest, replay, report, text};
@@ -102,39 +102,36 @@ fn memory_policy(text: &str) -> Result<MemoryPolicy, String> {
         .map_err(|error: MemoryPolicyError| error.to_string())
 }
 
-/// Options of every command that measures cells.
+/// Where the results of a run go.
 #[derive(Clone, Debug, Args)]
-struct MeasureArgs {
+struct OutputArgs {
     /// Result file [default: bench-DATE.jsonl]
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[arg(short, long, value_name = "FILE", hide_default_value = true)]
+    #[arg(default_value_os_t = dated("bench", "jsonl"))]
+    output: PathBuf,
     /// Overwrite the file
     #[arg(long)]
     replace: bool,
+    /// json prints the records of the result file
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+/// Options of every command that measures cells.
+#[derive(Clone, Debug, Args)]
+struct MeasureArgs {
+    #[command(flatten)]
+    to: OutputArgs,
     /// Seed of all random streams
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Allow more threads than CPUs
     #[arg(long)]
     oversubscribe: bool,
-    /// json prints the records of the result file
-    #[arg(long, value_enum, default_value = "text")]
-    format: Format,
     #[command(flatten)]
     memory: MemoryArgs,
     #[command(flatten)]
     params: ParamArgs,
-}
-
-impl MeasureArgs {
-    fn how(&self) -> How {
-        How {
-            output: self.output.clone().unwrap_or_else(default_output),
-            seed: self.seed,
-            replace: self.replace,
-            format: self.format,
-        }
-    }
 }
 
 #[derive(Clone, Debug, Args)]
@@ -182,21 +179,8 @@ struct ShowArgs {
     /// Result files
     #[arg(required = true, value_name = "FILES")]
     files: Vec<PathBuf>,
-    /// Cells whose names contain this; may be repeated [default: all]
-    #[arg(long, value_name = "TEXT")]
-    cell: Vec<String>,
-    /// Tables (comma-separated) [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "TABLES")]
-    tables: Vec<String>,
-    /// Figures whose names contain this; may be repeated [default: all]
-    #[arg(long, value_name = "TEXT")]
-    figure: Vec<String>,
-    /// Ratios to this table in the same cell
-    #[arg(long, value_name = "TABLE")]
-    to: Option<String>,
-    /// Ratios of each table to itself in this cell
-    #[arg(long, value_name = "CELL", conflicts_with = "to")]
-    to_cell: Option<String>,
+    #[command(flatten)]
+    query: Query,
     /// How to print it
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
@@ -209,28 +193,19 @@ struct CompareArgs {
     /// Results to judge
     new: PathBuf,
     /// Exit with status 3 if a row is slower
-    #[arg(long, value_enum)]
-    fail_on: Option<FailOn>,
+    #[arg(long, value_parser = ["slower"])]
+    fail_on: Option<String>,
     /// How to print it
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum FailOn {
-    Slower,
 }
 
 #[derive(Clone, Debug, Args)]
 struct ReplayArgs {
     /// A result file and a row: FILE#CELL#TABLE, FILE#CELL, or FILE#NUMBER, counted from 1
     row: String,
-    /// Result file
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Overwrite the file
-    #[arg(long)]
-    replace: bool,
+    #[command(flatten)]
+    to: OutputArgs,
     #[command(flatten)]
     memory: MemoryArgs,
 }
@@ -259,13 +234,7 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
         Command::Replay(args) => {
             restart_with(args.memory)?;
             let (suite, tasks, seed) = replay::tasks(&args.row)?;
-            let how = How {
-                output: args.output.unwrap_or_else(default_output),
-                seed,
-                replace: args.replace,
-                format: Format::Text,
-            };
-            measure(&registry, &suite, &tasks, &how)
+            measure(&registry, &suite, &tasks, seed, &args.to)
         }
         Command::Server(args) => server::run(&args),
         Command::Doctor(args) => Ok(print(&doctor(args.format))),
@@ -301,7 +270,6 @@ fn restart_with(wanted: MemoryArgs) -> Result<(), BenchError> {
 
 fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
     restart_with(args.measure.memory)?;
-    let how = args.measure.how();
     let given = args.measure.params.params().or(&args.more.params());
     let mut suite = suite(args.suite.as_deref(), &args.section)?;
     if args.quick {
@@ -312,7 +280,13 @@ fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
         check_names(registry, &tasks)?;
         return Ok(print(&crate::estimate::text(registry, &tasks)?));
     }
-    measure(registry, &suite, &tasks, &how)
+    measure(
+        registry,
+        &suite,
+        &tasks,
+        args.measure.seed,
+        &args.measure.to,
+    )
 }
 
 /// Overrides the suite's parameters with the given ones, and returns its cells on this machine.
@@ -367,27 +341,20 @@ fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
     }
 }
 
-/// How a run proceeds.
-struct How {
-    output: PathBuf,
-    seed: u64,
-    replace: bool,
-    format: Format,
-}
-
 fn measure(
     registry: &Registry,
     suite: &Suite,
     tasks: &[Task],
-    how: &How,
+    seed: u64,
+    to: &OutputArgs,
 ) -> Result<u8, BenchError> {
     check_names(registry, tasks)?;
-    let text = how.format == Format::Text;
-    let sink = Sink::create(Some(&how.output), how.replace, !text)?;
+    let text = to.format == Format::Text;
+    let sink = Sink::create(Some(&to.output), to.replace, !text)?;
     let cards = registry.entries().iter().map(|entry| entry.card.clone());
     let facts = Manifest {
         plan: suite.to_toml(),
-        seed: how.seed,
+        seed,
         cards: cards.collect(),
         ..manifest::manifest(&suite.name)
     };
@@ -396,14 +363,14 @@ fn measure(
         table.iter_mut().for_each(|table| table.row(row));
     });
     let program = std::env::current_exe().ok();
-    let end = Runner::new(registry, sink, how.seed, facts, program, show).run(tasks)?;
+    let end = Runner::new(registry, sink, seed, facts, program, show).run(tasks)?;
     if text {
         print(&format!(
             "\n{} rows, {} void, {} s; results in {}",
             end.rows,
             end.void,
             end.seconds,
-            how.output.display()
+            to.output.display()
         ));
     }
     Ok(if end.void > 0 { VOID } else { 0 })
@@ -421,10 +388,6 @@ fn check_names(registry: &Registry, tasks: &[Task]) -> Result<(), BenchError> {
         }
     }
     Ok(())
-}
-
-fn default_output() -> PathBuf {
-    dated("bench", "jsonl")
 }
 
 /// Returns a file name with the date.
@@ -460,19 +423,8 @@ fn write_page(output: &Path, page: &str, format: Format) -> Result<u8, BenchErro
 }
 
 fn show(args: ShowArgs) -> Result<u8, BenchError> {
-    let results = read(&args.files)?;
-    let query = Query {
-        cells: args.cell,
-        tables: args.tables,
-        figures: args.figure,
-        to: match (args.to, args.to_cell) {
-            (Some(table), _) => To::Table(table),
-            (None, Some(cell)) => To::Cell(cell),
-            (None, None) => To::Nothing,
-        },
-    };
-    let lines =
-        show::show(&results, &query).map_err(|what| BenchError::Usage(format!("show: {what}")))?;
+    let lines = show::show(&read(&args.files)?, &args.query)
+        .map_err(|what| BenchError::Usage(format!("show: {what}")))?;
     Ok(print(&match args.format {
         Format::Text => show::text(&lines),
         Format::Json => serde_json::to_string_pretty(&lines).unwrap_or_default(),
@@ -485,6 +437,6 @@ fn compare(args: &CompareArgs) -> Result<u8, BenchError> {
         Format::Text => comparison.text(),
         Format::Json => comparison.json(),
     });
-    let failed = args.fail_on == Some(FailOn::Slower) && comparison.fails();
+    let failed = args.fail_on.is_some() && comparison.fails();
     Ok(if failed { VOID } else { 0 })
 }

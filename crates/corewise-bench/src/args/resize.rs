@@ -66,13 +66,13 @@ pub(super) fn resize(registry: &Registry, args: &ResizeArgs) -> Result<u8, Bench
     restart_with(args.measure.memory)?;
     let oversubscribe = args.measure.oversubscribe;
     let (suite, tasks) = planned(Suite::find(SUITE)?, &args.params(), oversubscribe)?;
-    let how = args.measure.how();
+    let to = &args.measure.to;
     if let Some(page) = &args.report {
-        check_page(page, &how.output, how.replace)?;
+        check_page(page, &to.output, to.replace)?;
     }
-    let code = measure(registry, &suite, &tasks, &how)?;
+    let code = measure(registry, &suite, &tasks, args.measure.seed, to)?;
     if let Some(page) = &args.report {
-        write_page(page, &report::html(&read(&[&how.output])?), how.format)?;
+        write_page(page, &report::html(&read(&[&to.output])?), to.format)?;
     }
     Ok(code)
 }

@@ -54,11 +54,8 @@ pub(crate) trait Slices: Sized {
     fn finish(_: Self::Progress, _: &mut Done) {}
 }
 
-/// Slices of the mix of a workload.
-#[derive(Debug)]
-pub(crate) struct MixSlices;
-
-impl Slices for MixSlices {
+/// Slices that are all alike: a function runs one of them.
+impl<F: Fn(&CellContext<'_>, &mut RunningTable) -> Result<(), PhaseError>> Slices for F {
     type Progress = ();
 
     fn run(
@@ -67,11 +64,16 @@ impl Slices for MixSlices {
         table: &mut RunningTable,
         (): &mut (),
     ) -> Result<(), PhaseError> {
-        let (reports, drives) = context.drive(table, |drive| drive)?;
-        table.book(&reports);
-        table.sit(drives.into_iter());
-        Ok(())
+        self(context, table)
     }
+}
+
+/// Runs a short slice of the mix of a workload.
+pub(crate) fn mix(context: &CellContext<'_>, table: &mut RunningTable) -> Result<(), PhaseError> {
+    let (reports, drives) = context.drive(table, |drive| drive)?;
+    table.book(&reports);
+    table.sit(drives.into_iter());
+    Ok(())
 }
 
 /// Measures a cell, in the slices that `start` prepares with the seed of the run.

@@ -15,7 +15,7 @@
 
 use maud::Markup;
 
-use crate::contender::{CellContext, PhaseError, RunningTable};
+use crate::contender::{CellContext, RunningTable};
 use crate::dyn_table::{Entry, Maker};
 use crate::error::BenchError;
 use crate::plan::Kept;
@@ -24,7 +24,7 @@ use crate::plot::{Plot, dots, group};
 use crate::results::{CellResults, Results};
 use crate::runner::CellRun;
 use crate::sections::Section;
-use crate::sections::closed_loop::{self, Slices};
+use crate::sections::closed_loop;
 use crate::work::Sums;
 use crate::work::iterate::Iterate;
 use crate::workload::{Rules, Workload};
@@ -59,7 +59,14 @@ impl Section for IterateSection {
             for index in 0..context.plan.range {
                 expected.gain(context.plan.key(index), 0);
             }
-            Ok(IterateSlices { expected })
+            Ok(move |context: &CellContext<'_>, table: &mut RunningTable| {
+                let (reports, _) = context.slice(table, move |times, _| Iterate {
+                    expected,
+                    times: times.clone(),
+                })?;
+                table.book(&reports);
+                Ok(())
+            })
         })?;
         measured.cell.left_out = run.left_out();
         run.write(measured)
@@ -74,30 +81,6 @@ impl Section for IterateSection {
     /// The rates are in the verdicts.
     fn below(&self, _: &Results, _: &Looks) -> Markup {
         Markup::default()
-    }
-}
-
-/// Slices of iterations.
-struct IterateSlices {
-    expected: Sums,
-}
-
-impl Slices for IterateSlices {
-    type Progress = ();
-
-    fn run(
-        &self,
-        context: &CellContext<'_>,
-        table: &mut RunningTable,
-        (): &mut (),
-    ) -> Result<(), PhaseError> {
-        let expected = self.expected;
-        let (reports, _) = context.slice(table, move |times, _| Iterate {
-            expected,
-            times: times.clone(),
-        })?;
-        table.book(&reports);
-        Ok(())
     }
 }
 

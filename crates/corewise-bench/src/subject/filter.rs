@@ -220,13 +220,19 @@ impl<F: MeasuredFilter> DynTable for FilterSubject<F> {
         worker.end()
     }
 
+    /// Also looks up absent items, so that there are enough of them however short the slices were.
     fn probe(&self, plan: &Plan, part: Part) -> Sums {
-        let worker = self.worker(plan, part);
+        let mut worker = self.worker(plan, part);
         let mut found = Sums::default();
         for number in (worker.items.first..worker.items.next).take_while(|_| !is_given_up()) {
             let item = worker.thread | number;
             found.gain_if(self.filter.contains(item), item, 0);
         }
+        let absent = (0..plan.range).filter(|index| !index.is_multiple_of(2));
+        let absent = absent.cycle().take(LEAST_ABSENT as usize);
+        absent
+            .take_while(|_| !is_given_up())
+            .for_each(|index| worker.lookup(index));
         found
     }
 

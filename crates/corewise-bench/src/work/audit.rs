@@ -43,14 +43,14 @@ struct Entry {
 
 /// Audits a table with `operations` operations.
 pub(crate) fn audit<K: Kind, T: MeasuredMap<K>>(
-    table: &T,
+    map: &T,
     plan: &Plan,
     part: Part,
     operations: u64,
     seed: u64,
 ) -> AuditReport {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ 0xa0d17) ^ part.thread as u64);
-    let mut worker = Worker::<K, T>::new(table, plan, part, None);
+    let mut worker = Worker::<K, T>::new(map, plan, part, None);
     let mut report = AuditReport::default();
     let mut model = own_keys(plan, part, &mut rng);
     let begin = Instant::now();

@@ -13,15 +13,10 @@ pub struct Batched {
 }
 
 impl Loop for Batched {
-    fn run<K: Kind, T: MeasuredMap<K>>(
-        &mut self,
-        table: &T,
-        plan: &Plan,
-        part: Part,
-    ) -> DriveReport {
+    fn run<K: Kind, T: MeasuredMap<K>>(&mut self, map: &T, plan: &Plan, part: Part) -> DriveReport {
         let size = self.keys;
         self.drive
-            .run_chunks::<K, T>(table, plan, part, |worker, chunk| {
+            .run_chunks::<K, T>(map, plan, part, |worker, chunk| {
                 for keys in chunk.keys.chunks(size) {
                     worker.get_many(keys, chunk.shift);
                 }

@@ -81,19 +81,14 @@ pub(crate) fn total(reports: &[DriveReport]) -> DriveReport {
 }
 
 impl Loop for Drive {
-    fn run<K: Kind, T: MeasuredMap<K>>(
-        &mut self,
-        table: &T,
-        plan: &Plan,
-        part: Part,
-    ) -> DriveReport {
+    fn run<K: Kind, T: MeasuredMap<K>>(&mut self, map: &T, plan: &Plan, part: Part) -> DriveReport {
         match plan.kept {
-            Kept::Half => self.run_chunks(table, plan, part, |worker, chunk| {
+            Kept::Half => self.run_chunks(map, plan, part, |worker, chunk| {
                 for (&key, &operation) in chunk.keys.iter().zip(chunk.operations) {
                     worker.step::<true>(key, operation, chunk.shift);
                 }
             }),
-            Kept::None | Kept::All => self.run_chunks(table, plan, part, |worker, chunk| {
+            Kept::None | Kept::All => self.run_chunks(map, plan, part, |worker, chunk| {
                 for (&key, &operation) in chunk.keys.iter().zip(chunk.operations) {
                     worker.step::<false>(key, operation, chunk.shift);
                 }
@@ -108,12 +103,12 @@ impl Drive {
     #[inline(always)]
     pub(crate) fn run_chunks<'t, K: Kind, T: MeasuredMap<K>>(
         &mut self,
-        table: &'t T,
+        map: &'t T,
         plan: &Plan,
         part: Part,
         mut execute: impl FnMut(&mut Worker<'t, K, T>, Chunk<'_>),
     ) -> DriveReport {
-        let mut worker = Worker::<K, T>::new(table, plan, part, Some(self.numbers));
+        let mut worker = Worker::<K, T>::new(map, plan, part, Some(self.numbers));
         let measured = self.measure(|chunk| execute(&mut worker, chunk));
         self.numbers = worker.numbers;
         let kept_misses = match plan.kept {

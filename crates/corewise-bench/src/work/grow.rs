@@ -66,13 +66,8 @@ pub struct Grow {
 
 impl Loop for Grow {
     /// The time of the report is that until this thread finished.
-    fn run<K: Kind, T: MeasuredMap<K>>(
-        &mut self,
-        table: &T,
-        plan: &Plan,
-        part: Part,
-    ) -> DriveReport {
-        let mut worker = Worker::<K, T>::new(table, plan, part, None);
+    fn run<K: Kind, T: MeasuredMap<K>>(&mut self, map: &T, plan: &Plan, part: Part) -> DriveReport {
+        let mut worker = Worker::<K, T>::new(map, plan, part, None);
         self.start.wait();
         self.watch.begin();
         let finished = match (self.mode, part.thread) {

@@ -57,13 +57,8 @@ pub struct Hot {
 
 impl Loop for Hot {
     /// The operations of the report are pairs of a remove and an insert.
-    fn run<K: Kind, T: MeasuredMap<K>>(
-        &mut self,
-        table: &T,
-        plan: &Plan,
-        part: Part,
-    ) -> DriveReport {
-        let mut worker = Worker::<K, T>::new(table, plan, part, None);
+    fn run<K: Kind, T: MeasuredMap<K>>(&mut self, map: &T, plan: &Plan, part: Part) -> DriveReport {
+        let mut worker = Worker::<K, T>::new(map, plan, part, None);
         let mut problem = None;
         let (mut place, keys, stay) = (self.place, &*self.keys, self.stay);
         let chunk = || {

@@ -16,13 +16,8 @@ pub struct Iterate {
 impl Loop for Iterate {
     /// Iterates at least once in the measured time, which ends with an iteration. The operations of
     /// the report are entries visited.
-    fn run<K: Kind, T: MeasuredMap<K>>(
-        &mut self,
-        table: &T,
-        plan: &Plan,
-        part: Part,
-    ) -> DriveReport {
-        let mut worker = Worker::<K, T>::new(table, plan, part, None);
+    fn run<K: Kind, T: MeasuredMap<K>>(&mut self, map: &T, plan: &Plan, part: Part) -> DriveReport {
+        let mut worker = Worker::<K, T>::new(map, plan, part, None);
         let mut problem = None;
         let iterate = || {
             let mut seen = Sums::default();

@@ -62,12 +62,7 @@ pub(crate) fn is_given_up() -> bool {
 /// A value is the job of one thread: what to do, and the state that the next slice continues from.
 pub trait Loop: Send + 'static {
     /// Runs the loop. The table's operations are inlined into it.
-    fn run<K: Kind, T: MeasuredMap<K>>(
-        &mut self,
-        table: &T,
-        plan: &Plan,
-        part: Part,
-    ) -> DriveReport;
+    fn run<K: Kind, T: MeasuredMap<K>>(&mut self, map: &T, plan: &Plan, part: Part) -> DriveReport;
 }
 
 /// The index of a thread and the number of threads.

@@ -36,12 +36,7 @@ pub struct Pace {
 impl Loop for Pace {
     /// Operations still due at the end run until twice the time is over. The operations of the
     /// report are those that came due.
-    fn run<K: Kind, T: MeasuredMap<K>>(
-        &mut self,
-        table: &T,
-        plan: &Plan,
-        part: Part,
-    ) -> DriveReport {
+    fn run<K: Kind, T: MeasuredMap<K>>(&mut self, map: &T, plan: &Plan, part: Part) -> DriveReport {
         let gaps = gaps(self.seed ^ part.thread as u64, self.gap_ticks);
         let drive = &mut self.drive;
         let SliceTimes {
@@ -49,7 +44,7 @@ impl Loop for Pace {
             run_ticks,
             ..
         } = drive.times;
-        let mut worker = Worker::<K, T>::new(table, plan, part, Some(drive.numbers));
+        let mut worker = Worker::<K, T>::new(map, plan, part, Some(drive.numbers));
         let end = warm_ticks + run_ticks;
         let (mut due, mut due_count, mut arrivals) = (0u64, 0, 0usize);
         drive.times.start.wait();

@@ -8,8 +8,8 @@ use crate::work::worker::Worker;
 use crate::work::{OpCounts, Part, Sums, is_given_up};
 
 /// Inserts a part of the initial entries.
-pub(crate) fn fill<K: Kind, T: MeasuredMap<K>>(table: &T, plan: &Plan, part: Part) -> OpCounts {
-    let mut worker = Worker::<K, T>::new(table, plan, part, None);
+pub(crate) fn fill<K: Kind, T: MeasuredMap<K>>(map: &T, plan: &Plan, part: Part) -> OpCounts {
+    let mut worker = Worker::<K, T>::new(map, plan, part, None);
     for index in part.indices(plan) {
         if plan.prefilled(index) {
             worker.insert_number(plan.key(index), plan.first_number(index));
@@ -21,12 +21,12 @@ pub(crate) fn fill<K: Kind, T: MeasuredMap<K>>(table: &T, plan: &Plan, part: Par
 /// Removes and reinserts about `entries` entries of a part, in random order. The set of keys is
 /// unchanged, but the table has seen deletions, and its memory has been reused in another order.
 pub(crate) fn churn<K: Kind, T: MeasuredMap<K>>(
-    table: &T,
+    map: &T,
     plan: &Plan,
     part: Part,
     entries: u64,
 ) -> OpCounts {
-    let mut worker = Worker::<K, T>::new(table, plan, part, None);
+    let mut worker = Worker::<K, T>::new(map, plan, part, None);
     let (thread, threads) = (part.thread as u64, part.threads as u64);
     let mine = (u64::from(plan.range) + threads - 1 - thread) / threads;
     if mine == 0 {
@@ -48,8 +48,8 @@ pub(crate) fn churn<K: Kind, T: MeasuredMap<K>>(
 }
 
 /// Looks up a part of the keys and sums the entries found.
-pub(crate) fn probe<K: Kind, T: MeasuredMap<K>>(table: &T, plan: &Plan, part: Part) -> Sums {
-    let mut worker = Worker::<K, T>::new(table, plan, part, None);
+pub(crate) fn probe<K: Kind, T: MeasuredMap<K>>(map: &T, plan: &Plan, part: Part) -> Sums {
+    let mut worker = Worker::<K, T>::new(map, plan, part, None);
     let mut sums = Sums::default();
     for index in part.indices(plan) {
         let key = plan.key(index);
@@ -62,8 +62,8 @@ pub(crate) fn probe<K: Kind, T: MeasuredMap<K>>(table: &T, plan: &Plan, part: Pa
 }
 
 /// Removes a part of all keys.
-pub(crate) fn empty<K: Kind, T: MeasuredMap<K>>(table: &T, plan: &Plan, part: Part) -> OpCounts {
-    let mut worker = Worker::<K, T>::new(table, plan, part, None);
+pub(crate) fn empty<K: Kind, T: MeasuredMap<K>>(map: &T, plan: &Plan, part: Part) -> OpCounts {
+    let mut worker = Worker::<K, T>::new(map, plan, part, None);
     for index in part.indices(plan) {
         worker.remove(plan.key(index));
     }

@@ -16,12 +16,7 @@ pub struct Timed {
 }
 
 impl Loop for Timed {
-    fn run<K: Kind, T: MeasuredMap<K>>(
-        &mut self,
-        table: &T,
-        plan: &Plan,
-        part: Part,
-    ) -> DriveReport {
+    fn run<K: Kind, T: MeasuredMap<K>>(&mut self, map: &T, plan: &Plan, part: Part) -> DriveReport {
         debug_assert_ne!(
             plan.kept,
             Kept::Half,
@@ -30,7 +25,7 @@ impl Loop for Timed {
         let mut place = self.drive.times.run_ticks ^ std::ptr::from_ref(self) as u64;
         let latencies = &mut self.latencies;
         self.drive
-            .run_chunks::<K, T>(table, plan, part, |worker, chunk| {
+            .run_chunks::<K, T>(map, plan, part, |worker, chunk| {
                 place = place.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
                 timed::<K, T>(worker, chunk, (place >> 58) as usize, latencies);
             })

@@ -25,9 +25,9 @@ pub(crate) struct Worker<'t, K: Kind, T: MeasuredMap<K> + 't> {
 
 impl<'t, K: Kind, T: MeasuredMap<K>> Worker<'t, K, T> {
     /// Creates a worker on the thread that uses it.
-    pub(crate) fn new(table: &'t T, plan: &Plan, part: Part, numbers: Option<Numbers>) -> Self {
+    pub(crate) fn new(map: &'t T, plan: &Plan, part: Part, numbers: Option<Numbers>) -> Self {
         Self {
-            handle: table.handle(),
+            handle: map.handle(),
             scratch: K::scratch(&plan.shape),
             batch: (0..MOST_BATCHED).map(|_| K::scratch(&plan.shape)).collect(),
             found: [None; MOST_BATCHED],

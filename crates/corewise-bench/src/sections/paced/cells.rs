@@ -6,7 +6,7 @@ use crate::error::BenchError;
 use crate::latencies::Latencies;
 use crate::record::{Role, Slice};
 use crate::runner::{CellRun, Done};
-use crate::sections::closed_loop::{MixSlices, Slices};
+use crate::sections::closed_loop;
 use crate::sections::in_turn::{self, Turn};
 use crate::work::pace::Pace;
 use crate::workload::{Variant, Workload};
@@ -44,7 +44,7 @@ fn capacity(run: &mut CellRun<'_, '_>) -> Result<f64, BenchError> {
     let measure = || {
         let mut live = cell_context.prepare(contender, 0, seed)?;
         for _ in 0..CAPACITY_SLICES {
-            MixSlices.run(&cell_context, &mut live, &mut ())?;
+            closed_loop::mix(&cell_context, &mut live)?;
         }
         Ok(live.rate())
     };
