@@ -40,7 +40,7 @@ pub trait MeasuredCache: Send + Sync + Sized + 'static {
     fn build(setup: &Setup) -> Self;
     /// Creates the handle of a thread, on that thread, which uses it until all threads have.
     fn handle(&self, part: Part) -> Self::Handle<'_>;
-    /// Returns measurements of its own; called after the last operation.
+    /// Returns what the cache itself has measured; called after the last operation.
     fn measurements(&self) -> Measurements {
         Measurements::default()
     }
