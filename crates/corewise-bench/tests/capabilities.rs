@@ -14,9 +14,8 @@ use corewise_bench::results::Results;
 use corewise_bench::runner::Runner;
 use corewise_bench::sink::Sink;
 use corewise_bench::subject::{
-    Answers, CacheHandle, CacheSubject, Capability, FilterSubject, LockSubject, MeasuredCache,
-    MeasuredFilter, MeasuredLock, QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject,
-    WithHandles,
+    Answers, CacheHandle, CacheSubject, Capability, FilterSubject, LockSubject, MeasuredFilter,
+    MeasuredLock, QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject, WithHandles,
 };
 use corewise_bench::suite::{Params, Suite};
 use corewise_bench::table::{Setup, TableInfo};
@@ -97,6 +96,12 @@ trait FilterFault: Send + Sync + Default + 'static {
     fn swallows(&self) -> bool {
         false
     }
+    /// Whether an insert is refused.
+    fn refuses(&self) -> bool {
+        false
+    }
+    /// Whether a removed item is still found.
+    const KEEPS_REMOVED: bool = false;
 }
 
 /// Slots of a [`Set`], and the items that it takes.
@@ -107,6 +112,7 @@ const MOST_ITEMS: usize = 3_800;
 #[derive(Default)]
 struct Set<F> {
     items: Mutex<HashMap<u64, u32>>,
+    removed: Mutex<BTreeSet<u64>>,
     fault: F,
 }
 
@@ -116,17 +122,21 @@ impl<F: FilterFault> MeasuredFilter for Set<F> {
     }
     fn insert(&self, item: u64) -> bool {
         let mut items = self.items.lock().unwrap();
-        let has_room = items.len() < MOST_ITEMS;
+        let has_room = items.len() < MOST_ITEMS && !self.fault.refuses();
         if has_room && !self.fault.swallows() {
             *items.entry(item).or_default() += 1;
         }
         has_room
     }
     fn remove(&self, item: u64) -> bool {
+        if F::KEEPS_REMOVED {
+            self.removed.lock().unwrap().insert(item);
+        }
         self.items.lock().unwrap().remove(&item).is_some()
     }
     fn contains(&self, item: u64) -> bool {
-        let is_present = self.items.lock().unwrap().contains_key(&item);
+        let is_present = self.items.lock().unwrap().contains_key(&item)
+            || self.removed.lock().unwrap().contains(&item);
         self.fault.bends(item, is_present)
     }
     fn false_positive_rate(&self) -> f64 {
@@ -175,6 +185,22 @@ impl FilterFault for LosesInserts {
     }
 }
 
+/// Refuses an insert in a thousand, also while it is filled.
+#[derive(Default)]
+struct Refuses(AtomicU64);
+impl FilterFault for Refuses {
+    fn refuses(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) % 1000 == 999
+    }
+}
+
+/// Finds what was removed.
+#[derive(Default)]
+struct KeepsRemoved;
+impl FilterFault for KeepsRemoved {
+    const KEEPS_REMOVED: bool = true;
+}
+
 fn filter<F: FilterFault>(name: &str) -> Entry {
     Entry::new(card(name)).subject::<FilterSubject<Set<F>>>()
 }
@@ -186,12 +212,14 @@ fn a_filter_may_affirm_a_few_absent_items_and_deny_no_present_one() {
         filter::<FalseNegative>("false negative"),
         filter::<AlwaysThere>("always there"),
         filter::<LosesInserts>("loses inserts"),
+        filter::<Refuses>("refuses"),
+        filter::<KeepsRemoved>("keeps removed"),
     ];
     let section = "kind = 'filter'
         initial = [2000]
         updates = [20.0]
         reference = 'sound'
-        tables = ['false negative', 'always there', 'loses inserts']";
+        tables = ['false negative', 'always there', 'loses inserts', 'refuses', 'keeps removed']";
     let (rows, _) = measure(&Registry::new(entries, Vec::new()), section);
     assert_problems(
         &rows,
@@ -200,6 +228,8 @@ fn a_filter_may_affirm_a_few_absent_items_and_deny_no_present_one() {
             ("false negative", "present are not found"),
             ("always there", "of absent items are found"),
             ("loses inserts", "removes did not find"),
+            ("refuses", "refused by a filter with room"),
+            ("keeps removed", "of absent items are found"),
         ],
     );
     let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
@@ -362,7 +392,7 @@ impl<F: QueueFault> WithHandles for Keys<F> {
     fn build(_: &Setup) -> Self {
         Self::default()
     }
-    fn handle(&self, _: usize) -> &Self {
+    fn handle(&self, _: Part) -> &Self {
         self
     }
 }
@@ -456,7 +486,7 @@ impl<F: SetFault> WithHandles for Scores<F> {
     fn build(_: &Setup) -> Self {
         Self::default()
     }
-    fn handle(&self, _: usize) -> &Self {
+    fn handle(&self, _: Part) -> &Self {
         self
     }
 }
@@ -550,6 +580,8 @@ trait CacheFault: Send + Sync + Default + 'static {
     }
     /// Whether nothing is ever evicted.
     const IS_UNBOUNDED: bool = false;
+    /// Whether nothing is ever stored.
+    const IS_EMPTY: bool = false;
 }
 
 /// A cache that evicts any key, for half of the keys.
@@ -560,7 +592,7 @@ struct Values<F> {
     fault: F,
 }
 
-impl<F: CacheFault> MeasuredCache for Values<F> {
+impl<F: CacheFault> WithHandles for Values<F> {
     type Handle<'s> = &'s Self;
     fn build(setup: &Setup) -> Self {
         let capacity = match F::IS_UNBOUNDED {
@@ -588,7 +620,7 @@ impl<F: CacheFault> CacheHandle for &Values<F> {
             let victim = values.keys().next().copied();
             victim.map(|victim| values.remove(&victim));
         }
-        if !(values.contains_key(&key) && self.fault.keeps_old()) {
+        if !(F::IS_EMPTY || values.contains_key(&key) && self.fault.keeps_old()) {
             values.insert(key, value);
         }
         (0..self.fault.answers()).for_each(|_| answers.stored(true));
@@ -609,6 +641,13 @@ impl CacheFault for Stale {
 struct Overfull;
 impl CacheFault for Overfull {
     const IS_UNBOUNDED: bool = true;
+}
+
+/// Stores nothing.
+#[derive(Default)]
+struct Empty;
+impl CacheFault for Empty {
+    const IS_EMPTY: bool = true;
 }
 
 /// Answers one operation in a hundred not at all.
@@ -639,6 +678,7 @@ fn a_cache_answers_each_operation_and_holds_what_it_has_room_for() {
         cache::<Sound>("sound"),
         cache::<Stale>("stale"),
         cache::<Overfull>("overfull"),
+        cache::<Empty>("empty"),
         cache::<LosesAnswer>("loses answer"),
         cache::<DoublesAnswer>("doubles answer"),
     ];
@@ -647,12 +687,13 @@ fn a_cache_answers_each_operation_and_holds_what_it_has_room_for() {
         load = 200.0
         batch = [7]
         reference = 'sound'
-        tables = ['stale', 'overfull', 'loses answer', 'doubles answer']";
+        tables = ['stale', 'overfull', 'empty', 'loses answer', 'doubles answer']";
     let (rows, _) = measure(&Registry::new(entries, Vec::new()), section);
     let expected = [
         ("sound", ""),
         ("stale", "had been replaced"),
         ("overfull", "2000 entries in a cache for 1000"),
+        ("empty", "0 of 2000 keys are in a cache for 1000"),
         ("loses answer", "had no answer, or two"),
         ("doubles answer", "had no answer, or two"),
     ];

@@ -17,7 +17,7 @@ use hdrhistogram::Histogram;
 use crate::adapters::listed;
 use crate::clock;
 use crate::dyn_table::Entry;
-use crate::subject::{Answers, CacheHandle, CacheSubject, MeasuredCache, Measurements};
+use crate::subject::{Answers, CacheHandle, CacheSubject, Measurements, WithHandles};
 use crate::table::Setup;
 use crate::work::{Part, is_given_up};
 
@@ -85,7 +85,7 @@ fn eviction(is_random: bool) -> Eviction {
     }
 }
 
-impl<L: PartitionLock + 'static, const RANDOM: bool> MeasuredCache for Locked<L, RANDOM> {
+impl<L: PartitionLock + 'static, const RANDOM: bool> WithHandles for Locked<L, RANDOM> {
     type Handle<'s> = &'s Self;
     fn build(setup: &Setup) -> Self {
         let config = config(setup, LOCKED_PARTITIONS, LOCKED_BYTES, eviction(RANDOM));
@@ -175,7 +175,7 @@ struct Batching {
     batch: usize,
 }
 
-impl MeasuredCache for Batching {
+impl WithHandles for Batching {
     type Handle<'s> = Batch<&'s LockHash<RandomState, SpinLock>>;
     fn build(setup: &Setup) -> Self {
         let Locked(table) = Locked::<SpinLock, false>::build(setup);
@@ -217,7 +217,7 @@ fn no_ticks() -> SideTicks {
     [(); 2].map(|()| empty().expect("constant bounds are valid"))
 }
 
-impl MeasuredCache for OneThread {
+impl WithHandles for OneThread {
     type Handle<'s> = Batch<BothSides<'s>>;
     fn own_threads(threads: usize) -> Option<usize> {
         (threads == 1).then_some(0)
@@ -307,7 +307,7 @@ impl ExecuteBatch for BothSides<'_> {
 /// CPHASH: half of the threads serve.
 struct Dedicated<const RANDOM: bool>(CpHash<RandomState>);
 
-impl<const RANDOM: bool> MeasuredCache for Dedicated<RANDOM> {
+impl<const RANDOM: bool> WithHandles for Dedicated<RANDOM> {
     type Handle<'s> = Client<RandomState>;
     fn own_threads(threads: usize) -> Option<usize> {
         (threads > 1).then_some(threads / 2)
@@ -389,7 +389,7 @@ struct ColocatedHandle<'s> {
     since_poll: u32,
 }
 
-impl MeasuredCache for ColocatedTable {
+impl WithHandles for ColocatedTable {
     type Handle<'s> = ColocatedHandle<'s>;
     fn build(setup: &Setup) -> Self {
         let partitions = COLOCATED_PARTITIONS * setup.threads;
@@ -470,19 +470,24 @@ mod peers {
     use std::hash::BuildHasher;
     use std::num::NonZeroUsize;
 
-    use super::{Answers, CacheHandle, MeasuredCache, Part, RandomState, Setup, room};
+    use super::{Answers, CacheHandle, Part, RandomState, Setup, WithHandles, room};
 
     type Shard = parking_lot::Mutex<lru::LruCache<u64, u64, RandomState>>;
 
     /// `lru` behind a number of locks.
     pub(super) struct Lru<const SHARDS: usize>(RandomState, Vec<Shard>);
 
-    impl<const SHARDS: usize> MeasuredCache for Lru<SHARDS> {
+    impl<const SHARDS: usize> WithHandles for Lru<SHARDS> {
         type Handle<'s> = &'s Self;
         fn build(setup: &Setup) -> Self {
             let hasher = RandomState::default();
-            let each = (room(setup) / SHARDS).max(16);
-            let each = NonZeroUsize::new(each).expect("at least 16");
+            let mean = room(setup) / SHARDS;
+            // Room for the fullest shard, if nothing is to be evicted.
+            let slack = match room(setup) > setup.capacity {
+                true => 6 * mean.isqrt(),
+                false => 0,
+            };
+            let each = NonZeroUsize::new((mean + slack).max(16)).expect("at least 16");
             let shard = |_| lru::LruCache::with_hasher(each, hasher.clone()).into();
             Self(hasher.clone(), (0..SHARDS).map(shard).collect())
         }
@@ -515,7 +520,7 @@ mod peers {
         quick_cache::sync::Cache<u64, u64, quick_cache::UnitWeighter, RandomState>,
     );
 
-    impl MeasuredCache for Quick {
+    impl WithHandles for Quick {
         type Handle<'s> = &'s Self;
         fn build(setup: &Setup) -> Self {
             let capacity = room(setup).max(64);
@@ -545,7 +550,10 @@ mod peers {
     }
 }
 
-fn entry<C: MeasuredCache>(name: &str) -> Entry {
+fn entry<C: WithHandles>(name: &str) -> Entry
+where
+    for<'s> C::Handle<'s>: CacheHandle,
+{
     listed(name).subject::<CacheSubject<C>>()
 }
 

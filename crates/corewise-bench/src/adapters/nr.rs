@@ -19,6 +19,7 @@ use crate::adapters::listed;
 use crate::dyn_table::Entry;
 use crate::subject::{QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject, WithHandles};
 use crate::table::{MapHandle, MeasuredMap, Setup, U64};
+use crate::work::Part;
 
 /// A sequential structure, empty by default, that every method here can make concurrent.
 trait Structure:
@@ -114,8 +115,8 @@ impl<M: Method, D: Structure> WithHandles for Shared<M, D> {
     fn build(_: &Setup) -> Self {
         Self(M::make())
     }
-    fn handle(&self, thread: usize) -> Access<'_, M, D> {
-        Access(M::handle(&self.0, thread))
+    fn handle(&self, part: Part) -> Access<'_, M, D> {
+        Access(M::handle(&self.0, part.thread))
     }
 }
 
@@ -244,7 +245,7 @@ impl WithHandles for LockFree {
     fn build(_: &Setup) -> Self {
         Self(LockFreePriorityQueue::new())
     }
-    fn handle(&self, _: usize) -> &Self {
+    fn handle(&self, _: Part) -> &Self {
         self
     }
 }
@@ -302,7 +303,7 @@ mod peer {
     use node_replication::{Dispatch, Log, Replica, ReplicaToken};
 
     use super::{Execute, Method, Operation, QueueHandle, Setup, Structure, WithHandles};
-    use crate::work::is_given_up;
+    use crate::work::{Part, is_given_up};
 
     /// The crate `node-replication`. It has one replica: an idle one would stop the writers of
     /// others once the log is full.
@@ -428,7 +429,7 @@ mod peer {
         fn build(_: &Setup) -> Self {
             Self(SkipSet::new())
         }
-        fn handle(&self, _: usize) -> &Self {
+        fn handle(&self, _: Part) -> &Self {
             self
         }
     }

@@ -6,8 +6,8 @@ use crate::adapters::listed;
 use crate::dyn_table::{DynTable, Entry, make};
 use crate::stamp::stamp;
 use crate::subject::{
-    Answers, CacheHandle, CacheSubject, FilterSubject, LockSubject, MeasuredCache, MeasuredFilter,
-    MeasuredLock, QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject, WithHandles,
+    Answers, CacheHandle, CacheSubject, FilterSubject, LockSubject, MeasuredFilter, MeasuredLock,
+    QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject, WithHandles,
 };
 use crate::table::{Bytes, Kind, MapHandle, MeasuredMap, Setup, U64};
 use crate::work::Part;
@@ -111,7 +111,7 @@ impl WithHandles for Null {
     fn build(_: &Setup) -> Self {
         Self
     }
-    fn handle(&self, _: usize) -> NullHandle {
+    fn handle(&self, _: Part) -> NullHandle {
         NullHandle
     }
 }
@@ -139,16 +139,6 @@ impl SortedSetHandle for NullHandle {
     #[inline(always)]
     fn increment(&mut self, _: u32, delta: i64) -> Option<i64> {
         Some(delta)
-    }
-}
-
-impl MeasuredCache for Null {
-    type Handle<'s> = NullHandle;
-    fn build(_: &Setup) -> Self {
-        Self
-    }
-    fn handle(&self, _: Part) -> NullHandle {
-        NullHandle
     }
 }
 

@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::record::OutcomeCounts;
 use crate::stamp::{Numbers, stamp};
 use crate::stream::GET;
-use crate::subject::{Capability, Measurements, Operate, Work, problems};
+use crate::subject::{Capability, Measurements, Operate, WithHandles, Work, problems};
 use crate::table::Setup;
 use crate::work::{AuditReport, Evidence, OpCounts, Part, Sums};
 
@@ -25,26 +25,8 @@ const LEAST_LOOKUPS: u64 = 10_000;
 const TOLERANCE: f64 = 0.02;
 /// How far the number of entries may exceed the capacity: budgets count bytes.
 const MOST_OVER_CAPACITY: f64 = 1.3;
-
-/// A cache under test.
-pub trait MeasuredCache: Send + Sync + Sized + 'static {
-    /// A thread's handle.
-    type Handle<'s>: CacheHandle
-    where
-        Self: 's;
-    /// Returns the threads that it brings, of as many threads in all; `None` if it needs more.
-    fn own_threads(_threads: usize) -> Option<usize> {
-        Some(0)
-    }
-    /// Creates an empty cache for [`Setup::capacity`] entries.
-    fn build(setup: &Setup) -> Self;
-    /// Creates the handle of a thread, on that thread, which uses it until all threads have.
-    fn handle(&self, part: Part) -> Self::Handle<'_>;
-    /// Returns what the cache itself has measured; called after the last operation.
-    fn measurements(&self) -> Measurements {
-        Measurements::default()
-    }
-}
+/// The share of the keys, or of the capacity if that is less, that must be resident.
+const LEAST_RESIDENT: f64 = 0.75;
 
 /// A thread's handle to a cache.
 pub trait CacheHandle {
@@ -89,7 +71,7 @@ impl Answers {
     }
 }
 
-/// A cache.
+/// A cache, whose capacity is [`Setup::capacity`].
 #[derive(Debug)]
 pub struct CacheSubject<C> {
     cache: C,
@@ -105,16 +87,16 @@ pub struct CacheSubject<C> {
 
 /// A thread at a cache.
 #[derive(Debug)]
-pub struct CacheWorker<'s, C: MeasuredCache + 's> {
-    subject: &'s CacheSubject<C>,
-    handle: C::Handle<'s>,
+pub struct CacheWorker<'s, H> {
+    unanswered: &'s AtomicU64,
+    handle: H,
     plan: Plan,
     numbers: Numbers,
     submitted: u64,
     answers: Answers,
 }
 
-impl<C: MeasuredCache> CacheWorker<'_, C> {
+impl<H: CacheHandle> CacheWorker<'_, H> {
     #[inline(always)]
     fn get(&mut self, key: u64) {
         self.submitted += 1;
@@ -141,7 +123,7 @@ impl<C: MeasuredCache> CacheWorker<'_, C> {
         let answered = self.answers.counts.total();
         let off = answered.abs_diff(self.submitted);
         // Relaxed: read after the thread's part.
-        self.subject.unanswered.fetch_add(off, Ordering::Relaxed);
+        self.unanswered.fetch_add(off, Ordering::Relaxed);
         OpCounts {
             counts: self.answers.counts,
             sums: self.answers.sums,
@@ -149,7 +131,7 @@ impl<C: MeasuredCache> CacheWorker<'_, C> {
     }
 }
 
-impl<C: MeasuredCache> Work for CacheWorker<'_, C> {
+impl<H: CacheHandle> Work for CacheWorker<'_, H> {
     #[inline(always)]
     fn step(&mut self, index: u32, operation: u8) {
         let key = self.plan.key(index);
@@ -167,9 +149,12 @@ impl<C: MeasuredCache> Work for CacheWorker<'_, C> {
     }
 }
 
-impl<C: MeasuredCache> Operate for CacheSubject<C> {
+impl<C: WithHandles> Operate for CacheSubject<C>
+where
+    for<'s> C::Handle<'s>: CacheHandle,
+{
     const CAPABILITY: Capability = Capability::Cache;
-    type Worker<'s> = CacheWorker<'s, C>;
+    type Worker<'s> = CacheWorker<'s, C::Handle<'s>>;
 
     fn own_threads_of(threads: usize) -> Option<usize> {
         C::own_threads(threads)
@@ -186,9 +171,9 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
         }
     }
 
-    fn worker(&self, plan: &Plan, part: Part) -> CacheWorker<'_, C> {
+    fn worker(&self, plan: &Plan, part: Part) -> CacheWorker<'_, C::Handle<'_>> {
         CacheWorker {
-            subject: self,
+            unanswered: &self.unanswered,
             handle: self.cache.handle(part),
             plan: *plan,
             // Relaxed: only the number counts.
@@ -199,7 +184,10 @@ impl<C: MeasuredCache> Operate for CacheSubject<C> {
     }
 }
 
-impl<C: MeasuredCache> DynTable for CacheSubject<C> {
+impl<C: WithHandles> DynTable for CacheSubject<C>
+where
+    for<'s> C::Handle<'s>: CacheHandle,
+{
     /// Stores a value under every key.
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
@@ -247,6 +235,10 @@ impl<C: MeasuredCache> DynTable for CacheSubject<C> {
                 format!("{resident} entries in a cache for {capacity}"),
             ),
             (
+                resident < range.min(capacity) * LEAST_RESIDENT,
+                format!("{resident} of {range} keys are in a cache for {capacity}"),
+            ),
+            (
                 evidence.is_uniform && lookups >= LEAST_LOOKUPS && is_off,
                 format!(
                     "hit rate {:.1} %, but {:.1} % of the keys are resident",
@@ -274,10 +266,16 @@ impl<C: MeasuredCache> DynTable for CacheSubject<C> {
             report.audited += 1;
         }
         worker.handle.drain(&mut worker.answers);
-        if worker.answers.differing != 0 {
-            report.problem = Some("a lookup gave a value that had been replaced".into());
-        }
-        worker.end();
+        let off = worker.end().counts.total().abs_diff(worker.submitted);
+        let is_stale = worker.answers.differing != 0;
+        let all = problems([
+            (
+                is_stale,
+                "a lookup gave a value that had been replaced".into(),
+            ),
+            (off > 0, format!("{off} operations had no answer, or two")),
+        ]);
+        report.problem = all.into_iter().flatten().next();
         report
     }
 

@@ -6,13 +6,13 @@
 //! | filter | [`MeasuredFilter`] | lookup, insert, remove | items; no false negative |
 //! | lock | [`MeasuredLock`] | shared and exclusive sections | sections counted inside |
 //! | queue | [`QueueHandle`] | least key, insert, remove the least key | keys; their order |
-//! | cache | [`MeasuredCache`] | lookup; insert that replaces | values stay with their keys; every operation is answered |
+//! | cache | [`CacheHandle`] | lookup; insert that replaces | values stay with their keys; every operation is answered |
 //! | sorted set | [`SortedSetHandle`] | rank, increment by 1 or -1 | scores; ranks differ |
 //!
-//! An adapter has the operations; those of queues and sorted sets are of [`WithHandles`]. The
-//! harness adds, once for each capability, a thread's loop, what is there at the start, and the
-//! checks: see [`Operate`]. A subject is a [`DynTable`] as a map is, so cells, slices, rows and the
-//! page do not know the capability.
+//! An adapter has the operations; handles are those of [`WithHandles`]. The harness adds, once for
+//! each capability, a thread's loop, what is there at the start, and the checks: see [`Operate`]. A
+//! subject is a [`DynTable`] as a map is, so cells, slices, rows and the page do not know the
+//! capability.
 
 mod cache;
 mod external;
@@ -21,7 +21,7 @@ mod lock;
 mod queue;
 mod sorted_set;
 
-pub use cache::{Answers, CacheHandle, CacheSubject, MeasuredCache};
+pub use cache::{Answers, CacheHandle, CacheSubject};
 pub use filter::{FilterSubject, MeasuredFilter};
 pub use lock::{LockSubject, MeasuredLock};
 pub use queue::{QueueHandle, QueueSubject};
@@ -77,16 +77,24 @@ pub trait Operate: DynTable + Sized + 'static {
     fn worker(&self, plan: &Plan, part: Part) -> Self::Worker<'_>;
 }
 
-/// A subject under test that each thread uses by a handle: a queue or a sorted set.
+/// A subject under test that each thread uses by a handle: a queue, a sorted set or a cache.
 pub trait WithHandles: Send + Sync + Sized + 'static {
     /// A thread's handle.
     type Handle<'s>
     where
         Self: 's;
+    /// Returns the threads that it brings, of as many threads in all; `None` if it needs more.
+    fn own_threads(_threads: usize) -> Option<usize> {
+        Some(0)
+    }
     /// Creates an empty subject.
     fn build(setup: &Setup) -> Self;
-    /// Creates the handle of a thread, on that thread.
-    fn handle(&self, thread: usize) -> Self::Handle<'_>;
+    /// Creates the handle of a thread, on that thread, which uses it until all threads have.
+    fn handle(&self, part: Part) -> Self::Handle<'_>;
+    /// Returns what the subject itself has measured; called after the last operation.
+    fn measurements(&self) -> Measurements {
+        Measurements::default()
+    }
 }
 
 /// Returns the problems whose conditions hold.

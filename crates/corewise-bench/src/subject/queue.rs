@@ -111,7 +111,7 @@ where
     fn worker(&self, plan: &Plan, part: Part) -> QueueWorker<'_, Q::Handle<'_>> {
         let kept_number = &*self.inserted[part.thread];
         QueueWorker {
-            handle: self.queue.handle(part.thread),
+            handle: self.queue.handle(part),
             number: kept_number.load(Ordering::Relaxed), // Relaxed: only this thread's
             kept_number,
             part,

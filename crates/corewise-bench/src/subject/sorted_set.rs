@@ -81,7 +81,7 @@ where
 
     fn worker(&self, plan: &Plan, part: Part) -> SortedSetWorker<S::Handle<'_>> {
         SortedSetWorker {
-            handle: self.0.handle(part.thread),
+            handle: self.0.handle(part),
             members: plan.range.into(),
             external: External::new(plan.work),
             missed: 0,
