@@ -89,21 +89,8 @@ pub fn probe() -> Result<(), String> {
 
 /// Adds the counters of several threads; a count that one thread lacks is `None`.
 pub fn sum(threads: impl IntoIterator<Item = HardwareCounters>) -> HardwareCounters {
-    let both = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
-    threads
-        .into_iter()
-        .reduce(|a, b| HardwareCounters {
-            instructions: both(a.instructions, b.instructions),
-            cycles: both(a.cycles, b.cycles),
-            cache_misses: both(a.cache_misses, b.cache_misses),
-            branch_misses: both(a.branch_misses, b.branch_misses),
-            l1d_load_misses: both(a.l1d_load_misses, b.l1d_load_misses),
-            last_level_load_misses: both(a.last_level_load_misses, b.last_level_load_misses),
-            transactions: both(a.transactions, b.transactions),
-            transaction_aborts: both(a.transaction_aborts, b.transaction_aborts),
-            processor_ns: both(a.processor_ns, b.processor_ns),
-        })
-        .unwrap_or_default()
+    let counters = threads.into_iter().reduce(HardwareCounters::plus);
+    counters.unwrap_or_default()
 }
 
 /// Returns the processors that the measured threads kept busy, and the megabytes a second that they
@@ -185,18 +172,19 @@ mod imp {
         }
     }
 
-    /// Returns the events by group. A group takes at most three general counters: processors have
-    /// four to eight for a hardware thread, and the kernel's watchdog takes one.
+    /// Returns the events by group, in the order of [`HardwareCounters::of`]. A group takes at most
+    /// three general counters: processors have four to eight for a hardware thread, and the
+    /// kernel's watchdog takes one.
     fn groups() -> [Vec<Option<Builder<'static>>>; 3] {
         let rtm = |event| (cpu::rtm() == RtmSupport::Present).then(|| Builder::new(event));
         [
             vec![
                 Some(Builder::new(Hardware::INSTRUCTIONS)),
                 Some(Builder::new(Hardware::CPU_CYCLES)),
-                Some(Builder::new(Hardware::BRANCH_MISSES)),
+                Some(Builder::new(Hardware::CACHE_MISSES)),
             ],
             vec![
-                Some(Builder::new(Hardware::CACHE_MISSES)),
+                Some(Builder::new(Hardware::BRANCH_MISSES)),
                 Some(Builder::new(load_misses(CacheId::L1D))),
                 Some(Builder::new(load_misses(CacheId::LL))),
             ],
@@ -303,20 +291,7 @@ mod imp {
         }
 
         pub(super) fn stop(&mut self) -> HardwareCounters {
-            // In the order of `groups`; none if no group was opened.
-            let mut counts = self.groups.iter_mut().flat_map(OpenGroup::stop);
-            let mut next = || counts.next().flatten();
-            HardwareCounters {
-                instructions: next(),
-                cycles: next(),
-                branch_misses: next(),
-                cache_misses: next(),
-                l1d_load_misses: next(),
-                last_level_load_misses: next(),
-                transactions: next(),
-                transaction_aborts: next(),
-                processor_ns: None,
-            }
+            HardwareCounters::of(self.groups.iter_mut().flat_map(OpenGroup::stop))
         }
 
         pub(super) fn why_not(&self) -> Option<&str> {

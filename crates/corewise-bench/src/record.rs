@@ -260,44 +260,60 @@ impl OutcomeCounts {
     }
 }
 
-/// Hardware counters and processor time of all threads of a repetition; `None` if the machine does
-/// not count it, or the file is older than the field.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct HardwareCounters {
-    /// Instructions.
-    pub instructions: Option<u64>,
-    /// Core cycles.
-    pub cycles: Option<u64>,
-    /// Misses of the last-level cache.
-    pub cache_misses: Option<u64>,
-    /// Mispredicted branches.
-    pub branch_misses: Option<u64>,
-    /// Loads that missed the first-level data cache.
-    pub l1d_load_misses: Option<u64>,
-    /// Loads that missed the last-level cache.
-    pub last_level_load_misses: Option<u64>,
-    /// Hardware transactions that were started (Intel RTM).
-    pub transactions: Option<u64>,
-    /// Hardware transactions that aborted.
-    pub transaction_aborts: Option<u64>,
-    /// Processor time of the threads.
-    pub processor_ns: Option<u64>,
+/// Declares [`HardwareCounters`]: each counter with its name in reports.
+macro_rules! counters {
+    ($($(#[$about:meta])* $field:ident $name:literal)*) => {
+        /// Hardware counters and processor time of all threads of a repetition; `None` if the
+        /// machine does not count it, or the file is older than the field.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+        pub struct HardwareCounters {
+            $($(#[$about])* pub $field: Option<u64>,)*
+            /// Processor time of the threads.
+            pub processor_ns: Option<u64>,
+        }
+
+        impl HardwareCounters {
+            /// Returns the counts of events with their names in reports.
+            pub(crate) fn named(&self) -> [(&'static str, Option<u64>); 8] {
+                [$(($name, self.$field)),*]
+            }
+
+            /// Counters with these counts of events, in the order of the fields.
+            #[cfg_attr(not(feature = "bench"), allow(dead_code))]
+            pub(crate) fn of(mut counts: impl Iterator<Item = Option<u64>>) -> Self {
+                $(let $field = counts.next().flatten();)*
+                Self { $($field,)* processor_ns: None }
+            }
+
+            /// Adds those of another thread; a count that one thread lacks is `None`.
+            pub(crate) fn plus(self, other: Self) -> Self {
+                let add = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
+                Self {
+                    $($field: add(self.$field, other.$field),)*
+                    processor_ns: add(self.processor_ns, other.processor_ns),
+                }
+            }
+        }
+    };
 }
 
-impl HardwareCounters {
-    /// Returns the counts of events with their names in reports.
-    pub(crate) fn named(&self) -> [(&'static str, Option<u64>); 8] {
-        [
-            ("instructions", self.instructions),
-            ("cycles", self.cycles),
-            ("cache misses", self.cache_misses),
-            ("branch misses", self.branch_misses),
-            ("L1 load misses", self.l1d_load_misses),
-            ("LLC load misses", self.last_level_load_misses),
-            ("transactions", self.transactions),
-            ("transaction aborts", self.transaction_aborts),
-        ]
-    }
+counters! {
+    /// Instructions.
+    instructions "instructions"
+    /// Core cycles.
+    cycles "cycles"
+    /// Misses of the last-level cache.
+    cache_misses "cache misses"
+    /// Mispredicted branches.
+    branch_misses "branch misses"
+    /// Loads that missed the first-level data cache.
+    l1d_load_misses "L1 load misses"
+    /// Loads that missed the last-level cache.
+    last_level_load_misses "LLC load misses"
+    /// Hardware transactions that were started (Intel RTM).
+    transactions "transactions"
+    /// Hardware transactions that aborted.
+    transaction_aborts "transaction aborts"
 }
 
 /// The role of a row in its cell, in the order of the lines of a cell on the page.

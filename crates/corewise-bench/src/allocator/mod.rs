@@ -77,41 +77,33 @@ impl BenchAllocator {
     }
 }
 
+/// Defines a function that allocates.
+macro_rules! allocate {
+    ($alloc:ident) => {
+        #[inline]
+        unsafe fn $alloc(&self, layout: Layout) -> *mut u8 {
+            let state = Self::state();
+            // SAFETY: the caller guarantees that the layout is not of size 0.
+            let block = unsafe {
+                match state & CHOICE {
+                    SYSTEM => System.$alloc(layout),
+                    _ => MiMalloc.$alloc(layout),
+                }
+            };
+            if state & COUNTING != 0 && !block.is_null() {
+                count::add(layout.size() as i64);
+            }
+            block
+        }
+    };
+}
+
 // SAFETY: each block goes to the allocator that the process chose at its first allocation and never
 // changes. Both are correct `GlobalAlloc`s that get the caller's own arguments. Counting neither
 // allocates nor unwinds.
 unsafe impl GlobalAlloc for BenchAllocator {
-    #[inline]
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let state = Self::state();
-        // SAFETY: the caller guarantees that the layout is not of size 0.
-        let block = unsafe {
-            match state & CHOICE {
-                SYSTEM => System.alloc(layout),
-                _ => MiMalloc.alloc(layout),
-            }
-        };
-        if state & COUNTING != 0 && !block.is_null() {
-            count::add(layout.size() as i64);
-        }
-        block
-    }
-
-    #[inline]
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let state = Self::state();
-        // SAFETY: the caller guarantees that the layout is not of size 0.
-        let block = unsafe {
-            match state & CHOICE {
-                SYSTEM => System.alloc_zeroed(layout),
-                _ => MiMalloc.alloc_zeroed(layout),
-            }
-        };
-        if state & COUNTING != 0 && !block.is_null() {
-            count::add(layout.size() as i64);
-        }
-        block
-    }
+    allocate!(alloc);
+    allocate!(alloc_zeroed);
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
