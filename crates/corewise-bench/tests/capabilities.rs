@@ -610,12 +610,12 @@ impl<F: CacheFault> WithHandles for Values<F> {
 }
 
 impl<F: CacheFault> CacheHandle for &Values<F> {
-    fn get(&mut self, key: u64, answers: &mut Answers) {
-        let value = self.values.lock().unwrap().get(&key).copied();
-        (0..self.fault.answers()).for_each(|_| answers.looked_up(key, value));
-    }
-    fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
+    fn submit(&mut self, key: u64, value: Option<u64>, answers: &mut Answers) {
         let mut values = self.values.lock().unwrap();
+        let Some(value) = value else {
+            let value = values.get(&key).copied();
+            return (0..self.fault.answers()).for_each(|_| answers.looked_up(key, value));
+        };
         if !values.contains_key(&key) && values.len() >= self.capacity {
             let victim = values.keys().next().copied();
             victim.map(|victim| values.remove(&victim));

@@ -86,25 +86,21 @@ fn eviction(is_random: bool) -> Eviction {
 }
 
 impl<L: PartitionLock + 'static, const RANDOM: bool> WithHandles for Locked<L, RANDOM> {
-    type Handle<'s> = &'s Self;
     fn build(setup: &Setup) -> Self {
         let config = config(setup, LOCKED_PARTITIONS, LOCKED_BYTES, eviction(RANDOM));
         let table = LockHash::with_hasher(&config, RandomState::default());
         Self(table.expect("within limits"))
     }
-    fn handle(&self, _: Part) -> &Self {
-        self
-    }
+    shared_by_threads!(Part);
 }
 
 impl<L: PartitionLock, const RANDOM: bool> CacheHandle for &Locked<L, RANDOM> {
     #[inline]
-    fn get(&mut self, key: u64, answers: &mut Answers) {
-        answers.looked_up(key, self.0.get(key, value_of));
-    }
-    #[inline]
-    fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
-        answers.stored(self.0.insert(key, &value.to_le_bytes()).is_ok());
+    fn submit(&mut self, key: u64, value: Option<u64>, answers: &mut Answers) {
+        match value {
+            Some(value) => answers.stored(self.0.insert(key, &value.to_le_bytes()).is_ok()),
+            None => answers.looked_up(key, self.0.get(key, value_of)),
+        }
     }
 }
 
@@ -141,24 +137,15 @@ impl<E: ExecuteBatch> Batch<E> {
             operations,
         }
     }
-
-    #[inline]
-    fn add(&mut self, operation: CacheOperation, answers: &mut Answers) {
-        self.operations.push(operation);
-        if self.operations.len() >= self.size {
-            self.drain(answers);
-        }
-    }
 }
 
 impl<E: ExecuteBatch> CacheHandle for Batch<E> {
     #[inline]
-    fn get(&mut self, key: u64, answers: &mut Answers) {
-        self.add((key, None), answers);
-    }
-    #[inline]
-    fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
-        self.add((key, Some(value.to_le_bytes())), answers);
+    fn submit(&mut self, key: u64, value: Option<u64>, answers: &mut Answers) {
+        self.operations.push((key, value.map(u64::to_le_bytes)));
+        if self.operations.len() >= self.size {
+            self.drain(answers);
+        }
     }
     fn drain(&mut self, answers: &mut Answers) {
         self.executor.execute(&self.operations, answers);
@@ -347,11 +334,11 @@ impl Idle {
     }
 }
 
-/// Submits a request; polls while the pipeline is full.
-macro_rules! submit {
-    ($pipeline:expr, $key:expr, $request:expr, $answers:expr) => {
+/// Polls a pipeline while a condition holds.
+macro_rules! poll_while {
+    ($condition:expr, $pipeline:expr, $answers:expr) => {
         let mut idle = Idle(0);
-        while $pipeline.submit($key, $request).is_err() && !is_given_up() {
+        while $condition && !is_given_up() {
             idle.polled($pipeline.poll(|key, reply| answer($answers, key, &reply)));
         }
     };
@@ -359,19 +346,16 @@ macro_rules! submit {
 
 impl CacheHandle for Client<RandomState> {
     #[inline]
-    fn get(&mut self, key: u64, answers: &mut Answers) {
-        submit!(self, key, CacheRequest::Get(key.into()), answers);
-    }
-    #[inline]
-    fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
-        let value = value.to_le_bytes();
-        submit!(self, key, CacheRequest::Insert(key.into(), &value), answers);
+    fn submit(&mut self, key: u64, value: Option<u64>, answers: &mut Answers) {
+        let operation = (key, value.map(u64::to_le_bytes));
+        poll_while!(
+            Self::submit(self, key, request(&operation)).is_err(),
+            self,
+            answers
+        );
     }
     fn drain(&mut self, answers: &mut Answers) {
-        let mut idle = Idle(0);
-        while self.outstanding() > 0 && !is_given_up() {
-            idle.polled(self.poll(|key, reply| answer(answers, key, &reply)));
-        }
+        poll_while!(self.outstanding() > 0, self, answers);
     }
 }
 
@@ -411,43 +395,25 @@ impl WithHandles for ColocatedTable {
     }
 }
 
-impl ColocatedHandle<'_> {
+impl CacheHandle for ColocatedHandle<'_> {
     #[inline]
-    fn poll(&mut self, answers: &mut Answers) {
+    fn submit(&mut self, key: u64, value: Option<u64>, answers: &mut Answers) {
+        let operation = (key, value.map(u64::to_le_bytes));
+        let pipeline = &mut self.event_loop;
+        poll_while!(
+            pipeline.submit(key, request(&operation)).is_err(),
+            pipeline,
+            answers
+        );
         self.since_poll += 1;
         if self.since_poll == POLLED {
             self.since_poll = 0;
-            self.event_loop
-                .poll(|key, reply| answer(answers, key, &reply));
+            pipeline.poll(|key, reply| answer(answers, key, &reply));
         }
-    }
-}
-
-impl CacheHandle for ColocatedHandle<'_> {
-    #[inline]
-    fn get(&mut self, key: u64, answers: &mut Answers) {
-        submit!(self.event_loop, key, CacheRequest::Get(key.into()), answers);
-        self.poll(answers);
-    }
-    #[inline]
-    fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
-        let value = value.to_le_bytes();
-        submit!(
-            self.event_loop,
-            key,
-            CacheRequest::Insert(key.into(), &value),
-            answers
-        );
-        self.poll(answers);
     }
     fn drain(&mut self, answers: &mut Answers) {
-        let mut idle = Idle(0);
-        while self.event_loop.outstanding() > 0 && !is_given_up() {
-            let polled = self
-                .event_loop
-                .poll(|key, reply| answer(answers, key, &reply));
-            idle.polled(polled);
-        }
+        let pipeline = &mut self.event_loop;
+        poll_while!(pipeline.outstanding() > 0, pipeline, answers);
     }
     /// Others may still need the thread's partitions.
     fn leave(&mut self) {
@@ -478,7 +444,6 @@ mod peers {
     pub(super) struct Lru<const SHARDS: usize>(RandomState, Vec<Shard>);
 
     impl<const SHARDS: usize> WithHandles for Lru<SHARDS> {
-        type Handle<'s> = &'s Self;
         fn build(setup: &Setup) -> Self {
             let hasher = RandomState::default();
             let mean = room(setup) / SHARDS;
@@ -491,27 +456,18 @@ mod peers {
             let shard = |_| lru::LruCache::with_hasher(each, hasher.clone()).into();
             Self(hasher.clone(), (0..SHARDS).map(shard).collect())
         }
-        fn handle(&self, _: Part) -> &Self {
-            self
-        }
-    }
-
-    impl<const SHARDS: usize> Lru<SHARDS> {
-        #[inline]
-        fn shard(&self, key: u64) -> &Shard {
-            &self.1[(self.0.hash_one(key) >> 40) as usize % SHARDS]
-        }
+        shared_by_threads!(Part);
     }
 
     impl<const SHARDS: usize> CacheHandle for &Lru<SHARDS> {
         #[inline]
-        fn get(&mut self, key: u64, answers: &mut Answers) {
-            let found = self.shard(key).lock().get(&key).copied();
-            answers.looked_up(key, found);
-        }
-        #[inline]
-        fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
-            self.shard(key).lock().put(key, value);
+        fn submit(&mut self, key: u64, value: Option<u64>, answers: &mut Answers) {
+            let shard = &self.1[(self.0.hash_one(key) >> 40) as usize % SHARDS];
+            let Some(value) = value else {
+                let found = shard.lock().get(&key).copied();
+                return answers.looked_up(key, found);
+            };
+            shard.lock().put(key, value);
             answers.stored(true);
         }
     }
@@ -521,7 +477,6 @@ mod peers {
     );
 
     impl WithHandles for Quick {
-        type Handle<'s> = &'s Self;
         fn build(setup: &Setup) -> Self {
             let capacity = room(setup).max(64);
             Self(quick_cache::sync::Cache::with(
@@ -532,18 +487,15 @@ mod peers {
                 Default::default(),
             ))
         }
-        fn handle(&self, _: Part) -> &Self {
-            self
-        }
+        shared_by_threads!(Part);
     }
 
     impl CacheHandle for &Quick {
         #[inline]
-        fn get(&mut self, key: u64, answers: &mut Answers) {
-            answers.looked_up(key, self.0.get(&key));
-        }
-        #[inline]
-        fn replace(&mut self, key: u64, value: u64, answers: &mut Answers) {
+        fn submit(&mut self, key: u64, value: Option<u64>, answers: &mut Answers) {
+            let Some(value) = value else {
+                return answers.looked_up(key, self.0.get(&key));
+            };
             self.0.insert(key, value);
             answers.stored(true);
         }

@@ -27,8 +27,6 @@ where
     A: chained::ChainedTable,
     S: BuildHasher + Default + Send + Sync + 'static,
 {
-    type Handle<'t> = &'t Self;
-
     fn build(setup: &Setup) -> Self {
         // As many buckets as the relativistic table would have, rounded up to a power of two.
         let buckets = setup.capacity + setup.capacity / 3 + 1;
@@ -36,9 +34,7 @@ where
             map: ChainedMap::with_buckets(buckets.max(LEAST_BUCKETS)),
         }
     }
-    fn handle(&self) -> &Self {
-        self
-    }
+    shared_by_threads!();
     fn size(&self) -> Option<usize> {
         Some(self.map.len())
     }

@@ -54,14 +54,11 @@ pub(super) fn elides(mut entry: Entry) -> Entry {
 macro_rules! maps {
     ($([$($of:tt)*] $table:ty, $build:expr, $counts:expr;)*) => {$(
         impl<$($of)*> MeasuredMap<U64> for $table {
-            type Handle<'t> = &'t Self;
 
             fn build(setup: &Setup) -> Self {
                 $build(setup.capacity)
             }
-            fn handle(&self) -> &Self {
-                self
-            }
+            shared_by_threads!();
             fn size(&self) -> Option<usize> {
                 Some(self.len())
             }

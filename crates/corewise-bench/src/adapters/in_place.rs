@@ -24,7 +24,6 @@ where
     T: copy_map::Table<Key = u64, Value = u64> + Send + Sync + 'static,
     S: BuildHasher + Default + Send + Sync + 'static,
 {
-    type Handle<'t> = &'t Self;
     const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
@@ -33,9 +32,7 @@ where
             map: builder.hasher(S::default()).build(),
         }
     }
-    fn handle(&self) -> &Self {
-        self
-    }
+    shared_by_threads!();
     fn size(&self) -> Option<usize> {
         Some(self.map.len())
     }

@@ -33,7 +33,6 @@ macro_rules! library_map {
         impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> MeasuredMap<K>
             for $name<K, S>
         {
-            type Handle<'t> = &'t Self;
             const ITERATES: bool = true;
 
             fn build(setup: &Setup) -> Self {
@@ -41,9 +40,7 @@ macro_rules! library_map {
                     map: $($map)::+::with_capacity_and_hasher(setup.capacity, S::default()),
                 }
             }
-            fn handle(&self) -> &Self {
-                self
-            }
+            shared_by_threads!();
             fn size(&self) -> Option<usize> {
                 Some(self.map.len())
             }

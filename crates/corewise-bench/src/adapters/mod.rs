@@ -3,6 +3,16 @@
 //! Without the feature `bench` only the tables of this workspace and of the standard library are
 //! compiled in. `bench` adds tables of other crates, and `peers` those of C and C++ libraries.
 
+/// The handles of a subject that is used as it is: references to it.
+macro_rules! shared_by_threads {
+    ($($part:ty)?) => {
+        type Handle<'s> = &'s Self;
+        fn handle(&self $(, _: $part)?) -> &Self {
+            self
+        }
+    };
+}
+
 mod caches;
 mod cards;
 mod chained;

@@ -241,13 +241,10 @@ impl<M: Method> MapHandle<U64> for Access<'_, M, Entries> {
 struct LockFree(LockFreePriorityQueue<u64>);
 
 impl WithHandles for LockFree {
-    type Handle<'s> = &'s Self;
     fn build(_: &Setup) -> Self {
         Self(LockFreePriorityQueue::new())
     }
-    fn handle(&self, _: Part) -> &Self {
-        self
-    }
+    shared_by_threads!(Part);
 }
 
 impl QueueHandle for &LockFree {
@@ -269,13 +266,10 @@ impl QueueHandle for &LockFree {
 struct LockFreeDictionary(LockFreeSkipList<u64, u64>);
 
 impl MeasuredMap<U64> for LockFreeDictionary {
-    type Handle<'t> = &'t Self;
     fn build(_: &Setup) -> Self {
         Self(LockFreeSkipList::new())
     }
-    fn handle(&self) -> &Self {
-        self
-    }
+    shared_by_threads!();
 }
 
 impl MapHandle<U64> for &LockFreeDictionary {
@@ -425,13 +419,10 @@ mod peer {
     pub(super) struct Crossbeam(SkipSet<u64>);
 
     impl WithHandles for Crossbeam {
-        type Handle<'s> = &'s Self;
         fn build(_: &Setup) -> Self {
             Self(SkipSet::new())
         }
-        fn handle(&self, _: Part) -> &Self {
-            self
-        }
+        shared_by_threads!(Part);
     }
 
     impl QueueHandle for &Crossbeam {

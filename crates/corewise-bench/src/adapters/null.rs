@@ -144,11 +144,10 @@ impl SortedSetHandle for NullHandle {
 
 impl CacheHandle for NullHandle {
     #[inline(always)]
-    fn get(&mut self, key: u64, answers: &mut Answers) {
-        answers.looked_up(key, present(key).then_some(stamp(key, 0)));
-    }
-    #[inline(always)]
-    fn replace(&mut self, _: u64, _: u64, answers: &mut Answers) {
-        answers.stored(true);
+    fn submit(&mut self, key: u64, value: Option<u64>, answers: &mut Answers) {
+        match value {
+            Some(_) => answers.stored(true),
+            None => answers.looked_up(key, present(key).then_some(stamp(key, 0))),
+        }
     }
 }

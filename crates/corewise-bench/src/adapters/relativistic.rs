@@ -21,7 +21,6 @@ pub(crate) struct Relativistic<K: Kind, S> {
 impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> MeasuredMap<K>
     for Relativistic<K, S>
 {
-    type Handle<'t> = &'t Self;
     const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
@@ -29,9 +28,7 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> MeasuredMap<K>
             map: RelativisticMap::with_capacity_and_hasher(setup.capacity, S::default()),
         }
     }
-    fn handle(&self) -> &Self {
-        self
-    }
+    shared_by_threads!();
     fn size(&self) -> Option<usize> {
         Some(self.map.len())
     }

@@ -39,7 +39,6 @@ impl<K: Kind, S: BuildHasher> Sharded<K, S> {
 impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> MeasuredMap<K>
     for Sharded<K, S>
 {
-    type Handle<'t> = &'t Self;
     const ITERATES: bool = true;
 
     fn build(setup: &Setup) -> Self {
@@ -61,9 +60,7 @@ impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Measured
             hasher: hasher.clone(),
         }
     }
-    fn handle(&self) -> &Self {
-        self
-    }
+    shared_by_threads!();
     fn size(&self) -> Option<usize> {
         Some(self.shards.iter().map(|shard| shard.read().len()).sum())
     }

@@ -30,10 +30,8 @@ const LEAST_RESIDENT: f64 = 0.75;
 
 /// A thread's handle to a cache.
 pub trait CacheHandle {
-    /// Looks up a key.
-    fn get(&mut self, key: u64, answers: &mut Answers);
-    /// Stores a value under a key, in place of another one if it is present.
-    fn replace(&mut self, key: u64, value: u64, answers: &mut Answers);
+    /// Looks up a key; or stores a value under it, in place of another one if it is present.
+    fn submit(&mut self, key: u64, value: Option<u64>, answers: &mut Answers);
     /// Waits until all operations are answered.
     fn drain(&mut self, _answers: &mut Answers) {}
     /// Does what other threads need until all of them have ended their slice.
@@ -100,7 +98,7 @@ impl<H: CacheHandle> CacheWorker<'_, H> {
     #[inline(always)]
     fn get(&mut self, key: u64) {
         self.submitted += 1;
-        self.handle.get(key, &mut self.answers);
+        self.handle.submit(key, None, &mut self.answers);
     }
 
     #[inline(always)]
@@ -113,7 +111,7 @@ impl<H: CacheHandle> CacheWorker<'_, H> {
     fn replace_number(&mut self, key: u64, number: u32) {
         self.submitted += 1;
         let value = stamp(key, number);
-        self.handle.replace(key, value, &mut self.answers);
+        self.handle.submit(key, Some(value), &mut self.answers);
     }
 
     /// Waits for all answers, and for the other threads.
