@@ -62,7 +62,7 @@
 //! 6. *A move waits for readers* while it holds its locks, unless both keys have the same bucket.
 //!    So other updates may wait for readers, too.
 //!
-//! # What waits for what
+//! # Which operations wait
 //!
 //! An update waits for ever if a section that it waits for ends only after the update. The calling
 //! thread may itself be in such a section:
@@ -209,8 +209,8 @@ impl<V, S> CrossLinkMap<V, S> {
         }
     }
 
-    /// Panics in a section of the map's domain: the update would wait for the section, or for a move
-    /// that does.
+    /// Panics in a section of the map's domain: the update would wait for the section, or for a
+    /// move that does.
     fn refuse_sections(&self) {
         assert!(
             !self.domain.is_pinned(),
@@ -222,7 +222,7 @@ impl<V, S> CrossLinkMap<V, S> {
         self.locks[bucket & (self.locks.len() - 1)].lock()
     }
 
-    /// Locks two buckets. It takes the locks in the order of their indices, so that two moves do not
+    /// Locks two buckets, in the order of the indices of their locks, so that two moves do not
     /// deadlock.
     fn lock_both(
         &self,
@@ -312,7 +312,7 @@ where
     /// # Panics
     ///
     /// If the caller is in a section of the map's domain. An `OwnedGuard` is not detected; see the
-    /// [module](self#what-waits-for-what).
+    /// [module](self#which-operations-wait).
     pub fn insert(&self, key: u64, value: V) -> Result<(), V> {
         self.refuse_sections();
         let bucket = self.bucket_of(key);
@@ -340,7 +340,7 @@ where
     /// # Panics
     ///
     /// If the caller is in a section of the map's domain. An `OwnedGuard` is not detected; see the
-    /// [module](self#what-waits-for-what).
+    /// [module](self#which-operations-wait).
     pub fn remove(&self, key: u64) -> bool {
         self.refuse_sections();
         let bucket = self.bucket_of(key);

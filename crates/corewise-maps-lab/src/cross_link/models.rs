@@ -1,4 +1,5 @@
-//! Models of moves, for the checkers, with two preemptions. As ordinary tests, each model runs once.
+//! Models of moves, for the checkers, with two preemptions. As ordinary tests, each model runs
+//! once.
 
 use corewise_atomic::model_bounded;
 use corewise_atomic::sync::Arc;
