@@ -318,7 +318,8 @@ fn a_walk_along_the_path_of_an_entry_meets_it<M: KeyChanges>() {
 const THREADS: u64 = 3;
 const KEYS: usize = 3;
 
-/// All keys together, since a rename concerns two.
+/// All keys together, since a rename concerns two. The maps promise an order of operations on
+/// different keys as far as happens-before orders them, and the recorder's stamps do that.
 #[derive(Default)]
 struct Whole;
 

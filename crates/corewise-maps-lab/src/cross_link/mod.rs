@@ -1,19 +1,21 @@
-//! A map that gives an entry another key by cross-linking two chains, without copying the entry.
+//! A hash map that can give an entry another key by cross-linking two chains, without copying the
+//! entry.
 //!
 //! Source: \[ATC11\] §8 announces this operation as a *significantly simplified variation* of the
-//! authors' earlier move algorithm, which copied the entry and so broke references to it. The
-//! paper gives no listing. What follows is derived from the rule for the order of writes that §8
-//! states. [`rename`](crate::rename) names the sources of the earlier algorithm, among them a
-//! patent; this crate is not published.
+//! authors' earlier move algorithm, which copied the entry and so broke references to it. The paper
+//! gives no listing. The algorithm below is derived from the rule for the order of writes in §8.
+//! [`rename`](crate::rename) names the sources of the earlier algorithm, among them a patent; this
+//! crate is not published.
 //!
-//! [`RenameMap`](crate::rename::RenameMap) is the map to use: its keys are of any type, its renames
-//! wait for nobody, and it can be resized. This one is the literal version to compare it with: its
-//! lookups follow no pointer more than those of a map whose keys never change.
+//! Programs should use [`RenameMap`](crate::rename::RenameMap): its keys are of any type, its
+//! renames do not wait for readers, and it can be resized. This map exists to compare that one with
+//! the paper's algorithm: its lookups follow as few pointers as those of a map whose keys never
+//! change.
 //!
 //! # A move
 //!
-//! Node N goes from the chain of its old key to that of its new one, under the locks of both
-//! buckets:
+//! A move takes node N from the chain of its old key to the chain of its new key. It holds the
+//! locks of both buckets.
 //!
 //! ```text
 //!            old chain     new chain        a lookup of the old key    of the new key
@@ -25,35 +27,72 @@
 //!  cut       A ▸ B         C ▸ N            misses                     finds N
 //! ```
 //!
-//! A bucket may contain entries of other buckets meanwhile; lookups compare keys, so they skip
-//! these. The rule of §8: of two writes, the second needs a wait for readers if it is later in the
-//! direction of traversal, because a lookup between the two places would see the second write and
-//! not the first. If it is earlier, it needs to be published only.
+//! From *linked* to *cut*, the new chain leads into the rest of the old chain. Lookups compare
+//! keys, so they skip those entries.
 //!
-//! 1. *Renamed* after *linked*: no lookup can be between the two places, because the link that is
-//!    written is the one that leads to N. A lookup in the old chain does not pass the first place.
-//! 2. *Unlinked* after *renamed*: earlier in the old chain. Published.
-//! 3. *Cut* after *unlinked*: later. A lookup that stands on N may have come along the old chain,
-//!    and the rest of that chain is reached through N only. The move waits for readers.
+//! §8 says when the second of two writes must wait for readers: if its place comes later in the
+//! direction of traversal. A lookup between the two places would otherwise see the second write but
+//! not the first. If its place comes earlier, it is enough to publish the second write.
 //!
-//! If both keys have one bucket, only the key is written.
+//! 1. *Renamed* after *linked*: published. In the new chain, every lookup that reaches N has
+//!    followed the new link. A lookup in the old chain does not pass this link.
+//! 2. *Unlinked* after *renamed*: published, because its place comes earlier in the old chain.
+//! 3. *Cut* after *unlinked*: its place comes later. A lookup may have reached N along the old
+//!    chain, and then reaches the rest of that chain only through N. The move waits for readers.
+//!
+//! If both keys have the same bucket, the move only writes the key.
 //!
 //! # Guarantees
 //!
-//! 1. *Lookups* are wait-free. A lookup strays into one other chain at most: that chain's bucket
-//!    stays locked until the lookup has ended.
-//! 2. *All operations are linearizable*, over all keys together; a move takes effect when it writes
-//!    the key. So a thread that does not find an entry under its old key finds it under the new one
-//!    afterwards.
-//! 3. *Entries stay where they are*: a reference is valid as long as the section, however often the
+//! 1. *Lookups* are wait-free.
+//! 2. *Operations on one key are linearizable*, including moves from it and to it. A move that
+//!    succeeds takes effect on both keys at once, when it writes the key. So a thread that does not
+//!    find an entry under its old key finds it under the new one afterwards, unless another update
+//!    has moved or removed it since. (The opposite order has no such guarantee; see
+//!    [`rename`](crate::rename).)
+//! 3. *Operations on different keys:* updates take effect in one order, because each holds the
+//!    locks of its buckets until it has taken effect. Lookups are ordered by happens-before only: a
+//!    lookup sees every update that happens before it, such as those that happened before an update
+//!    that an earlier lookup of the same thread saw. So two threads that look up the same two keys
+//!    may see updates of these keys in opposite orders. And if each of two threads inserts a key
+//!    and then looks up the key of the other, both lookups may miss.
+//! 4. *Entries stay where they are*: a reference is valid until its section ends, however often the
 //!    entry is moved.
-//! 4. *Updates* lock a bucket's stripe, moves those of two buckets. A move holds them while it
-//!    waits for readers, so updates wait for readers, too. Therefore no update may run in a section
-//!    of the map's domain: updates check that, and panic.
+//! 5. *Updates* lock the stripe of a bucket; moves lock those of two buckets.
+//! 6. *A move waits for readers* while it holds its locks, unless both keys have the same bucket.
+//!    So other updates may wait for readers, too.
+//!
+//! # Which operations wait
+//!
+//! An update waits for ever if a section that it waits for ends only after the update. The calling
+//! thread may itself be in such a section:
+//!
+//! - Updates detect a guard of the calling thread, also that of a
+//!   [`Qsbr`](corewise_rcu::Qsbr) that is online, and panic.
+//! - Updates do not detect an [`OwnedGuard`](corewise_rcu::OwnedGuard), because the domain does not
+//!   know which thread holds it. A thread that calls [`CrossLinkMap::move_entry`] while it holds an
+//!   `OwnedGuard` of the map's domain waits for itself for ever. If it inserts or removes, it waits
+//!   for ever if a move of another thread holds the lock, because that move waits for the guard.
+//!
+//! # How far lookups stray
+//!
+//! A lookup may continue into the rest of another chain, and from there into the rest of a third
+//! one, which may be its own chain again. It goes no further:
+//!
+//! - A move does not wait for a section that begins while the move already waits. A lookup in that
+//!   section may stray through the moved node N into the old chain O. Then the move cuts, and
+//!   unlocks both buckets.
+//! - A later move may append an entry of a chain P to O. The lookup strays into P, if it is still
+//!   in O. But this move waits for the lookup's section, and keeps O and P locked meanwhile. No
+//!   other move can append an entry to P before the section ends.
+//!
+//! Two moves for which only the first bullet holds do not add up: both were waiting when the
+//! section began, so they held the locks of different buckets.
 //!
 //! # Limits
 //!
-//! Keys are words, because readers read them while they change. The number of buckets is fixed.
+//! Keys are of type `u64`, because readers load them while a move writes them. The number of
+//! buckets is fixed.
 
 #[cfg(test)]
 mod models;
@@ -67,14 +106,14 @@ use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 use corewise_atomic::{CachePadded, Slots, mutant, ordering};
 use corewise_maps::parts::{Panics, Shared};
 use corewise_maps::relativistic::DefaultHasher;
-use corewise_rcu::{Domain, Pressure, Section};
+use corewise_rcu::{Domain, Section};
 
 use crate::rename::RenameError;
 
-/// The maximum number of locks, for a few hundred updating threads.
+/// The maximum number of locks: enough for a few hundred threads that update.
 const MOST_LOCKS: usize = 1 << 10;
 
-/// A word of a bucket or a node: the next node, or null.
+/// The pointer in a bucket or a node to the next node, or null.
 type Link<V> = AtomicPtr<Node<V>>;
 
 struct Node<V> {
@@ -83,7 +122,7 @@ struct Node<V> {
     value: V,
 }
 
-/// A concurrent hash map of words to values whose entries can be moved to another key; see the
+/// A concurrent hash map with keys of type `u64` whose entries can be moved to another key; see the
 /// [module](self).
 ///
 /// ```
@@ -110,7 +149,7 @@ unsafe impl<V: Send + Sync, S: Send> Send for CrossLinkMap<V, S> {}
 unsafe impl<V: Send + Sync, S: Sync> Sync for CrossLinkMap<V, S> {}
 
 impl<V, S: Default> CrossLinkMap<V, S> {
-    /// An empty map with at least `buckets` buckets (a power of two), in the global domain.
+    /// Creates an empty map in the global domain. `buckets` is rounded up to a power of two.
     ///
     /// # Panics
     ///
@@ -121,8 +160,8 @@ impl<V, S: Default> CrossLinkMap<V, S> {
 }
 
 impl<V, S> CrossLinkMap<V, S> {
-    /// An empty map with at least `buckets` buckets (a power of two), with a hasher, whose readers
-    /// are sections of this domain.
+    /// Creates an empty map with this hasher, whose readers are sections of this domain. `buckets`
+    /// is rounded up to a power of two.
     ///
     /// # Panics
     ///
@@ -148,7 +187,7 @@ impl<V, S> CrossLinkMap<V, S> {
 
     /// The number of entries, approximate while updates run.
     pub fn len(&self) -> usize {
-        // Relaxed: a number, which publishes nothing.
+        // Relaxed: a counter, which publishes nothing.
         self.len.load(Relaxed)
     }
 
@@ -161,16 +200,17 @@ impl<V, S> CrossLinkMap<V, S> {
     pub fn for_each(&mut self, mut each: impl FnMut(u64, &V)) {
         for bucket in &*self.buckets {
             let mut link = bucket;
-            // SAFETY: we have the map alone, and no move is under way.
+            // SAFETY: 1: the exclusive borrow excludes updates.
             while let Some(node) = unsafe { follow(link) } {
-                // Relaxed: we have the map alone.
+                // Relaxed: no other thread uses the map.
                 each(node.key.load(Relaxed), &node.value);
                 link = &node.next;
             }
         }
     }
 
-    /// Fails in a section of the map's domain: a move that holds the lock would wait for it.
+    /// Panics in a section of the map's domain: the update would wait for the section, or for a
+    /// move that does.
     fn refuse_sections(&self) {
         assert!(
             !self.domain.is_pinned(),
@@ -182,7 +222,8 @@ impl<V, S> CrossLinkMap<V, S> {
         self.locks[bucket & (self.locks.len() - 1)].lock()
     }
 
-    /// Locks two buckets, in the order of their locks, so that two moves do not deadlock.
+    /// Locks two buckets, in the order of the indices of their locks, so that two moves do not
+    /// deadlock.
     fn lock_both(
         &self,
         one: usize,
@@ -193,11 +234,11 @@ impl<V, S> CrossLinkMap<V, S> {
         (first, (one != other).then(|| self.lock(one.max(other))))
     }
 
-    /// The word that leads to the node of a key.
+    /// The node of a key, and the link that leads to it.
     ///
     /// # Safety
     ///
-    /// 1. The caller holds the bucket's lock while it uses the word and the node.
+    /// 1. The caller holds the bucket's lock while it uses the link and the node.
     unsafe fn link_to(&self, bucket: usize, key: u64) -> Option<(&Link<V>, &Node<V>)> {
         let mut link = &self.buckets[bucket];
         // SAFETY: 1: no other thread unlinks nodes of this chain.
@@ -211,7 +252,7 @@ impl<V, S> CrossLinkMap<V, S> {
         None
     }
 
-    /// The null word at the end of a chain.
+    /// The link at the end of a chain, which is null.
     ///
     /// # Safety
     ///
@@ -262,7 +303,7 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
-    /// Inserts a value if the key is absent.
+    /// Inserts a value if the key is absent. Waits for a move that holds the bucket's lock.
     ///
     /// # Errors
     ///
@@ -270,7 +311,8 @@ where
     ///
     /// # Panics
     ///
-    /// In a section of the map's domain.
+    /// If the caller is in a section of the map's domain. An `OwnedGuard` is not detected; see the
+    /// [module](self#which-operations-wait).
     pub fn insert(&self, key: u64, value: V) -> Result<(), V> {
         self.refuse_sections();
         let bucket = self.bucket_of(key);
@@ -287,16 +329,18 @@ where
             value,
         });
         lead(head, node.keep().as_ptr());
-        // Relaxed: a number, which publishes nothing.
+        // Relaxed: a counter, which publishes nothing.
         self.len.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    /// Removes a key; returns whether it was present. The value is dropped a grace period later.
+    /// Removes a key; returns whether it was present. The value is dropped after a grace period.
+    /// Waits for a move that holds the bucket's lock.
     ///
     /// # Panics
     ///
-    /// In a section of the map's domain.
+    /// If the caller is in a section of the map's domain. An `OwnedGuard` is not detected; see the
+    /// [module](self#which-operations-wait).
     pub fn remove(&self, key: u64) -> bool {
         self.refuse_sections();
         let bucket = self.bucket_of(key);
@@ -310,21 +354,22 @@ where
             lead(link, node.next.load(Relaxed));
             NonNull::from(node)
         };
-        // Relaxed: a number, which publishes nothing.
+        // Relaxed: a counter, which publishes nothing.
         self.len.fetch_sub(1, Relaxed);
         // SAFETY: kept by `insert`, and unlinked once. Not a box: readers may still use it.
         let node = unsafe { Shared::of(removed) };
-        let pressure = (self.domain).defer(size_of::<Node<V>>(), move || drop(node));
-        if pressure != Pressure::Fine {
-            self.domain.barrier();
-        }
+        (self.domain).defer(size_of::<Node<V>>(), move || drop(node));
         true
     }
 
     /// Gives the entry of one key another key, in one step. Changes nothing if both are equal.
-    /// Waits for readers, unless both keys have one bucket.
     ///
-    /// A thread that does not find the old key finds the new one afterwards.
+    /// Waits until all sections of the map's domain that are running have ended, unless both keys
+    /// have the same bucket. A thread that holds an [`OwnedGuard`](corewise_rcu::OwnedGuard) of the
+    /// domain waits for itself for ever.
+    ///
+    /// A thread that does not find the entry under the old key finds it under the new one
+    /// afterwards.
     ///
     /// # Errors
     ///
@@ -332,11 +377,11 @@ where
     ///
     /// # Panics
     ///
-    /// In a section of the map's domain.
+    /// If the caller is in a section of the map's domain, except that of an `OwnedGuard`.
     pub fn move_entry(&self, old: u64, new: u64) -> Result<(), RenameError> {
         self.refuse_sections();
         let (from, to) = (self.bucket_of(old), self.bucket_of(new));
-        let _locked = self.lock_both(from, to);
+        let locks = self.lock_both(from, to);
         // SAFETY: 1: both buckets are locked until the end.
         let (link, node) = unsafe { self.link_to(from, old) }.ok_or(RenameError::NotFound)?;
         if old == new {
@@ -361,10 +406,17 @@ where
         // SAFETY: 1: as above.
         lead(unsafe { self.end_of(to) }, ptr::from_ref(node).cast_mut());
         rename();
+        let waits_early = mutant!("cross_link_waits_early");
+        if waits_early {
+            self.domain.synchronize();
+        }
         // Relaxed: under the lock.
         lead(link, node.next.load(Relaxed));
-        if !mutant!("cross_link_cuts_at_once") {
+        if !waits_early && !mutant!("cross_link_cuts_at_once") {
             self.domain.synchronize();
+        }
+        if mutant!("cross_link_cuts_unlocked") {
+            drop(locks);
         }
         lead(&node.next, ptr::null_mut());
         Ok(())
@@ -377,7 +429,7 @@ impl<V, S> Drop for CrossLinkMap<V, S> {
     fn drop(&mut self) {
         let mut panics = Panics::default();
         for bucket in &*self.buckets {
-            // Relaxed: we have the map alone; here and below.
+            // Relaxed: no other thread uses the map; here and below.
             let mut next = bucket.load(Relaxed);
             while let Some(node) = NonNull::new(next) {
                 // SAFETY: a node that is linked was not freed.
@@ -391,7 +443,7 @@ impl<V, S> Drop for CrossLinkMap<V, S> {
     }
 }
 
-/// The node that a word leads to.
+/// The node that a link leads to.
 ///
 /// # Safety
 ///
@@ -403,7 +455,7 @@ unsafe fn follow<V>(link: &Link<V>) -> Option<&Node<V>> {
     unsafe { link.load(Acquire).as_ref() }
 }
 
-/// Leads a word to a node that may be new to readers, or to null.
+/// Makes a link lead to a node, which readers may not have seen yet, or to null.
 fn lead<V>(link: &Link<V>, to: *mut Node<V>) {
     // Release: pairs with the Acquire in `follow`.
     link.store(to, Release);

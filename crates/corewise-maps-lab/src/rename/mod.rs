@@ -55,11 +55,19 @@
 //! # Guarantees
 //!
 //! 1. *Lookups* are wait-free: a lookup of the table and one load.
-//! 2. *All operations are linearizable*, over all keys together. In particular, a thread that does
-//!    not find an entry under its old key finds it under the new one afterwards, and a thread that
-//!    finds it under the new one does not find it under the old one afterwards. The opposite order
+//! 2. *Operations on one key are linearizable*, including renames from it and to it. A rename that
+//!    succeeds takes effect on both keys at once, by its exchange of `current`. So a thread that
+//!    does not find an entry under its old key finds it under the new one afterwards, unless
+//!    another update has renamed or removed it since; and a thread that finds it under the new one
+//!    does not find it under the old one afterwards, unless it was renamed back. The opposite order
 //!    has no such guarantee, nor can it have one: an entry may be renamed between a lookup of the
 //!    new key and a lookup of the old key.
+//!
+//!    *Operations on different keys* are ordered by happens-before only: an operation sees every
+//!    update that happens before it, such as those that happened before an update that an earlier
+//!    lookup of the same thread saw. So two threads that look up the same two keys may see updates
+//!    of these keys in opposite orders. And if each of two threads inserts a key and then looks up
+//!    the key of the other, both lookups may miss.
 //! 3. *Values* are not moved, copied or cloned. A reference to a value is valid as long as the
 //!    handle, however often the entry is renamed.
 //! 4. *Updates* make progress like updates of the table; other threads complete the rename of a

@@ -1,20 +1,20 @@
-//! Models of renaming, for the checkers. As ordinary tests, each model runs once.
+//! Models of renaming, for the checkers, with two preemptions: a map has too many schedules with
+//! more. As ordinary tests, each model runs once.
 
+use corewise_atomic::model_bounded;
 use corewise_atomic::sync::Arc;
-use corewise_atomic::thread;
+use corewise_maps::copy_map::numbers::{KeysAsHashes, beside};
 use corewise_rcu::Domain;
 
 use super::{RenameError, RenameMap};
-use corewise_maps::copy_map::numbers::KeysAsHashes;
 
 /// Keys are their hashes.
 type Map = RenameMap<u64, u64, KeysAsHashes>;
 
-fn map_of(keys: &[u64]) -> Arc<Map> {
+/// A map with one entry, of key 1.
+fn map_of_one() -> Arc<Map> {
     let map = Map::in_domain(KeysAsHashes::default(), Domain::new());
-    for key in keys {
-        assert!(map.pin().insert(*key, 10 * key).is_ok());
-    }
+    assert!(map.pin().insert(1, 10).is_ok());
     Arc::new(map)
 }
 
@@ -38,30 +38,12 @@ fn contents(map: &Map) -> Vec<(u64, u64)> {
     entries
 }
 
-/// Runs two threads concurrently on a map of one entry; returns their results. (Both are spawned:
-/// loom does not try all orders of what the first thread of a model does after it spawns another.)
-fn beside<A: Send + 'static, B: Send + 'static>(
-    first: impl FnOnce(&Map) -> A + Send + 'static,
-    second: impl FnOnce(&Map) -> B + Send + 'static,
-) -> (Arc<Map>, A, B) {
-    let map = map_of(&[1]);
-    let (ours, theirs) = (Arc::clone(&map), Arc::clone(&map));
-    let first = thread::spawn(move || first(&ours));
-    let second = thread::spawn(move || second(&theirs));
-    let (first, second) = (first.join().unwrap(), second.join().unwrap());
-    (map, first, second)
-}
-
-/// Tries all schedules with two preemptions; with more, a map has too many.
-fn model(body: impl Fn() + Send + Sync + 'static) {
-    corewise_atomic::model_bounded(2, body);
-}
-
 #[test]
 fn a_renamed_entry_is_never_missed() {
-    model(|| {
+    model_bounded(2, || {
+        let map = map_of_one();
         let read = |map: &Map| get(map, 1).or_else(|| get(map, 2));
-        let (map, seen, renamed) = beside(read, |map| rename(map, 1, 2));
+        let (seen, renamed) = beside(&map, read, |map| rename(map, 1, 2));
         assert_eq!((seen, renamed), (Some(10), Ok(10)));
         assert_eq!(contents(&map), [(2, 10)]);
     });
@@ -69,17 +51,19 @@ fn a_renamed_entry_is_never_missed() {
 
 #[test]
 fn a_renamed_entry_is_never_seen_twice() {
-    model(|| {
+    model_bounded(2, || {
+        let map = map_of_one();
         let read = |map: &Map| get(map, 2).is_some() && get(map, 1).is_some();
-        let (_, seen_twice, renamed) = beside(read, |map| rename(map, 1, 2));
+        let (seen_twice, renamed) = beside(&map, read, |map| rename(map, 1, 2));
         assert_eq!((seen_twice, renamed), (false, Ok(10)));
     });
 }
 
 #[test]
 fn one_of_two_renames_wins() {
-    model(|| {
-        let (map, second, third) = beside(|map| rename(map, 1, 2), |map| rename(map, 1, 3));
+    model_bounded(2, || {
+        let map = map_of_one();
+        let (second, third) = beside(&map, |map| rename(map, 1, 2), |map| rename(map, 1, 3));
         assert_ne!(second.is_ok(), third.is_ok());
         let key = if second.is_ok() { 2 } else { 3 };
         assert_eq!(contents(&map), [(key, 10)]);
@@ -89,9 +73,10 @@ fn one_of_two_renames_wins() {
 /// The new key's entry is the renamed entry itself.
 #[test]
 fn a_rename_to_where_the_entry_is_already_finds_nothing() {
-    model(|| {
+    model_bounded(2, || {
+        let map = map_of_one();
         let again = |map: &Map| rename(map, 1, 2);
-        let (map, first, second) = beside(again, again);
+        let (first, second) = beside(&map, again, again);
         let mut outcomes = [first, second];
         outcomes.sort_unstable_by_key(Result::is_err);
         assert_eq!(outcomes, [Ok(10), Err(RenameError::NotFound)]);
@@ -101,9 +86,10 @@ fn a_rename_to_where_the_entry_is_already_finds_nothing() {
 
 #[test]
 fn a_rename_or_a_removal_wins() {
-    model(|| {
+    model_bounded(2, || {
+        let map = map_of_one();
         let remove = |map: &Map| map.pin().remove(&1).copied();
-        let (map, removed, renamed) = beside(remove, |map| rename(map, 1, 2));
+        let (removed, renamed) = beside(&map, remove, |map| rename(map, 1, 2));
         let expected = match removed {
             Some(_) => (Err(RenameError::NotFound), vec![]),
             None => (Ok(10), vec![(2, 10)]),
@@ -114,9 +100,10 @@ fn a_rename_or_a_removal_wins() {
 
 #[test]
 fn a_rename_or_an_insertion_of_the_new_key_wins() {
-    model(|| {
+    model_bounded(2, || {
+        let map = map_of_one();
         let insert = |map: &Map| map.pin().insert(2, 77).is_ok();
-        let (map, inserted, renamed) = beside(insert, |map| rename(map, 1, 2));
+        let (inserted, renamed) = beside(&map, insert, |map| rename(map, 1, 2));
         let expected = if inserted {
             (Err(RenameError::Occupied), vec![(1, 10), (2, 77)])
         } else {
@@ -129,8 +116,9 @@ fn a_rename_or_an_insertion_of_the_new_key_wins() {
 /// The entry may get a third name before the thread that gave it the second learns of its success.
 #[test]
 fn a_helped_thread_knows_that_its_entry_was_renamed() {
-    model(|| {
-        let (map, first, second) = beside(|map| rename(map, 1, 2), |map| rename(map, 2, 3));
+    model_bounded(2, || {
+        let map = map_of_one();
+        let (first, second) = beside(&map, |map| rename(map, 1, 2), |map| rename(map, 2, 3));
         assert_eq!(first, Ok(10));
         let key = if second.is_ok() { 3 } else { 2 };
         assert_eq!(contents(&map), [(key, 10)]);
@@ -139,7 +127,8 @@ fn a_helped_thread_knows_that_its_entry_was_renamed() {
 
 #[test]
 fn a_value_outlives_the_names_it_was_found_by() {
-    model(|| {
+    model_bounded(2, || {
+        let map = map_of_one();
         let read = |map: &Map| {
             let map = map.pin();
             let value = map.get(&1).or_else(|| map.get(&2));
@@ -149,7 +138,7 @@ fn a_value_outlives_the_names_it_was_found_by() {
             assert_eq!(rename(map, 1, 2), Ok(10));
             map.pin().remove(&2).copied()
         };
-        let (map, was_alive, removed) = beside(read, write);
+        let (was_alive, removed) = beside(&map, read, write);
         assert_eq!((was_alive, removed), (true, Some(10)));
         assert_eq!(contents(&map), []);
     });
