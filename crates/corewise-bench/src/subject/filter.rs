@@ -12,10 +12,10 @@
 //! within half of the initial one, and below the load of a full filter: beyond that, an insert
 //! becomes a remove and the reverse.
 //!
-//! In the audit, threads remove items, look these and others that are absent up, and insert as many.
-//! After that, a filter that was nearly full at the start is filled until it refuses an item. If it
-//! still has all of them, its load, its bits an item and its false positives are then those of
-//! figures 5.4 and 5.5 of \[CHTBench\].
+//! In the audit, threads remove items, look up these and others that are absent, and insert as
+//! many. After that, a filter that was nearly full at the start is filled until it refuses an item.
+//! If it still has all of them, its load, its bits an item and its false positives are then those
+//! of figures 5.4 and 5.5 of \[CHTBench\].
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
