@@ -1,5 +1,4 @@
 //! The façade in the normal build.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::time::Duration;
 

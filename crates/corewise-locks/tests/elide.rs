@@ -1,8 +1,6 @@
 //! Lock elision: every path, on scripted transactions, and the same sections on real ones where the
 //! processor has them.
 
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
-
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -681,7 +679,7 @@ fn transactions_can_be_switched_off() {
         return;
     }
     let status = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "transactions_can_be_switched_off"])
+        .args(["--exact", "elide::transactions_can_be_switched_off"])
         .env(CHILD, "1")
         .env("COREWISE_RTM", "off")
         .stdout(std::process::Stdio::null())

@@ -1,7 +1,5 @@
 //! Every lock, on threads of the system, with more threads than CPUs.
 
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -15,8 +15,6 @@
 //! | no instruction of RTM runs without RTM | `instructions.rs`; `preload.rs` of corewise-elide |
 //! | oversubscription does not collapse | that threads sleep: `sleep_tests.rs`, `fifo_tests.rs`; throughput: `corewise bench run --section lock --oversubscribe -n 2,8` |
 
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
-
 use std::cell::{Cell, RefCell};
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,6 +1,5 @@
 //! Which public types are `Send` and `Sync`, with contents that are both, one of the two, or
 //! neither.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use corewise_maps::relativistic::DefaultHasher;
 use corewise_maps_lab::chained::{self, ChainedMap, ChainedRef};

@@ -1,13 +1,9 @@
 //! HTM-CLHT against `std`, with scripted transactions, and with real ones where the processor has
 //! them.
 
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
-
-mod common;
-
 use std::collections::HashMap;
 
-use common::script;
+use crate::common::script;
 use corewise_locks::elide::{
     AttemptOutcome, Cause, Policy, Retry, Rtm, Scm, ScmOpt, Scripted, Slr, SlrScm, Subscribe,
     Transaction,

@@ -1,13 +1,9 @@
 //! The elided cuckoo filter against `std`, with scripted transactions, and with real ones where the
 //! processor has them.
 
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
-
-mod common;
-
 use std::collections::HashMap;
 
-use common::script;
+use crate::common::script;
 use corewise_locks::elide::{AttemptOutcome, Cause, Policy, Rtm, Scripted, Subscribe, Transaction};
 use corewise_maps_lab::elided_filter::{
     ElidedFilter, RetryFilter, ScmFilter, SlrFilter, SlrScmFilter,

@@ -1,5 +1,5 @@
 //! The ASCY patterns of CLHT: which operations write and which wait. Guarantees 1 to 4 of `clht`.
-#![cfg(all(feature = "raw", not(any(corewise_loom, corewise_shuttle))))]
+#![cfg(feature = "raw")]
 
 use corewise_maps::copy_map::{CopyMap, TryInsertError};
 use corewise_maps::parts::clht::{BucketState, Chains, ClhtVariant, LockBasedForm};

@@ -5,7 +5,6 @@
 //! as positive ones: a type that becomes `Send` by mistake fails a test here, rather than merely
 //! stopping some test from failing to compile. Variance cannot be tested this way: see
 //! `src/compile_fail.rs`.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::ptr::NonNull;
 

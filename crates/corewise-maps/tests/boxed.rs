@@ -1,5 +1,4 @@
 //! The guarantees of boxed values, in every table.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

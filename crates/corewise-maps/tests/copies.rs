@@ -1,6 +1,5 @@
 //! Every operation of maps of copies and of boxes against `std::collections::HashMap`, in every
 //! table and for contents with and without bytes; and their standard traits.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -18,10 +17,7 @@ use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "common/copies.rs"]
-mod copies;
-
-use copies::{Boxed, Boxes, Copies, NumberMap, for_all_contents, for_all_tables};
+use crate::common::{Boxed, Boxes, Copies, NumberMap, for_all_contents, for_all_tables};
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::Hashing;
 

@@ -1,6 +1,5 @@
 //! Maps of copies and of boxes, in every table, used by several threads at a time, by the closures
 //! that they call, and after closures have panicked.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -19,10 +18,7 @@ use corewise_testkit::history::record_beside;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "common/copies.rs"]
-mod copies;
-
-use copies::{Boxed, Boxes, Copies, NumberMap, for_all_tables};
+use crate::common::{Boxed, Boxes, Copies, NumberMap, for_all_tables};
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::Hashing;
 

@@ -1,6 +1,5 @@
 //! Guarantees of `cuckoo::CuckooMap` beyond those of every map of words (`tests/words.rs`): dense
 //! tables, moved entries, pairs of any shape.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash, Hasher};

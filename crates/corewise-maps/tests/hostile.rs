@@ -1,7 +1,6 @@
 //! Boxed values in every table, with hashers and comparisons that are wrong, inconsistent or panic,
 //! and with values that panic when they are dropped: each value is dropped exactly once, at every
 //! phase of a resize.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};

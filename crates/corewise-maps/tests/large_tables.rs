@@ -1,5 +1,5 @@
 //! Large tables with entries in place: how their memory is faulted in and freed.
-#![cfg(all(feature = "raw", not(any(corewise_loom, corewise_shuttle))))]
+#![cfg(feature = "raw")]
 
 use std::ptr::NonNull;
 

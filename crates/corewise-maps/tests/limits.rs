@@ -1,5 +1,4 @@
 //! Tables of copies with little memory, and with unusual contents and sizes.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::cell::{Cell, RefCell};
 use std::hash::BuildHasher;

@@ -1,6 +1,10 @@
 //! Models of the guarantees of every table with entries in place: of one bucket, of a resize, and
-//! of both in a map. Models of one table's peculiarities are in its module.
+//! of both in a map. Models of one table's peculiarities are in its module. The tests of [`raw`]
+//! are here too, because they have mutants.
 #![cfg(feature = "raw")]
+
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+mod raw;
 
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicU64;

@@ -1,5 +1,4 @@
 //! The table under the map, with the caller's nodes: guarantees for owners with a memory budget.
-#![cfg(feature = "raw")]
 
 use std::num::NonZeroU32;
 use std::ptr::NonNull;

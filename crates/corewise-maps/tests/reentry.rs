@@ -1,6 +1,5 @@
 //! User code that uses the map which calls it, and handles and iterators that are kept or
 //! forgotten: nothing is freed too early or twice, and no call waits for itself.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};

@@ -1,5 +1,4 @@
 //! Contents of unusual sizes and alignments, and capacities beyond any memory.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::fmt::Debug;
 use std::hash::Hash;

@@ -1,5 +1,4 @@
 //! The guarantees of every map of words in a table with entries in place.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,10 +13,7 @@ use corewise_maps_lab::hopscotch::HopscotchTable;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-#[path = "common/copies.rs"]
-mod copies;
-
-use copies::{Copies, Number, NumberMap};
+use crate::common::{Copies, Number, NumberMap};
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::{Hashing, NumberHasher};
 use corewise_testkit::word_map::{self, Resizing, WordMap};

@@ -1,6 +1,5 @@
 //! Which public types are `Send` and `Sync`, and which lifetimes may be shortened. Compiling is the
 //! test; programs that must not compile are in `src/compile_fail.rs`.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,8 +1,6 @@
 //! Systems without `membarrier`: the test program runs itself with a filter that denies the call.
 #![cfg(target_os = "linux")]
 
-mod common;
-
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
@@ -69,13 +67,13 @@ fn statement(code: u32, k: u32) -> libc::sock_filter {
 fn readers_fence_where_membarrier_is_denied() {
     if let Some(errno) = errno_to_give() {
         deny_membarrier(errno);
-        common::swap_and_read(Domain::global());
-        common::swap_and_read(&Domain::new());
+        crate::common::swap_and_read(Domain::global());
+        crate::common::swap_and_read(&Domain::new());
         assert!(!barrier::prepare());
         return;
     }
     for errno in [libc::EPERM, libc::ENOSYS] {
-        let output = again("readers_fence_where_membarrier_is_denied", errno);
+        let output = again("denied::readers_fence_where_membarrier_is_denied", errno);
         assert!(output.status.success(), "{output:?}");
     }
 }
@@ -95,7 +93,7 @@ fn a_membarrier_that_stops_working_ends_the_process() {
         return;
     }
     let output = again(
-        "a_membarrier_that_stops_working_ends_the_process",
+        "denied::a_membarrier_that_stops_working_ends_the_process",
         libc::EPERM,
     );
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");

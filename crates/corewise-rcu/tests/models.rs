@@ -8,6 +8,8 @@
 //! For loom and shuttle both halves of the barrier pair are full fences. That the light half is
 //! free is the concern of `corewise_atomic::barrier` and of `membarrier`.
 
+mod cell_models;
+
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicUsize;

@@ -201,7 +201,10 @@ fn a_process_may_exit_while_a_handle_is_offline() {
     }
     for is_late in [true, false] {
         let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_process_may_exit_while_a_handle_is_offline"])
+            .args([
+                "--exact",
+                "nesting::a_process_may_exit_while_a_handle_is_offline",
+            ])
             .arg("--nocapture")
             .env(EXIT, is_late.to_string())
             .output()

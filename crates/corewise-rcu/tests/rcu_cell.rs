@@ -1,8 +1,5 @@
 //! `RcuCell` beside a model, under misuse, and under stress with objects that are poisoned when
 //! they are dropped.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
-
-mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
@@ -12,7 +9,7 @@ use std::sync::{Arc, Barrier, LazyLock, Weak};
 use std::thread;
 use std::time::Duration;
 
-use common::{Object, for_a_while};
+use crate::common::{Object, for_a_while};
 use corewise_rcu::{BacklogFull, Builder, Domain, Limits, Pressure, RcuCell};
 
 /// A value that counts how many of its kind are alive.

@@ -1,6 +1,5 @@
 //! Who is told of a stalled reader. The hook of the process can be set once, so each test runs
 //! itself again in a separate process.
-#![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use std::process::{Command, Output};
 use std::sync::Mutex;
@@ -53,7 +52,7 @@ fn stall(domain: &Domain) {
 
 #[test]
 fn no_stall_is_reported_by_default() {
-    match in_a_process("no_stall_is_reported_by_default") {
+    match in_a_process("stall::no_stall_is_reported_by_default") {
         None => stall(&builder().build("silent")),
         Some(output) => assert_eq!(String::from_utf8_lossy(&output.stderr), ""),
     }
@@ -61,7 +60,9 @@ fn no_stall_is_reported_by_default() {
 
 #[test]
 fn the_hook_of_the_process_is_told_unless_the_domain_has_a_function() {
-    if in_a_process("the_hook_of_the_process_is_told_unless_the_domain_has_a_function").is_some() {
+    if in_a_process("stall::the_hook_of_the_process_is_told_unless_the_domain_has_a_function")
+        .is_some()
+    {
         return;
     }
     let before = builder().build("before");
@@ -83,7 +84,7 @@ fn the_hook_of_the_process_is_told_unless_the_domain_has_a_function() {
 
 #[test]
 fn many_threads_set_the_hook_and_one_succeeds() {
-    if in_a_process("many_threads_set_the_hook_and_one_succeeds").is_some() {
+    if in_a_process("stall::many_threads_set_the_hook_and_one_succeeds").is_some() {
         return;
     }
     let set = || set_stall_hook(|stall| see("hook", stall)).is_ok();
@@ -116,7 +117,7 @@ impl Drop for PanicsAgain {
 
 #[test]
 fn a_panic_in_a_hook_reaches_no_caller() {
-    if in_a_process("a_panic_in_a_hook_reaches_no_caller").is_some() {
+    if in_a_process("stall::a_panic_in_a_hook_reaches_no_caller").is_some() {
         return;
     }
     let fail = |stall: &Stall| {
@@ -138,7 +139,7 @@ fn a_panic_in_a_hook_reaches_no_caller() {
 
 #[test]
 fn a_hook_may_use_the_domain() {
-    if in_a_process("a_hook_may_use_the_domain").is_some() {
+    if in_a_process("stall::a_hook_may_use_the_domain").is_some() {
         return;
     }
     static CELL: std::sync::LazyLock<RcuCell<u32>> =

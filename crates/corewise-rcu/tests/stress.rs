@@ -4,8 +4,6 @@
 //! detect more than the assertions do, since objects are read and poisoned with plain accesses; see
 //! `CONTRIBUTING.md`.
 
-mod common;
-
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -13,7 +11,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use common::{
+use crate::common::{
     Object, Published, for_a_while, join_all, spawn_readers, spawn_writers, swap_and_read,
 };
 use corewise_rcu::{BacklogFull, Builder, Domain, Limits, Pressure, RetireList};

@@ -1,9 +1,6 @@
 //! Objects that are poisoned when dropped, a place where readers find one, and readers and writers
 //! of such a place.
 
-// Each test program uses only a part of this module.
-#![allow(dead_code)]
-
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};

@@ -1,6 +1,4 @@
-//! All operations of maps of copies and of boxes, as operations on numbers. No user needs all of
-//! them.
-#![allow(dead_code, unused_macros)]
+//! All operations of maps of copies and of boxes, as operations on numbers.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -418,5 +416,4 @@ macro_rules! for_all_contents {
     };
 }
 
-#[allow(unused_imports)]
 pub(crate) use {for_all_contents, for_all_tables};

@@ -1,0 +1,11 @@
+//! The guarantees of the tables: one test program, since each compiles them for itself.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+mod common;
+
+mod auto_traits;
+mod baseline;
+mod chained;
+mod elided_clht;
+mod elided_filter;
+mod rename;
