@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use corewise_measure::stats::{Ratio, SpeedVerdict, Spread};
+use itertools::Itertools;
 use serde::Serialize;
 
 use crate::record::{Interval, Manifest, Role};
@@ -189,8 +190,8 @@ impl Comparison {
     fn tally(&self, out: &mut String) {
         let counts = WORDS.map(|(verdict, word)| (self.count(verdict), word));
         let counts = counts.iter().filter(|(count, _)| *count > 0);
-        let words: Vec<_> = counts.map(|(n, word)| format!("{n} {word}")).collect();
-        let _ = writeln!(out, "{} rows: {}", self.rows.len(), words.join(", "));
+        let words = counts.map(|(n, word)| format!("{n} {word}")).join(", ");
+        let _ = writeln!(out, "{} rows: {words}", self.rows.len());
     }
 }
 

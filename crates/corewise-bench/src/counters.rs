@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::record::HardwareCounters;
 
 /// Bytes that a miss of the last-level cache loads: the line of x86-64, and of most AArch64.
-const LINE_BYTES: u64 = 64;
+const LINE_BYTES: f64 = 64.0;
 
 /// The counters of one thread.
 ///
@@ -106,7 +106,7 @@ pub(crate) fn used(
         // A byte in a nanosecond is a thousand megabytes in a second.
         (
             "MB/s from memory",
-            missed.map(|misses| 1e3 * over_time(misses * LINE_BYTES)),
+            missed.map(|misses| 1e3 * over_time(misses) * LINE_BYTES),
         ),
     ]
 }

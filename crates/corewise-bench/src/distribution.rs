@@ -36,18 +36,10 @@ pub enum Distribution {
     Sequential,
 }
 
-/// An invalid name of a distribution.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown distribution `{0}` (uniform, zipf:EXPONENT with 0 < EXPONENT <= 5, \
-     hotspot:DRAWS%:KEYS%, single, sequential)"
-)]
-pub struct UnknownDistribution(String);
-
 impl FromStr for Distribution {
-    type Err = UnknownDistribution;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, UnknownDistribution> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let percent = |word: &str| {
             let number: f64 = word.trim_end_matches('%').parse().ok()?;
             (number > 0.0 && number < 100.0).then_some(number / 100.0)
@@ -67,7 +59,12 @@ impl FromStr for Distribution {
             ["hotspot", draws, keys] => percent(draws).zip(percent(keys)).map(hotspot),
             _ => None,
         };
-        known.ok_or_else(|| UnknownDistribution(text.to_string()))
+        known.ok_or_else(|| {
+            format!(
+                "unknown distribution `{text}` (uniform, zipf:EXPONENT with 0 < EXPONENT <= 5, \
+                 hotspot:DRAWS%:KEYS%, single, sequential)"
+            )
+        })
     }
 }
 

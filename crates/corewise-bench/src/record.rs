@@ -287,7 +287,7 @@ macro_rules! counters {
 
             /// Adds those of another thread; a count that one thread lacks is `None`.
             pub(crate) fn plus(self, other: Self) -> Self {
-                let add = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
+                let add = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
                 Self {
                     $($field: add(self.$field, other.$field),)*
                     processor_ns: add(self.processor_ns, other.processor_ns),

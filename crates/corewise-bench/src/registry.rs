@@ -1,5 +1,7 @@
 //! The tables of this build.
 
+use itertools::Itertools;
+
 use crate::dyn_table::Entry;
 use crate::error::BenchError;
 
@@ -47,9 +49,8 @@ impl Registry {
             let some = names
                 .iter()
                 .filter(|name| name.strip_suffix('?').is_none_or(there));
-            return some
-                .map(|name| name.trim_end_matches('?').to_string())
-                .collect();
+            let some = some.map(|name| name.trim_end_matches('?'));
+            return some.unique().map(str::to_owned).collect();
         }
         let maps = self.entries.iter().filter(|entry| {
             entry

@@ -185,7 +185,8 @@ impl RowResults {
     pub(crate) fn counted(&self) -> impl Iterator<Item = (&'static str, Option<f64>)> {
         let names = HardwareCounters::default().named();
         let each = names.map(|(name, _)| (name, self.row.per_operation.get(name).copied()));
-        let elapsed_ns = self.slices.iter().map(|slice| slice.elapsed_ns).sum();
+        let elapsed_ns = self.slices.iter().map(|slice| slice.elapsed_ns);
+        let elapsed_ns = elapsed_ns.fold(0, u64::saturating_add);
         let counted = counters::sum(self.slices.iter().map(|slice| slice.hardware));
         each.into_iter().chain(counters::used(&counted, elapsed_ns))
     }

@@ -195,6 +195,9 @@ impl CellRun<'_, '_> {
 
     /// Writes the records and the rows of a cell.
     pub(crate) fn write(&mut self, mut measured: Measured) -> Result<(), BenchError> {
+        if !self.task.tables.is_empty() {
+            measured.cell.left_out = self.left_out();
+        }
         let accumulators = &mut measured.accumulators;
         accumulators.iter_mut().for_each(RowAccumulator::summarise);
         let (cell, together) = (&measured.cell, measured.together);

@@ -1,8 +1,9 @@
 //! Output of results: appended to a file line by line, and as text to the terminal.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::error::BenchError;
 use crate::record::Record;
@@ -10,60 +11,66 @@ use crate::record::Record;
 /// A result file under construction.
 #[derive(Debug)]
 pub struct Sink {
-    file: Option<(PathBuf, File)>,
+    path: PathBuf,
+    file: File,
     /// Whether records also go to standard output.
     json: bool,
 }
 
 impl Sink {
     /// Creates a file, which must not exist unless it may be replaced.
-    pub fn create(path: Option<&Path>, replace: bool, json: bool) -> Result<Self, BenchError> {
-        let open = |path: &Path| {
-            let mut options = File::options();
-            options.append(true).create(true).create_new(!replace);
-            let file = options.open(path).map_err(|error| match error.kind() {
-                std::io::ErrorKind::AlreadyExists => BenchError::Usage(format!(
-                    "{} exists; name another file or say --replace",
-                    path.display()
-                )),
-                _ => BenchError::Usage(format!("{}: {error}", path.display())),
-            })?;
-            if replace {
-                file.set_len(0)
-                    .map_err(|error| BenchError::of_file(path, error))?;
-            }
-            Ok((path.to_path_buf(), file))
-        };
-        Ok(Self {
-            file: path.map(open).transpose()?,
-            json,
-        })
+    pub fn create(path: &Path, replace: bool, json: bool) -> Result<Self, BenchError> {
+        let mut options = File::options();
+        options.append(true).create(true).create_new(!replace);
+        let file = options.open(path).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => BenchError::Usage(format!(
+                "{} exists; name another file or say --replace",
+                path.display()
+            )),
+            _ => BenchError::Usage(format!("{}: {error}", path.display())),
+        })?;
+        let emptied = if replace { file.set_len(0) } else { Ok(()) };
+        emptied.map_err(|error| BenchError::of_file(path, error))?;
+        let path = path.to_path_buf();
+        Ok(Self { path, file, json })
     }
 
     /// Appends a record in one write, so that only the last line can be incomplete.
     pub fn write(&mut self, record: &Record) -> Result<(), BenchError> {
-        let mut line = serde_json::to_vec(record)
+        let line = serde_json::to_string(record)
             .map_err(|error| BenchError::Failed(format!("cannot write a record: {error}")))?;
-        line.push(b'\n');
-        if let Some((path, file)) = &mut self.file {
-            file.write_all(&line)
-                .map_err(|error| BenchError::of_file(path, error))?;
-        }
+        let written = self.file.write_all(format!("{line}\n").as_bytes());
         if self.json {
-            let _ = std::io::stdout().lock().write_all(&line); // a closed pipe is no error
+            say(&line);
         }
-        Ok(())
+        written.map_err(|error| BenchError::of_file(&self.path, error))
     }
 
     /// Flushes to disk, so that the file survives a crash of the machine.
     pub fn sync(&mut self) -> Result<(), BenchError> {
-        match &self.file {
-            Some((path, file)) => file
-                .sync_data()
-                .map_err(|error| BenchError::of_file(path, error)),
-            None => Ok(()),
-        }
+        let synced = self.file.sync_data();
+        synced.map_err(|error| BenchError::of_file(&self.path, error))
     }
+}
+
+/// The first error of standard output.
+static LOST: OnceLock<std::io::Error> = OnceLock::new();
+
+/// Prints a line, or several.
+pub(crate) fn say(line: &str) {
+    if let Err(error) = writeln!(std::io::stdout().lock(), "{line}") {
+        let _ = LOST.set(error); // the first is kept
+    }
+}
+
+/// Returns an error if output was lost other than by a closed pipe.
+pub(crate) fn check_output() -> Result<(), BenchError> {
+    let lost = LOST
+        .get()
+        .filter(|error| error.kind() != ErrorKind::BrokenPipe);
+    lost.map_or(Ok(()), |error| {
+        Err(BenchError::Failed(format!("standard output: {error}")))
+    })
 }
 
 #[cfg(test)]
@@ -81,7 +88,7 @@ mod tests {
             seconds: 2,
         });
         for (replace, works) in [(false, true), (false, false), (true, true)] {
-            let sink = Sink::create(Some(&path), replace, false);
+            let sink = Sink::create(&path, replace, false);
             assert_eq!(sink.is_ok(), works);
             if let Ok(mut sink) = sink {
                 sink.write(&end)

@@ -1,10 +1,11 @@
 //! Output of rows on the terminal.
 
-use std::io::Write;
+use itertools::Itertools;
 
 use crate::plot::numbers::contention;
 use crate::record::{Interval, Manifest, Role, Row};
 use crate::sections;
+pub(crate) use crate::sink::say;
 
 /// Formats machine, date, commit and memory of a run in a line.
 pub(crate) fn heading(manifest: &Manifest) -> String {
@@ -61,11 +62,8 @@ impl Table {
         let remark = section.map_or(String::new(), |section| section.remark(row));
         say(&line(row, &remark));
         for fields in section.iter().flat_map(|section| section.details(row)) {
-            let texts: Vec<_> = fields
-                .iter()
-                .map(|(name, text)| format!("{name} {text}"))
-                .collect();
-            say(&format!("    {}", texts.join(", ")));
+            let texts = fields.iter().map(|(name, text)| format!("{name} {text}"));
+            say(&format!("    {}", texts.format(", ")));
         }
         for problem in &row.problems {
             say(&format!("    ! {problem}"));
@@ -103,9 +101,4 @@ fn line(row: &Row, remark: &str) -> String {
         "  {:<22} {rate}  {ratio}  {verdict}{remark}{contention}{counters}",
         row.table
     )
-}
-
-/// Prints a line, or several.
-pub(crate) fn say(line: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{line}"); // a closed pipe is no error
 }

@@ -24,6 +24,8 @@
 //! If half of the keys stay ([`Kept::Half`]), all updates go to the other half, each of whose keys
 //! gets twice its share of them; half of the lookups hit for certain.
 
+use itertools::Itertools;
+
 use crate::distribution::{Group, Sampler};
 use crate::plan::{Kept, Plan};
 use crate::record::Verdicts;
@@ -33,8 +35,8 @@ use crate::workload::Workload;
 /// Tolerance of a rate.
 const TOLERANCE: f64 = 0.01;
 
-/// Least share of the expected number of different keys that a stream has. (Its standard deviation
-/// is below a hundredth.)
+/// Least share of the expected number of different keys that a stream has, besides five standard
+/// deviations.
 const LEAST_DRAWN: f64 = 0.95;
 
 /// A share or a number with its standard deviation.
@@ -121,17 +123,17 @@ fn expectation_beside_kept(
 /// returns a part of the keys makes a smaller working set, on which every other check passes.
 pub(crate) fn drawn(groups: &[Group], keys: &[u32]) -> Result<(), String> {
     let draws = keys.len() as f64;
-    let each = |group: &Group| group.keys as f64 * (1.0 - (-group.share * draws).exp());
+    let missed = |group: &Group| (-group.share * draws).exp();
+    let each = |group: &Group| group.keys as f64 * (1.0 - missed(group));
     let expected: f64 = groups.iter().map(each).sum();
-    let mut distinct = keys.to_vec();
-    distinct.sort_unstable();
-    distinct.dedup();
-    if (distinct.len() as f64) < LEAST_DRAWN * expected {
+    let variance: f64 = groups.iter().map(|group| each(group) * missed(group)).sum();
+    let distinct = keys.iter().unique().count();
+    if (distinct as f64) < LEAST_DRAWN * expected - 5.0 * variance.sqrt() {
         return Err(format!(
             "{} draws have {} different keys, {expected:.0} are expected: the distribution covers \
              a part of the keys",
             keys.len(),
-            distinct.len()
+            distinct
         ));
     }
     Ok(())

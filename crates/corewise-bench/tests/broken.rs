@@ -492,7 +492,7 @@ fn measure_within(suite: &str, patience: Duration) -> (Vec<Row>, Vec<Record>, En
         .expect("valid cells");
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("results.jsonl");
-    let sink = Sink::create(Some(&path), false, false).expect("a file");
+    let sink = Sink::create(&path, false, false).expect("a file");
     let rows = std::cell::RefCell::new(Vec::new());
     let show = Box::new(|row: &Row| rows.borrow_mut().push(row.clone()));
     let facts = Manifest {

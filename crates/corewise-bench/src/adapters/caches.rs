@@ -87,7 +87,10 @@ fn eviction(is_random: bool) -> Eviction {
 
 impl<L: PartitionLock + 'static, const RANDOM: bool> WithHandles for Locked<L, RANDOM> {
     fn build(setup: &Setup) -> Self {
-        let config = config(setup, LOCKED_PARTITIONS, LOCKED_BYTES, eviction(RANDOM));
+        // A partition has room for four entries or more.
+        let most = (setup.capacity / 4).max(1).ilog2();
+        let partitions = LOCKED_PARTITIONS.min(1 << most);
+        let config = config(setup, partitions, LOCKED_BYTES, eviction(RANDOM));
         let table = LockHash::with_hasher(&config, RandomState::default());
         Self(table.expect("within limits"))
     }

@@ -17,6 +17,7 @@ use std::process::Command;
 
 use clap::ValueEnum;
 use corewise_measure::machine::chosen;
+use itertools::Itertools;
 
 use super::{ALLOCATOR_VARIABLE, Choice, current, name_of};
 
@@ -139,8 +140,7 @@ fn with_tunable(tunables: &OsStr, value: Option<&str>) -> OsString {
         .split(':')
         .filter(|entry| !entry.is_empty() && entry.split('=').next() != Some(GLIBC_TUNABLE));
     let ours = value.map(|value| format!("{GLIBC_TUNABLE}={value}"));
-    let all: Vec<String> = others.map(str::to_owned).chain(ours).collect();
-    all.join(":").into()
+    others.chain(ours.as_deref()).join(":").into()
 }
 
 fn replace_process(mut command: Command) -> std::io::Error {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use corewise_topology::{MemoryPolicy, MemoryPolicyError};
+use corewise_topology::MemoryPolicy;
 
 use self::resize::ResizeArgs;
 use crate::allocator::{self, Choice, Pages};
@@ -16,10 +16,10 @@ use crate::record::{Manifest, Row};
 use crate::registry::Registry;
 use crate::results::Results;
 use crate::runner::Runner;
-use crate::sections::{self, memory};
+use crate::sections::memory;
 use crate::server::{self, ServerArgs};
 use crate::show::{self, Query};
-use crate::sink::Sink;
+use crate::sink::{self, Sink};
 use crate::suite::{MoreParamArgs, ParamArgs, Params, Suite, SuiteSection, Task};
 use crate::{adapters, compare, list, manifest, replay, report, text};
 
@@ -93,13 +93,8 @@ pub(crate) struct MemoryArgs {
     pub(crate) pages: Pages,
     /// NUMA nodes of new pages, in numactl's words: localalloc, interleave:all, membind:0, ...
     /// [default: as the program was started]
-    #[arg(long, value_name = "POLICY", value_parser = memory_policy)]
+    #[arg(long, value_name = "POLICY")]
     pub(crate) numa: Option<MemoryPolicy>,
-}
-
-fn memory_policy(text: &str) -> Result<MemoryPolicy, String> {
-    text.parse()
-        .map_err(|error: MemoryPolicyError| error.to_string())
 }
 
 /// Where the results of a run go.
@@ -162,6 +157,9 @@ struct ReportArgs {
     /// Output file
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
+    /// Overwrite the file
+    #[arg(long)]
+    replace: bool,
     /// Write a smaller page: no single repetitions, no tooltips
     #[arg(long, conflicts_with = "svg")]
     brief: bool,
@@ -181,9 +179,8 @@ struct ShowArgs {
     files: Vec<PathBuf>,
     #[command(flatten)]
     query: Query,
-    /// How to print it
-    #[arg(long, value_enum, default_value = "text")]
-    format: Format,
+    #[command(flatten)]
+    print: ListArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -195,9 +192,8 @@ struct CompareArgs {
     /// Exit with status 3 if a row is slower
     #[arg(long, value_parser = ["slower"])]
     fail_on: Option<String>,
-    /// How to print it
-    #[arg(long, value_enum, default_value = "text")]
-    format: Format,
+    #[command(flatten)]
+    print: ListArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -212,7 +208,8 @@ struct ReplayArgs {
 
 /// Runs the command and returns the exit status.
 pub fn main(args: BenchArgs) -> ExitCode {
-    match dispatch(args.command) {
+    let done = dispatch(args.command);
+    match done.and_then(|code| sink::check_output().map(|()| code)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             let line = one_line(&error.to_string());
@@ -299,16 +296,14 @@ fn planned(
     let tasks = suite.tasks(given, &topology, oversubscribe);
     let tasks =
         tasks.map_err(|what| BenchError::Usage(format!("suite `{}`: {what}", suite.name)))?;
+    if tasks.is_empty() {
+        let text = "no cell that this machine can measure: see --threads";
+        return Err(BenchError::Usage(text.into()));
+    }
     Ok((suite.with(given), tasks))
 }
 
 fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
-    if let Some(unknown) = sections.iter().find(|name| sections::find(name).is_none()) {
-        return Err(BenchError::Usage(format!(
-            "there is no section `{unknown}` ({})",
-            sections::names()
-        )));
-    }
     let Some(name) = name else {
         let sections = if sections.is_empty() {
             vec!["scaling".to_string()]
@@ -332,13 +327,10 @@ fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
             .retain(|section| sections.contains(&section.kind));
     }
     if suite.section.is_empty() {
-        Err(BenchError::Usage(format!(
-            "suite `{name}` has no section {}",
-            sections.join(", ")
-        )))
-    } else {
-        Ok(suite)
+        let text = format!("suite `{name}` has no section {}", sections.join(", "));
+        return Err(BenchError::Usage(text));
     }
+    Ok(suite)
 }
 
 fn measure(
@@ -350,7 +342,7 @@ fn measure(
 ) -> Result<u8, BenchError> {
     check_names(registry, tasks)?;
     let text = to.format == Format::Text;
-    let sink = Sink::create(Some(&to.output), to.replace, !text)?;
+    let sink = Sink::create(&to.output, to.replace, !text)?;
     let cards = registry.entries().iter().map(|entry| entry.card.clone());
     let facts = Manifest {
         plan: suite.to_toml(),
@@ -396,9 +388,15 @@ pub(crate) fn dated(name: &str, extension: &str) -> PathBuf {
     format!("{name}-{}.{extension}", date.replace([':', '-'], "")).into()
 }
 
-/// Reads result files.
+/// Reads result files; says of each that is not whole what is wrong with it.
 fn read<P: AsRef<Path>>(files: &[P]) -> Result<Results, BenchError> {
-    Results::read(files).map_err(|error| BenchError::Usage(error.to_string()))
+    let results = Results::read(files).map_err(|error| BenchError::Usage(error.to_string()))?;
+    for file in &results.files {
+        for note in file.notes() {
+            let _ = writeln!(std::io::stderr(), "note: {}: {note}", file.path.display());
+        }
+    }
+    Ok(results)
 }
 
 /// Draws the page of result files, or one of its plots.
@@ -410,6 +408,7 @@ fn report(args: &ReportArgs) -> Result<u8, BenchError> {
         None if args.brief => report::brief(&results),
         None => report::html(&results),
     };
+    Sink::create(&args.output, args.replace, false)?;
     write_page(&args.output, &page, Format::Text)
 }
 
@@ -425,7 +424,7 @@ fn write_page(output: &Path, page: &str, format: Format) -> Result<u8, BenchErro
 fn show(args: ShowArgs) -> Result<u8, BenchError> {
     let lines = show::show(&read(&args.files)?, &args.query)
         .map_err(|what| BenchError::Usage(format!("show: {what}")))?;
-    Ok(print(&match args.format {
+    Ok(print(&match args.print.format {
         Format::Text => show::text(&lines),
         Format::Json => serde_json::to_string_pretty(&lines).unwrap_or_default(),
     }))
@@ -433,7 +432,7 @@ fn show(args: ShowArgs) -> Result<u8, BenchError> {
 
 fn compare(args: &CompareArgs) -> Result<u8, BenchError> {
     let comparison = compare::compare(&read(&[&args.old])?, &read(&[&args.new])?);
-    print(&match args.format {
+    print(&match args.print.format {
         Format::Text => comparison.text(),
         Format::Json => comparison.json(),
     });

@@ -12,6 +12,7 @@ use super::{MeasureArgs, measure, planned, read, restart_with, write_page};
 use crate::error::BenchError;
 use crate::registry::Registry;
 use crate::report;
+use crate::sink::Sink;
 use crate::suite::{Params, Suite};
 
 /// Look up and update while another thread resizes the table
@@ -68,7 +69,7 @@ pub(super) fn resize(registry: &Registry, args: &ResizeArgs) -> Result<u8, Bench
     let (suite, tasks) = planned(Suite::find(SUITE)?, &args.params(), oversubscribe)?;
     let to = &args.measure.to;
     if let Some(page) = &args.report {
-        check_page(page, &to.output, to.replace)?;
+        create_page(page, &to.output, to.replace)?;
     }
     let code = measure(registry, &suite, &tasks, args.measure.seed, to)?;
     if let Some(page) = &args.report {
@@ -77,22 +78,13 @@ pub(super) fn resize(registry: &Registry, args: &ResizeArgs) -> Result<u8, Bench
     Ok(code)
 }
 
-/// Checks that the page can be written, before hours of measuring.
-fn check_page(page: &Path, output: &Path, replace: bool) -> Result<(), BenchError> {
-    let folder = match page.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let what = if page == output {
-        "is where the results go; name another file for the page"
-    } else if page.exists() && !replace {
-        "exists; name another file or say --replace"
-    } else if page.is_dir() || !folder.is_dir() {
-        "cannot be written: there is no such folder"
-    } else {
-        return Ok(());
-    };
-    Err(BenchError::Usage(format!("{} {what}", page.display())))
+/// Creates the page: that it can be written shows before hours of measuring.
+fn create_page(page: &Path, output: &Path, replace: bool) -> Result<(), BenchError> {
+    if page == output {
+        let text = format!("{} is where the results go", page.display());
+        return Err(BenchError::Usage(text));
+    }
+    Sink::create(page, replace, false).map(drop)
 }
 
 #[cfg(test)]
@@ -199,12 +191,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = |name: &str| folder.path().join(name);
         std::fs::write(file("old.html"), "").expect("written");
-        let check = |page: &str, replace| check_page(&file(page), &file("r.jsonl"), replace);
+        let check = |page: &str, replace| create_page(&file(page), &file("r.jsonl"), replace);
         assert!(check("new.html", false).is_ok() && check("old.html", true).is_ok());
         for (page, word) in [
             ("old.html", "--replace"),
             ("r.jsonl", "results go"),
-            ("none/new.html", "no such folder"),
+            ("none/new.html", "No such file or directory"),
         ] {
             let said = check(page, false).expect_err(page).to_string();
             assert!(said.contains(word), "{said}");

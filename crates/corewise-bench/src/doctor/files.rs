@@ -5,6 +5,7 @@ use std::path::Path;
 
 use corewise_measure::machine::chosen;
 use corewise_topology::Topology;
+use itertools::Itertools;
 
 use super::Severity::{Note, Warn};
 use super::{Finding, Judged, over, when};
@@ -121,12 +122,12 @@ const CHECKS: [Check; 10] = [
 fn governor(root: &Path) -> Judged {
     let topology = Topology::read_from(root, None);
     let file = |cpu| format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
-    let names = topology.allowed();
-    let mut names: Vec<String> = names.filter_map(|cpu| text(root, &file(cpu.id))).collect();
-    names.sort();
-    names.dedup();
-    let slow = names.iter().any(|name| name != "performance");
-    (!names.is_empty()).then(|| (when(slow, Warn), names.join(", ")))
+    let names = topology
+        .allowed()
+        .filter_map(|cpu| text(root, &file(cpu.id)));
+    let names = names.sorted().dedup().join(", ");
+    let slow = when(names != "performance", Warn);
+    (!names.is_empty()).then_some((slow, names))
 }
 
 fn switch(on: bool, bad: super::Severity) -> (super::Severity, String) {

@@ -98,7 +98,7 @@ pub(crate) fn words(of: &CellResults, vary: &[&str]) -> Vec<String> {
     };
     let entries = svg::count(cell.initial);
     say(&["initial"], true, format!("{entries} entries"));
-    let odd_range = cell.range != 2 * cell.initial;
+    let odd_range = cell.range != cell.initial.saturating_mul(2);
     let range = svg::count(cell.range);
     say(&["range", "initial"], odd_range, format!("{range} keys"));
     say(&["update_percent"], true, updates(of));

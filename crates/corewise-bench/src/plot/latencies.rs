@@ -81,7 +81,10 @@ fn plot(cell: &CellResults, looks: &Looks, (kind, what): (&'static str, &str)) -
 
 fn note(rows: &[&RowResults]) -> String {
     let valid = rows.iter().filter(|row| !row.void());
-    let samples: u64 = valid.flat_map(|r| &r.histograms).map(|h| h.count).sum();
+    let samples: u64 = valid
+        .flat_map(|r| &r.histograms)
+        .map(|h| h.count)
+        .fold(0, u64::saturating_add);
     format!(
         "{} operations timed. The large mark is the median, the dot 99 %, the ring 99.9 %; the scale is \
          logarithmic. A percentile without enough samples is left out.",

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use corewise_measure::number::three_digits;
+use itertools::Itertools;
 use maud::{Markup, html};
 
 use crate::plot::group::{distinct, words};
@@ -256,11 +257,11 @@ fn missing(of: &Manifest) -> String {
 }
 
 fn caches(manifest: &Manifest) -> String {
-    let caches = manifest.machine.caches.iter().map(|cache| {
+    let mut caches = manifest.machine.caches.iter().map(|cache| {
         let size = bytes(cache.size_bytes as f64);
         format!("L{} {size} for {} CPUs", cache.level, cache.shared_by)
     });
-    caches.collect::<Vec<_>>().join("; ")
+    caches.join("; ")
 }
 
 /// Returns the first digits of the commit, and whether the sources differed from it.
@@ -278,8 +279,8 @@ pub(crate) fn day(manifest: &Manifest) -> &str {
 /// Lists the commands that made the files.
 pub(crate) fn commands(results: &Results) -> Markup {
     let command = |file: &SourceFile| {
-        let words = file.manifest.command.iter().map(|word| quoted(word));
-        words.collect::<Vec<_>>().join(" ")
+        let words = file.manifest.command.iter();
+        words.map(|word| quoted(word)).join(" ")
     };
     html! {
         @for file in &results.files { pre.command { code { (command(file)) } } }

@@ -78,6 +78,7 @@ pub(crate) mod paced;
 mod presets;
 pub mod resize;
 
+use itertools::Itertools;
 use maud::Markup;
 
 use self::presets::{PRESETS, Preset};
@@ -131,8 +132,7 @@ pub(crate) fn find(name: &str) -> Option<&'static dyn Section> {
 
 /// Returns the names of all sections, comma-separated.
 pub(crate) fn names() -> String {
-    let names: Vec<&str> = SECTIONS.iter().map(|section| section.name()).collect();
-    names.join(", ")
+    SECTIONS.iter().map(|section| section.name()).join(", ")
 }
 
 /// A kind of experiment. All methods but `plots` have defaults, which are those of a

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use itertools::Itertools;
 
 use crate::allocator::name_of;
 use crate::args::{Format, dated};
@@ -56,10 +57,7 @@ pub(crate) enum Operation {
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Get => "GET",
-            Self::Set => "SET",
-        })
+        f.pad(&name_of(self).to_uppercase())
     }
 }
 
@@ -162,9 +160,8 @@ impl ServerArgs {
     pub(super) fn clients(&self) -> Result<Vec<usize>, BenchError> {
         let default = if self.quick { "1,2,4" } else { "1-12" };
         let text = self.clients.as_deref().unwrap_or(default);
-        let mut numbers = corewise_topology::parse_cpu_list(text).unwrap_or_default();
-        numbers.sort_unstable();
-        numbers.dedup();
+        let numbers = corewise_topology::parse_cpu_list(text).unwrap_or_default();
+        let numbers = numbers.into_iter().sorted_unstable().dedup().collect_vec();
         let within = |number: &usize| (1..=MOST).contains(number);
         if numbers.is_empty() || !numbers.iter().all(within) {
             let text = format!("clients: `{text}` (such as 1-4,8,12; at most {MOST})");

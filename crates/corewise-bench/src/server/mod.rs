@@ -63,7 +63,7 @@ pub(crate) fn run(args: &ServerArgs) -> Result<u8, BenchError> {
     let engines = installed(args.engines())?;
     let page = args.output();
     // Checks that the page can be written before an hour is spent.
-    crate::sink::Sink::create(Some(&page), args.replace, false)?;
+    crate::sink::Sink::create(&page, args.replace, false)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let rows = points.iter().flat_map(|&(operation, clients)| {
         let program = &program;

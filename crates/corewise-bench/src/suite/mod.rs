@@ -26,6 +26,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use corewise_topology::{PinPolicy, Topology};
+use itertools::iproduct;
 use serde::{Deserialize, Serialize};
 
 use self::params::BUILT_IN;
@@ -171,21 +172,16 @@ pub struct Suite {
 /// Repetitions of a quick run.
 const QUICK_REPETITIONS: usize = 5;
 
+macro_rules! suites {
+    ($($name:literal)*) => {
+        [$(($name, include_str!(concat!("../../suites/", $name, ".toml")))),*]
+    };
+}
+
 /// The built-in suites.
-pub const SUITES: [(&str, &str); 9] = [
-    ("quick", include_str!("../../suites/quick.toml")),
-    ("choosing", include_str!("../../suites/choosing.toml")),
-    ("thesis", include_str!("../../suites/thesis.toml")),
-    (
-        "relativistic",
-        include_str!("../../suites/relativistic.toml"),
-    ),
-    ("resize", include_str!("../../suites/resize.toml")),
-    ("cphash", include_str!("../../suites/cphash.toml")),
-    ("nr", include_str!("../../suites/nr.toml")),
-    ("filter", include_str!("../../suites/filter.toml")),
-    ("elision", include_str!("../../suites/elision.toml")),
-];
+pub const SUITES: [(&str, &str); 9] = suites! {
+    "quick" "choosing" "thesis" "relativistic" "resize" "cphash" "nr" "filter" "elision"
+};
 
 /// A cell and its tables.
 #[derive(Clone, Debug)]
@@ -350,29 +346,25 @@ fn expand(
     let counts = thread_counts(section, params, topology, oversubscribe)?;
     let distributions = parse_all::<Distribution>(params.distribution.as_deref())?;
     let pins = parse_all::<PinPolicy>(Some(&params.pins()))?;
-    for variant in section.variants(params) {
-        for &initial in params.initial.as_deref().unwrap_or_default() {
-            for &value_bytes in params.value_bytes.as_deref().unwrap_or_default() {
-                for &update in params.updates.as_deref().unwrap_or_default() {
-                    for &distribution in &distributions {
-                        for pin in &pins {
-                            for &threads in &counts {
-                                let point = Point {
-                                    initial,
-                                    value_bytes,
-                                    update,
-                                    distribution,
-                                    pin,
-                                    threads,
-                                };
-                                let section = (section, variant);
-                                tasks.push(task(section, params, &point)?);
-                            }
-                        }
-                    }
-                }
-            }
-        }
+    let combinations = iproduct!(
+        section.variants(params),
+        params.initial.iter().flatten(),
+        params.value_bytes.iter().flatten(),
+        params.updates.iter().flatten(),
+        &distributions,
+        &pins,
+        &counts
+    );
+    for (variant, &initial, &value_bytes, &update, &distribution, pin, &threads) in combinations {
+        let point = Point {
+            initial,
+            value_bytes,
+            update,
+            distribution,
+            pin,
+            threads,
+        };
+        tasks.push(task((section, variant), params, &point)?);
     }
     Ok(tasks)
 }

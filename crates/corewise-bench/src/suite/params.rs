@@ -31,11 +31,16 @@ macro_rules! params {
         )*)*}
 
         impl Params {
-            /// Returns these parameters, completed from `other`.
+            /// Returns these parameters, completed from `other`; a range goes before a density
+            /// of the other, and the reverse.
             pub fn or(&self, other: &Self) -> Self {
-                Self {$($(
+                let mut all = Self {$($(
                     $field: self.$field.clone().or_else(|| other.$field.clone()),
-                )*)*}
+                )*)*};
+                if self.range.is_some() || self.density.is_some() {
+                    (all.range, all.density) = (self.range, self.density);
+                }
+                all
             }
         }
 

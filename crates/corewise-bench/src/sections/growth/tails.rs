@@ -30,6 +30,7 @@
 use std::sync::Arc;
 
 use corewise_measure::draw::mix;
+use itertools::Itertools;
 
 use super::cells::{check, grow};
 use super::{SlowCount, Tail};
@@ -162,11 +163,9 @@ fn run_loops(
     run_ticks: Option<u64>,
 ) -> Result<[Grown; 2], PhaseError> {
     let (reports, jobs) = grow(context, table, GrowMode::BesideReader, run_ticks, seed)?;
-    let grown = reports
-        .into_iter()
-        .zip(jobs.into_iter().map(|job| job.watch));
-    <[Grown; 2]>::try_from(grown.collect::<Vec<_>>())
-        .map_err(|_| PhaseError::Failed("growth takes two threads".into()))
+    let watches = jobs.into_iter().map(|job| job.watch);
+    let grown = reports.into_iter().zip(watches).collect_array();
+    grown.ok_or_else(|| PhaseError::Failed("growth takes two threads".into()))
 }
 
 fn tail(name: &str, outcome: usize, Side { table, empty }: &Side) -> Tail {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use super::{Garbage, MemoryPoint};
@@ -118,6 +119,8 @@ fn child(program: &Path, job: &MemoryJob) -> Result<MemoryAnswer, String> {
 /// Runs the child's part and returns its answer.
 pub fn child_main(registry: &Registry, job: &str) -> Result<String, BenchError> {
     let wrong = |what: String| BenchError::Usage(format!("memory-cell: {what}"));
+    // If the parent is killed, so is this process; if that fails, it ends by itself.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let job: MemoryJob = serde_json::from_str(job).map_err(|error| wrong(error.to_string()))?;
     let (_, task) = Suite::task_named(&job.plan, &job.cell).map_err(wrong)?;
     let Workload {

@@ -4,6 +4,8 @@ mod scaling;
 mod updates;
 mod workingset;
 
+use itertools::Itertools;
+
 use crate::plot::group::threads;
 use crate::plot::style::Looks;
 use crate::plot::svg::{count, shorten};
@@ -13,7 +15,7 @@ use crate::results::{CellResults, Results};
 use crate::sections::Section;
 use crate::subject::Capability;
 use crate::suite::Params;
-use crate::workload::{Check, Rules, Variant, Workload, within};
+use crate::workload::{Check, MAX_RANGE, Rules, Variant, Workload, within};
 
 /// A section that measures a mix. `presets.toml` has its parameters and its texts.
 #[derive(Debug)]
@@ -42,6 +44,8 @@ use Plots::{Blocks, Cells, OverThreads, Own};
 
 /// Maximum number of operations that a thread has in flight, the pipeline's of a `CpHash`.
 const MOST_IN_FLIGHT: usize = 1 << 14;
+/// Minimum items of a filter: it is full only by chance if it has a few buckets.
+const LEAST_ITEMS: u64 = 1 << 8;
 /// Maximum work beside an operation.
 const MOST_WORK: u32 = 1_000_000;
 
@@ -101,6 +105,16 @@ impl Rules for MixSection {
                 workload.range == workload.initial,
                 format!("range: {} (all keys are stored at first)", workload.range),
             ));
+        }
+        if self.capability == Filter {
+            checks.push(within(
+                "initial",
+                workload.initial,
+                (LEAST_ITEMS, MAX_RANGE),
+                "",
+            ));
+            let load = 100.0 / workload.capacity;
+            checks.push(within("load", load, (0.0, 100.0), " % of a filter"));
         }
         checks
     }
@@ -185,7 +199,6 @@ fn pin_heading(cell: &CellResults) -> String {
     if cpus.is_empty() {
         return format!("pin {}", cell.cell.pin);
     }
-    let list: Vec<_> = cpus.iter().map(usize::to_string).collect();
-    let on = shorten(&list.join(", "), 60);
+    let on = shorten(&cpus.iter().join(", "), 60);
     format!("pin {} (CPUs {on})", cell.cell.pin)
 }

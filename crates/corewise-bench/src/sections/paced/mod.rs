@@ -12,7 +12,7 @@ use crate::results::Results;
 use crate::runner::CellRun;
 use crate::sections::Section;
 use crate::suite::Params;
-use crate::workload::{Rules, Variant, Workload};
+use crate::workload::{Check, Rules, Variant, Workload, within};
 
 /// The section.
 #[derive(Debug)]
@@ -21,6 +21,14 @@ pub(crate) struct PacedSection;
 impl Rules for PacedSection {
     fn name(&self) -> &'static str {
         "paced"
+    }
+
+    fn checks(&self, workload: &Workload) -> Vec<Check> {
+        match workload.variant {
+            Variant::Load(load) => vec![within("loads", load * 100.0, (0.01, 1_000.0), " %")],
+            Variant::Rate(rate) => vec![within("rates", rate, (1.0, 1e12), "/s")],
+            _ => Vec::new(),
+        }
     }
 
     fn id_suffix(&self, workload: &Workload) -> String {

@@ -12,6 +12,8 @@
 //! larger size at rest, and the mixes with updates, are not in the paper and are drawn in the same
 //! way.
 
+use itertools::Itertools;
+
 use crate::plot::Plot;
 use crate::plot::chart::Curve;
 use crate::plot::group::{self, Group, by_key, distinct, groups, named};
@@ -93,13 +95,8 @@ fn title(group: &Group<'_>, figure: Option<usize>, what: &str) -> String {
 
 /// Plots of all tables at each size, and resized.
 fn compared(group: &Group<'_>, looks: &Looks, cpus: usize) -> Vec<Plot> {
-    let mut all: Vec<BucketState> = group
-        .cells
-        .iter()
-        .filter_map(|c| BucketState::of(c))
-        .collect();
-    all.sort_unstable();
-    all.dedup();
+    let all = group.cells.iter().filter_map(|c| BucketState::of(c));
+    let all = all.sorted_unstable().dedup();
     let plot = |(at, buckets): (usize, BucketState)| {
         let rows = || {
             let rows = group.rows();
@@ -121,7 +118,7 @@ fn compared(group: &Group<'_>, looks: &Looks, cpus: usize) -> Vec<Plot> {
             cpus,
         )
     };
-    all.into_iter().enumerate().filter_map(plot).collect()
+    all.enumerate().filter_map(plot).collect()
 }
 
 /// Plots of each table at both sizes and resized, the paper's tables first.
