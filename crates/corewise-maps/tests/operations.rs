@@ -380,8 +380,11 @@ fn retaining_and_clearing_leave_what_they_should() {
 fn keys_values_and_entries_agree() {
     let map = squares(500);
     let handle = map.pin();
-    assert_eq!(handle.keys().sum::<u64>(), (0..500).sum());
-    assert_eq!(handle.values().sum::<u64>(), (0..500).map(|n| n * n).sum());
+    assert_eq!(handle.keys().sum::<u64>(), (0..500).sum::<u64>());
+    assert_eq!(
+        handle.values().sum::<u64>(),
+        (0..500).map(|n| n * n).sum::<u64>()
+    );
     let mut entries = 0;
     for (key, value) in &handle {
         assert_eq!(*value, key * key);
