@@ -290,6 +290,18 @@ mod tests {
     }
 
     #[test]
+    fn few_keys_that_are_drawn_vary_in_number() {
+        for (name, range) in [("zipf:2", 10_000), ("zipf:5", 1_000), ("zipf:1.8", 100_000)] {
+            let sampler = Sampler::new(name.parse().expect("a distribution"), range);
+            for seed in 0..64 {
+                let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
+                let keys: Vec<u32> = (0..1 << 14).map(|_| sampler.draw(&mut rng)).collect();
+                assert_eq!(drawn(&sampler.groups(), &keys), Ok(()), "{name}, {seed}");
+            }
+        }
+    }
+
+    #[test]
     fn updates_go_to_half_of_the_keys_twice_as_often() {
         let mut workload = mix(90.0);
         workload.initial = workload.range / 2;

@@ -50,6 +50,15 @@ const REFUSED_BY_RUN: &[Refused] = &[
         "buckets",
     ),
     (&["run", "--buckets", "many"], "buckets"),
+    (&["run", "-n", "99s"], "no cell"),
+    (&["run", "--section", "paced", "--loads", "NaN"], "loads"),
+    (&["run", "--section", "paced", "--rates=-1"], "rates"),
+    (&["run", "--section", "filter", "-i", "8"], "initial: 8"),
+    (&["run", "--section", "filter", "--load", "110"], "110"),
+    (
+        &["run", "--section", "cache", "-i", "10", "--range", "1000"],
+        "all keys are stored",
+    ),
     (
         &["run", "--section", "hot", "--distribution", "zipf:0.99"],
         "single, uniform",
@@ -139,7 +148,7 @@ fn bad_files_are_one_clear_line_and_status_2() {
         (&["compare", &taken, &taken], "taken.jsonl"),
         (&["resize", "-o", &taken], "exists"),
         (&["resize", "--report", &taken], "exists"),
-        (&["resize", "--report", &missing], "no such folder"),
+        (&["resize", "--report", &missing], "No such file"),
         (
             &[
                 "server", "--figure", "atc11-8", "--engine", "locked", "-o", &taken,
@@ -440,6 +449,105 @@ fn byte_strings_and_native_hashes_are_verified_too() {
         said.contains(", 0 void,") && said.contains("v=4096"),
         "{said}"
     );
+}
+
+/// A run of a moment, on one thread.
+const SHORT: [&str; 10] = [
+    "run",
+    "-d",
+    "5",
+    "--slices",
+    "1",
+    "-n",
+    "1",
+    "--repetitions",
+    "1",
+    "-o",
+];
+
+#[test]
+fn nothing_is_overwritten_or_lost_without_a_word() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (results, page) = (path("r.jsonl"), path("r.html"));
+    let tables = "mutex,mutex,cphash:lockhash";
+    let words = [results.as_str(), "-i", "500", "--tables", tables];
+    let said = succeed(&[&SHORT[..], &words].concat());
+    // One row of a table that is named twice; a table that the section cannot measure is named.
+    assert_eq!(said.matches("\n  mutex ").count(), 1, "{said}");
+    assert!(said.contains("left out: cphash:lockhash"), "{said}");
+    let written = std::fs::read(&results).expect("results");
+    assert!(complaint(&["report", &results, "-o", &results], 2).contains("--replace"));
+    assert_eq!(std::fs::read(&results).expect("results"), written);
+    succeed(&["report", &results, "-o", &page]);
+    assert!(complaint(&["report", &results, "-o", &page], 2).contains("--replace"));
+    succeed(&["report", &results, "-o", &page, "--replace"]);
+    // Without its end, the file is not whole.
+    let text = String::from_utf8(written).expect("text");
+    let (all_but_end, _) = text.trim_end().rsplit_once('\n').expect("lines");
+    std::fs::write(&results, all_but_end.to_owned() + "\n").expect("written");
+    let noted = String::from_utf8(bench(&["show", &results]).stderr).expect("text");
+    assert!(noted.contains("no end marker"), "{noted}");
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut show = Command::new(PROGRAM);
+    let show = show.args(["bench", "show", &results]);
+    let lost = show.stdout(full.expect("Linux has it")).output();
+    let lost = lost.expect("the program starts");
+    assert_eq!(lost.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&lost.stderr).contains("standard output"));
+}
+
+#[test]
+fn small_caches_are_no_smaller_than_they_are_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let results = folder.path().join("r.jsonl").display().to_string();
+    for entries in ["100", "3000", "20000"] {
+        let tables = "cphash:lockhash,cphash:lockhash-random,cphash:lockhash-batch";
+        let more = ["--load", "200", "--batch", "8", "--tables", tables];
+        let words = [results.as_str(), "--replace", "-i", entries];
+        let said = succeed(&[&SHORT[..], &words, &["--section", "cache"], &more].concat());
+        assert!(said.contains(", 0 void,"), "{said}");
+    }
+}
+
+#[test]
+fn edited_numbers_are_no_reason_to_panic() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (results, edited) = (path("r.jsonl"), path("e.jsonl"));
+    let words = [results.as_str(), "--section", "latency", "-i", "500"];
+    succeed(&[&SHORT[..], &words, &["--tables", "mutex"]].concat());
+    let text = std::fs::read_to_string(&results).expect("results");
+    for field in [
+        "initial",
+        "elapsed_ns",
+        "processor_ns",
+        "count",
+        "operations",
+    ] {
+        let start = format!("\"{field}\":");
+        let with_most = |line: &str| match line.split_once(&start) {
+            Some((before, after)) if after.starts_with(|first: char| first.is_ascii_digit()) => {
+                let rest = after.trim_start_matches(|digit: char| digit.is_ascii_digit());
+                format!("{before}{start}{}{rest}\n", u64::MAX)
+            }
+            _ => format!("{line}\n"),
+        };
+        let all: String = text.lines().map(with_most).collect();
+        assert_ne!(all, text, "{field}");
+        std::fs::write(&edited, all).expect("written");
+        for command in [
+            &["show", &edited][..],
+            &["report", &edited, "-o", &path("p.html"), "--replace"],
+            &["compare", &results, &edited],
+        ] {
+            let status = bench(command).status.code();
+            assert!(
+                matches!(status, Some(0 | 2)),
+                "{field}: {command:?}: {status:?}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -78,12 +78,8 @@ impl Jitter {
 fn cpu_times(root: &Path) -> Option<(u64, u64)> {
     let text = fs::read_to_string(root.join("proc/stat")).ok()?;
     let line = text.lines().next()?.strip_prefix("cpu ")?;
-    let times: Option<Vec<u64>> = line
-        .split_whitespace()
-        .take(8)
-        .map(|word| word.parse().ok())
-        .collect();
-    let times = times?;
+    let words = line.split_whitespace().map(|word| word.parse().ok());
+    let times: Vec<u64> = words.take(8).collect::<Option<_>>()?;
     Some((times.iter().sum(), *times.get(7)?))
 }
 

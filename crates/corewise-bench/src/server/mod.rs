@@ -138,9 +138,8 @@ fn installed(wanted: Vec<Engine>) -> Result<Vec<Engine>, BenchError> {
         let reason = format!("{engine} is not on PATH");
         let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
         if std::env::var("COREWISE_NO_SKIP").is_ok_and(|value| value == "1") {
-            return Err(BenchError::Failed(format!(
-                "COREWISE_NO_SKIP=1, and skipped: {reason}"
-            )));
+            let text = format!("COREWISE_NO_SKIP=1, and skipped: {reason}");
+            return Err(BenchError::Failed(text));
         }
     }
     if there.is_empty() {

@@ -1,12 +1,12 @@
 //! Requests per second against clients, for each operation.
 
+use itertools::Itertools;
+
+use crate::plot::Plot;
 use crate::plot::chart::{Curve, Spot};
 use crate::plot::lines::{Axis, Lines};
 use crate::plot::style::Looks;
 use crate::plot::svg::rate;
-use std::collections::BTreeSet;
-
-use crate::plot::Plot;
 use crate::report::page;
 use crate::server::args::Operation;
 use crate::server::row::Row;
@@ -19,7 +19,7 @@ pub(super) fn page(mut lead: Vec<String>, rows: &[Row], listing: &str) -> String
     let plots: Vec<Plot> = plots.collect();
     let versions = rows.iter();
     let versions = versions.map(|row| format!("{} {}", row.engine, row.version));
-    lead.push(Vec::from_iter(versions.collect::<BTreeSet<_>>()).join(", "));
+    lead.push(versions.sorted().dedup().join(", "));
     let title = "Figure 8 of the USENIX ATC 2011 paper, on this machine";
     page::plain(title, &lead, (&looks, &plots), listing)
 }

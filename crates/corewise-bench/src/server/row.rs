@@ -88,17 +88,14 @@ impl Point<'_> {
 
     fn load(&self, server: &Server, connections: usize) -> Command {
         let (slice_ms, seconds) = self.args.sampling();
-        let share_of_sets = match self.operation {
-            Operation::Get => "0",
-            Operation::Set => "1",
-        };
+        let share_of_sets = u8::from(self.operation == Operation::Set);
         let mut command = Command::new(self.program);
         command
             .args(["load", &server.address.to_string()])
             .args(["--server-pid", &server.pid().to_string()])
             .args(["--prefill", "--keys", &self.args.keys])
             .args(["--value-size", &self.args.value_size.to_string()])
-            .args(["--set-ratio", share_of_sets])
+            .args(["--set-ratio", &share_of_sets.to_string()])
             .args(["--threads", &self.clients.to_string()])
             .args(["--connections", &connections.to_string()])
             .arg(format!("--warmup={}", self.args.warmup_s()))

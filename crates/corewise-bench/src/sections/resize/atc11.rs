@@ -172,12 +172,8 @@ fn note<'a>(rows: impl Iterator<Item = Placed<'a>>) -> String {
     let paused = valid.filter_map(|(cell, row)| {
         let of = row.row.fields.resize.as_ref();
         let of = of.filter(|of| !of.is_continuous())?;
-        Some(format!(
-            "{} with {} ({})",
-            row.label,
-            readers(cell),
-            busy(of)
-        ))
+        let (label, readers, busy) = (&row.label, readers(cell), busy(of));
+        Some(format!("{label} with {readers} ({busy})"))
     });
     let paused: Vec<String> = paused.collect();
     if paused.is_empty() {
