@@ -87,9 +87,10 @@ fn eviction(is_random: bool) -> Eviction {
 
 impl<L: PartitionLock + 'static, const RANDOM: bool> WithHandles for Locked<L, RANDOM> {
     fn build(setup: &Setup) -> Self {
-        // A partition has room for four entries or more.
-        let most = (setup.capacity / 4).max(1).ilog2();
-        let partitions = LOCKED_PARTITIONS.min(1 << most);
+        // A partition that evicts has room for four entries or more.
+        let fitting = Some(setup.capacity / 4).filter(|_| setup.capacity < setup.entries);
+        let fitting = fitting.map_or(LOCKED_PARTITIONS, |most| 1 << most.max(1).ilog2());
+        let partitions = LOCKED_PARTITIONS.min(fitting);
         let config = config(setup, partitions, LOCKED_BYTES, eviction(RANDOM));
         let table = LockHash::with_hasher(&config, RandomState::default());
         Self(table.expect("within limits"))
