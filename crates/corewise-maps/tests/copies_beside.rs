@@ -26,6 +26,7 @@ for_all_tables! {{
     histories_beside_resizes_are_linearizable
     histories_in_one_bucket_are_linearizable
     retain_visits_what_stays_once
+    iterations_over_few_buckets_return_what_stays_once
     retain_removes_what_it_has_decided_about
     clear_removes_what_was_there
     drained_entries_go_to_one_thread
@@ -224,6 +225,34 @@ fn retain_visits_what_stays_once<M: NumberMap>() {
         keys.sort_unstable();
         assert!(keys.into_iter().eq(0..KEPT));
     });
+}
+
+/// Few keys in one or two buckets: what a bucket has no room for moves into it when others go.
+fn iterations_over_few_buckets_return_what_stays_once<M: NumberMap>() {
+    const STAY: u64 = 7;
+    let map = M::new(1, Hashing::Mixed, true);
+    (0..STAY).for_each(|key| assert_eq!(map.insert(key, key), None));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| keep_resizing(&map, 1, &stop));
+        let walker = scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                let mut keys = map.keys();
+                keys.retain(|key| *key < STAY);
+                keys.sort_unstable();
+                assert!(keys.into_iter().eq(0..STAY));
+            }
+        });
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            for _ in 0..fewer(10_000) {
+                (STAY..STAY + 4).for_each(|key| assert_eq!(map.try_insert(key, 0), Ok(())));
+                (STAY..STAY + 4).for_each(|key| assert_eq!(map.remove(key), Some(0)));
+            }
+        }));
+        stop.store(true, Relaxed);
+        assert!(walker.join().is_ok() && done.is_ok());
+    });
+    check_at_rest(&map);
 }
 
 /// Odd values go and even ones stay, while another thread replaces odd ones by even ones: those

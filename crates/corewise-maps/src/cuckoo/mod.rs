@@ -66,9 +66,10 @@
 //! smaller table's bucket, on the same side. During the resize an entry may have one bucket in the
 //! old table and one in the new, and a lookup reads each where it is.
 //!
-//! An *iteration* reads bucket after bucket. During an iteration entries do not move to their other
-//! buckets. A move that has already begun holds the locks of its buckets, and the iteration waits
-//! for them.
+//! An *iteration* reads bucket after bucket, each with its overflow buckets, and reads them again
+//! if its stripe was counted meanwhile: an entry may have been drawn in. During an iteration
+//! entries do not move to their other buckets. A move that has already begun holds the locks of its
+//! buckets, and the iteration waits for them.
 //!
 //! # Correctness
 //!

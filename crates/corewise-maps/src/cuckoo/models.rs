@@ -164,6 +164,17 @@ fn a_walk_beside_a_move_has_each_entry_once() {
     }
 }
 
+/// The entry is the only one of an overflow bucket, and is drawn in while its bucket is walked.
+#[test]
+fn a_walk_beside_a_removal_has_the_entry_that_is_drawn_in() {
+    corewise_atomic::model_bounded(2, || {
+        let numbers = Arc::new(Tens::new(1, &[1, 2, 3, 4, 5]));
+        let (mut pairs, _) = beside(&numbers, Tens::pairs, |numbers| numbers.remove(1));
+        pairs.retain(|(key, _)| *key != 1);
+        assert_eq!(pairs, [(2, 20), (3, 30), (4, 40), (5, 50)]);
+    });
+}
+
 /// The entry moves in the old table, then with its bucket to the new one, and moves again there,
 /// while a lookup reads one bucket in the old table and the other in the new.
 #[test]

@@ -409,11 +409,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
             }
             for (slot, tag) in state.held() {
                 let words = part.load(slot);
-                // Acquire, Relaxed: as in `is_undisturbed`.
-                fence(Acquire);
-                if self.count_of(bucket).load(Relaxed) != count {
-                    return Err(Disturbed);
-                }
+                self.check_count(count, bucket)?;
                 // SAFETY: as in `compare`: held in a state read after the count, by 1, and the
                 // count is unchanged.
                 let pair = unsafe { words.assume_whole() };
@@ -421,10 +417,28 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
                 entries.push(CuckooEntry::new(pair, tag, side));
             }
             let Some(id) = state.next() else {
-                return Ok(entries);
+                break;
             };
             part = self.overflow.node(id).part();
             state = part.state();
+        }
+        // The entries of an overflow bucket without any may have been drawn in meanwhile.
+        if !mutant!("cuckoo_walks_past_draws") {
+            self.check_count(count, bucket)?;
+        }
+        Ok(entries)
+    }
+
+    /// Returns an error if a change of a bucket's stripe was counted between the load of `count`
+    /// and the loads before this call.
+    fn check_count(&self, count: u64, bucket: usize) -> Result<(), Disturbed> {
+        // Acquire, Relaxed: as in `is_undisturbed`. A state without an entry that has been drawn in
+        // comes after the first count of that, too, and is stored with Release.
+        fence(Acquire);
+        if self.count_of(bucket).load(Relaxed) == count {
+            Ok(())
+        } else {
+            Err(Disturbed)
         }
     }
 
@@ -462,8 +476,9 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     /// Whether an iteration over the map is in progress. (Its tables share the number: a walk
     /// continues in a successor.)
     pub(super) fn is_walked(&self) -> bool {
-        // Relaxed: a fence precedes it.
-        self.budget.walks().load(Relaxed) != 0
+        // Acquire: pairs with the Release in `let_moves`. (Whether a walk that begins now is seen,
+        // a fence before this decides.)
+        self.budget.walks().load(Acquire) != 0
     }
 
     /// From now on no entry moves to its other bucket. Moves in progress hold the locks of their
@@ -476,7 +491,8 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     }
 
     pub(super) fn let_moves(&self) {
-        // Release: the walk's reads come before the next move.
+        // Release: pairs with the Acquire in `is_walked`: the walk's reads come before the next
+        // move.
         self.budget.walks().fetch_sub(1, Release);
     }
 
