@@ -5,6 +5,7 @@ use crate::common;
 use common::{Cache, NOW, Seen, Setup, TestEngine, fewer, incr, later, stamp_of, stamped, store};
 use corewise_cache::ScanStep;
 use corewise_ops::{Deadline, Delete, Store, StoreMode};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 for_every_engine! {
     every_store_is_made_room_for_and_the_budget_holds
@@ -28,6 +29,7 @@ for_every_engine! {
     sessions_that_end_keep_no_memory
     every_item_is_counted_once
     the_statistics_of_size_classes_add_up
+    statistics_beside_resets_count_no_more_than_happened
     a_scan_shows_what_is_alive_and_no_more
     a_scan_from_within_shows_the_rest
 }
@@ -590,6 +592,30 @@ fn the_statistics_of_size_classes_add_up<E: TestEngine>() {
     cache.engine.reset_stats();
     let stats = cache.engine.stats();
     assert_eq!((stats.items, stats.total_items), (1_000, 0));
+}
+
+fn statistics_beside_resets_count_no_more_than_happened<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let engine = cache.engine.clone();
+    let stores = fewer(100_000);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                engine.reset_stats();
+            }
+        });
+        let reader = scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                assert!(engine.stats().total_items <= stores);
+            }
+        });
+        for i in 0..stores {
+            cache.set(&(i % 100).to_le_bytes(), b"value");
+        }
+        stop.store(true, Relaxed);
+        assert!(reader.join().is_ok());
+    });
 }
 
 /// The numbers that a scan in steps of `most_looks` shows. Checks that each is shown once and with

@@ -329,12 +329,13 @@ impl Consumer {
         }
     }
 
-    /// Whether the ring has no words that were flushed but not read. Reads nothing, and orders
+    /// Whether words were flushed after the last call that looked at the producer's index, which is
+    /// [`readable`](Self::readable) for more words than there were. Reads no words, and orders
     /// nothing.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub fn has_news(&self) -> bool {
         // Relaxed: the caller orders this load by a barrier, or needs no order.
-        self.ring.write.load(Relaxed) == self.next
+        self.ring.write.load(Relaxed) != self.end
     }
 }
 

@@ -674,6 +674,35 @@ fn event_loops_serve_their_own_partitions() {
     assert!(alone.may_sleep());
 }
 
+/// The first words of a message are readable when it crosses a line, and the others when they are
+/// flushed: till then the server has nothing to do, and then it is woken.
+#[test]
+fn servers_sleep_beside_half_a_message() {
+    let table = CpHash::new(&Config::new(1024).partitions(1), 0).unwrap();
+    let woken = Arc::new(AtomicBool::new(false));
+    let wake = woken.clone();
+    let mut server = table.server(move || wake.store(true, Relaxed));
+    let mut client = table.client();
+    let mut halves = 0;
+    for token in 0..50 {
+        let insert = CacheRequest::Insert(token.into(), &[7; 32]);
+        client.submit(token, insert).unwrap();
+        while server.poll() > 0 {}
+        // The first time the lane is new; then nothing has come but halves of messages.
+        assert!(server.may_sleep());
+        woken.store(false, Relaxed);
+        client.flush();
+        // What was readable as a whole has been served.
+        let served = server.poll();
+        assert!(served <= 1);
+        halves += served;
+        assert!(served == 0 || woken.load(Relaxed));
+        client.poll(|_, reply| assert!(matches!(reply, Reply::Inserted(Ok(())))));
+    }
+    assert!(halves > 0);
+    assert_eq!(client.outstanding(), 0);
+}
+
 /// Every loop has its keys, so it knows all outcomes.
 fn run_event_loop(table: &CpHash, seed: u64) {
     let this = std::thread::current();

@@ -24,6 +24,7 @@ for_every! {
         a_resize_without_memory_changes_nothing
         a_resize_frees_what_was_replaced_when_it_needs_memory
         insertions_beside_a_resize_may_delay_its_end
+        an_insertion_is_not_refused_while_a_resize_can_go_on
     }
 }
 
@@ -104,6 +105,33 @@ fn insertions_beside_a_resize_may_delay_its_end<T: Table<Key = u64, Value = u64>
     assert_eq!(map.buckets(), 8);
     assert_eq!(map.resize_to(1 << 41), Err(ResizeError::NoMemory));
     is_whole(&map, 8);
+}
+
+/// The memory ends when a resize has begun, and the new keys are of a bucket that is moved last.
+/// After the refusal, updates that need no memory end no resize.
+fn an_insertion_is_not_refused_while_a_resize_can_go_on<T: Table<Key = u64, Value = u64>>() {
+    const BUCKETS: u64 = 256;
+    let make = |bytes| -> Map<T> {
+        let builder = CopyMap::<T>::builder().buckets(BUCKETS as usize);
+        let builder = builder.max_bytes(bytes).hasher(Hashing::Own);
+        builder.domain(Domain::new()).build()
+    };
+    let plenty = make(1 << 30);
+    let table = plenty.bytes();
+    let begins = |key: &u64| {
+        let before = plenty.bytes();
+        assert_eq!(plenty.pin().insert(*key, *key), Ok(None));
+        plenty.bytes() - before >= table
+    };
+    let last = (0..).find(begins).expect("it grows");
+    let map = make(plenty.bytes());
+    (0..=last).for_each(|key| assert_eq!(map.pin().insert(key, key), Ok(None)));
+    let mut others = (last / BUCKETS + 1..).map(|n| n * BUCKETS + BUCKETS - 1);
+    let refused = others.find(|key| map.pin().insert(*key, *key).is_err());
+    assert!(refused.is_some());
+    let buckets = map.buckets();
+    (0..=last).for_each(|key| assert_eq!(map.pin().insert(key, key), Ok(Some(key))));
+    assert_eq!(map.buckets(), buckets);
 }
 
 fn map<T: Table<Key = u64, Value = u64>>(buckets: usize, bytes: usize, hashing: Hashing) -> Map<T> {

@@ -129,9 +129,12 @@ pub(super) enum Life {
 }
 
 impl Lane {
-    /// Whether the client has sent something that was not served. Orders nothing.
+    /// Whether the client has sent something since the lane was last served. Orders nothing.
+    ///
+    /// The beginning of a message does not count again: its client flushes the rest, and calls the
+    /// server.
     pub(super) fn has_requests(&self) -> bool {
-        !self.requests.is_empty() || self.shared.is_calling()
+        self.requests.has_news() || self.shared.is_calling()
     }
 
     /// Executes what the client has sent. Adds the number of messages to `served`.

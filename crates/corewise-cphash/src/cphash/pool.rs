@@ -10,7 +10,7 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicUsize};
 use corewise_atomic::thread::{self, JoinHandle, Thread};
-use corewise_atomic::{Backoff, hint};
+use corewise_atomic::{Backoff, hint, mutant};
 use corewise_topology::{CpuId, PinPolicy, Topology, pin_current_thread, plan};
 
 use super::load::Load;
@@ -46,6 +46,7 @@ struct Shared {
 }
 
 impl Shared {
+    /// Called with `load` locked, so that no earlier decision undoes a later one.
     fn set_serving(&self, count: usize) {
         // Release: pairs with the Acquire in `serve_while`.
         self.serving.store(count, Release);
@@ -54,14 +55,27 @@ impl Shared {
 
     /// Takes the report of a serving thread into account, unless another thread reports just now.
     fn report(&self, busy: u32, polls: u32) {
-        let decision = self.load.try_lock().and_then(|mut load| {
-            // Relaxed: changed under the lock only, while the pool is adaptive.
-            let serving = self.serving.load(Relaxed);
-            load.as_mut()?.report(busy, polls, serving)
-        });
+        let Some(mut load) = self.load.try_lock() else {
+            return;
+        };
+        // Relaxed: changed under the lock only.
+        let serving = self.serving.load(Relaxed);
+        let decision = load
+            .as_mut()
+            .and_then(|load| load.report(busy, polls, serving));
+        if mutant!("cphash_decides_late") {
+            drop(load);
+        }
         if let Some(serving) = decision {
             self.set_serving(serving);
         }
+    }
+
+    /// Makes `serving` threads serve; the load changes that number if there is one.
+    fn follow(&self, load: Option<Load>, serving: usize) {
+        let mut current = self.load.lock();
+        *current = load;
+        self.set_serving(serving);
     }
 }
 
@@ -82,8 +96,7 @@ impl Pool {
     /// Makes a fixed number of threads serve.
     pub(super) fn set_threads(&mut self, count: usize) -> Result<(), ConfigError> {
         check_threads(0..=count)?;
-        *self.shared.load.lock() = None;
-        self.shared.set_serving(count);
+        self.shared.follow(None, count);
         self.resize(count)
     }
 
@@ -95,8 +108,7 @@ impl Pool {
         }
         let (least, most) = range.into_inner();
         self.resize(most)?;
-        *self.shared.load.lock() = Some(Load::new(least..=most));
-        self.shared.set_serving(least);
+        self.shared.follow(Some(Load::new(least..=most)), least);
         Ok(())
     }
 
@@ -248,6 +260,32 @@ fn serve_while(table: &Arc<Table>, shared: &Shared, goes_on: impl Fn() -> bool) 
             // It slept because it had nothing to do.
             polls = polls.max(REPORT_POLLS / 2);
         }
+    }
+}
+
+#[cfg(test)]
+mod models {
+    use super::*;
+    use corewise_atomic::model_bounded;
+
+    /// A thread that decides by its load does not undo a number that is set meanwhile.
+    #[test]
+    fn a_fixed_number_of_serving_threads_stays() {
+        model_bounded(3, || {
+            let shared = Arc::new(Shared {
+                serving: AtomicUsize::new(1),
+                load: Mutex::new(Some(Load::new(1..=3))),
+                threads: Mutex::new(Vec::new()),
+            });
+            // The next report decides on two.
+            (0..3).for_each(|_| shared.report(900, 1000));
+            let reporting = shared.clone();
+            let server = thread::spawn(move || reporting.report(900, 1000));
+            shared.follow(None, 3);
+            server.join().unwrap();
+            // Relaxed: the other thread is over.
+            assert_eq!(shared.serving.load(Relaxed), 3);
+        });
     }
 }
 

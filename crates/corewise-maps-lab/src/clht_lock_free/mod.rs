@@ -226,7 +226,11 @@ unsafe impl ClhtVariant for LockFreeForm {
                 Found::Free(vacancy) => claim = vacancy.claim(pair.0, pair.1),
                 Found::Full(last, number) => {
                     if number == Self::LONGEST || memory.reserve().is_err() {
-                        return Ok(Err(Full));
+                        // The chain may have been moved meanwhile, or have a free slot.
+                        if chain.at_rest()? == seen {
+                            return Ok(Err(Full));
+                        }
+                        continue;
                     }
                     // SAFETY: 1: by our 1.
                     claim = unsafe { append(last, number, memory, pair) };
@@ -263,14 +267,8 @@ unsafe impl ClhtVariant for LockFreeForm {
         mut decide: impl FnMut(Raw) -> EntryChange<Raw>,
     ) -> Result<Option<(Raw, EntryChange<Raw>)>, Moved> {
         let mut backoff = Backoff::new();
-        let mut known = None;
         while let Some(entry) = Chain(head).entry(key)? {
-            // `decide` is not called again for the same value.
-            let change = match known {
-                Some((old, change)) if old == entry.value => change,
-                _ => decide(entry.value),
-            };
-            known = Some((entry.value, change));
+            let change = decide(entry.value);
             let is_done = match change {
                 EntryChange::Keep => true,
                 _ if entry.is_busy() => {
@@ -281,7 +279,7 @@ unsafe impl ClhtVariant for LockFreeForm {
                 EntryChange::Remove => entry.remove(),
             };
             if is_done {
-                return Ok(known);
+                return Ok(Some((entry.value, change)));
             }
         }
         Ok(None)

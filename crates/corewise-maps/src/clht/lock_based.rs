@@ -27,6 +27,7 @@ unsafe impl ClhtVariant for LockBasedForm {
         (key, value): (Raw, Raw),
         replace: bool,
     ) -> Result<Result<Put<Raw>, Full>, Moved> {
+        let mut reserved = Ok(());
         loop {
             let locked = head.lock()?;
             match locked.find(key) {
@@ -49,13 +50,15 @@ unsafe impl ClhtVariant for LockBasedForm {
                         unsafe { locked.append(last, spare, key, value) };
                         return Ok(Ok(Put::New { crowded: true }));
                     }
+                    // The chain may have been moved meanwhile, or have a free slot.
+                    if let Err(full) = reserved {
+                        return Ok(Err(full));
+                    }
                 }
             }
             // Memory is allocated without the lock.
             drop(locked);
-            if let Err(full) = memory.reserve() {
-                return Ok(Err(full));
-            }
+            reserved = memory.reserve();
         }
     }
 

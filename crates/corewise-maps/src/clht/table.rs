@@ -244,8 +244,17 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
         key: &K,
         mut decide: impl FnMut(V) -> EntryChange<V>,
     ) -> Option<(V, EntryChange<V>)> {
-        // SAFETY: 1: found in a table of this type.
-        let mut decide = |old| decide(unsafe { Self::value(old) }).map(V::into_raw);
+        let mut last = None;
+        // `decide` is not called again for the same value, in a successor neither.
+        let mut decide = |old| match last {
+            Some((decided, change)) if decided == old => change,
+            _ => {
+                // SAFETY: 1: found in a table of this type.
+                let change = decide(unsafe { Self::value(old) }).map(V::into_raw);
+                last = Some((old, change));
+                change
+            }
+        };
         let (old, change) =
             at.follow(|table| F::change(table.head(hash), key.into_raw(), &mut decide))?;
         // SAFETY: 1, both: found, and inserted, in a table of this type.

@@ -2,6 +2,7 @@
 
 use std::hash::BuildHasher;
 
+use corewise_atomic::Backoff;
 use corewise_rcu::{Guard, Section};
 
 use super::iter::{Iter, Keys, Values};
@@ -385,8 +386,8 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
     /// # Errors
     ///
     /// Only in a map with a byte limit: [`Full`], with nothing changed. The key is absent, it has
-    /// no free place, and there is no memory to make one, not even from replaced tables without
-    /// readers.
+    /// no free place, and there is no memory to make one: no resize in progress gives it a place,
+    /// and no replaced table without readers, except one that another thread is freeing.
     ///
     /// # Panics
     ///
@@ -648,10 +649,10 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         value: T::Value,
         replace: bool,
     ) -> Result<Put<T::Value>, Full> {
+        let mut backoff = Backoff::new();
         let put = loop {
             match T::put(self.version(), hash, key, value, replace) {
-                // Freeing replaced tables may give enough memory.
-                Err(Full) if self.map.reap() => {}
+                Err(Full) if self.makes_room(&mut backoff) => {}
                 answer => break answer?,
             }
         };

@@ -12,7 +12,9 @@ use corewise_atomic::{Backoff, mutant};
 use corewise_rcu::{Cookie, Domain, Guard, OwnedGuard, Section};
 
 use super::memory_budget::MemoryBudget;
-use super::{Builder, CopyMapRef, Put, ResizeStep, Table, TableVersion, Unlimited, grows_by};
+use super::{
+    Builder, CopyMapRef, NoMemory, Put, ResizeStep, Table, TableVersion, Unlimited, grows_by,
+};
 use crate::counts::EntryCounts;
 use crate::relativistic::{DefaultHasher, ResizeError};
 
@@ -684,18 +686,38 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     pub(super) fn help(&self) {
         let version = self.version();
         if version.next().is_some() {
-            self.move_share(version);
+            let _step = self.move_share(version);
         }
         self.map.reap();
     }
 
     #[cold]
-    fn move_share(&self, version: &TableVersion<T>) {
+    fn move_share(&self, version: &TableVersion<T>) -> Result<ResizeStep, NoMemory> {
         // Without memory the entries stay where they are, and the next update tries again.
-        if version.step(share::<T>(), &self.map.hash_of()) == Ok(ResizeStep::Last) {
-            // SAFETY: 1: `help` calls this with the map's table, in which a step ends so only while
-            // it is current.
+        let step = version.step(share::<T>(), &self.map.hash_of());
+        if step == Ok(ResizeStep::Last) {
+            // SAFETY: 1: the map's table, in which a step ends so only while it is current.
             unsafe { self.map.finish(version) };
+        }
+        step
+    }
+
+    /// Whether an insertion that found no memory may find some if it tries again: a share of a
+    /// replaced table was freed, or a resize has gone on, to a table that has room.
+    #[cold]
+    pub(super) fn makes_room(&self, backoff: &mut Backoff) -> bool {
+        if self.map.reap() {
+            return true;
+        }
+        match self.move_share(self.version()) {
+            Ok(ResizeStep::Working | ResizeStep::Last) => true,
+            // Other threads move what is left.
+            Ok(ResizeStep::Idle) if self.version().next().is_some() => {
+                let goes_on = !backoff.is_completed();
+                backoff.snooze();
+                goes_on
+            }
+            Ok(ResizeStep::Idle) | Err(NoMemory) => false,
         }
     }
 

@@ -68,7 +68,9 @@
 //! 4. *Foreign code* (a hasher, the closure of an operation) runs without a lock, except the hasher
 //!    while entries are moved; if it panics there, the buckets being moved are unlocked and
 //!    unchanged. An operation calls foreign code before it changes anything or after it has taken
-//!    effect. If hashers or comparisons are inconsistent, entries may be missed or occur twice, an
+//!    effect. A closure that decides about an entry runs once for a value, and again if the value
+//!    was changed meanwhile; if a pair of the types has padding, also if the entry was moved, since
+//!    tables compare the bytes of pairs. If hashers or comparisons are inconsistent, entries may be missed or occur twice, an
 //!    operation may repeat for as long as they contradict themselves, and [`len`](CopyMap::len) may
 //!    differ from the number of entries from then on; still, a value of a [`BoxMap`] is dropped
 //!    once.

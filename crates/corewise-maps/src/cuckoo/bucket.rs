@@ -360,7 +360,8 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
     }
 
     /// Moves an entry of the overflow buckets to a free slot of the bucket itself, if there is one.
-    /// The entry is in its new place before it leaves the old one.
+    /// The entry is in its new place before it leaves the old one. An empty overflow bucket stays:
+    /// `Held::rules_out_second` relies on that.
     pub(super) fn draw_in(&mut self) {
         let mut hung = self.parts().skip(1).filter_map(|(part, state)| {
             let (slot, tag) = state.held().next()?;

@@ -96,8 +96,10 @@
 //!   first mark therefore counts for both: another thread may have followed it and changed the key
 //!   in the new table already.
 //! - *One key, one entry.* Insertions, removals and moves of a key hold the lock of its first
-//!   bucket, in whichever table that bucket is. Marks are set under the same lock, and moved
-//!   buckets do not change.
+//!   bucket, in whichever table that bucket is. (Not when an entry is drawn in from an overflow
+//!   bucket of its second one. An update looks into a bucket with overflow buckets under its lock,
+//!   and overflow buckets stay: see `rules_out_second`.) Marks are set under the same lock, and
+//!   moved buckets do not change.
 //! - *There is no deadlock.* A thread that waits for a lock holds none of a later table, and none
 //!   of the same table with a higher number. An insertion that needs a lower one tries it, and if
 //!   that fails, releases its lock and locks both in order.

@@ -47,7 +47,8 @@ impl<'t, K: Copy, V: Copy> Living<'t, K, V> {
 }
 
 /// The buckets of a key: the first one locked, the second one where necessary. The lock of the
-/// first bucket covers the key: no other thread inserts, removes or moves it.
+/// first bucket covers the key: no other thread inserts, removes or moves it, but for drawing it in
+/// from an overflow bucket of its second bucket.
 struct Held<'t, K: Copy, V: Copy> {
     // Dropped in this order: see `unlock`.
     second: Option<LockedBucket<'t, K, V>>,
@@ -135,7 +136,8 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
         }
     }
 
-    /// Whether the second bucket certainly does not have the key.
+    /// Whether the second bucket certainly does not have the key. A bucket that has, or had, an
+    /// overflow bucket may: entries are drawn in there without the lock of their first bucket.
     fn rules_out_second(at: &TableVersion<CuckooTable<K, V>>, homes: Homes) -> bool {
         let table = at.table();
         let state = table.state(homes.bucket(Side::Second, table.mask()));

@@ -568,11 +568,13 @@ impl<A: Arena> RawTable<A> {
     /// Changes the count of entries, and requests a resize if one is due.
     #[inline]
     pub fn adjust(&self, by: isize) {
-        // Relaxed, all: numbers that publish nothing; the resizer checks again under its lock.
+        // Relaxed, all but the last: numbers that publish nothing; the resizer checks again under
+        // its lock.
         let before = self.count.fetch_add(by.cast_unsigned(), Relaxed);
         let count = before.cast_signed().wrapping_add(by).max(0).cast_unsigned();
         if count > self.grow_above.load(Relaxed) || count < self.shrink_below.load(Relaxed) {
-            self.work.store(true, Relaxed);
+            // Release: pairs with the Acquire in `Resizer::advance_all`.
+            self.work.store(true, Release);
         }
     }
 

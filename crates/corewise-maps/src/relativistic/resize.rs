@@ -107,7 +107,7 @@ use corewise_atomic::hint;
 use corewise_atomic::lock::MutexGuard;
 use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::AtomicU64;
-use corewise_atomic::sync::atomic::Ordering::Relaxed;
+use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed};
 use corewise_atomic::{Backoff, Sleeps};
 use corewise_rcu::{Cookie, Pinned};
 
@@ -689,9 +689,11 @@ impl<A: Arena> LockedResizer<'_, A> {
             self.advance();
         }
         let more = self.has_more();
-        // Relaxed, both: a hint; read by all updates, so it is written to change it only.
+        // Relaxed: a hint; read by all updates, so it is written to change it only.
         if raw.work.load(Relaxed) != more {
-            raw.work.store(more, Relaxed);
+            // Acquire: pairs with the Release in `adjust`: if this overwrites its request, the
+            // count is seen below.
+            raw.work.swap(more, Acquire);
         }
         if !more {
             raw.adjust(0);

@@ -16,6 +16,7 @@ use crate::contention;
 use crate::engines::verbs::{self, ItemStore, NeedsRoom, NoItem};
 use crate::item::{Contents, Item, state};
 use crate::reservation::Reservation;
+use corewise_atomic::barrier;
 use corewise_atomic::lock::MutexGuard;
 use corewise_atomic::mutant;
 use corewise_maps::relativistic::Link;
@@ -488,6 +489,9 @@ unsafe impl ItemStore for LockedOp<'_> {
     unsafe fn touched(&mut self, node: Ptr) {
         // SAFETY: 1.
         let deadline = unsafe { self.item(node) }.deadline();
+        // Pairs with the heavy barrier in `Search::searched`: either the search sees the deadline,
+        // or we see the time that it has reset.
+        barrier::light();
         self.engine.note_deadline(node, deadline);
     }
 

@@ -8,6 +8,7 @@ use super::Relativistic;
 use super::evict::Site;
 use super::heap::{Claim, Segment};
 use crate::item::Item;
+use corewise_atomic::barrier;
 use corewise_maps::relativistic::Link;
 use corewise_ops::Deadline;
 
@@ -109,6 +110,9 @@ impl Search {
 
     fn searched(&mut self, site: &Site<'_>, claim: Claim) -> SearchWalk {
         site.engine.heap.set_due_s(claim.segment, u32::MAX);
+        // Pairs with the light barrier in `Exec::touched`. An item that is linked later is not in a
+        // segment that can be claimed.
+        barrier::heavy();
         self.deadlines.clear();
         SearchWalk { claim, at: 0 }
     }

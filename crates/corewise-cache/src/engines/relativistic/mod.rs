@@ -180,6 +180,8 @@ pub struct Relativistic {
     active: AtomicUsize,
     max_item_bytes: usize,
     memory: AtomicU64,
+    /// Held while the budget is computed and set.
+    budgeting: Mutex<()>,
     /// Number of buckets up to which the table may grow without asking.
     most_buckets: AtomicUsize,
     /// Bytes that the owner uses; at most half of the memory is granted to it.
@@ -287,6 +289,7 @@ impl Relativistic {
             active: AtomicUsize::new(1),
             max_item_bytes: config.max_item_bytes,
             memory: AtomicU64::new(memory),
+            budgeting: Mutex::new(()),
             most_buckets: AtomicUsize::new(buckets),
             overhead: AtomicU64::new(0),
             flushes: CachePadded::new(AtomicU64::new(0)),
@@ -520,7 +523,9 @@ impl Relativistic {
     /// Computes the memory left for segments. If the table wants to grow and will
     /// [need it](Self::needs_buckets), lets it grow if there is room, and makes room otherwise.
     fn budget(&self) {
-        // Relaxed, both: settings.
+        // One thread at a time: nothing is allowed by numbers from before another thread's.
+        let _alone = self.budgeting.lock();
+        // Relaxed, both: settings. Who changes one calls this afterwards, and the lock orders it.
         let memory = self.memory.load(Ordering::Relaxed);
         let overhead = self.overhead.load(Ordering::Relaxed).min(memory / 2);
         let least = LEAST_SEGMENTS * self.heap.segment_bytes();
@@ -616,7 +621,7 @@ impl Relativistic {
     /// The number of linked items and their bytes, read while other threads count.
     fn items_and_bytes(&self) -> (u64, u64) {
         let (mut items, mut bytes) = (0u64, 0u64);
-        self.sum(|counters| {
+        self.counters.lock().sum(|counters| {
             items = items.wrapping_add(counters.items.get());
             bytes = bytes.wrapping_add(counters.bytes.get());
         });
@@ -651,12 +656,6 @@ impl Relativistic {
         if next == 0 {
             survey.longest = std::mem::take(&mut survey.round);
         }
-    }
-
-    fn sum(&self, mut add: impl FnMut(&SessionCounters)) {
-        let registry = self.counters.lock();
-        add(&registry.ended);
-        registry.running.iter().for_each(|counters| add(counters));
     }
 }
 
@@ -742,7 +741,9 @@ impl Engine for Relativistic {
             segment_bytes: segment,
             ..EngineStats::default()
         };
-        self.sum(|counters| counters.add_to(&mut sum));
+        // Locked till the subtraction: a reset in between would take more away than was counted.
+        let registry = self.counters.lock();
+        registry.sum(|counters| counters.add_to(&mut sum));
         sum.items = session_counters::gauge(sum.items);
         sum.bytes = session_counters::gauge(sum.bytes);
         if self.generation().has_older {
@@ -751,18 +752,18 @@ impl Engine for Relativistic {
             sum.dead_bytes = bytes.min(sum.bytes);
         }
         sum.bytes += arrays;
-        self.counters.lock().since_reset(&mut sum);
+        registry.since_reset(&mut sum);
         sum
     }
 
     fn size_classes(&self) -> Vec<ClassStats> {
         let mut classes = vec![ClassStats::default(); crate::size_class::COUNT];
-        self.sum(|counters| counters.add_classes(&mut classes));
+        let registry = self.counters.lock();
+        registry.sum(|counters| counters.add_classes(&mut classes));
         for class in &mut classes {
             class.items = session_counters::gauge(class.items);
             class.bytes = session_counters::gauge(class.bytes);
         }
-        let registry = self.counters.lock();
         for (class, before) in classes.iter_mut().zip(&registry.classes) {
             let less = |count: &mut u64, before: u64| *count = count.saturating_sub(before);
             less(&mut class.evictions, before.evictions);
@@ -781,11 +782,11 @@ impl Engine for Relativistic {
     fn reset_stats(&self) {
         let mut events = EngineStats::default();
         let mut classes = vec![ClassStats::default(); crate::size_class::COUNT];
-        self.sum(|counters| {
+        let mut registry = self.counters.lock();
+        registry.sum(|counters| {
             counters.add_to(&mut events);
             counters.add_classes(&mut classes);
         });
-        let mut registry = self.counters.lock();
         registry.baseline = events;
         registry.classes = classes;
     }
@@ -838,6 +839,12 @@ impl Flushed {
 }
 
 impl CounterRegistry {
+    /// Calls `add` with the counters of all sessions that ever were.
+    fn sum(&self, mut add: impl FnMut(&SessionCounters)) {
+        add(&self.ended);
+        self.running.iter().for_each(|counters| add(counters));
+    }
+
     /// Subtracts the event counts at the last reset.
     fn since_reset(&self, sum: &mut EngineStats) {
         let before = &self.baseline;

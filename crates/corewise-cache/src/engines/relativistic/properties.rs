@@ -232,8 +232,8 @@ impl Cache {
 
     fn copied_bytes(&self) -> u64 {
         let mut sum = 0;
-        self.engine
-            .sum(|counters| sum += counters.copied_bytes.get());
+        let registry = self.engine.counters.lock();
+        registry.sum(|counters| sum += counters.copied_bytes.get());
         sum
     }
 
