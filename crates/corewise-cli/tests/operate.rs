@@ -295,6 +295,28 @@ fn requests_under_way_when_the_server_is_told_to_stop_are_answered() {
     assert_eq!(server.wait().code(), Some(0));
 }
 
+/// The server is suspended meanwhile, so it finds the signal beside connections to accept.
+#[test]
+fn clients_that_connect_before_the_server_is_told_to_stop_are_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let mut server = TestServer::with(&["-s", path.to_str().unwrap()]);
+    signal(&server, Signal::STOP);
+    let connect = |_| {
+        let mut client = Client::connect_unix(&path);
+        client.send(b"mn\r\n");
+        client
+    };
+    // More than it accepts at a time.
+    let clients: Vec<Client> = (0..300).map(connect).collect();
+    server.terminate();
+    signal(&server, Signal::CONT);
+    for mut client in clients {
+        client.expect("MN\r\n");
+    }
+    assert_eq!(server.wait().code(), Some(0));
+}
+
 /// Neither clients that keep sending nor idle clients keep the server from stopping.
 #[test]
 fn a_server_that_is_told_to_stop_stops_beside_busy_clients() {

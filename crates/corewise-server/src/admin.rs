@@ -117,8 +117,9 @@ impl<E: Engine> Context<'_, E> {
     }
 
     fn reset(&mut self) {
-        *self.shared.baseline.lock() = self.shared.counters();
-        *self.shared.class_baseline.lock() = self.shared.class_sums();
+        let shared = self.shared;
+        shared.baseline.reset(|| shared.counters());
+        shared.class_baseline.reset(|| shared.class_sums());
         self.engine.reset_stats();
         // Relaxed: statistics.
         self.shared.total_connections.store(0, Ordering::Relaxed);
@@ -157,7 +158,7 @@ impl<E: Engine> Context<'_, E> {
     }
 
     fn general(&mut self) {
-        let counts = self.shared.counters().since(&self.shared.baseline.lock());
+        let counts = self.shared.counters_since_reset();
         let engine = self.engine.stats();
         let (shared, now, limit) = (self.shared, self.now, self.engine.memory_limit());
         let mut w = StatsWriter::new(self.out);
@@ -318,10 +319,9 @@ struct ClassSums {
 
 impl ClassSums {
     fn of(shared: &Shared) -> Self {
-        Self {
-            now: shared.class_sums(),
-            base: shared.class_baseline.lock().clone(),
-        }
+        let sums = || shared.class_sums();
+        let (now, base) = shared.class_baseline.counts_and_base(sums);
+        Self { now, base }
     }
 
     fn get(&self, class: &ClassStats, column: Column) -> u64 {

@@ -305,4 +305,7 @@ pub enum RunError {
     /// An event loop panicked.
     #[error("an event loop panicked; its connections are lost")]
     LoopPanicked,
+    /// An event loop's poller failed.
+    #[error("an event loop lost its poller, and its connections are lost: {0}")]
+    LoopPoller(std::io::Error),
 }

@@ -4,6 +4,7 @@
 //! client that has received a reply finds its request counted. Publishing is a plain store to
 //! memory that no other thread writes.
 
+use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_ops::{Absence, Outcome, Verb};
 use corewise_wire::memcached::Command;
@@ -49,6 +50,27 @@ counters! {
     store_too_large, store_no_memory, read_buf_oom, replies_refused, auth_cmds, auth_errors,
     bytes_read, bytes_written, idle_kicks, slow_kicks, conn_yields,
     turns, batches, operations, resp_calls, dumps, dumped_items,
+}
+
+/// Counts at the last reset of the statistics.
+///
+/// Both methods call `read`, which returns the current counts, while they hold the lock. The lock
+/// orders these reads, and counts only grow, so no baseline exceeds the counts it is returned with.
+#[derive(Default)]
+pub(crate) struct Baseline<T>(Mutex<T>);
+
+impl<T: Clone> Baseline<T> {
+    /// Makes the current counts the baseline.
+    pub(crate) fn reset(&self, read: impl FnOnce() -> T) {
+        let mut base = self.0.lock();
+        *base = read();
+    }
+
+    /// The current counts and the baseline.
+    pub(crate) fn counts_and_base(&self, read: impl FnOnce() -> T) -> (T, T) {
+        let base = self.0.lock();
+        (read(), base.clone())
+    }
 }
 
 impl Counters {
@@ -124,5 +146,21 @@ impl Counters {
             Outcome::OutOfMemory => self.store_no_memory += 1,
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_reset_comes_between_the_counts_and_the_baseline() {
+        let baseline = Baseline::default();
+        let read = || {
+            assert!(baseline.0.try_lock().is_none(), "the lock is free");
+            7
+        };
+        baseline.reset(read);
+        assert_eq!(baseline.counts_and_base(read), (7, 7));
     }
 }

@@ -12,6 +12,9 @@ use corewise_testkit::memcached::{MemcachedModel, Seen};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+/// The key of operations in which the engine panics.
+pub(crate) const PANIC_KEY: &str = "panic";
+
 /// Where operations complete.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Completion {
@@ -97,6 +100,7 @@ impl Script {
         };
         self.executed
             .push(format!("{name} {}", String::from_utf8_lossy(op.key)));
+        assert_ne!(op.key, PANIC_KEY.as_bytes());
         if self.no_memory.contains(op.key) {
             return sink.complete(op.token, Outcome::OutOfMemory);
         }

@@ -4,9 +4,9 @@
 //! connection to the event loop that has the fewest.
 
 use crate::auth::Users;
-use crate::classes::{Ages, Sums};
+use crate::classes::Ages;
 use crate::config::{Config, EngineKind, Eviction, RunError, StartError};
-use crate::counters::Counters;
+use crate::counters::Baseline;
 use crate::event_loop::{EventLoop, Inbox, PendingConnection};
 use crate::memory::ItemHeap;
 use crate::shared::{ConnCard, LoopCard, Shared};
@@ -42,8 +42,9 @@ const RETRY: Duration = Duration::from_millis(10);
 const RETRY_ANYWAY: Duration = Duration::from_secs(1);
 /// Minimum interval between messages that there is no room.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
-/// Connections accepted from one listener before signals are checked.
-const ACCEPTED_AT_ONCE: usize = 256;
+/// Connections accepted from one listener before signals are checked. Few in unit tests, so that
+/// they exceed it.
+const ACCEPTED_AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
 /// Bytes of a request of RESP beside an item of the largest size, such as the keys of an `MGET`.
 const MAX_KEYS_BYTES: usize = 1 << 20;
 
@@ -315,22 +316,12 @@ impl Server {
             front.serve(&mut poll, signals)
         });
         drop(front);
-        shared.stop();
         for inbox in &inboxes {
-            if let Err(error) = inbox.wake() {
+            if let Err(error) = inbox.close() {
                 tracing::error!(%error, "an event loop cannot be woken");
             }
         }
-        let mut panicked = false;
-        for thread in threads {
-            panicked |= thread.join().is_err();
-        }
-        result?;
-        if panicked {
-            Err(RunError::LoopPanicked)
-        } else {
-            Ok(())
-        }
+        result.and(join_loops(threads))
     }
 }
 
@@ -410,18 +401,27 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         main_waker: waker,
         detail: AtomicBool::new(config.detail_stats),
         prefixes: Mutex::new(HashMap::new()),
-        baseline: Mutex::new(Counters::default()),
-        class_baseline: Mutex::new(Sums::new()),
+        baseline: Baseline::default(),
+        class_baseline: Baseline::default(),
         config,
     }
 }
 
-type Loops = (Vec<Arc<Inbox>>, Vec<JoinHandle<()>>);
+type LoopThread = JoinHandle<io::Result<()>>;
+
+/// Stops the server when it is dropped.
+struct StopOnDrop(Arc<Shared>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
 
 fn start_loops<E: corewise_cache::Engine>(
     shared: &Arc<Shared>,
     engine: &Arc<E>,
-) -> io::Result<Loops> {
+) -> io::Result<(Vec<Arc<Inbox>>, Vec<LoopThread>)> {
     let cpus = plan(
         &Topology::detect(),
         &shared.config.pin,
@@ -432,17 +432,33 @@ fn start_loops<E: corewise_cache::Engine>(
         let (event_loop, inbox) = EventLoop::new(index, Arc::clone(shared), Arc::clone(engine))?;
         let cpu = cpus.get(index).copied().flatten();
         let name = format!("loop-{index}");
+        let stop = StopOnDrop(Arc::clone(shared));
         threads.push(std::thread::Builder::new().name(name).spawn(move || {
+            // A loop that panics or loses its poller stops the server: otherwise clients would be
+            // handed to it and wait in vain. One that was told to stop changes nothing.
+            let _stop = stop;
             if let Some(cpu) = cpu
                 && let Err(error) = pin_current_thread(cpu)
             {
                 tracing::warn!(%error, index, "an event loop could not be pinned");
             }
-            event_loop.run();
+            event_loop.run()
         })?);
         inboxes.push(inbox);
     }
     Ok((inboxes, threads))
+}
+
+/// Waits until all loops have ended. Returns the error of the first that failed.
+fn join_loops(threads: Vec<LoopThread>) -> Result<(), RunError> {
+    let mut result = Ok(());
+    for thread in threads {
+        result = result.and(match thread.join() {
+            Ok(ended) => ended.map_err(RunError::LoopPoller),
+            Err(_) => Err(RunError::LoopPanicked),
+        });
+    }
+    result
 }
 
 /// State of the accepting thread.
@@ -510,7 +526,7 @@ impl<'f> Front<'f> {
             let has = |token| events.iter().any(|event| event.token() == token);
             if has(SIGNALS) && has_come(&mut signals.stop) {
                 tracing::info!("told to stop");
-                return Ok(());
+                break;
             }
             if has(HANGUPS) && has_come(&mut signals.hangup) {
                 self.shared.reload_users();
@@ -519,7 +535,20 @@ impl<'f> Front<'f> {
                 self.accept();
             }
         }
+        self.accept_last();
         Ok(())
+    }
+
+    /// Accepts the connections that were established before the server was told to stop, since
+    /// their requests may have been received. Accepts a bounded number, so that a flood of new
+    /// connections does not keep the server running.
+    fn accept_last(&mut self) {
+        for _ in 0..=self.shared.config.max_connections / ACCEPTED_AT_ONCE {
+            self.accept();
+            if !self.has_more {
+                return;
+            }
+        }
     }
 
     fn register(&mut self, poll: &Poll, signals: &mut Signals) -> io::Result<()> {
@@ -757,4 +786,84 @@ fn catch(signals: &[i32]) -> io::Result<UnixStream> {
 fn has_come(signals: &mut UnixStream) -> bool {
     let mut bytes = [0; 1 << 10];
     matches!(signals.read(&mut bytes), Ok(n) if n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_engine::{Completion, FakeEngine, PANIC_KEY};
+    use std::io::Write;
+    use std::os::unix::net;
+
+    /// The state of a server with one loop, and the poller of its accepting thread.
+    fn server() -> (Poll, Arc<Shared>) {
+        let poll = Poll::new().unwrap();
+        let waker = Waker::new(poll.registry(), WAKE).unwrap();
+        let config = Config {
+            threads: 1,
+            memory: 64 << 20,
+            ..Config::default()
+        };
+        (poll, Arc::new(share(config, None, waker)))
+    }
+
+    /// A listener in a folder that is removed with the first value.
+    fn listen_in_folder() -> (tempfile::TempDir, Listener) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket").display().to_string();
+        let listener = UnixListener::bind(&path).unwrap();
+        (folder, Listener::Unix(listener, path))
+    }
+
+    fn connect(folder: &tempfile::TempDir) -> net::UnixStream {
+        net::UnixStream::connect(folder.path().join("socket")).unwrap()
+    }
+
+    fn pair() -> (net::UnixStream, UnixStream) {
+        let (sender, receiver) = net::UnixStream::pair().unwrap();
+        receiver.set_nonblocking(true).unwrap();
+        (sender, UnixStream::from_std(receiver))
+    }
+
+    /// The signal and the connections are found in one poll.
+    #[test]
+    fn connections_that_wait_when_the_server_is_told_to_stop_are_handed_over() {
+        let (mut poll, shared) = server();
+        let engine = FakeEngine::new(Completion::InSubmit);
+        let (_event_loop, inbox) = EventLoop::new(0, Arc::clone(&shared), engine).unwrap();
+        let inboxes = [inbox];
+        let (folder, listener) = listen_in_folder();
+        let clients: Vec<_> = (0..=2 * ACCEPTED_AT_ONCE)
+            .map(|_| connect(&folder))
+            .collect();
+        let ((mut sender, stop), (_other_sender, hangup)) = (pair(), pair());
+        sender.write_all(b"x").unwrap();
+        let mut front = Front::new(&shared, &inboxes, vec![listener]);
+        front.serve(&mut poll, Signals { stop, hangup }).unwrap();
+        assert_eq!(shared.open_connections(), clients.len());
+    }
+
+    #[test]
+    fn a_loop_that_panics_stops_the_server() {
+        let (mut poll, shared) = server();
+        let engine = FakeEngine::new(Completion::InSubmit);
+        let (inboxes, threads) = start_loops(&shared, &engine).unwrap();
+        let (folder, listener) = listen_in_folder();
+        let mut client = connect(&folder);
+        write!(client, "get {PANIC_KEY}\r\n").unwrap();
+        Front::new(&shared, &inboxes, vec![listener]).accept();
+        assert!(matches!(join_loops(threads), Err(RunError::LoopPanicked)));
+        assert!(shared.is_stopping());
+        // The accepting thread is woken.
+        let mut events = Events::with_capacity(1);
+        poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+        assert!(events.iter().any(|event| event.token() == WAKE));
+    }
+
+    #[test]
+    fn the_error_of_a_loop_is_that_of_the_server() {
+        let failed = std::thread::spawn(|| Err(io::ErrorKind::Other.into()));
+        let threads = vec![failed, std::thread::spawn(|| Ok(()))];
+        assert!(matches!(join_loops(threads), Err(RunError::LoopPoller(_))));
+    }
 }

@@ -3,7 +3,7 @@
 use crate::auth::Users;
 use crate::classes::{Ages, ClassCounts, Sums};
 use crate::config::Config;
-use crate::counters::{Counters, Published};
+use crate::counters::{Baseline, Counters, Published};
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -161,8 +161,8 @@ pub(crate) struct Shared {
     pub(crate) detail: AtomicBool,
     pub(crate) prefixes: Mutex<PrefixCounts>,
     /// Counts at the last `stats reset`.
-    pub(crate) baseline: Mutex<Counters>,
-    pub(crate) class_baseline: Mutex<Sums>,
+    pub(crate) baseline: Baseline<Counters>,
+    pub(crate) class_baseline: Baseline<Sums>,
 }
 
 impl Shared {
@@ -173,6 +173,12 @@ impl Shared {
             card.counts.add_to(&mut sum);
         }
         sum
+    }
+
+    /// Counts of all loops since the last `stats reset`.
+    pub(crate) fn counters_since_reset(&self) -> Counters {
+        let (now, base) = self.baseline.counts_and_base(|| self.counters());
+        now.since(&base)
     }
 
     /// Counts per size class of all loops since the start.
@@ -251,7 +257,8 @@ impl Shared {
         is_open
     }
 
-    /// Asks all threads to stop.
+    /// Asks the accepting thread to stop the server. The loops go on until that thread has closed
+    /// their inboxes.
     pub(crate) fn stop(&self) {
         // Release: pairs with the Acquire in `is_stopping`.
         self.stopping.store(stop::GRACEFUL, Ordering::Release);

@@ -87,7 +87,7 @@ pub(super) fn config<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         b"get" => config_get(cx, args),
         b"set" => config_set(cx, args),
         b"resetstat" => {
-            *cx.shared.baseline.lock() = cx.shared.counters();
+            cx.shared.baseline.reset(|| cx.shared.counters());
             cx.engine.reset_stats();
             cx.reply().simple("OK");
         }
@@ -230,7 +230,7 @@ fn info_memory<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
 }
 
 fn info_stats<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
-    let counts = cx.shared.counters().since(&cx.shared.baseline.lock());
+    let counts = cx.shared.counters_since_reset();
     let engine = cx.engine.stats();
     let _ = write!(
         text,

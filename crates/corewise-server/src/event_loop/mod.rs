@@ -86,21 +86,31 @@ pub(crate) struct PendingConnection {
     pub(crate) codec: Codec,
 }
 
+/// What the accepting thread has handed over and the loop has not taken yet. One lock guards both,
+/// so a loop that finds `is_last` has all its connections.
+#[derive(Default)]
+struct HandOver {
+    connections: Vec<PendingConnection>,
+    /// No further connections follow: the loop answers those that it has, and ends.
+    is_last: bool,
+}
+
 /// New connections of a loop, and the waker that announces them.
 pub(crate) struct Inbox {
-    pending: Mutex<Vec<PendingConnection>>,
+    pending: Mutex<HandOver>,
     waker: Waker,
 }
 
 impl Inbox {
     /// Hands a connection to the loop.
     pub(crate) fn send(&self, pending: PendingConnection) -> io::Result<()> {
-        self.pending.lock().push(pending);
+        self.pending.lock().connections.push(pending);
         self.waker.wake()
     }
 
-    /// Wakes the loop.
-    pub(crate) fn wake(&self) -> io::Result<()> {
+    /// Tells the loop to stop. Called after the last `send`.
+    pub(crate) fn close(&self) -> io::Result<()> {
+        self.pending.lock().is_last = true;
         self.waker.wake()
     }
 }
@@ -148,7 +158,7 @@ impl<E: Engine> EventLoop<E> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         let inbox = Arc::new(Inbox {
-            pending: Mutex::new(Vec::new()),
+            pending: Mutex::default(),
             waker,
         });
         let session = engine.session();
@@ -183,15 +193,16 @@ impl<E: Engine> EventLoop<E> {
         Ok((event_loop, inbox))
     }
 
-    /// Serves until the server is asked to stop and its clients are answered.
-    pub(crate) fn run(mut self) {
+    /// Serves until the inbox is closed and the clients are answered, or the poller fails.
+    pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
         let mut more_maintenance = false;
         loop {
             let timeout = self.timeout(more_maintenance);
             if let Err(error) = self.wait(&mut events, timeout) {
                 tracing::error!(%error, "an event loop lost its poller and stops");
-                return self.close_all();
+                self.close_all();
+                return Err(error);
             }
             let now = self.shared.clock.now();
             self.serve(&events, now);
@@ -199,7 +210,8 @@ impl<E: Engine> EventLoop<E> {
             self.sweep_if_due(now);
             self.drain(now);
             if self.is_drained(now) {
-                return self.close_all();
+                self.close_all();
+                return Ok(());
             }
         }
     }
@@ -264,10 +276,14 @@ impl<E: Engine> EventLoop<E> {
         false
     }
 
-    /// Registers the connections that the accepting thread has handed over.
+    /// Registers the connections that the accepting thread has handed over, and begins to stop if
+    /// they are the last.
     fn welcome(&mut self, now: Now) {
-        let pending = std::mem::take(&mut *self.inbox.pending.lock());
-        for pending in pending {
+        let HandOver {
+            connections,
+            is_last,
+        } = std::mem::take(&mut *self.inbox.pending.lock());
+        for pending in connections {
             let PendingConnection {
                 mut stream,
                 card,
@@ -288,7 +304,7 @@ impl<E: Engine> EventLoop<E> {
             conn.queued = true;
             self.ready.push(key);
         }
-        if self.shared.is_stopping() && self.stopped_ms.is_none() {
+        if is_last {
             self.stopped_ms = Some(now.ms);
             for (key, conn) in &mut self.conns {
                 conn.readable = true;

@@ -12,6 +12,7 @@ use crate::shared::BATCH;
 use crate::turn::{LARGE, OUTPUT_PAUSE};
 use corewise_wire::memcached::{self, reply};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 mod cphash;
@@ -566,6 +567,36 @@ fn shutdown_is_the_last_request_of_its_connection() {
     assert_eq!(replies, "STORED\r\n");
     assert!(client.is_closed && server.event_loop.shared.is_stopping());
     assert_eq!(server.executed(), ["store a"]);
+}
+
+/// The accepting thread may still be handing over connections when another thread stops the server.
+#[test]
+fn a_loop_ends_only_when_no_more_connections_come() {
+    let mut server = TestServer::new(Completion::InSubmit);
+    server.event_loop.shared.stop();
+    server.inbox.waker.wake().unwrap();
+    server.turn();
+    assert!(!server.event_loop.is_drained(server.now));
+    let mut client = server.connect();
+    client.send(b"mn\r\n");
+    server.inbox.close().unwrap();
+    server.turn();
+    assert_eq!(client.taken(), "MN\r\n");
+    assert!(!server.event_loop.is_drained(server.now));
+    server.now.ms += QUIET_MS;
+    server.event_loop.drain(server.now);
+    assert!(server.event_loop.is_drained(server.now));
+}
+
+#[test]
+fn a_loop_that_loses_its_poller_ends_with_an_error() {
+    let server = TestServer::new(Completion::InSubmit);
+    let other = std::fs::File::open("/dev/null").unwrap();
+    let poller = server.event_loop.poll.as_raw_fd();
+    // SAFETY: both descriptors are open and stay open. That of the poller, which the loop owns,
+    // names another file from now on.
+    assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), poller) }, poller);
+    assert!(server.event_loop.run().is_err());
 }
 
 #[test]
