@@ -70,10 +70,10 @@
 //!    unchanged. An operation calls foreign code before it changes anything or after it has taken
 //!    effect. A closure that decides about an entry runs once for a value, and again if the value
 //!    was changed meanwhile; if a pair of the types has padding, also if the entry was moved, since
-//!    tables compare the bytes of pairs. If hashers or comparisons are inconsistent, entries may be missed or occur twice, an
-//!    operation may repeat for as long as they contradict themselves, and [`len`](CopyMap::len) may
-//!    differ from the number of entries from then on; still, a value of a [`BoxMap`] is dropped
-//!    once.
+//!    tables compare the bytes of pairs. If hashers or comparisons are inconsistent, entries may be
+//!    missed or occur twice, an operation may repeat for as long as they contradict themselves, and
+//!    [`len`](CopyMap::len) may differ from the number of entries from then on; still, a value of a
+//!    [`BoxMap`] is dropped once.
 //! 5. *Iterations, [`retain`](CopyMapRef::retain), [`extract_if`](CopyMapRef::extract_if),
 //!    [`clear`](CopyMapRef::clear) and [`drain`](CopyMapRef::drain)* visit a key that is present
 //!    throughout exactly once, whatever updates and resizes run beside them. An entry goes to one
