@@ -329,9 +329,8 @@ impl Consumer {
         }
     }
 
-    /// Whether words were flushed after the last call that looked at the producer's index, which is
-    /// [`readable`](Self::readable) for more words than there were. Reads no words, and orders
-    /// nothing.
+    /// Whether words were flushed since [`readable`](Self::readable) last looked at the producer's
+    /// index. Reads no words, and orders nothing.
     #[inline]
     pub fn has_news(&self) -> bool {
         // Relaxed: the caller orders this load by a barrier, or needs no order.

@@ -573,7 +573,7 @@ impl<A: Arena> RawTable<A> {
         let before = self.count.fetch_add(by.cast_unsigned(), Relaxed);
         let count = before.cast_signed().wrapping_add(by).max(0).cast_unsigned();
         if count > self.grow_above.load(Relaxed) || count < self.shrink_below.load(Relaxed) {
-            // Release: pairs with the Acquire in `Resizer::advance_all`.
+            // Release: pairs with the Acquire in `LockedResizer::advance_all`.
             self.work.store(true, Release);
         }
     }

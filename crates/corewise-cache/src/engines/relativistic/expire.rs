@@ -110,8 +110,8 @@ impl Search {
 
     fn searched(&mut self, site: &Site<'_>, claim: Claim) -> SearchWalk {
         site.engine.heap.set_due_s(claim.segment, u32::MAX);
-        // Pairs with the light barrier in `Exec::touched`. An item that is linked later is not in a
-        // segment that can be claimed.
+        // Pairs with the light barrier in `LockedOp::touched`. An item that is linked later is not
+        // in a segment that can be claimed.
         barrier::heavy();
         self.deadlines.clear();
         SearchWalk { claim, at: 0 }
