@@ -20,15 +20,16 @@ use corewise_locks::elide::{
 use corewise_locks::{DistributedRw, Mcs};
 
 /// The functions of the crate that get a back end, by parts of their names.
-const GUARDED: [&str; 5] = [
+const GUARDED: [&str; 6] = [
     "corewise_locks::elide::Elided<",
     "corewise_locks::elide::Exclusive",
+    "as corewise_locks::elide::Section<",
     "corewise_locks::elide::rtm::AbortOnUnwind",
     "corewise_locks::elide::rtm::trial",
     "instructions::guarded::",
 ];
 
-/// What uses the back end in this program. The sections are inlined into these functions.
+/// What uses the back end in this program. The sections are inlined into [`GUARDED`]'s functions.
 mod guarded {
     use super::*;
 

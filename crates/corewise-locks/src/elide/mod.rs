@@ -184,6 +184,10 @@ trait Section<B> {
     /// Learns why an attempt was aborted.
     fn aborted(&mut self, _: Cause) {}
     /// Runs in a transaction, or under the lock without a back end.
+    ///
+    /// Not inlined: the transaction and the lock run the same code. With a copy for each, a page of
+    /// code or constants that only the transaction uses is never mapped: the fault aborts the
+    /// transaction before it maps anything, and the section under the lock does not touch it.
     fn run(&mut self, backend: Option<B>) -> Self::Output;
 }
 
@@ -191,7 +195,8 @@ struct Closure<F>(F);
 
 impl<B, R, F: FnMut(Option<B>) -> R> Section<B> for Closure<F> {
     type Output = R;
-    #[inline(always)]
+
+    #[inline(never)]
     fn run(&mut self, backend: Option<B>) -> R {
         (self.0)(backend)
     }
@@ -219,6 +224,7 @@ impl<O: Cop<T, B>, T, B: Transaction> Section<B> for Planned<'_, O, T, B> {
         }
     }
 
+    #[inline(never)]
     fn run(&mut self, backend: Option<B>) -> O::Output {
         let tx = Tx::new(backend);
         match &self.plan {
