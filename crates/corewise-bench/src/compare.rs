@@ -269,9 +269,19 @@ fn compared(
 /// A fact of a manifest.
 type Fact = fn(&Manifest) -> String;
 
+/// Returns the parameters that were given and that no cell's name holds.
+fn unnamed(manifest: &Manifest) -> String {
+    let names = ["slices =", "warm-ms =", "churn ="];
+    let is_unnamed = |line: &&str| names.iter().any(|name| line.starts_with(name));
+    let given = manifest.plan.lines().filter(is_unnamed);
+    let words = manifest.command.iter().flat_map(|word| word.split('='));
+    let numa = words.skip_while(|word| *word != "--numa").take(2);
+    given.chain(numa).unique().join(" ")
+}
+
 /// Returns the differences between the runs other than the tables' speed.
 fn warnings(old: &Results, new: &Results) -> Vec<String> {
-    let facts: [(&str, Fact); 8] = [
+    let facts: [(&str, Fact); 9] = [
         ("machine", |m| m.machine.named()),
         ("kernel", |m| m.machine.kernel.clone()),
         ("allocator", |m| m.allocator.clone()),
@@ -280,6 +290,7 @@ fn warnings(old: &Results, new: &Results) -> Vec<String> {
         ("build", |m| m.build.clone()),
         ("commit", Manifest::named_commit),
         ("seed", |m| m.seed.to_string()),
+        ("slices, warm-up, churn or NUMA policy", unnamed),
     ];
     let mut warnings: Vec<String> = facts
         .iter()

@@ -85,11 +85,9 @@ impl Latencies {
 }
 
 fn record(cell: &str, table: &str, operation: &str, histogram: &Hdr<u64>) -> Histogram {
-    let at = |percentile: f64| {
-        (
-            percentile.to_string(),
-            histogram.value_at_percentile(percentile) as f64,
-        )
+    let at = |percent: f64| {
+        let ns = histogram.value_at_percentile(percent);
+        (percent.to_string(), ns as f64)
     };
     Histogram {
         cell: cell.into(),

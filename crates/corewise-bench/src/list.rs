@@ -22,18 +22,11 @@ fn text(registry: &Registry) -> String {
     let mut out = String::from("tables\n");
     for entry in registry.entries() {
         let card = &entry.card;
+        let resizes = [", resizes on request", ""][usize::from(!entry.resizes())];
         let _ = writeln!(
             out,
-            "  {:<20} {} ({} {}){}",
-            card.name,
-            card.about,
-            card.language,
-            card.version,
-            if entry.resizes() {
-                ", resizes on request"
-            } else {
-                ""
-            }
+            "  {:<20} {} ({} {}){resizes}",
+            card.name, card.about, card.language, card.version
         );
     }
     for missing in registry.missing() {

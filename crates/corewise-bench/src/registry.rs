@@ -4,6 +4,7 @@ use itertools::Itertools;
 
 use crate::dyn_table::Entry;
 use crate::error::BenchError;
+use crate::subject::Capability;
 
 /// A table that was not compiled in.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -46,26 +47,21 @@ impl Registry {
     pub fn chosen(&self, names: &[String]) -> Vec<String> {
         if !names.is_empty() {
             let there = |name: &str| self.entries.iter().any(|entry| entry.card.name == name);
-            let some = names
-                .iter()
-                .filter(|name| name.strip_suffix('?').is_none_or(there));
+            let is_wanted = |name: &&String| name.strip_suffix('?').is_none_or(there);
+            let some = names.iter().filter(is_wanted);
             let some = some.map(|name| name.trim_end_matches('?'));
             return some.unique().map(str::to_owned).collect();
         }
-        let maps = self.entries.iter().filter(|entry| {
-            entry
-                .capabilities()
-                .contains(&crate::subject::Capability::Map)
-        });
+        let is_map = |entry: &&Entry| entry.capabilities().contains(&Capability::Map);
+        let maps = self.entries.iter().filter(is_map);
         let names = maps.map(|entry| &entry.card.name);
         names.filter(|name| !name.contains(':')).cloned().collect()
     }
 
     /// Returns whether the table of that name stores nothing.
     pub fn is_null(&self, name: &str) -> bool {
-        self.entries
-            .iter()
-            .any(|entry| entry.null && entry.card.name == name)
+        let mut nulls = self.entries.iter().filter(|entry| entry.null);
+        nulls.any(|entry| entry.card.name == name)
     }
 
     /// Returns the tables.

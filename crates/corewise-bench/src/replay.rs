@@ -15,11 +15,7 @@ pub(crate) fn tasks(row: &str) -> Result<(Suite, Vec<Task>, u64), BenchError> {
     let results = Results::read(&[file]).map_err(|error| BenchError::Usage(error.to_string()))?;
     let (cell, table) =
         named(&results, rest).ok_or_else(|| usage(format!("{file} has no row `{rest}`")))?;
-    let manifest = &results
-        .files
-        .first()
-        .ok_or_else(|| usage(format!("{file} has no manifest")))?
-        .manifest;
+    let manifest = &results.files[0].manifest;
     let (suite, mut task) = Suite::task_named(&manifest.plan, &cell)
         .map_err(|what| usage(format!("the plan in {file}: {what}")))?;
     if let Some(table) = table {

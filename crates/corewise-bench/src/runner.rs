@@ -181,16 +181,11 @@ pub(crate) struct CellRun<'r, 'a> {
 impl CellRun<'_, '_> {
     /// Returns the requested tables that are not among these contenders.
     pub(crate) fn left_out(&self) -> Vec<String> {
-        let (registry, task) = (self.runner.registry, self.task);
-        let in_it = |name: &String| {
-            self.contenders
-                .iter()
-                .any(|contender| contender.entry.card.name == *name)
-        };
-        let chosen = registry.chosen(&task.tables).into_iter();
-        chosen
-            .filter(|name| !in_it(name) && !registry.is_null(name))
-            .collect()
+        let registry = self.runner.registry;
+        let mut names = registry.chosen(&self.task.tables);
+        let is_in = |name: &str| self.contenders.iter().any(|of| of.entry.card.name == name);
+        names.retain(|name| !is_in(name) && !registry.is_null(name));
+        names
     }
 
     /// Writes the records and the rows of a cell.

@@ -169,12 +169,11 @@ fn lines_of(row: &RowResults, base: Option<&RowResults>, query: &Query) -> Vec<L
         return vec![Line { void, ..line(None) }];
     }
     let others = base.map(figures).unwrap_or_default();
-    let wanted = figures(row).into_iter();
     let is_asked_for = |figure: &Figure| match &*query.figures {
         [] => !figure.value.is_nan() || figure.name == NO_COUNTERS,
         parts => any(parts, &figure.name),
     };
-    let wanted = wanted.filter(is_asked_for);
+    let wanted = figures(row).into_iter().filter(is_asked_for);
     let with_ratio = |figure: Figure| {
         let other = others.iter().find(|other| other.name == figure.name);
         let rates = match (figure.unit, base) {

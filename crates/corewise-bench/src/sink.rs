@@ -1,6 +1,6 @@
 //! Output of results: appended to a file line by line, and as text to the terminal.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -18,7 +18,8 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Creates a file, which must not exist unless it may be replaced.
+    /// Creates a file, which must not exist unless it may be replaced. No other run writes to it
+    /// until the sink is dropped.
     pub fn create(path: &Path, replace: bool, json: bool) -> Result<Self, BenchError> {
         let mut options = File::options();
         options.append(true).create(true).create_new(!replace);
@@ -29,6 +30,10 @@ impl Sink {
             )),
             _ => BenchError::Usage(format!("{}: {error}", path.display())),
         })?;
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            let text = format!("{}: another run writes to it", path.display());
+            return Err(BenchError::Usage(text));
+        }
         let emptied = if replace { file.set_len(0) } else { Ok(()) };
         emptied.map_err(|error| BenchError::of_file(path, error))?;
         let path = path.to_path_buf();
@@ -77,6 +82,17 @@ pub(crate) fn check_output() -> Result<(), BenchError> {
 mod tests {
     use super::*;
     use crate::record::End;
+
+    #[test]
+    fn two_runs_do_not_write_to_one_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("r.jsonl");
+        let first = Sink::create(&path, true, false).expect("created");
+        let second = Sink::create(&path, true, false).expect_err("in use");
+        assert!(second.to_string().contains("another run"), "{second}");
+        drop(first);
+        assert!(Sink::create(&path, true, false).is_ok());
+    }
 
     #[test]
     fn a_file_is_not_overwritten_unless_told() {

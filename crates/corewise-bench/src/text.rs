@@ -10,11 +10,10 @@ pub(crate) use crate::sink::say;
 /// Formats machine, date, commit and memory of a run in a line.
 pub(crate) fn heading(manifest: &Manifest) -> String {
     format!(
-        "{}, {}; commit {}{}; allocator {}; pages {}",
+        "{}, {}; commit {}; allocator {}; pages {}",
         manifest.machine.named(),
         manifest.date,
-        manifest.commit,
-        if manifest.dirty { " and changes" } else { "" },
+        manifest.named_commit(),
         manifest.allocator,
         manifest.pages
     )

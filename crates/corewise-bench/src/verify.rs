@@ -171,20 +171,12 @@ pub fn check(workload: &Workload, plan: &Plan, sampler: &Sampler, evidence: &Evi
 
 /// Checks that nothing was lost, doubled or mixed up.
 pub fn conservation(plan: &Plan, evidence: &Evidence) -> Verdicts {
-    let Evidence {
-        booked,
-        found,
-        reported,
-        ..
-    } = evidence;
+    let (booked, found, reported) = (&evidence.booked, &evidence.found, &evidence.reported);
     let mut problems = Vec::new();
     let wrong = booked.wrong + found.wrong;
     if wrong > 0 {
-        let key = if booked.wrong_key == 0 {
-            found.wrong_key
-        } else {
-            booked.wrong_key
-        };
+        let mut keys = [booked.wrong_key, found.wrong_key].into_iter();
+        let key = keys.find(|key| *key != 0).unwrap_or(0);
         problems.push(format!(
             "{wrong} values of other keys were read, one at key {key:#x}"
         ));
@@ -219,12 +211,9 @@ pub fn conservation(plan: &Plan, evidence: &Evidence) -> Verdicts {
 
 /// Adds all counts.
 pub fn sum<'a>(tallies: impl IntoIterator<Item = &'a OpCounts>) -> OpCounts {
-    tallies
-        .into_iter()
-        .fold(OpCounts::default(), |mut sum, tally| {
-            sum.add(tally);
-            sum
-        })
+    let mut sum = OpCounts::default();
+    tallies.into_iter().for_each(|tally| sum.add(tally));
+    sum
 }
 
 #[cfg(test)]

@@ -159,10 +159,12 @@ fn differing_circumstances_are_warned_about() {
         manifest.allocator = "system".into();
         manifest.pages = "huge".into();
         manifest.commit = "0000".into();
+        manifest.command = ["run", "--numa=membind:0"].map(Into::into).into();
     }
     run.row(&cell("scaling", "x"), "papaya", Role::DynTable, 1e6, None);
     let warnings = compare(&with_void(None), &run.results()).warnings;
-    for what in ["machine", "allocator", "page policy", "commit"] {
+    let unnamed = "slices, warm-up, churn or NUMA policy";
+    for what in ["machine", "allocator", "page policy", "commit", unnamed] {
         let start = format!("the {what} differs: ");
         assert!(
             warnings.iter().any(|warning| warning.starts_with(&start)),
@@ -174,7 +176,7 @@ fn differing_circumstances_are_warned_about() {
             .iter()
             .any(|w| w == "in the new file there is no end marker: the run did not finish")
     );
-    assert_eq!(warnings.len(), 5);
+    assert_eq!(warnings.len(), 6);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::error::{BenchError, one_line};
 use crate::record::{Manifest, Row};
 use crate::registry::Registry;
 use crate::results::Results;
-use crate::runner::Runner;
+use crate::runner::{Runner, contenders};
 use crate::sections::memory;
 use crate::server::{self, ServerArgs};
 use crate::show::{self, Query};
@@ -274,7 +274,6 @@ fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
     }
     let (suite, tasks) = planned(suite, &given, args.measure.oversubscribe)?;
     if args.dry_run {
-        check_names(registry, &tasks)?;
         return Ok(print(&crate::estimate::text(registry, &tasks)?));
     }
     measure(
@@ -340,7 +339,10 @@ fn measure(
     seed: u64,
     to: &OutputArgs,
 ) -> Result<u8, BenchError> {
-    check_names(registry, tasks)?;
+    // An error in names is found before the file is created.
+    for task in tasks {
+        contenders(registry, task)?;
+    }
     let text = to.format == Format::Text;
     let sink = Sink::create(&to.output, to.replace, !text)?;
     let cards = registry.entries().iter().map(|entry| entry.card.clone());
@@ -366,20 +368,6 @@ fn measure(
         ));
     }
     Ok(if end.void > 0 { VOID } else { 0 })
-}
-
-/// Checks all names before anything is measured.
-fn check_names(registry: &Registry, tasks: &[Task]) -> Result<(), BenchError> {
-    for task in tasks {
-        for name in registry
-            .chosen(&task.tables)
-            .iter()
-            .chain([&task.reference])
-        {
-            registry.find(name)?;
-        }
-    }
-    Ok(())
 }
 
 /// Returns a file name with the date.

@@ -66,6 +66,13 @@ fn count() -> impl TypedValueParser<Value = usize> {
     RangedU64ValueParser::<usize>::new().range(1..=MOST as u64)
 }
 
+/// Parses seconds, at most an hour.
+fn seconds(text: &str) -> Result<f64, String> {
+    let parsed = text.parse().ok();
+    let seconds = parsed.filter(|seconds| (0.0..=3_600.0).contains(seconds));
+    seconds.ok_or_else(|| "not a number from 0 to 3600".into())
+}
+
 /// Measure servers as papers did
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -93,10 +100,10 @@ pub struct ServerArgs {
     #[arg(long, value_name = "N", default_value = "4", value_parser = count())]
     pub(super) connections: usize,
     /// Load before the first sample, in seconds [default: 20; with --quick 1]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     warmup: Option<f64>,
     /// Length of a sample in seconds [default: 2; with --quick 0.5]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     sample: Option<f64>,
     /// Samples of each row
     #[arg(long, value_name = "N", default_value = "3", value_parser = count())]
@@ -296,6 +303,9 @@ mod tests {
             "--samples 0",
             "--connections 1001",
             "--memory-mib 0",
+            "--sample nan",
+            "--sample=-1",
+            "--warmup inf",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }

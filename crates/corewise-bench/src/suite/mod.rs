@@ -26,7 +26,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use corewise_topology::{PinPolicy, Topology};
-use itertools::iproduct;
+use itertools::{Itertools, iproduct};
 use serde::{Deserialize, Serialize};
 
 use self::params::BUILT_IN;
@@ -346,6 +346,20 @@ fn expand(
     let counts = thread_counts(section, params, topology, oversubscribe)?;
     let distributions = parse_all::<Distribution>(params.distribution.as_deref())?;
     let pins = parse_all::<PinPolicy>(Some(&params.pins()))?;
+    let most = counts.iter().max().copied().unwrap_or(0);
+    for pin in &pins {
+        if let PinPolicy::List(cpus) = pin {
+            let is_allowed = |id: &usize| topology.allowed().any(|cpu| cpu.id.0 == *id);
+            if let Some(cpu) = cpus.iter().find(|cpu| !is_allowed(cpu)) {
+                return Err(format!("pin: {pin}: this process may not use CPU {cpu}"));
+            }
+            if cpus.iter().unique().count() < most && !oversubscribe {
+                return Err(format!(
+                    "pin: {pin} has fewer than {most} CPUs; say --threads"
+                ));
+            }
+        }
+    }
     let combinations = iproduct!(
         section.variants(params),
         params.initial.iter().flatten(),

@@ -32,13 +32,16 @@ macro_rules! params {
 
         impl Params {
             /// Returns these parameters, completed from `other`; a range goes before a density
-            /// of the other, and the reverse.
+            /// of the other, and the reverse. So do rates and loads.
             pub fn or(&self, other: &Self) -> Self {
                 let mut all = Self {$($(
                     $field: self.$field.clone().or_else(|| other.$field.clone()),
                 )*)*};
                 if self.range.is_some() || self.density.is_some() {
                     (all.range, all.density) = (self.range, self.density);
+                }
+                if self.rates.is_some() || self.loads.is_some() {
+                    (all.rates, all.loads) = (self.rates.clone(), self.loads.clone());
                 }
                 all
             }
@@ -132,7 +135,8 @@ params! {
         /// Numbers of buckets of the resize section, as 8192-16384
         arg(value_name = "LESS-MORE", value_parser = buckets)
         buckets: [(usize, usize)],
-        /// Keys of a batch in the batch section, operations in flight in the cache section
+        /// Keys of a batch in the batch section; operations in flight of a thread in the cache
+        /// section, all together at most half of the capacity
         arg(value_delimiter = ',', value_name = "LIST", value_parser = parse_size)
         batch: [Vec<usize>],
         /// Work beside an operation: nanoseconds in and outside of a lock, writes beside a queue
@@ -232,6 +236,16 @@ mod tests {
         assert_eq!(given.batch, Some(vec![1024]));
         assert_eq!(given.buckets, Some((8192, 16384)));
         assert_eq!(given.rates, Some(vec![250e3]));
+    }
+
+    #[test]
+    fn what_excludes_a_default_replaces_it() {
+        let defaults = params("--density 50 --loads 20,80").expect("valid");
+        let given = params("-r 100 --rates 1k").expect("valid").or(&defaults);
+        assert_eq!((given.range, given.density), (Some(100), None));
+        assert_eq!((given.rates, given.loads), (Some(vec![1e3]), None));
+        let given = params("--loads 50").expect("valid").or(&defaults);
+        assert_eq!((given.density, given.loads), (Some(50.0), Some(vec![50.0])));
     }
 
     #[test]

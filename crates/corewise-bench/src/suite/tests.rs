@@ -36,6 +36,37 @@ fn sections_go_before_defaults_and_the_command_line_before_both() {
 }
 
 #[test]
+fn a_list_of_cpus_has_one_for_each_thread() {
+    let pinned = |list: &str, oversubscribe| {
+        let text = format!(
+            "name='x'\n[[section]]\nkind='scaling'\ninitial=[9]\nupdates=[0]\nthreads=[2]\n\
+             pin=['{list}']"
+        );
+        let suite = Suite::parse(&text).expect("valid");
+        let tasks = suite.tasks(&Params::default(), &Topology::flat(4), oversubscribe);
+        tasks.map(|tasks| tasks.len())
+    };
+    assert_eq!(pinned("list:1,3", false), Ok(1));
+    assert_eq!(pinned("list:1", true), Ok(1));
+    for (list, what) in [("list:1", "fewer than 2"), ("list:3,4", "not use CPU 4")] {
+        let refused = pinned(list, false).expect_err(list);
+        assert!(refused.contains(what), "{refused}");
+    }
+}
+
+#[test]
+fn half_of_a_cache_is_in_flight_at_most() {
+    let batches = |text: &str| {
+        let text = format!("name='x'\n[[section]]\nkind='cache'\nthreads=[2]\n{text}");
+        let tasks = tasks(&text).expect("valid");
+        Vec::from_iter(tasks.iter().map(|task| task.workload.batch()))
+    };
+    assert_eq!(batches("initial=[100,4096]\nbatch=[1024]"), [25, 1024]);
+    assert_eq!(batches("initial=[100]\nbatch=[20,26]\nload=200.0"), [12]);
+    assert_eq!(batches("initial=[1]\nbatch=[8]"), [1]);
+}
+
+#[test]
 fn powers_of_two_go_as_far_as_the_cpus() {
     let words =
         |words: &str, cpus, over| Threads::Words(words.into()).resolve(&Topology::flat(cpus), over);

@@ -158,8 +158,13 @@ impl Section for MixSection {
         works.map(|&work| Variant::Work(work)).collect()
     }
 
-    /// Other subjects than maps are filled by all threads, and are not churned.
+    /// Other subjects than maps are filled by all threads, and are not churned. At most half of a
+    /// cache is in flight: the entries of inserts without an answer cannot be evicted.
     fn adapt(&self, workload: &mut Workload) {
+        if let Variant::Batch(batch) = workload.variant {
+            let most = workload.announced() / (2 * workload.threads.max(1));
+            workload.variant = Variant::Batch(batch.min(most.max(1)));
+        }
         if self.capability != Map {
             workload.churn = 0.0;
             workload.prefill_by_one = false;
