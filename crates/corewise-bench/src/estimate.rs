@@ -16,7 +16,7 @@
 //!   tables alone is shorter than estimated, and one of tables whose chains get longer as they grow
 //!   (cds-michael in the section `memory`) is longer;
 //! - a phase that is given up: that takes 20 s and 10 µs a key, and happened once in 1,450 s;
-//! - drawing the keys of a cell, and starting its threads: some tens of milliseconds.
+//! - drawing keys and starting threads: some tens of milliseconds a cell.
 
 use std::fmt::Write;
 

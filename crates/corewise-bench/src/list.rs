@@ -30,11 +30,8 @@ fn text(registry: &Registry) -> String {
         );
     }
     for missing in registry.missing() {
-        let _ = writeln!(
-            out,
-            "  {:<20} not in this build: {}",
-            missing.name, missing.reason
-        );
+        let (name, reason) = (&missing.name, &missing.reason);
+        out += &format!("  {name:<20} not in this build: {reason}\n");
     }
     out += "\nsections\n";
     for section in SECTIONS {
@@ -60,10 +57,7 @@ fn machine(topology: &Topology) -> String {
     );
     for cache in caches(topology) {
         let (level, kib, shared) = (cache.level, cache.size_bytes >> 10, cache.shared_by);
-        let _ = writeln!(
-            out,
-            "  cache level {level}        {kib} KiB, shared by {shared}"
-        );
+        out += &format!("  cache level {level}        {kib} KiB, shared by {shared}\n");
     }
     out.trim_end().into()
 }

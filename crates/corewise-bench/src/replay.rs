@@ -36,8 +36,6 @@ fn named(results: &Results, text: &str) -> Option<(String, Option<String>)> {
         Some((cell, table)) => (cell, Some(plain(table))),
         None => (text, None),
     };
-    results
-        .rows()
-        .any(|row| row.row.cell.id == cell)
-        .then(|| (cell.to_string(), table))
+    let is_there = results.rows().any(|row| row.row.cell.id == cell);
+    is_there.then(|| (cell.to_string(), table))
 }

@@ -59,11 +59,7 @@ pub fn expectation(
 ) -> (Expected, Expected) {
     let inserts = workload.insert_percent / 100.0;
     let updates = inserts + workload.remove_percent / 100.0;
-    let limit = if updates > 0.0 {
-        inserts / updates
-    } else {
-        0.0
-    };
+    let limit = inserts / updates.max(f64::MIN_POSITIVE);
     let density = plan.initial as f64 / plan.range as f64;
     let (mut hits, mut size) = (Expected::default(), Expected::default());
     let mut rest = (plan.range as f64, plan.initial as f64);

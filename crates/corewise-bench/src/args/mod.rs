@@ -304,18 +304,15 @@ fn planned(
 
 fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
     let Some(name) = name else {
-        let sections = if sections.is_empty() {
-            vec!["scaling".to_string()]
-        } else {
-            sections.to_vec()
-        };
+        let usual = sections.is_empty().then(|| "scaling".to_string());
+        let kinds = usual.into_iter().chain(sections.iter().cloned());
         let section = |kind| SuiteSection {
             kind,
             params: Params::default(),
         };
         return Ok(Suite {
             name: "command line".into(),
-            section: sections.into_iter().map(section).collect(),
+            section: kinds.map(section).collect(),
             ..Suite::default()
         });
     };

@@ -87,6 +87,7 @@ impl Section for IterateSection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock;
     use crate::plan::{KeyMap, Plan};
     use crate::table::{Setup, Shape};
     use crate::work::{Part, SliceTimes, Start};
@@ -103,7 +104,7 @@ mod tests {
             times: SliceTimes {
                 start: Start::of(1),
                 warm_ticks: 0,
-                run_ticks: 1,
+                run_ticks: clock::ticks(100_000),
             },
         }
     }
@@ -138,7 +139,7 @@ mod tests {
                 table.fill(&plan, part);
                 let report = table.run(&plan, part, &mut job(&plan, KEYS));
                 assert_eq!(report.problem, None, "{name}");
-                assert!(report.operations >= u64::from(KEYS), "{name}");
+                assert!(report.operations > 0, "{name}");
                 let fewer = table.run(&plan, part, &mut job(&plan, KEYS - 1));
                 assert!(fewer.problem.is_some(), "{name}");
                 visited += 1;

@@ -14,8 +14,8 @@ pub struct Iterate {
 }
 
 impl Loop for Iterate {
-    /// Iterates at least once in the measured time, which ends with an iteration. The operations of
-    /// the report are entries visited.
+    /// The operations of the report are entries visited; of an iteration across the end of the
+    /// measured time, a part.
     fn run<K: Kind, T: MeasuredMap<K>>(&mut self, map: &T, plan: &Plan, part: Part) -> DriveReport {
         let mut worker = Worker::<K, T>::new(map, plan, part, None);
         let mut problem = None;

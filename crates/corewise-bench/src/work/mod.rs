@@ -27,7 +27,7 @@ pub(crate) mod worker;
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::clock;
 use crate::plan::Plan;
@@ -183,25 +183,27 @@ pub struct Evidence {
 /// A barrier that makes threads start together.
 #[derive(Clone, Debug)]
 pub struct Start {
-    missing: Arc<AtomicUsize>,
+    /// Threads that have not arrived, and the last arrival so far in ticks.
+    state: Arc<(AtomicUsize, AtomicU64)>,
 }
 
 impl Start {
     /// A barrier for `threads` threads; usable once.
     pub fn of(threads: usize) -> Self {
         Self {
-            missing: Arc::new(AtomicUsize::new(threads)),
+            state: Arc::new((AtomicUsize::new(threads), AtomicU64::new(0))),
         }
     }
 
     /// Waits for all threads, unless the phase is given up: a thread that panicked never arrives.
-    /// Spins at first, as the others are about to arrive.
-    pub fn wait(&self) {
-        // Relaxed: the threads received their shared data through a channel before; this only
-        // aligns them in time.
-        self.missing.fetch_sub(1, Ordering::Relaxed);
+    /// Spins at first, as the others are about to arrive. Returns when the last has arrived.
+    pub fn wait(&self) -> u64 {
+        let (missing, last) = &*self.state;
+        last.fetch_max(clock::coarse(), Ordering::Relaxed);
+        // Release and Acquire: who finds no thread missing sees the arrivals of all.
+        missing.fetch_sub(1, Ordering::Release);
         let mut looks = 0u32;
-        while self.missing.load(Ordering::Relaxed) != 0 && !is_given_up() {
+        while missing.load(Ordering::Acquire) != 0 && !is_given_up() {
             looks += 1;
             if looks < 2_000 {
                 std::hint::spin_loop();
@@ -209,6 +211,7 @@ impl Start {
                 std::thread::yield_now();
             }
         }
+        last.load(Ordering::Relaxed)
     }
 }
 
@@ -226,20 +229,88 @@ pub struct SliceTimes {
 impl SliceTimes {
     /// Runs `some` until the warm-up is over, then `begin`, and then `some` until the measured time
     /// is. Returns the sum of what it returned in the measured time, and that time.
+    ///
+    /// It is the same time for all threads. What lies across one of its ends counts in part. If
+    /// each thread had its own, one that waits for a lock until the others have left would measure
+    /// alone afterwards, and an unfair lock would seem to let threads run side by side.
     #[inline(always)]
     pub(crate) fn run(&self, begin: impl FnOnce(), mut some: impl FnMut() -> u64) -> (u64, u64) {
-        self.start.wait();
-        let from = clock::coarse();
-        while clock::coarse().wrapping_sub(from) < self.warm_ticks && !is_given_up() {
-            some();
+        let start = self.start.wait();
+        // A thread's clock may be behind that of the thread that arrived last.
+        let now = || clock::coarse().saturating_sub(start);
+        let (opens, closes) = (self.warm_ticks, self.warm_ticks + self.run_ticks);
+        let (mut sum, mut at) = (0, now());
+        while at < opens && !is_given_up() {
+            let (from, count) = (at, some());
+            at = now().max(from);
+            sum += part(count, (from, at), (opens, closes));
         }
         begin();
-        let from = clock::coarse();
-        let (mut sum, mut ticks) = (0, 0);
-        while ticks < self.run_ticks && !is_given_up() {
-            sum += some();
-            ticks = clock::coarse().wrapping_sub(from);
+        while at < closes && !is_given_up() {
+            let (from, count) = (at, some());
+            at = now().max(from);
+            sum += part(count, (from, at), (opens, closes));
         }
-        (sum, ticks)
+        (sum, self.run_ticks)
+    }
+}
+
+/// Returns the part of `count` operations, done in a time, that was done in another one.
+#[inline(always)]
+fn part(count: u64, (from, to): (u64, u64), (opens, closes): (u64, u64)) -> u64 {
+    if opens <= from && to <= closes && from < to {
+        return count;
+    }
+    let inside = to.min(closes).saturating_sub(from.max(opens));
+    (count as f64 * inside as f64 / (to - from).max(1) as f64).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One thread has what the other needs, as long as the measured time lasts.
+    #[test]
+    fn who_waits_for_all_of_the_measured_time_measures_nothing() {
+        let times = SliceTimes {
+            start: Start::of(2),
+            warm_ticks: clock::ticks(1_000_000),
+            run_ticks: clock::ticks(10_000_000),
+        };
+        let has_left = AtomicBool::new(false);
+        let calls = AtomicUsize::new(0);
+        let waits = || {
+            calls.fetch_add(1, Ordering::Relaxed);
+            while !has_left.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            64
+        };
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| times.run(|| (), waits));
+            let (_, ticks) = times.run(|| (), || 1);
+            has_left.store(true, Ordering::Release);
+            let (waited, same) = waiting.join().expect("it has not panicked");
+            assert!(waited <= 64, "{waited}");
+            assert_eq!((ticks, same), (times.run_ticks, times.run_ticks));
+        });
+        // None if it was not running itself.
+        assert!(calls.into_inner() <= 1);
+    }
+
+    #[test]
+    fn what_lies_across_the_ends_counts_in_part() {
+        for (from, to, counted) in [
+            (100, 200, 64),
+            (120, 140, 64),
+            (90, 110, 32),
+            (150, 250, 32),
+            (0, 400, 16),
+            (0, 100, 0),
+            (200, 300, 0),
+            (150, 150, 0),
+        ] {
+            assert_eq!(part(64, (from, to), (100, 200)), counted, "{from} to {to}");
+        }
     }
 }
