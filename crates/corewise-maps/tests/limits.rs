@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 
 use corewise_maps::clht::LockBasedTable;
-use corewise_maps::copy_map::{CopyMap, Limited, Table};
+use corewise_maps::copy_map::{CopyMap, Full, Limited, Table};
 use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps::relativistic::ResizeError;
 use corewise_maps_lab::clht_lock_free::LockFreeTable;
@@ -14,6 +14,7 @@ use corewise_rcu::Domain;
 
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::Hashing;
+use corewise_testkit::random::{Random, fewer};
 
 for_every! {
     lock_based: LockBasedTable<u64, u64>,
@@ -107,31 +108,55 @@ fn insertions_beside_a_resize_may_delay_its_end<T: Table<Key = u64, Value = u64>
     is_whole(&map, 8);
 }
 
-/// The memory ends when a resize has begun, and the new keys are of a bucket that is moved last.
-/// After the refusal, updates that need no memory end no resize.
-fn an_insertion_is_not_refused_while_a_resize_can_go_on<T: Table<Key = u64, Value = u64>>() {
-    const BUCKETS: u64 = 256;
+/// A map of these keys in 256 buckets, with memory for its first growth and `more` bytes; the number
+/// of keys with which that begins.
+fn growing<T: Table<Key = u64, Value = u64>>(
+    mut key: impl FnMut(u64) -> u64,
+    more: usize,
+) -> (Map<T>, u64) {
     let make = |bytes| -> Map<T> {
-        let builder = CopyMap::<T>::builder().buckets(BUCKETS as usize);
-        let builder = builder.max_bytes(bytes).hasher(Hashing::Own);
-        builder.domain(Domain::new()).build()
+        let builder = CopyMap::<T>::builder().buckets(256).max_bytes(bytes);
+        builder.hasher(Hashing::Own).domain(Domain::new()).build()
     };
     let plenty = make(1 << 30);
     let table = plenty.bytes();
-    let begins = |key: &u64| {
+    let begins = |number: &u64| {
         let before = plenty.bytes();
-        assert_eq!(plenty.pin().insert(*key, *key), Ok(None));
+        let key = key(*number);
+        plenty.pin().insert(key, key).unwrap();
         plenty.bytes() - before >= table
     };
     let last = (0..).find(begins).expect("it grows");
-    let map = make(plenty.bytes());
-    (0..=last).for_each(|key| assert_eq!(map.pin().insert(key, key), Ok(None)));
-    let mut others = (last / BUCKETS + 1..).map(|n| n * BUCKETS + BUCKETS - 1);
-    let refused = others.find(|key| map.pin().insert(*key, *key).is_err());
-    assert!(refused.is_some());
-    let buckets = map.buckets();
-    (0..=last).for_each(|key| assert_eq!(map.pin().insert(key, key), Ok(Some(key))));
-    assert_eq!(map.buckets(), buckets);
+    (make(plenty.bytes() + more), last + 1)
+}
+
+/// The memory ends when a resize has begun. Updates that need no memory move on what can be moved,
+/// and free nothing beside a handle: what was refused before is refused after.
+fn an_insertion_is_not_refused_while_a_resize_can_go_on<T: Table<Key = u64, Value = u64>>() {
+    const SEEDS: u64 = 200;
+    let mut ended = 0;
+    for seed in 0..fewer(SEEDS) {
+        let mut random = Random::from_seed(seed);
+        let (few, spread) = (random.below(64) + 1, random.below(8));
+        // Of eight keys, up to seven are of few buckets.
+        let key = |number: u64| match number % 8 {
+            part if part < spread => (number << 12) + number % few * 4,
+            _ => number,
+        };
+        let (map, begin) = growing::<T>(key, random.index(1000));
+        (0..begin).for_each(|number| _ = map.pin().insert(key(number), 0).unwrap());
+        let handle = map.pin();
+        let mut numbers = (begin..).map(|number| key(number));
+        let refused = numbers.find(|&key| handle.insert(key, 0).is_err());
+        let refused = refused.expect("the memory ends");
+        let buckets = map.buckets();
+        for number in (0..begin).chain(0..begin) {
+            assert_eq!(handle.insert(key(number), 0), Ok(Some(0)));
+        }
+        ended += u64::from(map.buckets() != buckets);
+        assert_eq!(handle.insert(refused, 0), Err(Full), "seed {seed}");
+    }
+    assert!(ended > 0, "a resize went on after a refusal");
 }
 
 fn map<T: Table<Key = u64, Value = u64>>(buckets: usize, bytes: usize, hashing: Hashing) -> Map<T> {

@@ -304,24 +304,19 @@ impl Server {
             socket_file: _socket_file,
         } = self;
         let shared = Arc::new(share(config, users, waker));
-        let (inboxes, threads) = start_loops(&shared, &engine).map_err(RunError::Thread)?;
+        let mut loops = Loops::start(&shared, &engine).map_err(RunError::Thread)?;
         for listener in &listeners {
             let now_ms = shared.clock.now().ms;
             let card = ConnCard::new(listener.fd(), listener.place(), None, now_ms);
             shared.connections.lock().insert(card.fd, Arc::new(card));
         }
-        let mut front = Front::new(&shared, &inboxes, listeners);
+        let mut front = Front::new(&shared, &loops.inboxes, listeners);
         let result = check_files().and_then(|()| {
             ready();
             front.serve(&mut poll, signals)
         });
         drop(front);
-        for inbox in &inboxes {
-            if let Err(error) = inbox.close() {
-                tracing::error!(%error, "an event loop cannot be woken");
-            }
-        }
-        result.and(join_loops(threads))
+        result.and(loops.join())
     }
 }
 
@@ -418,47 +413,65 @@ impl Drop for StopOnDrop {
     }
 }
 
-fn start_loops<E: corewise_cache::Engine>(
-    shared: &Arc<Shared>,
-    engine: &Arc<E>,
-) -> io::Result<(Vec<Arc<Inbox>>, Vec<LoopThread>)> {
-    let cpus = plan(
-        &Topology::detect(),
-        &shared.config.pin,
-        shared.config.threads,
-    );
-    let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
-    for index in 0..shared.config.threads {
-        let (event_loop, inbox) = EventLoop::new(index, Arc::clone(shared), Arc::clone(engine))?;
-        let cpu = cpus.get(index).copied().flatten();
-        let name = format!("loop-{index}");
-        let stop = StopOnDrop(Arc::clone(shared));
-        threads.push(std::thread::Builder::new().name(name).spawn(move || {
-            // A loop that panics or loses its poller stops the server: otherwise clients would be
-            // handed to it and wait in vain. One that was told to stop changes nothing.
-            let _stop = stop;
-            if let Some(cpu) = cpu
-                && let Err(error) = pin_current_thread(cpu)
-            {
-                tracing::warn!(%error, index, "an event loop could not be pinned");
-            }
-            event_loop.run()
-        })?);
-        inboxes.push(inbox);
-    }
-    Ok((inboxes, threads))
+/// The event loops. They end when this is dropped.
+struct Loops {
+    inboxes: Vec<Arc<Inbox>>,
+    threads: Vec<LoopThread>,
 }
 
-/// Waits until all loops have ended. Returns the error of the first that failed.
-fn join_loops(threads: Vec<LoopThread>) -> Result<(), RunError> {
-    let mut result = Ok(());
-    for thread in threads {
-        result = result.and(match thread.join() {
-            Ok(ended) => ended.map_err(RunError::LoopPoller),
-            Err(_) => Err(RunError::LoopPanicked),
-        });
+impl Loops {
+    fn start<E: corewise_cache::Engine>(shared: &Arc<Shared>, engine: &Arc<E>) -> io::Result<Self> {
+        let threads = shared.config.threads;
+        let cpus = plan(&Topology::detect(), &shared.config.pin, threads);
+        let mut loops = Self {
+            inboxes: Vec::new(),
+            threads: Vec::new(),
+        };
+        for index in 0..threads {
+            let (event_loop, inbox) =
+                EventLoop::new(index, Arc::clone(shared), Arc::clone(engine))?;
+            let cpu = cpus.get(index).copied().flatten();
+            let name = format!("loop-{index}");
+            let stop = StopOnDrop(Arc::clone(shared));
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                // A loop that panics or loses its poller stops the server. One that was told to
+                // stop changes nothing.
+                let _stop = stop;
+                if let Some(cpu) = cpu
+                    && let Err(error) = pin_current_thread(cpu)
+                {
+                    tracing::warn!(%error, index, "an event loop could not be pinned");
+                }
+                event_loop.run()
+            })?;
+            loops.inboxes.push(inbox);
+            loops.threads.push(thread);
+        }
+        Ok(loops)
     }
-    result
+
+    /// Tells the loops to stop, and waits until they have. Returns the error of the first that
+    /// failed.
+    fn join(&mut self) -> Result<(), RunError> {
+        for inbox in &self.inboxes {
+            inbox.close();
+        }
+        let mut result = Ok(());
+        for thread in self.threads.drain(..) {
+            result = result.and(match thread.join() {
+                Ok(ended) => ended.map_err(RunError::LoopPoller),
+                Err(_) => Err(RunError::LoopPanicked),
+            });
+        }
+        result
+    }
+}
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        // The server fails for another reason, or the loops have been joined.
+        let _ = self.join();
+    }
 }
 
 /// State of the accepting thread.
@@ -678,27 +691,25 @@ impl<'f> Front<'f> {
         self.shared
             .total_connections
             .fetch_add(1, Ordering::Relaxed);
-        // Relaxed: see `Shared::open_connections`.
-        let load = |index: &usize| {
-            self.shared.loops[*index]
-                .connections
-                .load(Ordering::Relaxed)
-        };
-        let Some(fewest) = (0..self.inboxes.len()).min_by_key(load) else {
-            return;
-        };
-        // Relaxed: see `Shared::open_connections`.
-        self.shared.loops[fewest]
-            .connections
-            .fetch_add(1, Ordering::Relaxed);
-        let pending = PendingConnection {
+        let mut pending = PendingConnection {
             stream,
             card,
             codec,
         };
-        if let Err(error) = self.inboxes[fewest].send(pending) {
-            tracing::error!(%error, "an event loop cannot be woken");
+        // Relaxed, all: see `Shared::open_connections`.
+        let count = |index: usize| &self.shared.loops[index].connections;
+        let mut loops: Vec<usize> = (0..self.inboxes.len()).collect();
+        loops.sort_by_key(|&index| count(index).load(Ordering::Relaxed));
+        for index in loops {
+            count(index).fetch_add(1, Ordering::Relaxed);
+            match self.inboxes[index].send(pending) {
+                Ok(()) => return,
+                Err(returned) => pending = returned,
+            }
+            count(index).fetch_sub(1, Ordering::Relaxed);
         }
+        // No loop is left, and the server stops.
+        self.shared.connections.lock().remove(&fd);
     }
 }
 
@@ -795,12 +806,12 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net;
 
-    /// The state of a server with one loop, and the poller of its accepting thread.
-    fn server() -> (Poll, Arc<Shared>) {
+    /// The state of a server, and the poller of its accepting thread.
+    fn server(threads: usize) -> (Poll, Arc<Shared>) {
         let poll = Poll::new().unwrap();
         let waker = Waker::new(poll.registry(), WAKE).unwrap();
         let config = Config {
-            threads: 1,
+            threads,
             memory: 64 << 20,
             ..Config::default()
         };
@@ -828,7 +839,7 @@ mod tests {
     /// The signal and the connections are found in one poll.
     #[test]
     fn connections_that_wait_when_the_server_is_told_to_stop_are_handed_over() {
-        let (mut poll, shared) = server();
+        let (mut poll, shared) = server(1);
         let engine = FakeEngine::new(Completion::InSubmit);
         let (_event_loop, inbox) = EventLoop::new(0, Arc::clone(&shared), engine).unwrap();
         let inboxes = [inbox];
@@ -845,14 +856,15 @@ mod tests {
 
     #[test]
     fn a_loop_that_panics_stops_the_server() {
-        let (mut poll, shared) = server();
+        let (mut poll, shared) = server(1);
         let engine = FakeEngine::new(Completion::InSubmit);
-        let (inboxes, threads) = start_loops(&shared, &engine).unwrap();
+        let mut loops = Loops::start(&shared, &engine).unwrap();
         let (folder, listener) = listen_in_folder();
         let mut client = connect(&folder);
         write!(client, "get {PANIC_KEY}\r\n").unwrap();
-        Front::new(&shared, &inboxes, vec![listener]).accept();
-        assert!(matches!(join_loops(threads), Err(RunError::LoopPanicked)));
+        Front::new(&shared, &loops.inboxes, vec![listener]).accept();
+        let panicked = loops.threads.remove(0).join();
+        assert!(panicked.is_err());
         assert!(shared.is_stopping());
         // The accepting thread is woken.
         let mut events = Events::with_capacity(1);
@@ -861,9 +873,58 @@ mod tests {
     }
 
     #[test]
+    fn a_loop_that_has_failed_gets_no_connections() {
+        let (_poll, shared) = server(2);
+        let engine = FakeEngine::new(Completion::InSubmit);
+        let mut loops = Loops::start(&shared, &engine).unwrap();
+        let failing = loops.threads.remove(0);
+        let (folder, listener) = listen_in_folder();
+        let mut front = Front::new(&shared, &loops.inboxes, vec![listener]);
+        let mut bad = connect(&folder);
+        write!(bad, "get {PANIC_KEY}\r\n").unwrap();
+        front.accept();
+        assert!(failing.join().is_err());
+        assert_eq!(shared.open_connections(), 0);
+        assert!(shared.connections.lock().is_empty());
+        let mut others = [(); 3].map(|()| connect(&folder));
+        front.accept_last();
+        assert_eq!(shared.open_connections(), others.len());
+        for other in &mut others {
+            let patience = Some(Duration::from_secs(60));
+            other.set_read_timeout(patience).unwrap();
+            other.write_all(b"mn\r\n").unwrap();
+            let mut reply = [0; 4];
+            other.read_exact(&mut reply).unwrap();
+            assert_eq!(&reply, b"MN\r\n");
+        }
+        drop(others);
+        let listeners = front.listeners;
+        loops.join().unwrap();
+        // Without any loop, a connection is closed.
+        let mut late = connect(&folder);
+        let mut front = Front::new(&shared, &loops.inboxes, listeners);
+        front.accept_last();
+        assert_eq!(shared.open_connections(), 0);
+        assert_eq!(late.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn the_loops_end_with_a_server_that_fails_to_start() {
+        let (_poll, shared) = server(2);
+        let engine = FakeEngine::new(Completion::InSubmit);
+        drop(Loops::start(&shared, &engine).unwrap());
+        // Each has had a reference.
+        assert_eq!(Arc::strong_count(&shared), 1);
+    }
+
+    #[test]
     fn the_error_of_a_loop_is_that_of_the_server() {
         let failed = std::thread::spawn(|| Err(io::ErrorKind::Other.into()));
-        let threads = vec![failed, std::thread::spawn(|| Ok(()))];
-        assert!(matches!(join_loops(threads), Err(RunError::LoopPoller(_))));
+        let panicked = std::thread::spawn(|| panic!("as the test wants"));
+        let mut loops = Loops {
+            inboxes: Vec::new(),
+            threads: vec![failed, panicked, std::thread::spawn(|| Ok(()))],
+        };
+        assert!(matches!(loops.join(), Err(RunError::LoopPoller(_))));
     }
 }

@@ -330,6 +330,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         let mut backoff = Backoff::new();
         at.follow(|table| {
             let home = table.home_to_change(hash);
+            let mut reserved = Ok(());
             loop {
                 let seen = home.look(&key)?;
                 if let Some(found) = &seen.found {
@@ -352,11 +353,13 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                         Ok(crowded) => return Ok(Ok(Put::New { crowded })),
                         Err(Refused::Busy) => {}
                         Err(Refused::NeedsNode) => {
+                            // Without memory the home may have been moved since, or a place be free.
+                            if let Err(full) = reserved {
+                                return Ok(Err(full));
+                            }
                             // Allocate without the lock.
                             spare = Spare::new(&table.budget);
-                            if spare.is_none() {
-                                return Ok(Err(Full));
-                            }
+                            reserved = spare.as_ref().map(|_| ()).ok_or(Full);
                             continue;
                         }
                     }

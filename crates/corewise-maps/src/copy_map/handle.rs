@@ -1,8 +1,8 @@
 //! The handle of a map, and its operations.
 
 use std::hash::BuildHasher;
+use std::ptr;
 
-use corewise_atomic::Backoff;
 use corewise_rcu::{Guard, Section};
 
 use super::iter::{Iter, Keys, Values};
@@ -649,10 +649,11 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         value: T::Value,
         replace: bool,
     ) -> Result<Put<T::Value>, Full> {
-        let mut backoff = Backoff::new();
+        let mut settled = ptr::null();
         let put = loop {
-            match T::put(self.version(), hash, key, value, replace) {
-                Err(Full) if self.makes_room(&mut backoff) => {}
+            let version = self.version();
+            match T::put(version, hash, key, value, replace) {
+                Err(Full) if self.makes_room(version, hash, &mut settled) => {}
                 answer => break answer?,
             }
         };

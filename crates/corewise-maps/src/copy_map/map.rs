@@ -2,6 +2,7 @@
 
 use std::hash::BuildHasher;
 use std::marker::PhantomData;
+use std::mem;
 use std::ptr::{self, NonNull};
 
 use corewise_atomic::lock::{Mutex, MutexGuard};
@@ -686,38 +687,45 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     pub(super) fn help(&self) {
         let version = self.version();
         if version.next().is_some() {
-            let _step = self.move_share(version);
+            self.move_share(version);
         }
         self.map.reap();
     }
 
     #[cold]
-    fn move_share(&self, version: &TableVersion<T>) -> Result<ResizeStep, NoMemory> {
+    fn move_share(&self, version: &TableVersion<T>) {
         // Without memory the entries stay where they are, and the next update tries again.
         let step = version.step(share::<T>(), &self.map.hash_of());
         if step == Ok(ResizeStep::Last) {
             // SAFETY: 1: the map's table, in which a step ends so only while it is current.
             unsafe { self.map.finish(version) };
         }
-        step
     }
 
-    /// Whether an insertion that found no memory may find some if it tries again: a share of a
-    /// replaced table was freed, or a resize has gone on, to a table that has room.
+    /// Whether a key that found no place and no memory may find some if it is inserted again: a
+    /// share of a replaced table was freed, or a resize has moved its buckets to a table that may
+    /// have room. `refused` is the table that the insertion began with; `settled` is the last such
+    /// table whose insertion was repeated although nothing was done here, and null at first.
     #[cold]
-    pub(super) fn makes_room(&self, backoff: &mut Backoff) -> bool {
+    pub(super) fn makes_room(
+        &self,
+        refused: &TableVersion<T>,
+        hash: u64,
+        settled: &mut *const TableVersion<T>,
+    ) -> bool {
         if self.map.reap() {
             return true;
         }
-        match self.move_share(self.version()) {
-            Ok(ResizeStep::Working | ResizeStep::Last) => true,
-            // Other threads move what is left.
-            Ok(ResizeStep::Idle) if self.version().next().is_some() => {
-                let goes_on = !backoff.is_completed();
-                backoff.snooze();
-                goes_on
+        match refused.move_homes(hash, &self.map.hash_of()) {
+            Ok(ResizeStep::Last) => {
+                // SAFETY: 1: the map's table, in which a step ends so only while it is current.
+                unsafe { self.map.finish(refused) };
+                true
             }
-            Ok(ResizeStep::Idle) | Err(NoMemory) => false,
+            Ok(ResizeStep::Working) => true,
+            // Another thread may have moved them, but perhaps only after the refusal.
+            Ok(ResizeStep::Idle) => !ptr::eq(mem::replace(settled, refused), refused),
+            Err(NoMemory) => false,
         }
     }
 
@@ -746,5 +754,56 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
             let next = map.larger_table(version.table());
             next.into_iter().for_each(|next| map.begin(next, &alone));
         }
+    }
+}
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod tests {
+    use corewise_testkit::hashing::Hashing;
+
+    use super::*;
+    use crate::clht::LockBasedTable;
+    use crate::copy_map::{Full, Limited, Put};
+
+    type Map = CopyMap<LockBasedTable<u64, u64>, Hashing, Limited>;
+
+    /// A map that is moving from 256 buckets to 512.
+    fn resizing(bytes: usize) -> Map {
+        let builder = Map::builder().buckets(256).max_bytes(bytes);
+        let builder = builder.automatic_resize(false).hasher(Hashing::Own);
+        let map = builder.domain(Domain::new()).build();
+        for key in [255, 511, 767] {
+            assert_eq!(map.pin().insert(key, key), Ok(None));
+        }
+        let next = LockBasedTable::try_new(512, &map.budget).expect("there is memory");
+        map.begin(next, &map.resizing.lock());
+        map
+    }
+
+    #[test]
+    fn what_was_refused_before_a_move_is_inserted_after_it() {
+        let map = resizing(resizing(1 << 30).bytes());
+        let handle = map.pin();
+        let refused = handle.version();
+        let put = |version| LockBasedTable::put(version, 1023, 1023, 0, false);
+        assert_eq!(put(refused), Err(Full));
+        while handle.version().next().is_some() {
+            handle.help();
+        }
+        assert!(handle.makes_room(refused, 1023, &mut ptr::null()));
+        assert_eq!(put(handle.version()), Ok(Put::New { crowded: false }));
+    }
+
+    #[test]
+    fn buckets_that_another_thread_held_are_moved_for_an_insertion() {
+        let map = resizing(resizing(1 << 30).bytes());
+        let handle = map.pin();
+        let held = handle.version().table().try_hold(255);
+        for _ in 0..1 << 12 {
+            handle.help();
+        }
+        drop(held);
+        assert!(handle.version().next().is_some());
+        assert_eq!(handle.insert(1023, 0), Ok(None));
     }
 }

@@ -8,7 +8,7 @@ use corewise_atomic::alloc::{self, HUGE_PAGE};
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
-use corewise_atomic::{CachePadded, mutant};
+use corewise_atomic::{Backoff, CachePadded, mutant};
 #[cfg(feature = "raw")]
 use corewise_rcu::Section;
 
@@ -199,6 +199,14 @@ pub unsafe trait Table: Sized {
     /// 1. The entry is one of a table of this type.
     #[doc(hidden)]
     unsafe fn home_of(entry: &Self::Entry, hash_of: &impl Fn(&Self::Key) -> u64) -> u64;
+
+    /// The numbers of the buckets in which a key of this hash may be, as of [`home_of`].
+    ///
+    /// [`home_of`]: Self::home_of
+    #[doc(hidden)]
+    fn homes(hash: u64) -> [u64; 2] {
+        [hash, hash]
+    }
 
     /// An iteration over the map begins with this table.
     #[doc(hidden)]
@@ -418,7 +426,7 @@ impl<T> TableVersion<T> {
 
 impl<T: Table> TableVersion<T> {
     /// Moves `share` groups to the successor, if there is one. Does not wait for other threads that
-    /// move groups.
+    /// move groups. Groups without memory stay; an error says that no other group was moved.
     pub fn step(
         &self,
         share: usize,
@@ -439,22 +447,65 @@ impl<T: Table> TableVersion<T> {
         let share = share.min(groups);
         // Relaxed: only spreads the threads over the groups; the buckets record which are moved.
         let first = self.progress.cursor.fetch_add(share, Relaxed);
-        let mut step = ResizeStep::Idle;
+        let mut step = Ok(ResizeStep::Idle);
         // One allocation for all groups of the share.
         let mut entries = Vec::new();
         for group in first..first + share {
             entries.clear();
             // SAFETY: 1: see `next`.
-            if !unsafe { move_group(from, to, group & (groups - 1), hash_of, &mut entries) }? {
-                continue;
-            }
-            step = ResizeStep::Working;
-            // AcqRel: the thread that counts the last group sees what all others have moved.
-            if self.progress.moved.fetch_add(1, AcqRel) + 1 == groups {
-                return Ok(ResizeStep::Last);
+            let moved =
+                unsafe { move_group(from, to, group & (groups - 1), hash_of, &mut entries) };
+            match moved {
+                Ok(true) if self.is_last(groups) => return Ok(ResizeStep::Last),
+                Ok(true) => step = Ok(ResizeStep::Working),
+                Ok(false) => {}
+                Err(NoMemory) if step == Ok(ResizeStep::Idle) => step = Err(NoMemory),
+                Err(NoMemory) => {}
             }
         }
-        Ok(step)
+        step
+    }
+
+    /// Counts a moved group; whether it was the last of all.
+    fn is_last(&self, groups: usize) -> bool {
+        // AcqRel: the thread that counts the last group sees what all others have moved.
+        self.progress.moved.fetch_add(1, AcqRel) + 1 == groups
+    }
+
+    /// Moves the groups of the buckets in which a key of this hash may be, if there is a successor.
+    /// Waits for a thread that holds one of these buckets. Then they are moved, unless there is no
+    /// memory.
+    pub fn move_homes(
+        &self,
+        hash: u64,
+        hash_of: &impl Fn(&T::Key) -> u64,
+    ) -> Result<ResizeStep, NoMemory> {
+        let Some(next) = self.next() else {
+            return Ok(ResizeStep::Idle);
+        };
+        let (from, to) = (self.table(), next.table());
+        let groups = from.buckets().min(to.buckets());
+        let mut step = Ok(ResizeStep::Idle);
+        for number in T::homes(hash) {
+            let group = number as usize & (groups - 1);
+            let mut backoff = Backoff::new();
+            let moved = loop {
+                // SAFETY: 1: see `next`.
+                match unsafe { move_group(from, to, group, hash_of, &mut Vec::new()) } {
+                    // Held, and not moved.
+                    Ok(false) if from.for_each_in(group, |_| {}).is_ok() => backoff.snooze(),
+                    moved => break moved,
+                }
+            };
+            match moved {
+                Ok(true) if self.is_last(groups) => return Ok(ResizeStep::Last),
+                Ok(true) => step = Ok(ResizeStep::Working),
+                Ok(false) => {}
+                Err(NoMemory) if step == Ok(ResizeStep::Idle) => step = Err(NoMemory),
+                Err(NoMemory) => {}
+            }
+        }
+        step
     }
 
     /// Copies some groups into a table that is not linked yet, to find out whether there is memory

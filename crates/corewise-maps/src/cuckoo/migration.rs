@@ -146,6 +146,10 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
         Homes::with_tag(hash_of(&entry.pair.0), entry.tag).number(entry.side)
     }
 
+    fn homes(hash: u64) -> [u64; 2] {
+        [Side::First, Side::Second].map(|side| Homes::new(hash).number(side))
+    }
+
     fn try_hold(&self, bucket: usize) -> Option<LockedBucket<'_, K, V>> {
         self.try_lock(bucket).ok().flatten()
     }

@@ -93,6 +93,8 @@ struct HandOver {
     connections: Vec<PendingConnection>,
     /// No further connections follow: the loop answers those that it has, and ends.
     is_last: bool,
+    /// The loop takes no more connections.
+    has_ended: bool,
 }
 
 /// New connections of a loop, and the waker that announces them.
@@ -102,16 +104,28 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Hands a connection to the loop.
-    pub(crate) fn send(&self, pending: PendingConnection) -> io::Result<()> {
-        self.pending.lock().connections.push(pending);
-        self.waker.wake()
+    /// Hands a connection to the loop; returns it if the loop has ended.
+    pub(crate) fn send(&self, pending: PendingConnection) -> Result<(), PendingConnection> {
+        let mut hand_over = self.pending.lock();
+        if hand_over.has_ended {
+            return Err(pending);
+        }
+        hand_over.connections.push(pending);
+        drop(hand_over);
+        self.wake();
+        Ok(())
     }
 
     /// Tells the loop to stop. Called after the last `send`.
-    pub(crate) fn close(&self) -> io::Result<()> {
+    pub(crate) fn close(&self) {
         self.pending.lock().is_last = true;
-        self.waker.wake()
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "an event loop cannot be woken");
+        }
     }
 }
 
@@ -147,6 +161,22 @@ pub(crate) struct EventLoop<E: Engine> {
     next_sweep_ms: u64,
     /// When the loop began to stop.
     stopped_ms: Option<u64>,
+}
+
+/// A loop that panics or loses its poller takes no more connections, and closes those that it has.
+impl<E: Engine> Drop for EventLoop<E> {
+    fn drop(&mut self) {
+        let mut hand_over = self.inbox.pending.lock();
+        hand_over.has_ended = true;
+        let connections = std::mem::take(&mut hand_over.connections);
+        drop(hand_over);
+        for pending in connections {
+            self.forget(&pending.card);
+        }
+        for (_, conn) in std::mem::take(&mut self.conns) {
+            self.forget(&conn.card);
+        }
+    }
 }
 
 impl<E: Engine> EventLoop<E> {
@@ -279,10 +309,10 @@ impl<E: Engine> EventLoop<E> {
     /// Registers the connections that the accepting thread has handed over, and begins to stop if
     /// they are the last.
     fn welcome(&mut self, now: Now) {
-        let HandOver {
-            connections,
-            is_last,
-        } = std::mem::take(&mut *self.inbox.pending.lock());
+        let mut hand_over = self.inbox.pending.lock();
+        let connections = std::mem::take(&mut hand_over.connections);
+        let is_last = std::mem::take(&mut hand_over.is_last);
+        drop(hand_over);
         for pending in connections {
             let PendingConnection {
                 mut stream,

@@ -531,7 +531,10 @@ impl Relativistic {
         let least = LEAST_SEGMENTS * self.heap.segment_bytes();
         let fixed = overhead + self.policy.bytes() + size_of_val(&*self.stripes) as u64;
         let left = |arrays: u64| memory.saturating_sub(fixed + arrays).max(least);
-        let arrays = self.table.array_bytes() as u64 + self.granted_bytes();
+        // In this order: the table may turn the grant into an array meanwhile, which counts twice
+        // then, and not never.
+        let granted = self.granted_bytes();
+        let arrays = self.table.array_bytes() as u64 + granted;
         let wanted = self.table.wanted_buckets();
         let larger = left(arrays + array_bytes(wanted));
         let has_room = self.heap.held() <= larger;
@@ -578,6 +581,8 @@ impl Relativistic {
 
     /// Revokes a permission to grow that the table no longer needs because it has shrunk.
     fn revoke_grant(&self) {
+        // No other thread grants meanwhile.
+        let _alone = self.budgeting.lock();
         let state = self.table.resize_state();
         // Relaxed: a setting.
         let most = self.most_buckets.load(Ordering::Relaxed);

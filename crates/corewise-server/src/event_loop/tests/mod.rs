@@ -106,7 +106,7 @@ impl TestServer {
             card,
             codec: codec.into(),
         };
-        self.inbox.send(pending).unwrap();
+        assert!(self.inbox.send(pending).is_ok());
         self.turn();
         Client {
             stream: theirs,
@@ -579,7 +579,7 @@ fn a_loop_ends_only_when_no_more_connections_come() {
     assert!(!server.event_loop.is_drained(server.now));
     let mut client = server.connect();
     client.send(b"mn\r\n");
-    server.inbox.close().unwrap();
+    server.inbox.close();
     server.turn();
     assert_eq!(client.taken(), "MN\r\n");
     assert!(!server.event_loop.is_drained(server.now));
