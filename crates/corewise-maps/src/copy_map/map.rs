@@ -687,19 +687,27 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     pub(super) fn help(&self) {
         let version = self.version();
         if version.next().is_some() {
-            self.move_share(version);
+            let _step = self.move_share(version);
         }
         self.map.reap();
     }
 
     #[cold]
-    fn move_share(&self, version: &TableVersion<T>) {
+    fn move_share(&self, version: &TableVersion<T>) -> Result<ResizeStep, NoMemory> {
         // Without memory the entries stay where they are, and the next update tries again.
-        let step = version.step(share::<T>(), &self.map.hash_of());
+        self.finish_if_last(version, version.step(share::<T>(), &self.map.hash_of()))
+    }
+
+    fn finish_if_last(
+        &self,
+        version: &TableVersion<T>,
+        step: Result<ResizeStep, NoMemory>,
+    ) -> Result<ResizeStep, NoMemory> {
         if step == Ok(ResizeStep::Last) {
             // SAFETY: 1: the map's table, in which a step ends so only while it is current.
             unsafe { self.map.finish(version) };
         }
+        step
     }
 
     /// Whether a key that found no place and no memory may find some if it is inserted again: a
@@ -716,17 +724,16 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         if self.map.reap() {
             return true;
         }
-        match refused.move_homes(hash, &self.map.hash_of()) {
-            Ok(ResizeStep::Last) => {
-                // SAFETY: 1: the map's table, in which a step ends so only while it is current.
-                unsafe { self.map.finish(refused) };
-                true
-            }
-            Ok(ResizeStep::Working) => true,
+        let mut step = self.finish_if_last(refused, refused.move_homes(hash, &self.map.hash_of()));
+        if step == Ok(ResizeStep::Idle) {
             // Another thread may have moved them, but perhaps only after the refusal.
-            Ok(ResizeStep::Idle) => !ptr::eq(mem::replace(settled, refused), refused),
-            Err(NoMemory) => false,
+            if !ptr::eq(mem::replace(settled, refused), refused) {
+                return true;
+            }
+            // Keys of a cuckoo table may need other buckets, to displace entries to.
+            step = self.move_share(refused);
         }
+        matches!(step, Ok(ResizeStep::Working | ResizeStep::Last))
     }
 
     /// After an insertion that found its bucket crowded: begins to grow, if that is due and no
@@ -769,7 +776,8 @@ mod tests {
 
     /// A map that is moving from 256 buckets to 512.
     fn resizing(bytes: usize) -> Map {
-        let builder = Map::builder().buckets(256).max_bytes(bytes);
+        let builder = CopyMap::<LockBasedTable<u64, u64>>::builder();
+        let builder = builder.buckets(256).max_bytes(bytes);
         let builder = builder.automatic_resize(false).hasher(Hashing::Own);
         let map = builder.domain(Domain::new()).build();
         for key in [255, 511, 767] {
