@@ -108,8 +108,8 @@ fn insertions_beside_a_resize_may_delay_its_end<T: Table<Key = u64, Value = u64>
     is_whole(&map, 8);
 }
 
-/// A map of these keys in 256 buckets, with memory for its first growth and `more` bytes; the number
-/// of keys with which that begins.
+/// A map of these keys in 256 buckets, with memory for its first growth and `more` bytes; the
+/// number of keys with which that begins.
 fn growing<T: Table<Key = u64, Value = u64>>(
     mut key: impl FnMut(u64) -> u64,
     more: usize,

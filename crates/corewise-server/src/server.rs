@@ -706,6 +706,7 @@ impl<'f> Front<'f> {
                 Ok(()) => return,
                 Err(returned) => pending = returned,
             }
+            // Relaxed: as above.
             count(index).fetch_sub(1, Ordering::Relaxed);
         }
         // No loop is left, and the server stops.

@@ -199,8 +199,8 @@ impl Start {
     /// Spins at first, as the others are about to arrive. Returns when the last has arrived.
     pub fn wait(&self) -> u64 {
         let (missing, last) = &*self.state;
-        last.fetch_max(clock::coarse(), Ordering::Relaxed);
-        // Release and Acquire: who finds no thread missing sees the arrivals of all.
+        last.fetch_max(clock::coarse(), Ordering::Relaxed); // Relaxed: ordered by the next line
+        // Release, Acquire: who finds no thread missing sees the arrivals of all.
         missing.fetch_sub(1, Ordering::Release);
         let mut looks = 0u32;
         while missing.load(Ordering::Acquire) != 0 && !is_given_up() {
@@ -211,7 +211,7 @@ impl Start {
                 std::thread::yield_now();
             }
         }
-        last.load(Ordering::Relaxed)
+        last.load(Ordering::Relaxed) // Relaxed: ordered by the loop
     }
 }
 

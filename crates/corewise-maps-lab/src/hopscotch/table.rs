@@ -353,7 +353,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                         Ok(crowded) => return Ok(Ok(Put::New { crowded })),
                         Err(Refused::Busy) => {}
                         Err(Refused::NeedsNode) => {
-                            // Without memory the home may have been moved since, or a place be free.
+                            // Without memory: the home may have moved, or a place be free.
                             if let Err(full) = reserved {
                                 return Ok(Err(full));
                             }

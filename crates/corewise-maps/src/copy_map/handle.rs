@@ -386,10 +386,10 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
     /// # Errors
     ///
     /// Only in a map with a byte limit: [`Full`], with nothing changed. The key is absent, it has
-    /// no free place, and there is no memory to make one: its buckets are in the table that a resize
-    /// in progress moves entries to, unless they need memory, too; and no replaced table without
-    /// readers can be freed, except one that another thread is freeing. (In a cuckoo table, the end
-    /// of the resize may let entries be displaced for it.)
+    /// no free place, and there is no memory to make one: its buckets are in the table that a
+    /// resize in progress moves entries to, unless they need memory, too; and no replaced table
+    /// without readers can be freed, except one that another thread is freeing. (In a cuckoo
+    /// table, the end of the resize may let entries be displaced for it.)
     ///
     /// # Panics
     ///
