@@ -29,8 +29,8 @@
 //!    [`Config::slow_reader_timeout`], or earlier, in the middle of a reply, when the memory of
 //!    waiting replies is exhausted (half of the memory limit; with [`Eviction::None`] that of
 //!    [`Config::connection_memory`]).
-//! 5. If an event loop panics or its poller fails, the connections of that loop are lost. The
-//!    server stops as in 2, and `run` returns an error.
+//! 5. If an event loop panics or its poller fails, the connections of that loop are closed. The
+//!    server stops as in 2, with the loops that are left, and `run` returns an error.
 //!
 //! Connections speak memcached's text and meta protocols, RESP if they come from a listener in
 //! [`Config::resp_listen`], or the protocol of \[CPHASH\] if they come from a listener in
