@@ -71,7 +71,7 @@ fn pointer(node: Option<&'static Node>) -> *mut Node {
 
 /// # Safety
 ///
-/// 1. The pointer came from [`pointer`].
+/// 1. The pointer came from [`pointer()`].
 unsafe fn node(pointer: *mut Node) -> Option<&'static Node> {
     // SAFETY: by 1 it is null or was a reference that is valid for ever.
     unsafe { pointer.as_ref() }

@@ -6,7 +6,7 @@
 //! - [`operation_pairs`]: models of two operations that run concurrently on a set of keys.
 //! - [`for_every`]: the same tests for every type.
 //! - [`auto_traits`]: whether types are `Send` and `Sync`.
-//! - [`refused`], [`invariant`]: programs that must not compile.
+//! - [`refused!`], [`invariant`]: programs that must not compile.
 //! - [`hashing`]: good and bad hashers.
 //! - `rtm_emulator`: the instructions of RTM, on x86-64 processors without it.
 //! - [`random`]: reproducible choices, and how much work a test does.
