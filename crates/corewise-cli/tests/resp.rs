@@ -20,6 +20,7 @@ for_every_engine! {
     numbers_are_counted
     deadlines_are_set_told_and_removed
     both_protocols_see_the_same_items
+    counts_of_both_protocols_are_reset
     keys_of_resp_break_no_listing_of_memcached
     several_keys_are_handled_in_order
     connections_choose_their_version
@@ -304,6 +305,50 @@ fn both_protocols_see_the_same_items(engine: Engine) {
     text.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
     text.ask("flush_all\r\n", "OK\r\n");
     resp.ask("exists k\r\n", ":0\r\n");
+    server.assert_well();
+}
+
+fn counts_of_both_protocols_are_reset(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let (mut memcached, mut resp) = (server.connect(), connect(&server));
+    memcached.ask(
+        "set k 0 0 1\r\nx\r\nget k\r\n",
+        "STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n",
+    );
+    // Those of memcached, as a whole and per size class.
+    let mut counts = |request: &str| {
+        memcached.send(request.as_bytes());
+        let text = memcached.read_until(b"END\r\n");
+        let text = String::from_utf8(text).expect("statistics are text");
+        let lines = text.lines().map(|line| line.rsplit_once(' '));
+        let counts = lines.flatten().filter(|(name, _)| {
+            let names = [
+                "get_hits",
+                "cmd_set",
+                "total_connections",
+                "rejected_connections",
+            ];
+            names.iter().any(|counted| name.ends_with(counted))
+        });
+        counts
+            .map(|(_, count)| count.parse::<u64>().expect("a number"))
+            .sum::<u64>()
+    };
+    let mut counts = || (counts("stats\r\n"), counts("stats slabs\r\n"));
+    // A get, a set and two connections; the class has the get and the set.
+    let (all, of_classes) = counts();
+    assert!(all >= 4, "{all}");
+    assert_eq!(of_classes, 2);
+    converse(&mut resp, &[("config resetstat", "+OK\r\n")]);
+    assert_eq!(counts(), (0, 0));
+    resp.send(b"info stats\r\n");
+    let text = read_element(&mut resp);
+    let text = String::from_utf8(text).expect("statistics are text");
+    for count in ["total_connections_received:0\r\n", "keyspace_hits:0\r\n"] {
+        assert!(text.contains(count), "{text}");
+    }
     server.assert_well();
 }
 

@@ -117,16 +117,8 @@ impl<E: Engine> Context<'_, E> {
     }
 
     fn reset(&mut self) {
-        let shared = self.shared;
-        shared.baseline.reset(|| shared.counters());
-        shared.class_baseline.reset(|| shared.class_sums());
+        self.shared.reset_stats();
         self.engine.reset_stats();
-        // Relaxed: statistics.
-        self.shared.total_connections.store(0, Ordering::Relaxed);
-        self.shared.rejected_connections.store(0, Ordering::Relaxed);
-        self.shared.listen_disabled.store(0, Ordering::Relaxed);
-        self.shared.listen_disabled_us.store(0, Ordering::Relaxed);
-        self.shared.prefixes.lock().clear();
         StatsWriter::new(self.out).reset();
     }
 

@@ -5,8 +5,8 @@
 //! 1. A thread that returns from [`run_if_due`](DelayedFlush::run_if_due) at or after the flush's
 //!    time is ordered after the flush, whichever thread performed it: it does not see what the
 //!    flush hides.
-//! 2. A flush is performed once. A flush scheduled meanwhile replaces it or, if it is already being
-//!    performed, stays scheduled.
+//! 2. A flush is performed once, and not before its time. A flush scheduled meanwhile replaces it
+//!    or, if it is already being performed, follows it.
 //!
 //! Cost when no flush is due: one load.
 
@@ -19,9 +19,9 @@ const NEVER: u64 = u64::MAX;
 
 /// A scheduled flush. See the [module](self).
 pub(super) struct DelayedFlush {
-    /// The time of the flush, or [`NEVER`].
+    /// The time of the flush, or [`NEVER`]. Written by the holder of `performing`.
     at_ms: AtomicU64,
-    /// Held by the thread that performs the flush.
+    /// Held by the thread that performs the flush, or schedules one.
     performing: Mutex<()>,
 }
 
@@ -33,13 +33,15 @@ impl DelayedFlush {
         }
     }
 
-    /// Schedules a flush, replacing the one that was scheduled before, if any.
+    /// Schedules a flush, replacing the one that was scheduled before, if any. Waits for one that
+    /// is being performed: its end would take this one for itself if both had the same time.
     pub(super) fn order(&self, at: Deadline) {
         let at_ms = if at == Deadline::NEVER {
             NEVER
         } else {
             at.to_bits()
         };
+        let _performing = (!mutant!("orders_beside_a_flush")).then(|| self.performing.lock());
         // Relaxed: the store publishes nothing.
         self.at_ms.store(at_ms, Ordering::Relaxed);
     }
@@ -47,7 +49,7 @@ impl DelayedFlush {
     /// Performs the flush if its time has come and no other thread has performed it.
     #[inline]
     pub(super) fn run_if_due(&self, now: Now, flush: impl FnOnce()) {
-        // Acquire: pairs with the Release in `clear`, so that a thread that finds no flush due is
+        // Acquire: pairs with the Release in `run`, so that a thread that finds no flush due is
         // ordered after it.
         let at_ms = self.at_ms.load(ordering!(Acquire, "relaxed_look_at_flush"));
         if at_ms <= now.ms {
@@ -57,29 +59,18 @@ impl DelayedFlush {
 
     #[cold]
     fn run(&self, at_ms: u64, flush: impl FnOnce()) {
-        if mutant!("takes_the_time_first") {
-            let ours = self.clear(at_ms);
-            return if ours {
-                flush()
-            };
-        }
         let _performing = self.performing.lock();
-        // Relaxed: only the holder of the lock clears it.
+        let first = mutant!("takes_the_time_first");
+        // Relaxed: only the holder of the lock writes it.
         if self.at_ms.load(Ordering::Relaxed) == at_ms {
+            if first {
+                self.at_ms.store(NEVER, Ordering::Relaxed);
+            }
             flush();
-            self.clear(at_ms);
+            // Release: pairs with the Acquire in `run_if_due`.
+            let release = ordering!(Release, "relaxed_end_of_flush");
+            self.at_ms.store(NEVER, release);
         }
-    }
-
-    /// Clears the time, unless another flush was scheduled meanwhile.
-    fn clear(&self, at_ms: u64) -> bool {
-        // Release: pairs with the Acquire in `run_if_due`. Relaxed: a value found instead is not
-        // followed.
-        let release = ordering!(Release, "relaxed_end_of_flush");
-        let cleared = self
-            .at_ms
-            .compare_exchange(at_ms, NEVER, release, Ordering::Relaxed);
-        cleared.is_ok()
     }
 }
 
@@ -107,6 +98,34 @@ mod models {
             let thread = thread::spawn(move || run(&other));
             run(&shared);
             thread.join().unwrap();
+        });
+    }
+
+    /// Mutant `orders_beside_a_flush`.
+    #[test]
+    fn a_flush_of_the_same_time_follows_the_one_that_is_performed() {
+        model(|| {
+            let now = Now { ms: 7, unix_s: 0 };
+            // The last change, and the last change before a flush.
+            let (change, flushed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let shared = Arc::new((DelayedFlush::new(), change, flushed));
+            shared.0.order(Deadline::at_ms(7));
+            let run = move |shared: &(DelayedFlush, AtomicUsize, AtomicUsize)| {
+                // Relaxed, both: the lock orders the flushes, and each after what was changed
+                // before it was scheduled.
+                let (delayed, change, flushed) = shared;
+                let flush = || flushed.store(change.load(Ordering::Relaxed), Ordering::Relaxed);
+                delayed.run_if_due(now, flush);
+            };
+            let other = Arc::clone(&shared);
+            let thread = thread::spawn(move || run(&other));
+            // Relaxed: as above.
+            shared.1.store(1, Ordering::Relaxed);
+            shared.0.order(Deadline::at_ms(7));
+            run(&shared);
+            thread.join().unwrap();
+            // Relaxed: as above.
+            assert_eq!(shared.2.load(Ordering::Relaxed), 1);
         });
     }
 }

@@ -447,15 +447,26 @@ impl<T: Table> TableVersion<T> {
         let share = share.min(groups);
         // Relaxed: only spreads the threads over the groups; the buckets record which are moved.
         let first = self.progress.cursor.fetch_add(share, Relaxed);
-        let mut step = Ok(ResizeStep::Idle);
         // One allocation for all groups of the share.
         let mut entries = Vec::new();
-        for group in first..first + share {
+        self.move_each(groups, first..first + share, |group| {
             entries.clear();
             // SAFETY: 1: see `next`.
-            let moved =
-                unsafe { move_group(from, to, group & (groups - 1), hash_of, &mut entries) };
-            match moved {
+            unsafe { move_group(from, to, group, hash_of, &mut entries) }
+        })
+    }
+
+    /// Moves the groups of these numbers, modulo the number of `groups`; `moves` says whether it
+    /// moved the group, or that there is no memory for it. Ends at the last group of all.
+    fn move_each(
+        &self,
+        groups: usize,
+        these: impl IntoIterator<Item = usize>,
+        mut moves: impl FnMut(usize) -> Result<bool, NoMemory>,
+    ) -> Result<ResizeStep, NoMemory> {
+        let mut step = Ok(ResizeStep::Idle);
+        for number in these {
+            match moves(number & (groups - 1)) {
                 Ok(true) if self.is_last(groups) => return Ok(ResizeStep::Last),
                 Ok(true) => step = Ok(ResizeStep::Working),
                 Ok(false) => {}
@@ -485,27 +496,18 @@ impl<T: Table> TableVersion<T> {
         };
         let (from, to) = (self.table(), next.table());
         let groups = from.buckets().min(to.buckets());
-        let mut step = Ok(ResizeStep::Idle);
-        for number in T::homes(hash) {
-            let group = number as usize & (groups - 1);
+        let homes = T::homes(hash).into_iter().map(|home| home as usize);
+        self.move_each(groups, homes, |group| {
             let mut backoff = Backoff::new();
-            let moved = loop {
+            loop {
                 // SAFETY: 1: see `next`.
                 match unsafe { move_group(from, to, group, hash_of, &mut Vec::new()) } {
                     // Held, and not moved.
                     Ok(false) if from.for_each_in(group, |_| {}).is_ok() => backoff.snooze(),
                     moved => break moved,
                 }
-            };
-            match moved {
-                Ok(true) if self.is_last(groups) => return Ok(ResizeStep::Last),
-                Ok(true) => step = Ok(ResizeStep::Working),
-                Ok(false) => {}
-                Err(NoMemory) if step == Ok(ResizeStep::Idle) => step = Err(NoMemory),
-                Err(NoMemory) => {}
             }
-        }
-        step
+        })
     }
 
     /// Copies some groups into a table that is not linked yet, to find out whether there is memory

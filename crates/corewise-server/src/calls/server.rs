@@ -87,7 +87,7 @@ pub(super) fn config<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         b"get" => config_get(cx, args),
         b"set" => config_set(cx, args),
         b"resetstat" => {
-            cx.shared.baseline.reset(|| cx.shared.counters());
+            cx.shared.reset_stats();
             cx.engine.reset_stats();
             cx.reply().simple("OK");
         }
