@@ -170,6 +170,12 @@ impl BufferAccounting {
             .store(self.held.output as u64, Ordering::Relaxed);
     }
 
+    /// Publishes that the loop, which ends, holds nothing: the others may have the memory.
+    pub(crate) fn end(&mut self, shared: &Shared) {
+        (self.held, self.common) = Default::default();
+        self.publish(shared);
+    }
+
     /// Records the memory that the loop shares between its connections.
     pub(crate) fn set_common(&mut self, bytes: usize) {
         self.common = bytes as u64;

@@ -698,9 +698,9 @@ impl<'f> Front<'f> {
         };
         // Relaxed, all: see `Shared::open_connections`.
         let count = |index: usize| &self.shared.loops[index].connections;
-        let mut loops: Vec<usize> = (0..self.inboxes.len()).collect();
-        loops.sort_by_key(|&index| count(index).load(Ordering::Relaxed));
-        for index in loops {
+        let of = |index| count(index).load(Ordering::Relaxed);
+        let mut ended = Vec::new();
+        while let Some(index) = fewest(self.inboxes.len(), &ended, of) {
             count(index).fetch_add(1, Ordering::Relaxed);
             match self.inboxes[index].send(pending) {
                 Ok(()) => return,
@@ -708,10 +708,18 @@ impl<'f> Front<'f> {
             }
             // Relaxed: as above.
             count(index).fetch_sub(1, Ordering::Relaxed);
+            ended.push(index);
         }
         // No loop is left, and the server stops.
         self.shared.connections.lock().remove(&fd);
     }
+}
+
+/// The loop with the fewest connections that has not ended. Reads each count once: a sort might
+/// find that they change meanwhile, and panic.
+fn fewest(loops: usize, ended: &[usize], count: impl Fn(usize) -> usize) -> Option<usize> {
+    let others = (0..loops).filter(|index| !ended.contains(index));
+    others.min_by_key(|&index| count(index))
 }
 
 /// Listens on `address`, and replaces port 0 by the port that the system chose.
@@ -804,6 +812,7 @@ fn has_come(signals: &mut UnixStream) -> bool {
 mod tests {
     use super::*;
     use crate::fake_engine::{Completion, FakeEngine, PANIC_KEY};
+    use std::cell::Cell;
     use std::io::Write;
     use std::os::unix::net;
 
@@ -874,6 +883,21 @@ mod tests {
     }
 
     #[test]
+    fn counts_that_change_meanwhile_are_read_once() {
+        let reads = Cell::new(0);
+        let changing = |_| {
+            reads.set(reads.get() + 1);
+            64 - reads.get() % 7
+        };
+        assert!(fewest(64, &[], changing).is_some());
+        assert_eq!(reads.get(), 64);
+        let counts = [3, 1, 2];
+        let in_order = [vec![], vec![1], vec![1, 2], vec![1, 2, 0]];
+        let found = in_order.map(|ended| fewest(3, &ended, |index| counts[index]));
+        assert_eq!(found, [Some(1), Some(2), Some(0), None]);
+    }
+
+    #[test]
     fn a_loop_that_has_failed_gets_no_connections() {
         let (_poll, shared) = server(2);
         let engine = FakeEngine::new(Completion::InSubmit);
@@ -882,9 +906,14 @@ mod tests {
         let (folder, listener) = listen_in_folder();
         let mut front = Front::new(&shared, &loops.inboxes, vec![listener]);
         let mut bad = connect(&folder);
-        write!(bad, "get {PANIC_KEY}\r\n").unwrap();
+        bad.write_all(b"mn\r\n").unwrap();
         front.accept();
+        // Turns end with the publication of what the loop holds.
+        bad.read_exact(&mut [0; 4]).unwrap();
+        write!(bad, "get {PANIC_KEY}\r\n").unwrap();
         assert!(failing.join().is_err());
+        // Relaxed: ordered by the join.
+        assert_eq!(shared.loops[0].buffer_bytes.load(Ordering::Relaxed), 0);
         assert_eq!(shared.open_connections(), 0);
         assert!(shared.connections.lock().is_empty());
         let mut others = [(); 3].map(|()| connect(&folder));

@@ -47,21 +47,20 @@ impl Loop for Pace {
         let mut worker = Worker::<K, T>::new(map, plan, part, Some(drive.numbers));
         let end = warm_ticks + run_ticks;
         let (mut due, mut due_count, mut arrivals) = (0u64, 0, 0usize);
-        drive.times.start.wait();
-        let begin = clock::coarse();
+        let begin = drive.times.start.wait();
         'run: loop {
             let chunk = drive.stream.chunk(&mut drive.cursor);
             for (&key, &operation) in chunk.keys.iter().zip(chunk.operations) {
                 due += gaps[arrivals % GAPS];
                 arrivals += 1;
-                if due >= end || clock::coarse().wrapping_sub(begin) > 2 * end {
+                if due >= end || clock::coarse().saturating_sub(begin) > 2 * end {
                     break 'run;
                 }
-                while clock::coarse().wrapping_sub(begin) < due {
+                while clock::coarse().saturating_sub(begin) < due {
                     std::hint::spin_loop();
                 }
                 let outcome = worker.step::<false>(key, operation, chunk.shift);
-                let done = clock::now().wrapping_sub(begin);
+                let done = clock::now().saturating_sub(begin);
                 if due >= warm_ticks {
                     self.latencies.record(outcome, done.saturating_sub(due));
                     due_count += 1;

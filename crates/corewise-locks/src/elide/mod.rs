@@ -187,7 +187,8 @@ trait Section<B> {
     ///
     /// Not inlined: the transaction and the lock run the same code. With a copy for each, a page of
     /// code or constants that only the transaction uses is never mapped: the fault aborts the
-    /// transaction before it maps anything, and the section under the lock does not touch it.
+    /// transaction before it maps anything, and the section under the lock does not touch it. (What
+    /// only a planned section's completion uses still can be such a page.)
     fn run(&mut self, backend: Option<B>) -> Self::Output;
 }
 

@@ -18,7 +18,7 @@
 //! `tests/emulated_rtm.rs` executes these instructions on an emulator, on processors without RTM:
 //! it shows how they are encoded, what they clobber, and how each policy deals with an abort at any
 //! instruction. Isolation and the undoing of a panic need the hardware: `tests/elide.rs` runs on
-//! it where it exists. This version has run on the emulator, not on hardware.
+//! it where it exists, and has (2026-11).
 
 use std::fmt;
 

@@ -311,18 +311,21 @@ impl<'b> Chain<'b> {
 
     /// Freezes this chain, unless another thread has done so or is replacing a value in the first
     /// bucket.
-    pub(super) fn try_freeze(self) -> Option<Frozen<'b>> {
+    pub(super) fn try_freeze(self) -> Result<Option<Frozen<'b>>, Moved> {
         loop {
             let snapshot = self.0.state();
-            if snapshot.is_moved() || snapshot.is_frozen() {
-                return None;
+            if snapshot.is_moved() {
+                return Err(Moved);
+            }
+            if snapshot.is_frozen() {
+                return Ok(None);
             }
             if let Some(at) = snapshot.pending() {
                 self.finish(snapshot, at);
                 continue;
             }
             if snapshot.is_replacing() && !mutant!("clht_lf_freezes_replacing") {
-                return None;
+                return Ok(None);
             }
             // Acquire: pairs with the Release of all changes of the word, so that we copy what they
             // wrote.
@@ -334,7 +337,7 @@ impl<'b> Chain<'b> {
         // no entries.
         let overflow = self.0.chain().skip(1);
         overflow.for_each(|bucket| Self(bucket).freeze_overflow());
-        Some(Frozen { head: self.0 })
+        Ok(Some(Frozen { head: self.0 }))
     }
 
     fn freeze_overflow(self) {
@@ -354,7 +357,7 @@ impl<'b> Chain<'b> {
     pub(super) fn freeze(self) -> Frozen<'b> {
         let mut backoff = Backoff::new();
         loop {
-            match self.try_freeze() {
+            match self.try_freeze().expect("who moves it is the only one") {
                 Some(frozen) => return frozen,
                 None => backoff.snooze(),
             }

@@ -285,7 +285,7 @@ unsafe impl ClhtVariant for LockFreeForm {
         Ok(None)
     }
 
-    fn try_stop(head: &Bucket) -> Option<Frozen<'_>> {
+    fn try_stop(head: &Bucket) -> Result<Option<Frozen<'_>>, Moved> {
         Chain(head).try_freeze()
     }
 

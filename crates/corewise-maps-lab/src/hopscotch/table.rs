@@ -454,8 +454,8 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         hash_of(key)
     }
 
-    fn try_hold(&self, bucket: usize) -> Option<LockedHome<'_, K, V>> {
-        HomeBucket::new(self, bucket).try_lock().ok().flatten()
+    fn try_hold(&self, bucket: usize) -> Result<Option<LockedHome<'_, K, V>>, Moved> {
+        HomeBucket::new(self, bucket).try_lock()
     }
 
     fn hold(&self, bucket: usize) -> LockedHome<'_, K, V> {

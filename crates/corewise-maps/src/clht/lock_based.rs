@@ -107,8 +107,8 @@ unsafe impl ClhtVariant for LockBasedForm {
         }
     }
 
-    fn try_stop(head: &Bucket<LockState>) -> Option<LockedChain<'_>> {
-        head.try_lock().ok().flatten()
+    fn try_stop(head: &Bucket<LockState>) -> Result<Option<LockedChain<'_>>, Moved> {
+        head.try_lock()
     }
 
     fn stop(head: &Bucket<LockState>) -> LockedChain<'_> {

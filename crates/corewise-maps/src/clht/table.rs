@@ -55,8 +55,8 @@ pub unsafe trait ClhtVariant: Sized + 'static {
         decide: impl FnMut(Raw) -> EntryChange<Raw>,
     ) -> Result<Option<(Raw, EntryChange<Raw>)>, Moved>;
 
-    /// Blocks the updates of a chain, unless another thread has done so or the chain was moved.
-    fn try_stop(head: &Bucket<Self::State>) -> Option<Self::Stopped<'_>>;
+    /// Blocks the updates of a chain. `None` if another thread has done so, or for no reason.
+    fn try_stop(head: &Bucket<Self::State>) -> Result<Option<Self::Stopped<'_>>, Moved>;
 
     /// Blocks the updates of a chain that no other thread moves.
     fn stop(head: &Bucket<Self::State>) -> Self::Stopped<'_>;
@@ -276,7 +276,7 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
         hash_of(&unsafe { Self::key(key) })
     }
 
-    fn try_hold(&self, bucket: usize) -> Option<F::Stopped<'_>> {
+    fn try_hold(&self, bucket: usize) -> Result<Option<F::Stopped<'_>>, Moved> {
         F::try_stop(&self.heads[bucket])
     }
 

@@ -128,7 +128,7 @@ impl<T: Table, S, L> Builder<T, S, L> {
         self
     }
 
-    /// Sets the hasher.
+    /// Sets the hasher. It also runs while entries are moved, and must not use the map then.
     ///
     /// ```
     /// use std::hash::RandomState;

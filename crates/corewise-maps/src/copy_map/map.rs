@@ -438,8 +438,8 @@ impl<T: Table, S, L> CopyMap<T, S, L> {
     ///
     /// # Safety
     ///
-    /// 1. `old` is the current table of this map, and its [`step`](TableVersion::step) has just
-    ///    returned [`ResizeStep::Last`] to the caller.
+    /// 1. `old` is the current table of this map, and one of its methods has just returned
+    ///    [`ResizeStep::Last`] to the caller.
     unsafe fn finish(&self, old: &TableVersion<T>) {
         // Load the pointer that the table was made with, since the table is freed through it.
         // Relaxed: no other thread changes it, since we have counted the last group, by 1.
@@ -724,16 +724,17 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         if self.map.reap() {
             return true;
         }
-        let mut step = self.finish_if_last(refused, refused.move_homes(hash, &self.map.hash_of()));
-        if step == Ok(ResizeStep::Idle) {
-            // Another thread may have moved them, but perhaps only after the refusal.
-            if !ptr::eq(mem::replace(settled, refused), refused) {
-                return true;
-            }
-            // Keys of a cuckoo table may need other buckets, to displace entries to.
-            step = self.move_share(refused);
+        if refused.next().is_none() {
+            return false;
         }
-        matches!(step, Ok(ResizeStep::Working | ResizeStep::Last))
+        let is_some = |step: &_| matches!(step, Ok(ResizeStep::Working | ResizeStep::Last));
+        let step = self.finish_if_last(refused, refused.move_homes(hash, &self.map.hash_of()));
+        // Another thread may have moved one of them, but perhaps only after the refusal.
+        if is_some(&step) || !ptr::eq(mem::replace(settled, refused), refused) {
+            return true;
+        }
+        // Keys of a cuckoo table may need other buckets, to displace entries to.
+        is_some(&step.and_then(|_| self.move_share(refused)))
     }
 
     /// After an insertion that found its bucket crowded: begins to grow, if that is due and no
@@ -767,10 +768,12 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod tests {
     use corewise_testkit::hashing::Hashing;
+    use corewise_testkit::random::{Random, fewer};
 
     use super::*;
     use crate::clht::LockBasedTable;
     use crate::copy_map::{Full, Limited, Put};
+    use crate::cuckoo::CuckooTable;
 
     type Map = CopyMap<LockBasedTable<u64, u64>, Hashing, Limited>;
 
@@ -806,12 +809,69 @@ mod tests {
     fn buckets_that_another_thread_held_are_moved_for_an_insertion() {
         let map = resizing(resizing(1 << 30).bytes());
         let handle = map.pin();
-        let held = handle.version().table().try_hold(255);
+        let held = handle.version().table().hold(255);
         for _ in 0..1 << 12 {
             handle.help();
         }
         drop(held);
         assert!(handle.version().next().is_some());
         assert_eq!(handle.insert(1023, 0), Ok(None));
+    }
+
+    /// A cuckoo table of 256 buckets, of which some have overflow buckets, on its way to 512, and
+    /// no memory for more.
+    #[test]
+    fn one_bucket_of_two_that_cannot_be_moved_refuses_nothing() {
+        type Cuckoo = CuckooTable<u64, u64>;
+        let resizing = |bytes, keys: &mut dyn Iterator<Item = u64>| {
+            let builder = CopyMap::<Cuckoo>::builder();
+            let builder = builder.buckets(256).max_bytes(bytes);
+            let builder = builder.automatic_resize(false).hasher(Hashing::Own);
+            let map: CopyMap<Cuckoo, _, Limited> = builder.domain(Domain::new()).build();
+            for key in keys.take(1_100) {
+                assert_eq!(map.pin().insert(key, key), Ok(None));
+            }
+            let next = Cuckoo::try_new(512, &map.budget).expect("there is memory");
+            map.begin(next, &map.resizing.lock());
+            map
+        };
+        let mut half_moved = 0;
+        for seed in 0..fewer(20) {
+            let mut random = Random::from_seed(seed);
+            // Distinct, and most are of few buckets, whose entries go to the same ones.
+            let crowd = random.below(32) + 1;
+            let keys: Vec<u64> = (0..10_000)
+                .map(|number| match random.index(4) {
+                    0 => (number << 20) + random.below(512),
+                    _ => (number << 20) + random.below(crowd),
+                })
+                .collect();
+            let bytes = resizing(1 << 30, &mut keys.iter().copied()).bytes();
+            let mut keys = keys.iter().copied();
+            let map = resizing(bytes, &mut keys);
+            let handle = map.pin();
+            let refused = handle.version();
+            let put = |version, key| Cuckoo::put(version, map.hash_of()(&key), key, 0, false);
+            let Some(key) = keys.find(|&key| put(refused, key) == Err(Full)) else {
+                continue;
+            };
+            // Another thread moves the second bucket; that of the first has only begun.
+            let hash = map.hash_of()(&key);
+            let [one, other] = Cuckoo::homes(hash).map(|home| home as usize & 255);
+            let held = refused.table().hold(one);
+            for _ in 0..1 << 12 {
+                handle.help();
+            }
+            drop(held);
+            let is_moved = |bucket| refused.table().try_hold(bucket).is_err();
+            let other_is_moved = is_moved(other);
+            let again = handle.makes_room(refused, hash, &mut ptr::null());
+            half_moved += usize::from(other_is_moved && !is_moved(one));
+            assert!(
+                again || put(handle.version(), key) == Err(Full),
+                "seed {seed}"
+            );
+        }
+        assert!(half_moved > 0);
     }
 }

@@ -64,16 +64,18 @@
 //!    [`Full`] if the map has a byte limit, and otherwise panics ([`Limit`]). A growth does not
 //!    begin. [`CopyMap::resize_to`] returns an error and leaves the map as it was, unless other
 //!    threads insert meanwhile: then, and while a map grows by itself, groups whose entries do not
-//!    fit in the new table stay in the old one, and later updates try again.
+//!    fit in the new table stay in the old one, and later updates try again. Such a group keeps the
+//!    overflow buckets that it has found so far; another insertion may lack them.
 //! 4. *Foreign code* (a hasher, the closure of an operation) runs without a lock, except the hasher
-//!    while entries are moved; if it panics there, the buckets being moved are unlocked and
-//!    unchanged. An operation calls foreign code before it changes anything or after it has taken
-//!    effect. A closure that decides about an entry runs once for a value, and again if the value
-//!    was changed meanwhile; if a pair of the types has padding, also if the entry was moved, since
-//!    tables compare the bytes of pairs. If hashers or comparisons are inconsistent, entries may be
-//!    missed or occur twice, an operation may repeat for as long as they contradict themselves, and
-//!    [`len`](CopyMap::len) may differ from the number of entries from then on; still, a value of a
-//!    [`BoxMap`] is dropped once.
+//!    while entries are moved: there it must not use the map, since it may wait for its own thread.
+//!    If it panics there, the buckets being moved are unlocked and unchanged. An operation calls
+//!    foreign code before it changes anything or after it has taken effect. A closure that decides
+//!    about an entry runs once for a value, and again if the value was changed meanwhile; if a pair
+//!    of the types has padding, also if the entry was moved, since tables compare the bytes of
+//!    pairs. If hashers or comparisons are inconsistent, entries may be missed or occur twice, an
+//!    operation may repeat for as long as they contradict themselves, and [`len`](CopyMap::len) may
+//!    differ from the number of entries from then on; still, a value of a [`BoxMap`] is dropped
+//!    once.
 //! 5. *Iterations, [`retain`](CopyMapRef::retain), [`extract_if`](CopyMapRef::extract_if),
 //!    [`clear`](CopyMapRef::clear) and [`drain`](CopyMapRef::drain)* visit a key that is present
 //!    throughout exactly once, whatever updates and resizes run beside them. An entry goes to one
@@ -105,7 +107,8 @@
 //! - *A resize has one successor*: the next resize begins when everything is moved. With stacked
 //!   resizes lookups would pass through several tables.
 //! - *Helpers try groups and do not wait for them*: a thread that moves a group delays the
-//!   operations on that group only.
+//!   operations on that group only. An insertion that finds no memory does wait, for its own group:
+//!   moved, it may have room.
 //! - *Pages of the successor are faulted in before they are needed*, by updates that do nothing
 //!   else, and not all when the successor is made: that would be the same wait, dozens of times in
 //!   one update.

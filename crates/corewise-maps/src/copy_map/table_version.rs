@@ -216,9 +216,9 @@ pub unsafe trait Table: Sized {
     #[doc(hidden)]
     fn end_walk(&self) {}
 
-    /// Holds a bucket, unless another thread does or it was moved.
+    /// Holds a bucket. `None` if another thread does; it may also fail so for no reason.
     #[doc(hidden)]
-    fn try_hold(&self, bucket: usize) -> Option<Self::Held<'_>>;
+    fn try_hold(&self, bucket: usize) -> Result<Option<Self::Held<'_>>, Moved>;
 
     /// Holds a bucket that no other thread moves.
     #[doc(hidden)]
@@ -456,31 +456,30 @@ impl<T: Table> TableVersion<T> {
         })
     }
 
-    /// Moves the groups of these numbers, modulo the number of `groups`; `moves` says whether it
-    /// moved the group, or that there is no memory for it. Ends at the last group of all.
+    /// Calls `move_one` with these numbers of groups, up to the last group of all, and counts what
+    /// was moved. There are `groups`; numbers wrap around.
     fn move_each(
         &self,
         groups: usize,
         these: impl IntoIterator<Item = usize>,
-        mut moves: impl FnMut(usize) -> Result<bool, NoMemory>,
+        mut move_one: impl FnMut(usize) -> Result<GroupMove, NoMemory>,
     ) -> Result<ResizeStep, NoMemory> {
         let mut step = Ok(ResizeStep::Idle);
         for number in these {
-            match moves(number & (groups - 1)) {
-                Ok(true) if self.is_last(groups) => return Ok(ResizeStep::Last),
-                Ok(true) => step = Ok(ResizeStep::Working),
-                Ok(false) => {}
+            match move_one(number & (groups - 1)) {
+                Ok(GroupMove::Done) => {
+                    // AcqRel: the thread that counts the last group sees what all have moved.
+                    if self.progress.moved.fetch_add(1, AcqRel) + 1 == groups {
+                        return Ok(ResizeStep::Last);
+                    }
+                    step = Ok(ResizeStep::Working);
+                }
+                Ok(GroupMove::DoneBefore | GroupMove::Held) => {}
                 Err(NoMemory) if step == Ok(ResizeStep::Idle) => step = Err(NoMemory),
                 Err(NoMemory) => {}
             }
         }
         step
-    }
-
-    /// Counts a moved group; whether it was the last of all.
-    fn is_last(&self, groups: usize) -> bool {
-        // AcqRel: the thread that counts the last group sees what all others have moved.
-        self.progress.moved.fetch_add(1, AcqRel) + 1 == groups
     }
 
     /// Moves the groups of the buckets in which a key of this hash may be, if there is a successor.
@@ -496,14 +495,14 @@ impl<T: Table> TableVersion<T> {
         };
         let (from, to) = (self.table(), next.table());
         let groups = from.buckets().min(to.buckets());
-        let homes = T::homes(hash).into_iter().map(|home| home as usize);
+        let [one, other] = T::homes(hash).map(|home| home as usize & (groups - 1));
+        let homes = std::iter::once(one).chain((other != one).then_some(other));
         self.move_each(groups, homes, |group| {
             let mut backoff = Backoff::new();
             loop {
                 // SAFETY: 1: see `next`.
                 match unsafe { move_group(from, to, group, hash_of, &mut Vec::new()) } {
-                    // Held, and not moved.
-                    Ok(false) if from.for_each_in(group, |_| {}).is_ok() => backoff.snooze(),
+                    Ok(GroupMove::Held) => backoff.snooze(),
                     moved => break moved,
                 }
             }
@@ -669,8 +668,18 @@ impl<T: Table> TableVersion<T> {
     }
 }
 
-/// Moves the entries of a group; false if another thread has moved it or holds its first bucket. If
-/// there is no memory or `hash_of` panics, nothing has happened. `entries` is empty memory.
+/// What [`move_group`] did.
+enum GroupMove {
+    /// It moved the group.
+    Done,
+    /// Nothing: the group was moved before.
+    DoneBefore,
+    /// Nothing: another thread holds the group's first bucket.
+    Held,
+}
+
+/// Moves the entries of a group. If there is no memory or `hash_of` panics, nothing has happened.
+/// `entries` is empty memory.
 ///
 /// A group is all buckets whose numbers end in `group`: one of the smaller table, and those of the
 /// other whose entries go there or come from there. No other thread can reach those of `to`: it
@@ -686,11 +695,13 @@ unsafe fn move_group<T: Table>(
     group: usize,
     hash_of: &impl Fn(&T::Key) -> u64,
     entries: &mut Vec<Moving<T::Entry>>,
-) -> Result<bool, NoMemory> {
+) -> Result<GroupMove, NoMemory> {
     let groups = from.buckets().min(to.buckets());
     // The first bucket decides which thread moves the group.
-    let Some(first) = from.try_hold(group) else {
-        return Ok(false);
+    let first = match from.try_hold(group) {
+        Ok(Some(first)) => first,
+        Ok(None) => return Ok(GroupMove::Held),
+        Err(Moved) => return Ok(GroupMove::DoneBefore),
     };
     let mut others = Vec::new();
     let many = from.buckets() / groups - 1;
@@ -712,7 +723,7 @@ unsafe fn move_group<T: Table>(
     }
     first.set_moved();
     others.into_iter().for_each(Held::set_moved);
-    Ok(true)
+    Ok(GroupMove::Done)
 }
 
 /// Determines the destination bucket of each entry of a group.

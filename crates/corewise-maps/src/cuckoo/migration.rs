@@ -150,8 +150,8 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
         [Side::First, Side::Second].map(|side| Homes::new(hash).number(side))
     }
 
-    fn try_hold(&self, bucket: usize) -> Option<LockedBucket<'_, K, V>> {
-        self.try_lock(bucket).ok().flatten()
+    fn try_hold(&self, bucket: usize) -> Result<Option<LockedBucket<'_, K, V>>, Moved> {
+        self.try_lock(bucket)
     }
 
     fn hold(&self, bucket: usize) -> LockedBucket<'_, K, V> {

@@ -123,7 +123,8 @@
 //! 4. *A table that may not grow* ([`Builder::max_bytes`](crate::copy_map::Builder::max_bytes)) is
 //!    filled to 95 % and more by keys with good hashes. Then an insertion returns
 //!    [`Full`](crate::copy_map::Full), and has changed nothing but the places of entries. During an
-//!    iteration, insertions return it earlier.
+//!    iteration, insertions return it earlier; and beside an unfinished resize, if room could only
+//!    be made with buckets that are still to be moved.
 //! 5. *Linearizable*, also during a resize.
 //! 6. *Comparisons of keys* run without a lock in lookups, and with one in updates: they must not
 //!    use the map. If one panics there, nothing has been changed.

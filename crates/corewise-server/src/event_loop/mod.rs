@@ -174,8 +174,12 @@ impl<E: Engine> Drop for EventLoop<E> {
             self.forget(&pending.card);
         }
         for (_, conn) in std::mem::take(&mut self.conns) {
+            if conn.dump.is_some() {
+                self.shared.end_dump();
+            }
             self.forget(&conn.card);
         }
+        self.accounting.end(&self.shared);
     }
 }
 
