@@ -13,8 +13,6 @@
 use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{CopyMap, Table};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps_lab::clht_lock_free::LockFreeTable;
-use corewise_maps_lab::hopscotch::HopscotchTable;
 
 type Grow = fn(u32, u32) -> Vec<f64>;
 
@@ -50,10 +48,8 @@ fn main() {
         "{:<12} {:>6} {:>6} {:>6}",
         "table", "least", "median", "most"
     );
-    let tables: [(&str, Grow); 4] = [
+    let tables: [(&str, Grow); 2] = [
         ("clht-lb", grow::<LockBasedTable<u64, u64>>),
-        ("clht-lf", grow::<LockFreeTable<u64, u64>>),
-        ("hopscotch", grow::<HopscotchTable<u64, u64>>),
         ("cuckoo", grow::<CuckooTable<u64, u64>>),
     ];
     for (name, grow) in tables {

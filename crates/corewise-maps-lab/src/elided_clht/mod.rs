@@ -329,8 +329,8 @@ impl Tables {
     fn array(&self, generation: usize) -> &Array {
         // Acquire: pairs with the Release in `set`.
         let array = self.arrays[generation].load(Acquire);
-        // SAFETY: it was set before `current` had this number, and is freed with the table.
-        unsafe { &*array }
+        // SAFETY: null, or set once and freed with the table.
+        unsafe { array.as_ref() }.expect("it was set before `current` had this number")
     }
 
     fn current_array(&self) -> &Array {

@@ -316,7 +316,11 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
 /// The steps of a resize, for the thread that does it.
 impl<const LITERAL: bool> DddsTable<LITERAL> {
     /// Publishes a new table, so that readers look at it as well.
-    fn begin(&self, log2: u32) -> Result<(), ResizeError> {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes, and no resize is in progress.
+    unsafe fn begin(&self, log2: u32) -> Result<(), ResizeError> {
         // Relaxed: only the thread that resizes changes it.
         let old = self.current.load(Relaxed);
         let within = if LITERAL { ptr::null_mut() } else { old };
@@ -329,7 +333,7 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
             }
         }
         let all = self.stripes.lock_all();
-        // SAFETY: we resize.
+        // SAFETY: we resize, by 1.
         all.suit(log2.min(unsafe { self.current() }.log2()));
         // Release: pairs with the Acquire in `current`.
         self.current.store(Box::into_raw(new), Release);
@@ -337,18 +341,28 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
     }
 
     /// Waits until all readers look at both tables.
-    fn start_to_move(&self) {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the thread that resizes, and [`begin`](Self::begin) was the last step.
+    unsafe fn start_to_move(&self) {
         if !mutant!("ddds_moves_early") {
             self.domain.synchronize();
         }
-        // SAFETY: we resize.
+        // SAFETY: we resize, by 1.
         let table = unsafe { self.current() };
         // Release: pairs with the Acquire in `head_for_update`.
         table.is_moving.store(true, Release);
     }
 
-    fn move_all(&self) {
-        // SAFETY: we resize, so no other thread replaces a table.
+    /// Moves all entries to the new table.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the thread that resizes, and [`start_to_move`](Self::start_to_move) was the
+    ///    last step.
+    unsafe fn move_all(&self) {
+        // SAFETY: we resize, by 1, so no other thread replaces a table.
         let (table, Some(old)) = (unsafe { self.tables() }) else {
             return;
         };
@@ -360,8 +374,12 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
     }
 
     /// Detaches the old table from readers, and frees it.
-    fn finish(&self) {
-        // SAFETY: we resize.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the thread that resizes, and [`move_all`](Self::move_all) was the last step.
+    unsafe fn finish(&self) {
+        // SAFETY: we resize, by 1.
         let table = unsafe { self.current() };
         let place = self.old(table);
         // Relaxed: only the thread that resizes stores it.
@@ -370,7 +388,8 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
         place.store(ptr::null_mut(), Release);
         self.stripes.lock_all().suit(table.log2());
         self.domain.synchronize();
-        // SAFETY: made from a box by `try_new`; readers and updates have left it.
+        // SAFETY: 1: there is an old table, made from a box by `try_new`; readers and updates have
+        // left it.
         drop(unsafe { Box::from_raw(old) });
     }
 
@@ -490,10 +509,13 @@ unsafe impl<const LITERAL: bool> Algorithm for DddsTable<LITERAL> {
         if unsafe { self.current() }.log2() == log2 {
             return Ok(Resized::default());
         }
-        self.begin(log2)?;
-        self.start_to_move();
-        self.move_all();
-        self.finish();
+        // SAFETY: 1: the caller lets only us resize, and these are the steps in order.
+        unsafe {
+            self.begin(log2)?;
+            self.start_to_move();
+            self.move_all();
+            self.finish();
+        }
         Ok(Resized {
             passes: 1,
             waits: if LITERAL { 3 } else { 2 },

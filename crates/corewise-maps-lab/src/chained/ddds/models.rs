@@ -3,7 +3,7 @@
 use super::super::model_set::{PRESENT, Set, beside, both, every_pair, every_pair_bounded};
 use super::*;
 
-type Phase<const LITERAL: bool> = fn(&DddsTable<LITERAL>);
+type Phase<const LITERAL: bool> = unsafe fn(&DddsTable<LITERAL>);
 
 /// The phases of a resize, in order.
 const fn phases<const LITERAL: bool>() -> [Phase<LITERAL>; 3] {
@@ -24,11 +24,15 @@ fn under_way<const LITERAL: bool>(
     then: usize,
 ) -> Set<DddsTable<LITERAL>> {
     let begin = |table: &DddsTable<LITERAL>| {
-        table.begin(to).unwrap();
-        phases()[..done].iter().for_each(|phase| phase(table));
+        // SAFETY: 1: the set is not shared yet, and these are the steps in order.
+        unsafe {
+            table.begin(to).unwrap();
+            phases()[..done].iter().for_each(|phase| phase(table));
+        }
     };
     Set::under_way(from, keys, begin, move |table| {
-        phases()[then..].iter().for_each(|phase| phase(table));
+        // SAFETY: 1: the models run the phases between `done` and `then`.
+        unsafe { phases()[then..].iter().for_each(|phase| phase(table)) };
     })
 }
 
@@ -39,7 +43,8 @@ fn look_beside_moves<const LITERAL: bool>(from: usize, to: u32, keys: [u64; 2]) 
             let [first, second] = keys;
             both(
                 under_way::<LITERAL>(from, to, &[second, first], 1, 2),
-                |set| set.table.move_all(),
+                // SAFETY: 1: one phase was run, and no other thread resizes.
+                |set| unsafe { set.table.move_all() },
                 move |set| assert!(set.has(key), "{key} is missing"),
                 &keys,
             );
@@ -74,7 +79,8 @@ fn a_lookup_beside_moves_misses_an_absent_key() {
         beside(
             set,
             &[
-                |set| {
+                // SAFETY: 1: one phase was run, and no other thread resizes.
+                |set| unsafe {
                     set.table.move_all();
                     set.table.finish();
                 },
@@ -129,7 +135,8 @@ fn beside_each_phase<const LITERAL: bool>(
         for (done, phase) in phases::<LITERAL>().into_iter().enumerate() {
             corewise_atomic::model_bounded(2, move || {
                 let set = under_way(from, to, &[2, 1], done, done + 1);
-                both(set, move |set| phase(&set.table), update, then);
+                // SAFETY: 1: the phases before it were run, and no other thread resizes.
+                both(set, move |set| unsafe { phase(&set.table) }, update, then);
             });
         }
     }

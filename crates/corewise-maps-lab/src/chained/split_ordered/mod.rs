@@ -204,7 +204,10 @@ impl SplitOrdered {
         self.log2.load(Acquire)
     }
 
-    fn set_log2(&self, log2: u32) {
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes; the segments of so many buckets exist.
+    unsafe fn set_log2(&self, log2: u32) {
         // Release: pairs with the Acquire in `log2`: the segments are in the directory, and zeroed.
         self.log2.store(log2, Release);
     }
@@ -318,13 +321,19 @@ impl SplitOrdered {
 // ---- resize
 
 impl SplitOrdered {
-    fn add_segments(&self, from: u32, to: u32) -> Result<(), ResizeError> {
+    /// Makes the segments `from` to `to`.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes; there are `from` segments.
+    unsafe fn add_segments(&self, from: u32, to: u32) -> Result<(), ResizeError> {
         let mut segments = self.segments.lock();
         for segment in from..=to {
             let buckets = (1 << segment) - first_of(segment);
             let Some(words) = Slots::<Head>::try_zeroed(2 * buckets) else {
                 drop(segments);
-                self.free_segments(from);
+                // SAFETY: 1: by our 1, the number of buckets is not yet that of these segments.
+                unsafe { self.free_segments(from) };
                 return Err(ResizeError::NoMemory);
             };
             // Relaxed: the number of buckets publishes it.
@@ -334,8 +343,13 @@ impl SplitOrdered {
         Ok(())
     }
 
-    /// Frees the segments from `from` on. No thread is in them.
-    fn free_segments(&self, from: u32) {
+    /// Frees the segments from `from` on.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes; no thread is in these segments or can find
+    ///    them.
+    unsafe fn free_segments(&self, from: u32) {
         let mut segments = self.segments.lock();
         for place in &self.directory[from as usize..segments.len()] {
             // Relaxed: no thread looks there, because the number of buckets is too small.
@@ -369,9 +383,16 @@ impl SplitOrdered {
         }
     }
 
-    fn expand(&self, from: u32, to: u32) -> Result<Resized, ResizeError> {
-        self.add_segments(from + 1, to)?;
-        self.set_log2(to);
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes, and in no section; there are `1 << from`
+    ///    buckets.
+    unsafe fn expand(&self, from: u32, to: u32) -> Result<Resized, ResizeError> {
+        // SAFETY: 1, both; the segments exist after the first line.
+        unsafe {
+            self.add_segments(from + 1, to)?;
+            self.set_log2(to);
+        }
         self.in_sections(1 << from..1 << to, |bucket| {
             // SAFETY: in a section; the number of buckets stays `1 << to` until this thread changes
             // it.
@@ -383,9 +404,16 @@ impl SplitOrdered {
         })
     }
 
-    fn shrink(&self, from: u32, to: u32) -> Resized {
-        self.set_log2(to);
-        self.remove_buckets(from, to);
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes, and in no section; there are `1 << from`
+    ///    buckets.
+    unsafe fn shrink(&self, from: u32, to: u32) -> Resized {
+        // SAFETY: 1, both; the segments of fewer buckets exist.
+        unsafe {
+            self.set_log2(to);
+            self.remove_buckets(from, to);
+        }
         Resized {
             passes: 1,
             waits: 2,
@@ -393,7 +421,12 @@ impl SplitOrdered {
     }
 
     /// Removes the buckets that are no longer used, and frees them.
-    fn remove_buckets(&self, from: u32, to: u32) {
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller is the only thread that resizes, and in no section. There were `1 << from`
+    ///    buckets, and are `1 << to`.
+    unsafe fn remove_buckets(&self, from: u32, to: u32) {
         if !mutant!("split_no_wait_before_dummies") {
             self.domain.synchronize();
         }
@@ -405,7 +438,8 @@ impl SplitOrdered {
         if !mutant!("split_no_wait_before_free") {
             self.domain.synchronize();
         }
-        self.free_segments(to + 1);
+        // SAFETY: 1: after the wait above, no thread is in them or can find them.
+        unsafe { self.free_segments(to + 1) };
     }
 }
 
@@ -469,7 +503,8 @@ unsafe impl Algorithm for SplitOrdered {
             directory: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             segments: Mutex::new(Vec::new()),
         };
-        table.add_segments(0, log2).ok()?;
+        // SAFETY: 1: we have the table alone, and it has no segments.
+        unsafe { table.add_segments(0, log2) }.ok()?;
         // SAFETY: the first segment exists, and we have the table alone.
         let first = unsafe { table.dummy(0) };
         // Relaxed: the thread that shares the table publishes it.
@@ -554,8 +589,9 @@ unsafe impl Algorithm for SplitOrdered {
         let from = self.log2();
         match from.cmp(&to) {
             std::cmp::Ordering::Equal => Ok(Resized::default()),
-            std::cmp::Ordering::Less => self.expand(from, to),
-            std::cmp::Ordering::Greater => Ok(self.shrink(from, to)),
+            // SAFETY: 1, both: the caller lets only us resize; not pinned, see above.
+            std::cmp::Ordering::Less => unsafe { self.expand(from, to) },
+            std::cmp::Ordering::Greater => Ok(unsafe { self.shrink(from, to) }),
         }
     }
 

@@ -160,8 +160,11 @@ fn lookups_start_from_an_ancestor() {
     model_bounded(2, || {
         // The key is older than its bucket and that bucket's parent, and neither was made ready.
         let set = List::new(1, &[3]);
-        set.table.add_segments(1, 2).unwrap();
-        set.table.set_log2(2);
+        // SAFETY: 1, both: the set is not shared yet; it has one segment, then those of 4 buckets.
+        unsafe {
+            set.table.add_segments(1, 2).unwrap();
+            set.table.set_log2(2);
+        }
         beside(
             set,
             &[|set| assert!(set.insert(7)), |set| assert!(set.has(3))],
@@ -230,8 +233,11 @@ fn every_pair_at_rest() {
 fn every_pair_before_buckets_are_ready() {
     every_pair(|| {
         let begin = |table: &SplitOrdered| {
-            table.add_segments(1, 1).unwrap();
-            table.set_log2(1);
+            // SAFETY: 1, both: the set is not shared yet; it has one segment, then two.
+            unsafe {
+                table.add_segments(1, 1).unwrap();
+                table.set_log2(1);
+            }
         };
         List::under_way(1, &PRESENT, begin, |_| ())
     });
@@ -241,8 +247,12 @@ fn every_pair_before_buckets_are_ready() {
 #[test]
 fn every_pair_before_buckets_are_removed() {
     every_pair(|| {
-        let begin = |table: &SplitOrdered| table.set_log2(0);
-        List::under_way(2, &PRESENT, begin, |table| table.remove_buckets(1, 0))
+        // SAFETY: 1: the set is not shared yet; it has the segment of one bucket.
+        let begin = |table: &SplitOrdered| unsafe { table.set_log2(0) };
+        // SAFETY: 1: no other thread resizes; there were two buckets before `begin`.
+        List::under_way(2, &PRESENT, begin, |table| unsafe {
+            table.remove_buckets(1, 0)
+        })
     });
 }
 
