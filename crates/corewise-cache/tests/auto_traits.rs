@@ -23,7 +23,7 @@ assert_impl_all!(locked::NoReferences: Send, Sync);
 assert_impl_all!(locked::ReferenceCount: Send, Sync);
 assert_impl_all!(locked::Locked: Send, Sync);
 assert_impl_all!(global_lock::GlobalLock: Send, Sync);
-assert_impl_all!(lockhash::LockHash: Send, Sync);
+assert_impl_all!(lockhash::LockHashEngine: Send, Sync);
 assert_impl_all!(relativistic::Config: Send, Sync);
 assert_impl_all!(relativistic::Eviction: Send, Sync);
 assert_impl_all!(relativistic::NoAddresses: Send, Sync);

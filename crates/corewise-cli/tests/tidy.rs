@@ -31,8 +31,7 @@ const REFERENCES: &[&str] = &["as above", "as before", "see above"];
 const SHARED_NAMES: &[(&str, &str)] = &[
     (
         "roles that the name of their module completes",
-        "Boxed Builder Codec Config Entry Eviction Full IntoIter Iter Keys Limits LockHash Stats \
-         Values",
+        "Boxed Builder Codec Config Entry Eviction IntoIter Iter Keys Limits Values",
     ),
     (
         "errors of the operations that they name",
@@ -43,10 +42,8 @@ const SHARED_NAMES: &[(&str, &str)] = &[
         "Read Response Write",
     ),
     (
-        "words of published interfaces, each in its field's sense: an operation on an entry or on a \
-         replicated structure, a NUMA node or a node of a chain, how a table resizes or a \
-         transaction is retried",
-        "Node Operation Policy",
+        "an operation on an entry, or on a replicated structure",
+        "Operation",
     ),
 ];
 

@@ -85,7 +85,7 @@ mod readme {}
 pub use config::{Config, ConfigError, MAX_BUCKETS, MAX_PARTITIONS, MAX_SERVER_THREADS};
 pub use corewise_topology::{CpuId, PinPolicy};
 pub use cphash::{
-    Client, Colocated, CpHash, Entry, Full, MAX_WAITING_BYTES, PartitionServer, RemoteRef,
+    Client, Colocated, CpHash, Entry, MAX_WAITING_BYTES, PartitionServer, PipelineFull, RemoteRef,
     TaskResult,
 };
 pub use key::{Key, MAX_KEY_BYTES};

@@ -5,15 +5,15 @@
 use std::rc::Rc;
 
 use corewise_cphash::{
-    AndersonLock, CacheRequest, Client, Colocated, Config, ConfigError, CpHash, Entry, Full,
-    InsertError, Key, LockHash, PartitionServer, RemoteRef, Reply, Stats, ValueRef, ring,
+    AndersonLock, CacheRequest, Client, Colocated, Config, ConfigError, CpHash, Entry, InsertError,
+    Key, LockHash, PartitionServer, PipelineFull, RemoteRef, Reply, Stats, ValueRef, ring,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(Config: Send, Sync);
 assert_impl_all!(ConfigError: Send, Sync);
 assert_impl_all!(InsertError: Send, Sync);
-assert_impl_all!(Full: Send, Sync);
+assert_impl_all!(PipelineFull: Send, Sync);
 assert_impl_all!(Stats: Send, Sync);
 assert_impl_all!(Key<'_>: Send, Sync);
 assert_impl_all!(CacheRequest<'_>: Send, Sync);

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 
 use corewise_cphash::{
-    CacheRequest, Client, Colocated, Config, ConfigError, CpHash, Eviction, Full, InsertError, Key,
-    MAX_BUCKETS, MAX_SERVER_THREADS, PinPolicy, Replace, Reply,
+    CacheRequest, Client, Colocated, Config, ConfigError, CpHash, Eviction, InsertError, Key,
+    MAX_BUCKETS, MAX_SERVER_THREADS, PinPolicy, PipelineFull, Replace, Reply,
 };
 use corewise_testkit::random::{Random, fewer};
 
@@ -29,7 +29,7 @@ fn submit<S: BuildHasher>(
     request: CacheRequest<'_>,
     mut deliver: impl FnMut(u64, Reply<'_>),
 ) {
-    while client.submit(token, request) == Err(Full) {
+    while client.submit(token, request) == Err(PipelineFull) {
         if client.poll(&mut deliver) == 0 {
             std::thread::yield_now();
         }
@@ -1005,7 +1005,7 @@ fn a_client_has_a_limit_of_waiting_bytes() {
     let huge = vec![1; 70 << 20];
     assert_eq!(
         client.submit(0, CacheRequest::Insert(99.into(), &huge)),
-        Err(Full)
+        Err(PipelineFull)
     );
     client.submit(0, CacheRequest::Get(100.into())).unwrap();
     while client.outstanding() > 0 {

@@ -7,8 +7,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Barrier, Mutex};
 
 use corewise_cphash::{
-    CacheRequest, Client, Colocated, Config, CpHash, Entry, Eviction, Full, LockHash, Replace,
-    Reply,
+    CacheRequest, Client, Colocated, Config, CpHash, Entry, Eviction, LockHash, PipelineFull,
+    Replace, Reply,
 };
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_testkit::history::{CallRecord, History, Recorder, Recording};
@@ -333,7 +333,7 @@ impl Pipelined<'_> {
         self.clock.fetch_add(1, SeqCst)
     }
 
-    fn submit(&mut self, token: u64, key: u64, op: &Op) -> Result<(), Full> {
+    fn submit(&mut self, token: u64, key: u64, op: &Op) -> Result<(), PipelineFull> {
         match op {
             EntryOp::Insert(value) => {
                 let value = bytes(*value);
@@ -377,7 +377,7 @@ impl Pipelined<'_> {
                     CallRecord::new(self.thread as usize, key, op.clone(), self.stamp());
                 match self.submit(call, key, &op) {
                     Ok(()) => break operation,
-                    Err(Full) => self.poll(),
+                    Err(PipelineFull) => self.poll(),
                 }
             };
             self.outstanding.insert(call, operation);

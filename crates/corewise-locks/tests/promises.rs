@@ -19,7 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, LazyLock, mpsc};
 use std::thread;
 
 use corewise_locks::elide::{
@@ -298,8 +298,9 @@ fn readers_come_and_go<const S: usize>() {
         40
     };
     let lock: SharedLock<[u64; 2], DistributedRw<S>> = SharedLock::new([0; 2]);
-    let kept: &'static SharedLock<[u64; 2], DistributedRw<3>> =
-        Box::leak(Box::new(SharedLock::new([0; 2])));
+    static KEPT: LazyLock<SharedLock<[u64; 2], DistributedRw<3>>> =
+        LazyLock::new(|| SharedLock::new([0; 2]));
+    let kept = &*KEPT;
     let (is_over, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -154,7 +154,7 @@ fn raw_tables_are_as_their_arenas() {
     expect_traits! {
         rel::Link: true true,
         rel::NodeId: true true,
-        rel::Policy: true true,
+        rel::ResizePolicy: true true,
     }
 }
 

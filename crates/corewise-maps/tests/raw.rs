@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
-use corewise_maps::relativistic::{Arena, Link, NodeId, Policy, RawTable};
+use corewise_maps::relativistic::{Arena, Link, NodeId, RawTable, ResizePolicy};
 use corewise_rcu::Domain;
 
 /// Nodes that consist only of links; their IDs are their positions.
@@ -22,7 +22,7 @@ fn hash(n: u64) -> u64 {
 
 fn table(nodes: u64) -> RawTable<Nodes> {
     let links = (0..nodes).map(|n| Link::new(hash(n))).collect();
-    let policy = Policy {
+    let policy = ResizePolicy {
         quadruple_below: 1 << 12,
         min_buckets: 64,
         automatic: true,

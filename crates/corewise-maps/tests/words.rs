@@ -152,7 +152,9 @@ fn it_grows_by_itself<M: NumberMap>() {
     let buckets = map.buckets() as u64;
     assert!(buckets * 4 >= keys, "{buckets} buckets for {keys} entries");
     if !cfg!(corewise_stress) {
-        assert!(buckets <= keys * 2, "{buckets} buckets for {keys} entries");
+        // Small tables quadruple.
+        let most = keys * if keys < 100_000 { 4 } else { 2 };
+        assert!(buckets <= most, "{buckets} buckets for {keys} entries");
     }
 }
 

@@ -110,7 +110,7 @@ pub use concurrent::{Concurrent, Operation};
 pub use handle::{Handle, NoReplica};
 pub use members::{
     BuildError, Builder, MAX_LOG, MAX_REPLICAS, MAX_SLOTS, RemoveError, ReplicaId, ReplicaStats,
-    Stats, TooMany,
+    ReplicationStats, TooMany,
 };
 pub use replicated::NodeReplicated;
 pub use sequential::Sequential;

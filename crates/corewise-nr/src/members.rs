@@ -130,7 +130,7 @@ pub struct ReplicaId {
 }
 
 impl ReplicaId {
-    /// Its number, which [`Stats`] and [`Divergence`](crate::Divergence) use.
+    /// Its number, which [`ReplicationStats`] and [`Divergence`](crate::Divergence) use.
     pub fn number(self) -> usize {
         self.index
     }
@@ -681,7 +681,7 @@ impl<D: Sequential> NodeReplicated<D> {
     }
 
     /// Counts of the structure.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ReplicationStats {
         let tail = self.log.tail();
         let replicas = self.members.lock().live.clone();
         let stats = |index: usize| {
@@ -702,7 +702,7 @@ impl<D: Sequential> NodeReplicated<D> {
                 helped: counters.helped.get(),
             }
         };
-        Stats {
+        ReplicationStats {
             log_capacity: tail.capacity() as usize,
             log_index: tail.index,
             log_min: self.log.min(),
@@ -714,7 +714,7 @@ impl<D: Sequential> NodeReplicated<D> {
 /// Counts of a [`NodeReplicated`], read one by one while it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Stats {
+pub struct ReplicationStats {
     /// The present entries of the log.
     pub log_capacity: usize,
     /// The index of the next free entry of the log.
@@ -725,7 +725,7 @@ pub struct Stats {
     pub replicas: Vec<ReplicaStats>,
 }
 
-impl Stats {
+impl ReplicationStats {
     /// Writes of all live replicas' threads.
     pub fn writes(&self) -> u64 {
         self.replicas.iter().map(|replica| replica.writes).sum()

@@ -8,7 +8,7 @@ use corewise_nr::baseline::{
 };
 use corewise_nr::{
     BuildError, Builder, Checkpoint, Divergence, Handle, NoReplica, NodeReplicated, Operation,
-    RemoveError, ReplicaId, ReplicaStats, Sequential, SortedSet, Stats, TooMany,
+    RemoveError, ReplicaId, ReplicaStats, ReplicationStats, Sequential, SortedSet, TooMany,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -21,7 +21,7 @@ assert_impl_all!(RemoveError: Send, Sync);
 assert_impl_all!(ReplicaId: Send, Sync);
 assert_impl_all!(ReplicaStats: Send, Sync);
 assert_impl_all!(SortedSet: Send, Sync);
-assert_impl_all!(Stats: Send, Sync);
+assert_impl_all!(ReplicationStats: Send, Sync);
 assert_impl_all!(TooMany: Send, Sync);
 
 assert_impl_all!(Batch<Dictionary>: Send);

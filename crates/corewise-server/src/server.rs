@@ -266,7 +266,7 @@ impl Server {
                 self.run_with(engine, ready)
             }
             EngineKind::LockHash => {
-                let engine = lockhash::LockHash::new(self.sharded());
+                let engine = lockhash::LockHashEngine::new(self.sharded());
                 self.run_with(Arc::new(engine), ready)
             }
         }

@@ -94,11 +94,11 @@ pub fn pair(
 /// The five keys of a model. The first three are present, in the order of their chain. When the
 /// chain is divided, the first, third and fifth stay together; the second and fourth move to
 /// another.
-pub type Keys = [u64; 5];
+pub type PairKeys = [u64; 5];
 
 /// Each kind of pair in which one operation may affect the other: on one key, on neighbours in a
 /// chain, on keys that stay together, and on keys that are separated. Two lookups never do.
-pub fn pairs([first, second, third, fourth, fifth]: Keys) -> Vec<[SetOperation; 2]> {
+pub fn pairs([first, second, third, fourth, fifth]: PairKeys) -> Vec<[SetOperation; 2]> {
     vec![
         [Find(second), Insert(second)],
         [Find(fourth), Insert(fourth)],
@@ -116,7 +116,7 @@ pub fn pairs([first, second, third, fourth, fifth]: Keys) -> Vec<[SetOperation; 
 }
 
 /// As [`pairs`], for structures that also have replacements and iterations.
-pub fn pairs_with_replacements(keys: Keys) -> Vec<[SetOperation; 2]> {
+pub fn pairs_with_replacements(keys: PairKeys) -> Vec<[SetOperation; 2]> {
     let [first, second, third, fourth, _] = keys;
     let mut all = vec![
         [Replace(second), Replace(second)],

@@ -2,7 +2,7 @@ use super::*;
 use crate::engine::Engine;
 use crate::engines::global_lock::GlobalLock;
 use crate::engines::locked::Locked;
-use crate::engines::lockhash::LockHash;
+use crate::engines::lockhash::LockHashEngine;
 use crate::engines::relativistic::Relativistic;
 use corewise_ops::{
     Arith, Change, Deadline, Delete, Flow, Get, ItemView, Outcome, Store, StoreMode, Verb, Vivify,
@@ -85,7 +85,7 @@ macro_rules! with_every_engine {
     ($check:ident) => {
         $check(Relativistic::new(Default::default()));
         $check(<Locked>::new(Default::default()));
-        $check(LockHash::new(Default::default()));
+        $check(LockHashEngine::new(Default::default()));
         $check(GlobalLock::new(Default::default()));
     };
 }

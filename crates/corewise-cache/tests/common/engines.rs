@@ -84,7 +84,7 @@ impl<R: locked::References> TestEngine for locked::Locked<GlobalHeap, R> {
     }
 }
 
-impl TestEngine for lockhash::LockHash {
+impl TestEngine for lockhash::LockHashEngine {
     fn make(setup: Setup) -> Self {
         Self::new(with_shards(setup))
     }
@@ -120,7 +120,7 @@ macro_rules! for_every_engine {
     ($($test:ident)+) => {
         for_engine!(locked, corewise_cache::engines::locked::Locked, $($test)+);
         for_engine!(global_lock, corewise_cache::engines::global_lock::GlobalLock, $($test)+);
-        for_engine!(lockhash, corewise_cache::engines::lockhash::LockHash, $($test)+);
+        for_engine!(lockhash, corewise_cache::engines::lockhash::LockHashEngine, $($test)+);
         for_engine!(relativistic, corewise_cache::engines::relativistic::Relativistic, $($test)+);
     };
 }

@@ -37,15 +37,15 @@ const WAITING: Sleeps = Sleeps {
 /// The client has as many operations outstanding as its pipeline allows, a ring is full, or the
 /// memory for an insertion of the same key has not arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub struct PipelineFull;
 
-impl std::fmt::Display for Full {
+impl std::fmt::Display for PipelineFull {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("the operation must wait until others are complete")
     }
 }
 
-impl std::error::Error for Full {}
+impl std::error::Error for PipelineFull {}
 
 /// One thread's way to send operations to a [`CpHash`](crate::CpHash).
 ///
@@ -224,9 +224,9 @@ impl<S: BuildHasher> Client<S> {
     ///
     /// # Errors
     ///
-    /// [`Full`]: nothing was submitted; poll and submit again.
+    /// [`PipelineFull`]: nothing was submitted; poll and submit again.
     #[inline]
-    pub fn submit(&mut self, token: u64, request: CacheRequest<'_>) -> Result<(), Full> {
+    pub fn submit(&mut self, token: u64, request: CacheRequest<'_>) -> Result<(), PipelineFull> {
         let Some(key) = self.identifier.identify(request.key()) else {
             return self.submit_early(token, request.outcome_of_long_key());
         };
@@ -240,7 +240,12 @@ impl<S: BuildHasher> Client<S> {
     }
 
     #[inline]
-    fn submit_insert(&mut self, token: u64, key: &Identity<'_>, value: &[u8]) -> Result<(), Full> {
+    fn submit_insert(
+        &mut self,
+        token: u64,
+        key: &Identity<'_>,
+        value: &[u8],
+    ) -> Result<(), PipelineFull> {
         if let Err(error) = check_lengths(key, value) {
             return self.submit_early(token, Reply::Inserted(Err(error)));
         }
@@ -257,9 +262,9 @@ impl<S: BuildHasher> Client<S> {
 
     /// Submits an operation whose outcome is known without its partition.
     #[cold]
-    fn submit_early(&mut self, token: u64, outcome: Reply<'static>) -> Result<(), Full> {
+    fn submit_early(&mut self, token: u64, outcome: Reply<'static>) -> Result<(), PipelineFull> {
         if self.outstanding() >= self.table.pipeline {
-            return Err(Full);
+            return Err(PipelineFull);
         }
         self.early.push_back((token, Kept::Other(outcome)));
         Ok(())
@@ -273,13 +278,13 @@ impl<S: BuildHasher> Client<S> {
     ///
     /// # Errors
     ///
-    /// [`Full`]: the closure was dropped.
+    /// [`PipelineFull`]: the closure was dropped.
     pub fn submit_execute<'k, R: Any + Send>(
         &mut self,
         token: u64,
         key: impl Into<Key<'k>>,
         closure: impl FnOnce(&mut Entry<'_>) -> R + Send + 'static,
-    ) -> Result<(), Full> {
+    ) -> Result<(), PipelineFull> {
         let key = self.identifier.identify(key.into());
         let place = key.unwrap_or(Identity::narrow(0));
         self.submit_with(token, What::Execute, &place, &[], |_| {
@@ -295,7 +300,7 @@ impl<S: BuildHasher> Client<S> {
         key: &Identity<'_>,
         value: &[u8],
         request: impl FnOnce(&Identity<'_>) -> [Word; 2],
-    ) -> Result<(), Full> {
+    ) -> Result<(), PipelineFull> {
         let bytes = key.bytes().len() + value.len();
         let (index, lane) = self.admit(key.id, 2, bytes)?;
         lane.expect(token, what, key, value);
@@ -315,7 +320,12 @@ impl<S: BuildHasher> Client<S> {
     }
 
     #[inline]
-    fn submit_inline(&mut self, token: u64, key: &Identity<'_>, value: &[u8]) -> Result<(), Full> {
+    fn submit_inline(
+        &mut self,
+        token: u64,
+        key: &Identity<'_>,
+        value: &[u8],
+    ) -> Result<(), PipelineFull> {
         let (words, count) = message::insert_inline((key.id, key.kind), key.bytes(), value);
         let (index, lane) = self.admit(key.id, count, 0)?;
         lane.expect(token, What::InsertInline, &Identity::narrow(key.id), &[]);
@@ -328,9 +338,14 @@ impl<S: BuildHasher> Client<S> {
 
     /// The lane for an operation, if one with these words may be sent and with these bytes wait.
     #[inline]
-    fn admit(&mut self, id: u64, words: usize, bytes: usize) -> Result<(usize, &mut Outbox), Full> {
+    fn admit(
+        &mut self,
+        id: u64,
+        words: usize,
+        bytes: usize,
+    ) -> Result<(usize, &mut Outbox), PipelineFull> {
         if self.outstanding() >= self.table.pipeline {
-            return Err(Full);
+            return Err(PipelineFull);
         }
         let index = self.partition_of(id);
         let may_be_inserted = self.inserting[id as usize % FILTER] > 0;
@@ -340,7 +355,7 @@ impl<S: BuildHasher> Client<S> {
             || (may_be_inserted && lane.is_inserting(id))
             || (waiting > 0 && waiting + bytes > MAX_WAITING_BYTES)
         {
-            return Err(Full);
+            return Err(PipelineFull);
         }
         Ok((index, lane))
     }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 
-use super::client::{Client, Full, Progress};
+use super::client::{Client, PipelineFull, Progress};
 use super::foreign::contain_panic;
 use super::server::PartitionServer;
 use super::task::{Action, Entry, Outcome, Task};
@@ -102,9 +102,9 @@ impl<S: BuildHasher> Colocated<S> {
     ///
     /// # Errors
     ///
-    /// [`Full`]: nothing was submitted; poll and submit again.
+    /// [`PipelineFull`]: nothing was submitted; poll and submit again.
     #[inline]
-    pub fn submit(&mut self, token: u64, request: CacheRequest<'_>) -> Result<(), Full> {
+    pub fn submit(&mut self, token: u64, request: CacheRequest<'_>) -> Result<(), PipelineFull> {
         self.admit()?;
         let Some(key) = self.client.identify(request.key()) else {
             return self.client.submit(token, request);
@@ -123,13 +123,13 @@ impl<S: BuildHasher> Colocated<S> {
     ///
     /// # Errors
     ///
-    /// [`Full`]: the closure was dropped.
+    /// [`PipelineFull`]: the closure was dropped.
     pub fn submit_execute<'k, R: Any + Send>(
         &mut self,
         token: u64,
         key: impl Into<Key<'k>>,
         closure: impl FnOnce(&mut Entry<'_>) -> R + Send + 'static,
-    ) -> Result<(), Full> {
+    ) -> Result<(), PipelineFull> {
         self.admit()?;
         let key = key.into();
         let Some(identity) = self.client.identify(key) else {
@@ -151,9 +151,9 @@ impl<S: BuildHasher> Colocated<S> {
 
     /// Whether another operation may be outstanding.
     #[inline]
-    fn admit(&self) -> Result<(), Full> {
+    fn admit(&self) -> Result<(), PipelineFull> {
         let is_full = self.outstanding() >= self.client.pipeline();
-        if is_full { Err(Full) } else { Ok(()) }
+        if is_full { Err(PipelineFull) } else { Ok(()) }
     }
 
     /// The key's partition, if this thread serves it and earlier operations of this thread have

@@ -70,7 +70,7 @@ use crate::config::{Config, ConfigError};
 use crate::element::Layout;
 use crate::key::Identifier;
 use crate::partition::Stats;
-pub use client::{Client, Full, MAX_WAITING_BYTES, RemoteRef};
+pub use client::{Client, MAX_WAITING_BYTES, PipelineFull, RemoteRef};
 pub use colocated::Colocated;
 use pool::Pool;
 pub use server::PartitionServer;

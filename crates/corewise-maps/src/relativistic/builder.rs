@@ -6,7 +6,7 @@ use corewise_atomic::alloc::Layout;
 use corewise_rcu::{Domain, Limits};
 
 use super::map::{DefaultHasher, FEWEST_BUCKETS, Node, RelativisticMap};
-use super::raw::{Policy, RawTable};
+use super::raw::{RawTable, ResizePolicy};
 use super::slab::Slabs;
 
 /// Buckets below which a map's table quadruples, or grows by 8 while it is small. Its buckets then
@@ -41,7 +41,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// assert!(map.resize_state().buckets >= 1_000);
     /// ```
     pub fn capacity(mut self, entries: usize) -> Self {
-        self.buckets = Policy::buckets_for(entries).max(FEWEST_BUCKETS);
+        self.buckets = ResizePolicy::buckets_for(entries).max(FEWEST_BUCKETS);
         self
     }
 
@@ -134,7 +134,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// map.insert("a", 1);
     /// ```
     pub fn build(self) -> RelativisticMap<K, V, S> {
-        let policy = Policy {
+        let policy = ResizePolicy {
             quadruple_below: QUADRUPLE_BELOW,
             min_buckets: self.buckets,
             automatic: self.automatic,

@@ -116,7 +116,7 @@ pub use map::Node;
 pub use map::{DefaultHasher, RelativisticMap};
 pub use ops::{Changed, Compute, OccupiedError, Operation};
 #[cfg(feature = "raw")]
-pub use raw::{Policy, RawIter, RawTable};
+pub use raw::{RawIter, RawTable, ResizePolicy};
 pub use resize::{ResizeError, ResizeState};
 pub use set::{RelativisticSet, SetRef};
 #[cfg(feature = "raw")]

@@ -63,7 +63,7 @@ const OCTUPLE_BELOW: usize = 1 << 9;
 
 /// When a table resizes by itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Policy {
+pub struct ResizePolicy {
     /// The table never shrinks below this number of buckets by itself.
     pub min_buckets: usize,
     /// Whether the table grows above three entries for four buckets, and shrinks below one entry
@@ -77,7 +77,7 @@ pub struct Policy {
     pub huge_pages: bool,
 }
 
-impl Policy {
+impl ResizePolicy {
     /// The factor by which a table of `buckets` grows at least, if it may have `most` of them.
     pub(super) fn least_factor(&self, buckets: usize, most: usize) -> usize {
         let factor = if buckets >= self.quadruple_below {
@@ -184,7 +184,7 @@ impl<A: Arena> RawTable<A> {
     /// # Panics
     ///
     /// If `buckets` is 0, or memory is not available.
-    pub fn new(buckets: usize, policy: Policy, domain: Domain, arena: A) -> Self {
+    pub fn new(buckets: usize, policy: ResizePolicy, domain: Domain, arena: A) -> Self {
         assert!(buckets > 0, "a table needs a bucket");
         let table = Table::try_new(buckets, true, policy.huge_pages)
             .expect("no memory for the bucket array");

@@ -112,7 +112,7 @@ use corewise_atomic::{Backoff, Sleeps};
 use corewise_rcu::{Cookie, Pinned};
 
 use super::chain::{Arena, Link, nodes};
-use super::raw::{MAX_LEVELS, Policy, RawTable};
+use super::raw::{MAX_LEVELS, RawTable, ResizePolicy};
 use super::shares::{Kind, Pass, Ratio, Share, Shares};
 use super::table::{Table, exchange, is_forwarded, load, store};
 use super::word::{BUSY, BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe};
@@ -152,7 +152,7 @@ const SLEEPS: Sleeps = Sleeps {
 
 /// State of resizing.
 pub(super) struct Resizer {
-    policy: Policy,
+    policy: ResizePolicy,
     /// The number of buckets that was requested, and how often a request failed for lack of memory.
     wanted: Option<usize>,
     refused: u64,
@@ -404,17 +404,17 @@ impl<A: Arena> RawTable<A> {
             let mut resizer = self.resizer();
             let buckets = resizer.newest().len();
             if resizer.build.is_none() {
-                if Policy::most_entries(buckets) >= entries {
-                    resizer.keep(buckets.min(Policy::buckets_for(entries)));
+                if ResizePolicy::most_entries(buckets) >= entries {
+                    resizer.keep(buckets.min(ResizePolicy::buckets_for(entries)));
                     return Ok(());
                 }
-                let factor = Policy::buckets_for(entries).div_ceil(buckets);
+                let factor = ResizePolicy::buckets_for(entries).div_ceil(buckets);
                 let to = buckets.checked_mul(factor.next_power_of_two().max(2));
                 let to = to.ok_or(ResizeError::NoMemory)?;
                 if !resizer.begin(to) {
                     return Err(ResizeError::NoMemory);
                 }
-                resizer.keep(Policy::buckets_for(entries));
+                resizer.keep(ResizePolicy::buckets_for(entries));
             }
             drop(resizer);
             self.step(1 << 10);
@@ -425,7 +425,7 @@ impl<A: Arena> RawTable<A> {
     /// later steps do the work.
     pub fn shrink_to_fit(&self) {
         let mut resizer = self.resizer();
-        let fits = |buckets| Policy::most_entries(buckets) >= self.count().max(1);
+        let fits = |buckets| ResizePolicy::most_entries(buckets) >= self.count().max(1);
         let mut buckets = resizer.newest().len();
         while buckets.is_multiple_of(2) && fits(buckets / 2) {
             buckets /= 2;
@@ -469,10 +469,10 @@ impl<A: Arena> RawTable<A> {
         }
     }
 
-    pub(super) fn set_thresholds(&self, policy: Policy, buckets: usize) {
-        let above = Policy::most_entries(buckets);
+    pub(super) fn set_thresholds(&self, policy: ResizePolicy, buckets: usize) {
+        let above = ResizePolicy::most_entries(buckets);
         let (above, below) = match policy.automatic {
-            true if buckets > policy.min_buckets => (above, Policy::fewest_entries(buckets)),
+            true if buckets > policy.min_buckets => (above, ResizePolicy::fewest_entries(buckets)),
             true => (above, 0),
             false => (usize::MAX, 0),
         };
@@ -480,7 +480,7 @@ impl<A: Arena> RawTable<A> {
         self.grow_above.store(above, Relaxed);
         self.shrink_below.store(below, Relaxed);
         self.report_after
-            .store(Policy::report_after(buckets), Relaxed);
+            .store(ResizePolicy::report_after(buckets), Relaxed);
         let batch = if buckets < NEARBY {
             NEAR_BATCH
         } else {
@@ -569,7 +569,7 @@ unsafe fn work(raw: &RawTable<impl Arena>, share: &Share) -> usize {
 }
 
 impl Resizer {
-    pub(super) fn new(policy: Policy) -> Self {
+    pub(super) fn new(policy: ResizePolicy) -> Self {
         Self {
             policy,
             wanted: None,
@@ -749,11 +749,11 @@ impl<A: Arena> LockedResizer<'_, A> {
     fn growth(&self, buckets: usize) -> Option<usize> {
         let raw = self.raw;
         let count = raw.count();
-        let is_full = count > Policy::most_entries(buckets) && self.levels < MAX_LEVELS - 2;
+        let is_full = count > ResizePolicy::most_entries(buckets) && self.levels < MAX_LEVELS - 2;
         if !is_full || !self.policy.automatic {
             return None;
         }
-        let factor = Policy::buckets_for(count).div_ceil(buckets);
+        let factor = ResizePolicy::buckets_for(count).div_ceil(buckets);
         // Relaxed: written under our lock.
         let most = raw.most_buckets.load(Relaxed);
         let least = self.policy.least_factor(buckets, most);
@@ -765,7 +765,7 @@ impl<A: Arena> LockedResizer<'_, A> {
     /// delays it.
     fn shrink(&mut self, buckets: usize) -> Option<usize> {
         let count = self.raw.count();
-        let has_few = count < Policy::fewest_entries(buckets);
+        let has_few = count < ResizePolicy::fewest_entries(buckets);
         let is_sparse = has_few && buckets > self.policy.min_buckets;
         if !is_sparse || !self.policy.automatic {
             return None;

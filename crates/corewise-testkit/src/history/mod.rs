@@ -75,7 +75,7 @@ mod timeline;
 
 pub use check::DEFAULT_LIMIT;
 pub use model::Model;
-pub use operation::{CallRecord, History, Response};
+pub use operation::{CallRecord, CallResponse, History};
 pub use record::{Recorder, Recording, StillRecording};
 pub use report::{Reason, Summary, Undecided, Verdict, Violation};
 pub use threads::{record_beside, record_threads};

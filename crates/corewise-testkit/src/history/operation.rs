@@ -8,7 +8,7 @@ use std::hash::Hash;
 
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response<R> {
+pub struct CallResponse<R> {
     /// The result that the caller received.
     pub outcome: R,
     /// A time stamp taken after the return.
@@ -28,7 +28,7 @@ pub struct CallRecord<K, O, R> {
     /// A time stamp taken before the call.
     pub invoked: u64,
     /// How it ended; `None` while it is pending.
-    pub response: Option<Response<R>>,
+    pub response: Option<CallResponse<R>>,
 }
 
 impl<K, O, R> CallRecord<K, O, R> {
@@ -58,13 +58,13 @@ impl<K, O, R> CallRecord<K, O, R> {
     /// ```
     #[must_use]
     pub fn returning(self, outcome: R, returned: u64) -> Self {
-        let response = Some(Response { outcome, returned });
+        let response = Some(CallResponse { outcome, returned });
         Self { response, ..self }
     }
 
     /// The time by which the operation has certainly ended; never for a pending one.
     pub(crate) fn end(&self) -> u64 {
-        let returned = |response: &Response<R>| response.returned;
+        let returned = |response: &CallResponse<R>| response.returned;
         self.response.as_ref().map_or(u64::MAX, returned)
     }
 }

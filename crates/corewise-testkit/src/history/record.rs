@@ -1,6 +1,6 @@
 //! Recording the operations of threads.
 
-use crate::history::{CallRecord, History, Response};
+use crate::history::{CallRecord, CallResponse, History};
 use std::error::Error;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -173,7 +173,7 @@ impl<K, O, R> Recorder<K, O, R> {
         self.operations[place].invoked = self.shared.stamp();
         let outcome = call();
         let returned = self.shared.stamp();
-        let response = Response { outcome, returned };
+        let response = CallResponse { outcome, returned };
         &self.operations[place].response.insert(response).outcome
     }
 
@@ -244,7 +244,7 @@ impl<K, O, R> Recorder<K, O, R> {
         let outcomes = call();
         let returned = self.shared.stamp();
         for (operation, outcome) in operations.iter_mut().zip(outcomes) {
-            operation.response = Some(Response { outcome, returned });
+            operation.response = Some(CallResponse { outcome, returned });
         }
     }
 }

@@ -52,13 +52,13 @@ const MAINTENANCE_STEP: usize = 256;
 ///
 /// ```
 /// use corewise_cache::Engine;
-/// use corewise_cache::engines::lockhash::LockHash;
+/// use corewise_cache::engines::lockhash::LockHashEngine;
 /// use corewise_cache::engines::locked::Config;
 ///
-/// let cache = LockHash::new(Config::default());
+/// let cache = LockHashEngine::new(Config::default());
 /// assert_eq!((cache.name(), cache.stats().shards), ("lockhash", 64));
 /// ```
-pub struct LockHash {
+pub struct LockHashEngine {
     partitions: Box<[CachePadded<Mutex<Partition>>]>,
     hasher: foldhash::fast::RandomState,
     max_item_bytes: usize,
@@ -71,7 +71,7 @@ pub struct LockHash {
     flushes: AtomicUsize,
 }
 
-impl LockHash {
+impl LockHashEngine {
     /// An empty cache.
     #[must_use]
     pub fn new(config: Config) -> Self {
@@ -154,7 +154,7 @@ fn lock(partition: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
     partition
 }
 
-impl Engine for LockHash {
+impl Engine for LockHashEngine {
     type Session = LockHashSession;
 
     fn name(&self) -> &'static str {
@@ -256,9 +256,9 @@ fn partitioned_scan<P>(
     ScanStep::Done
 }
 
-/// One thread's handle to a [`LockHash`].
+/// One thread's handle to a [`LockHashEngine`].
 pub struct LockHashSession {
-    engine: Arc<LockHash>,
+    engine: Arc<LockHashEngine>,
     /// Scratch: the hashes of the current window.
     hashes: Vec<u64>,
     /// The partition that maintenance visits next.

@@ -266,7 +266,7 @@ impl Relativistic {
         let domain = corewise_rcu::Builder::default().build("cache");
         let buckets = (memory / BYTES_PER_BUCKET).clamp(*BUCKETS.start(), *BUCKETS.end());
         let buckets: usize = 1 << buckets.ilog2();
-        let policy = maps::Policy {
+        let policy = maps::ResizePolicy {
             quadruple_below: QUADRUPLE_BELOW,
             min_buckets: buckets,
             automatic: true,
@@ -548,7 +548,7 @@ impl Relativistic {
         }
     }
 
-    /// Whether the table must grow beyond its [usual load](maps::Policy), at the expense of items:
+    /// Whether the table must grow beyond its [usual load](maps::ResizePolicy), at the expense of items:
     /// its load, when the memory will be full of items of the present mean size, is above
     /// [`FULL_LOAD`].
     fn needs_buckets(&self) -> bool {

@@ -57,10 +57,10 @@ use corewise_rcu::{Domain, Guard};
 #[cfg(not(corewise_stress))]
 use super::RelativisticMap;
 use super::chain::{Arena, Link};
-use super::raw::{Policy, RawTable};
+use super::raw::{RawTable, ResizePolicy};
 use super::word::{NodeId, Probe, fold};
 use corewise_testkit::operation_pairs::{
-    self, Answer, Keys, Operated, SetOperation, beside_a_resize, pairs_with_replacements,
+    self, Answer, Operated, PairKeys, SetOperation, beside_a_resize, pairs_with_replacements,
 };
 
 mod iteration;
@@ -148,7 +148,7 @@ impl Set {
         keys: impl IntoIterator<Item = u64, IntoIter: DoubleEndedIterator>,
     ) -> Self {
         let domain = Domain::new();
-        let policy = Policy {
+        let policy = ResizePolicy {
             min_buckets: buckets,
             automatic: false,
             quadruple_below: 0,
@@ -353,7 +353,7 @@ enum Phase {
 }
 
 impl Phase {
-    fn keys(self) -> Keys {
+    fn keys(self) -> PairKeys {
         match self {
             // In a table of two buckets the other bucket is opened first.
             Phase::Open => [1, 3, 5, 7, 9],
