@@ -51,7 +51,7 @@ fn ask_page_bytes() -> usize {
 /// A hint: callers pass it, but the allocator ignores it and the system places pages where they are
 /// first touched. So the thread that will use the memory should touch it first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NumaNode {
+pub enum MemoryNode {
     /// The node on which the caller runs.
     #[default]
     Local,
@@ -64,7 +64,7 @@ pub enum NumaNode {
 ///
 /// Complexity: the global allocator's. Give the memory back with [`dealloc`].
 #[track_caller]
-pub fn alloc(layout: Layout, node: NumaNode) -> Option<NonNull<u8>> {
+pub fn alloc(layout: Layout, node: MemoryNode) -> Option<NonNull<u8>> {
     let _ = node;
     if layout.size() == 0 {
         return None;
@@ -75,7 +75,7 @@ pub fn alloc(layout: Layout, node: NumaNode) -> Option<NonNull<u8>> {
 
 /// Like [`alloc`], with every byte zero.
 #[track_caller]
-pub fn alloc_zeroed(layout: Layout, node: NumaNode) -> Option<NonNull<u8>> {
+pub fn alloc_zeroed(layout: Layout, node: MemoryNode) -> Option<NonNull<u8>> {
     let _ = node;
     if layout.size() == 0 {
         return None;

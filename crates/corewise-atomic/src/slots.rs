@@ -193,7 +193,7 @@ macro_rules! zero_init {
                 let memory = if mapped {
                     crate::alloc::map_zeroed(layout.size())?
                 } else {
-                    crate::alloc::alloc_zeroed(layout, crate::alloc::NumaNode::Local)?
+                    crate::alloc::alloc_zeroed(layout, crate::alloc::MemoryNode::Local)?
                 };
                 // All zero bits are a valid value (1). The memory has the alignment that the layout
                 // requires, and is given back the way it was allocated.

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::MutexGuard as NotSend;
 
-use corewise_atomic::alloc::{Layout, NumaNode};
+use corewise_atomic::alloc::{Layout, MemoryNode};
 use corewise_atomic::cell::{Access, DataCell};
 use corewise_atomic::lock::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use corewise_atomic::sync::atomic::AtomicPtr;
@@ -19,7 +19,7 @@ type OnlySync = NotSend<'static, u8>;
 
 assert_impl_all!(Backoff: Send, Sync);
 assert_impl_all!(Layout: Send, Sync);
-assert_impl_all!(NumaNode: Send, Sync);
+assert_impl_all!(MemoryNode: Send, Sync);
 assert_impl_all!(Access: Send, Sync);
 assert_impl_all!(Clock: Send, Sync);
 assert_impl_all!(Thread: Send, Sync);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use corewise_atomic::alloc::{self, Layout, NumaNode};
+use corewise_atomic::alloc::{self, Layout, MemoryNode};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
@@ -92,7 +92,7 @@ fn a_page_that_is_put_in_place_keeps_what_is_in_it() {
 #[test]
 fn memory_is_given_zeroed_and_taken_back() {
     let layout = Layout::from_size_align(256, 64).unwrap();
-    let memory = alloc::alloc_zeroed(layout, NumaNode::Local).unwrap();
+    let memory = alloc::alloc_zeroed(layout, MemoryNode::Local).unwrap();
     assert_eq!(memory.as_ptr() as usize % 64, 0);
     // SAFETY: 256 zeroed bytes that only this test uses.
     let bytes = unsafe { std::slice::from_raw_parts(memory.as_ptr(), 256) };
@@ -100,7 +100,7 @@ fn memory_is_given_zeroed_and_taken_back() {
     // SAFETY: 1: from `alloc_zeroed` with this layout; 2: `bytes` is not used again.
     unsafe { alloc::dealloc(memory, layout) };
     let nothing = Layout::from_size_align(0, 1).unwrap();
-    assert!(alloc::alloc(nothing, NumaNode::Number(1)).is_none());
+    assert!(alloc::alloc(nothing, MemoryNode::Number(1)).is_none());
 }
 
 #[test]

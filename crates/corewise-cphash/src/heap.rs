@@ -16,7 +16,7 @@
 
 use std::ptr::NonNull;
 
-use corewise_atomic::alloc::{self, Layout, NumaNode};
+use corewise_atomic::alloc::{self, Layout, MemoryNode};
 
 use crate::element::LINE;
 
@@ -113,7 +113,7 @@ impl Heap {
         if self.held() + bytes > self.budget {
             self.release_idle();
         }
-        let block = alloc::alloc(layout(lines), NumaNode::Local)?;
+        let block = alloc::alloc(layout(lines), MemoryNode::Local)?;
         self.used += bytes;
         Some(block)
     }

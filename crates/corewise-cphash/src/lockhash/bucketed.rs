@@ -18,7 +18,7 @@
 
 use std::ptr;
 
-use corewise_atomic::alloc::{self, Layout as BlockLayout, NumaNode};
+use corewise_atomic::alloc::{self, Layout as BlockLayout, MemoryNode};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
@@ -204,7 +204,7 @@ impl Bucketed {
         let index = self.partition_of(hash);
         let partition = &self.partitions[index];
         self.reserve(index, lines * LINE)?;
-        let Some(block) = alloc::alloc(block_layout(lines), NumaNode::Local) else {
+        let Some(block) = alloc::alloc(block_layout(lines), MemoryNode::Local) else {
             // Relaxed: the count orders nothing.
             partition.used.fetch_sub(lines * LINE, Relaxed);
             return Err(InsertError::NoRoom);

@@ -2,7 +2,7 @@
 
 use std::ptr::{self, NonNull};
 
-use corewise_atomic::alloc::{self, Layout, NumaNode};
+use corewise_atomic::alloc::{self, Layout, MemoryNode};
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, fence};
 use corewise_atomic::{Backoff, mutant, ordering};
@@ -299,7 +299,7 @@ impl<'s, K, V> Spare<'s, K, V> {
         if !budget.take(Self::LAYOUT.size()) {
             return None;
         }
-        let Some(memory) = alloc::alloc(Self::LAYOUT, NumaNode::Local) else {
+        let Some(memory) = alloc::alloc(Self::LAYOUT, MemoryNode::Local) else {
             budget.give(Self::LAYOUT.size());
             return None;
         };

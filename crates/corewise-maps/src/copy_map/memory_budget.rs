@@ -4,7 +4,7 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
 use crate::pair_cell::PairCell;
-use corewise_atomic::alloc::{self, Layout, NumaNode};
+use corewise_atomic::alloc::{self, Layout, MemoryNode};
 use corewise_atomic::sync::atomic::AtomicUsize;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 
@@ -115,7 +115,7 @@ impl<B> Heads<B> {
         let memory = if mapped {
             alloc::map_zeroed(layout.size())?
         } else {
-            alloc::alloc_zeroed(layout, NumaNode::Local)?
+            alloc::alloc_zeroed(layout, MemoryNode::Local)?
         };
         let base = memory.cast::<B>();
         if !plain {

@@ -35,7 +35,7 @@ use std::num::NonZeroU32;
 use std::ptr::{self, NonNull};
 
 use corewise_atomic::Slots;
-use corewise_atomic::alloc::{HUGE_PAGE, Layout, NumaNode, alloc, dealloc, map_zeroed, unmap};
+use corewise_atomic::alloc::{HUGE_PAGE, Layout, MemoryNode, alloc, dealloc, map_zeroed, unmap};
 use corewise_atomic::hint;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -347,7 +347,7 @@ impl Slabs {
         };
         let is_huge = slots > 1 && slots == LARGEST / self.slot_bytes;
         let mapped = is_huge.then(|| map_zeroed(LARGEST)).flatten();
-        let allocated = || alloc(self.slab_layout(slots), NumaNode::Local);
+        let allocated = || alloc(self.slab_layout(slots), MemoryNode::Local);
         let Some(memory) = mapped.or_else(allocated) else {
             depot.unused.push(number);
             return false;

@@ -548,8 +548,8 @@ impl Relativistic {
         }
     }
 
-    /// Whether the table must grow beyond its [usual load](maps::ResizePolicy), at the expense of items:
-    /// its load, when the memory will be full of items of the present mean size, is above
+    /// Whether the table must grow beyond its [usual load](maps::ResizePolicy), at the expense of
+    /// items: its load, when the memory will be full of items of the present mean size, is above
     /// [`FULL_LOAD`].
     fn needs_buckets(&self) -> bool {
         if mutant!("grows_at_any_load") {

@@ -377,7 +377,8 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
     ///
     /// # Safety
     ///
-    /// 1. The caller is the thread that resizes, and [`move_all`](Self::move_all) was the last step.
+    /// 1. The caller is the thread that resizes, and [`move_all`](Self::move_all) was the last
+    ///    step.
     unsafe fn finish(&self) {
         // SAFETY: we resize, by 1.
         let table = unsafe { self.current() };

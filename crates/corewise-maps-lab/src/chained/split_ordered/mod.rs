@@ -206,7 +206,7 @@ impl SplitOrdered {
 
     /// # Safety
     ///
-    /// 1. The caller is the only thread that resizes; the segments of so many buckets exist.
+    /// 1. The caller is the only thread that resizes; the segments of these buckets exist.
     unsafe fn set_log2(&self, log2: u32) {
         // Release: pairs with the Acquire in `log2`: the segments are in the directory, and zeroed.
         self.log2.store(log2, Release);

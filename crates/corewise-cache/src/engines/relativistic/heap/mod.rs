@@ -653,7 +653,7 @@ fn addresses(most: usize, least: usize) -> Option<(NonNull<u8>, usize, bool)> {
         }
         bytes /= 2;
     }
-    let base = alloc::alloc_zeroed(own_layout(least), alloc::NumaNode::Local)?;
+    let base = alloc::alloc_zeroed(own_layout(least), alloc::MemoryNode::Local)?;
     Some((base, least, false))
 }
 
