@@ -1,6 +1,6 @@
 /* The C ABI between CHTBench and the tables of C and C++ libraries.
  *
- * Each peer defines the functions of PEER_DECLARE with a prefix of its own; the Rust side
+ * Each peer defines the functions of PEER_DECLARE with its own prefix; the Rust side
  * (src/adapters/peers.rs) calls them by name, so an operation costs one direct C call.
  *
  *   create     an empty table for `capacity` entries (0: to grow) and `threads` threads
@@ -17,8 +17,9 @@
  * A table that can be told to resize, up and down, has those of PEER_DECLARE_RESIZE too:
  *
  *   create_resizable   as create, for a table that is resized by resize_to
- *   resize_to          takes so many buckets, and is back when all of it is done; called on a thread
- *                      without an open handle, by one thread at a time, while others use theirs
+ *   resize_to          resizes to this number of buckets, and returns when that is complete; called
+ *                      on a thread without an open handle, by one thread at a time, while others use
+ *                      theirs
  *   buckets            how many it has; as resize_to, or called while no other thread uses the table
  *
  * No function returns with an exception: what a library throws ends the process with a message.

@@ -112,7 +112,7 @@ static struct entry *find(struct cds_lfht *table, uint64_t key)
     return node ? caa_container_of(node, struct entry, node) : NULL;
 }
 
-/* The number of buckets for as many entries: a power of two, at least 1. */
+/* The number of buckets for `capacity` entries: a power of two, at least 1. */
 static unsigned long buckets_for(size_t capacity)
 {
     unsigned long buckets = 1;

@@ -109,13 +109,13 @@ impl Claim {
         }
         let least = self.least.unwrap_or(f64::NEG_INFINITY);
         let most = self.most.unwrap_or(f64::INFINITY);
-        let refutes = |of: &Interval| of.high < least || of.low > most;
-        let confirms = |of: &Interval| of.low >= least && of.high <= most;
-        if ratios.iter().any(|(_, of)| refutes(of)) {
+        let refutes = |interval: &Interval| interval.high < least || interval.low > most;
+        let confirms = |interval: &Interval| interval.low >= least && interval.high <= most;
+        if ratios.iter().any(|(_, interval)| refutes(interval)) {
             Decided::Refuted
         } else if ratios.is_empty() {
             Decided::NotMeasured
-        } else if ratios.iter().all(|(_, of)| confirms(of)) {
+        } else if ratios.iter().all(|(_, interval)| confirms(interval)) {
             Decided::Confirmed
         } else {
             Decided::Undecided

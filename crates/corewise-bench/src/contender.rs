@@ -259,34 +259,34 @@ impl CellContext<'_> {
     pub(crate) fn finish(
         &self,
         contender: &Contender,
-        live: &mut RunningTable,
+        table: &mut RunningTable,
         seed: u64,
     ) -> Result<Verdicts, PhaseError> {
-        let contention = live.dyn_table.contention();
-        let pair = contention.zip(live.contention_before);
-        live.contention = pair.map(|(now, then)| now.combine(then, |now, then| now - then));
+        let contention = table.dyn_table.contention();
+        let pair = contention.zip(table.contention_before);
+        table.contention = pair.map(|(now, then)| now.combine(then, |now, then| now - then));
         if contender.entry.null {
             return Ok(Verdicts::default());
         }
-        let mut booked = live.stream;
-        booked.sums.add(&live.before);
-        let evidence = self.evidence(&live.dyn_table, &booked)?;
-        let mut verdicts = match live.dyn_table.problems(&self.plan, &evidence) {
+        let mut booked = table.stream;
+        booked.sums.add(&table.before);
+        let evidence = self.evidence(&table.dyn_table, &booked)?;
+        let mut verdicts = match table.dyn_table.problems(&self.plan, &evidence) {
             Some(problems) => Verdicts {
                 problems,
                 ..Verdicts::default()
             },
             None => verify::check(self.workload, &self.plan, &self.sampler, &evidence),
         };
-        verdicts.problems.extend(live.problems.iter().cloned());
-        if live.kept_misses > 0 {
+        verdicts.problems.extend(table.problems.iter().cloned());
+        if table.kept_misses > 0 {
             verdicts.problems.push(format!(
                 "{} of {} lookups missed keys that were there all the time",
-                live.kept_misses,
-                live.stream.counts.gets()
+                table.kept_misses,
+                table.stream.counts.gets()
             ));
         }
-        self.audit(&live.dyn_table, seed, &mut verdicts)?;
+        self.audit(&table.dyn_table, seed, &mut verdicts)?;
         Ok(verdicts)
     }
 
@@ -296,9 +296,9 @@ impl CellContext<'_> {
         contender: &Contender,
         repetition: usize,
         table: &RunningTable,
-        mut checks: Verdicts,
+        mut verdicts: Verdicts,
     ) -> Slice {
-        let ran_on = self.whereabouts(&mut checks);
+        let ran_on = self.whereabouts(&mut verdicts);
         let mut fields = SliceFields::default();
         if !contender.entry.null {
             fields.measurements = table.dyn_table.measurements();
@@ -310,7 +310,7 @@ impl CellContext<'_> {
             elapsed_ns: clock::ns(table.slices.iter().map(|of| of.ticks).sum()) as u64,
             counts: table.stream.counts,
             prefill_ns: table.prefill_ns,
-            checks,
+            checks: verdicts,
             hardware: counters::sum(table.slices.iter().map(|of| of.hardware)),
             contention: table.contention,
             ran_on,

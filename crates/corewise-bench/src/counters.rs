@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn zeroes_that_cannot_be_are_not_believed() {
+    fn impossible_zero_counts_are_discarded() {
         let counts = |instructions, cycles| HardwareCounters {
             instructions,
             cycles,

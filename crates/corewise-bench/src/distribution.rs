@@ -232,7 +232,7 @@ mod tests {
     ];
 
     #[test]
-    fn names_read_back() {
+    fn a_printed_name_parses_to_the_same_value() {
         for distribution in DISTRIBUTIONS {
             assert_eq!(distribution.to_string().parse(), Ok(distribution));
         }

@@ -56,7 +56,7 @@ pub trait DynTable: Loops + Send + Sync {
     fn problems(&self, _: &Plan, _: &Evidence) -> Option<Vec<String>> {
         None
     }
-    /// Returns the threads that it brings: as many fewer of the harness use it.
+    /// Returns the threads that it brings; the harness uses it with that number of threads fewer.
     fn own_threads(&self) -> usize {
         0
     }
@@ -238,7 +238,7 @@ impl Entry {
         (maker.own_threads)(threads).map(|_| maker.make)
     }
 
-    /// Returns the threads that a subject with this capability brings, of as many in all.
+    /// Returns how many of `threads` threads a subject with this capability brings.
     pub fn own_threads(&self, capability: Capability, threads: usize) -> usize {
         let maker = self.subject_of(capability);
         let own = maker.and_then(|maker| (maker.own_threads)(threads));

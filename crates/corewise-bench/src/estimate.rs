@@ -44,34 +44,34 @@ pub(crate) fn repeated(task: &Task, rows: usize, once: f64) -> f64 {
 }
 
 /// Seconds of a repetition in closed loop.
-pub(crate) fn closed_loop(of: &Workload) -> f64 {
-    measured(of) + around(of)
+pub(crate) fn closed_loop(workload: &Workload) -> f64 {
+    measured(workload) + around(workload)
 }
 
 /// Seconds of the slices.
-pub(crate) fn measured(of: &Workload) -> f64 {
-    (of.duration_ms + of.slices as f64 * of.warm_ms) / 1e3
+pub(crate) fn measured(workload: &Workload) -> f64 {
+    (workload.duration_ms + workload.slices as f64 * workload.warm_ms) / 1e3
 }
 
 /// Seconds of filling, churning, looking everything up, auditing and dropping by one thread.
-pub(crate) fn around(of: &Workload) -> f64 {
-    let filled = of.initial as f64 * (1.0 + 2.0 * of.churn);
-    let dropped = of.initial / 2;
-    on_all(of, filled as u64 + of.range) + on_one(of, AUDIT + dropped)
+pub(crate) fn around(workload: &Workload) -> f64 {
+    let filled = workload.initial as f64 * (1.0 + 2.0 * workload.churn);
+    let dropped = workload.initial / 2;
+    on_all(workload, filled as u64 + workload.range) + on_one(workload, AUDIT + dropped)
 }
 
 /// Seconds of `operations` operations by one thread.
-pub(crate) fn on_one(of: &Workload, operations: u64) -> f64 {
-    operations as f64 * price(of) / 1e9
+pub(crate) fn on_one(workload: &Workload, operations: u64) -> f64 {
+    operations as f64 * price(workload) / 1e9
 }
 
 /// Seconds of `operations` operations divided among all threads.
-pub(crate) fn on_all(of: &Workload, operations: u64) -> f64 {
-    on_one(of, operations) / of.threads as f64
+pub(crate) fn on_all(workload: &Workload, operations: u64) -> f64 {
+    on_one(workload, operations) / workload.threads as f64
 }
 
-fn price(of: &Workload) -> f64 {
-    let entries = of.initial.max(of.range / 2);
+fn price(workload: &Workload) -> f64 {
+    let entries = workload.initial.max(workload.range / 2);
     let step = PRICES.iter().find(|(most, _)| entries <= *most);
     step.map_or(0.0, |(_, ns)| *ns)
 }

@@ -130,13 +130,13 @@ mod tests {
         assert!(machine.cpus >= machine.cores && machine.cores >= machine.sockets);
         assert!(machine.tsc_hz > 1e6 && machine.timing_overhead_ns >= 0.0);
         let text = serde_json::to_string(&manifest).expect("it is written");
-        let mut back: Manifest = serde_json::from_str(&text).expect("it is read");
+        let mut parsed: Manifest = serde_json::from_str(&text).expect("it is read");
         // Without its feature `float_roundtrip`, serde_json may read the last digit differently.
-        let (read, written) = (back.machine.tsc_hz, manifest.machine.tsc_hz);
+        let (read, written) = (parsed.machine.tsc_hz, manifest.machine.tsc_hz);
         assert!((read / written - 1.0).abs() < 1e-12, "{read} {written}");
-        back.machine.tsc_hz = written;
-        back.machine.timing_overhead_ns = manifest.machine.timing_overhead_ns;
-        assert_eq!(back, manifest);
+        parsed.machine.tsc_hz = written;
+        parsed.machine.timing_overhead_ns = manifest.machine.timing_overhead_ns;
+        assert_eq!(parsed, manifest);
     }
 
     #[test]

@@ -264,13 +264,13 @@ impl Results {
             rows: 0,
             orphans: 0,
         };
-        let (mut at, mut loose) = (HashMap::new(), Vec::new());
+        let (mut places, mut loose) = (HashMap::new(), Vec::new());
         let mut lines = (2..).zip(lines).peekable();
         while let Some((line, text)) = lines.next() {
             match record(text, file.end) {
                 Ok(Record::Row(row)) => {
                     file.rows += 1;
-                    self.place(*row, file.rows, &mut at);
+                    self.place(*row, file.rows, &mut places);
                 }
                 Ok(Record::End(end)) => file.end = Some(end),
                 Ok(other) => loose.push(other),
@@ -281,14 +281,14 @@ impl Results {
                 }
             }
         }
-        let attached = loose.into_iter().map(|record| self.attach(record, &at));
+        let attached = loose.into_iter().map(|other| self.attach(other, &places));
         file.orphans = attached.filter(Option::is_none).count();
         self.files.push(file);
         Ok(())
     }
 
     /// Adds a row of the next file to its cell; creates the cell if it is new.
-    fn place(&mut self, row: Row, number: usize, at: &mut Places) {
+    fn place(&mut self, row: Row, number: usize, places: &mut Places) {
         let section = find_or_push(
             &mut self.sections,
             |section| section.name == row.cell.section,
@@ -307,9 +307,9 @@ impl Results {
             },
         );
         let rows = &mut cells[cell].rows;
-        at.entry((row.cell.id.clone(), row.table.clone()))
-            .or_default()
-            .push((row.role, [section, cell, rows.len()]));
+        let key = (row.cell.id.clone(), row.table.clone());
+        let place = (row.role, [section, cell, rows.len()]);
+        places.entry(key).or_default().push(place);
         rows.push(RowResults {
             file: self.files.len(),
             number,
@@ -345,12 +345,12 @@ impl Results {
     /// Returns the row of a table in a cell, as [`choose`] chooses it.
     fn row(
         &mut self,
-        at: &Places,
+        places: &Places,
         cell: &str,
         table: &str,
         role: Option<Role>,
     ) -> Option<&mut RowResults> {
-        let places = at.get(&(cell.to_owned(), table.to_owned()))?;
+        let places = places.get(&(cell.to_owned(), table.to_owned()))?;
         let &[section, cell, row] = choose(places, role)?;
         Some(&mut self.sections[section].cells[cell].rows[row])
     }

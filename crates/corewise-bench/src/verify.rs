@@ -291,7 +291,7 @@ mod tests {
         let mut workload = mix(90.0);
         workload.initial = workload.range / 2;
         let plan = workload.plan();
-        // As many updates as keys mean two for each key that is updated.
+        // One update for each key means two for each key that is updated.
         let operations = workload.range * 10;
         let (_, size) = expectation_beside_kept(&workload, &plan, operations);
         let expected = workload.range as f64 / 2.0 * (1.0 + 0.9 * (1.0 - (-2.0f64).exp()));

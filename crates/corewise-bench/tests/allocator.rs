@@ -92,7 +92,7 @@ fn threads_fill_and_free() {
 }
 
 #[test]
-fn the_program_starts_anew_with_what_is_wished() {
+fn the_program_restarts_with_the_requested_settings() {
     for (wish, pages) in [
         ("system", "small"),
         ("mimalloc", "huge"),
@@ -108,7 +108,7 @@ fn the_program_starts_anew_with_what_is_wished() {
 }
 
 #[test]
-#[ignore = "a child process of the tests of wishes, which start it; no test by itself"]
+#[ignore = "a child process of the tests of restarts, which start it; no test by itself"]
 fn child_reexec() {
     let wish = |name| std::env::var(name).expect("a wish");
     let choice = Choice::from_str(&wish("WISH"), false).expect("an allocator");
@@ -125,7 +125,7 @@ fn child_reexec() {
 }
 
 #[test]
-fn a_wish_that_does_not_come_true_is_an_error_not_a_loop() {
+fn a_setting_that_a_restart_does_not_apply_is_an_error() {
     let environment = [
         ("WISH", "system"),
         ("WISHED_PAGES", "default"),

@@ -23,7 +23,7 @@ for_every_engine! {
     a_touch_and_a_win_token_leave_value_flags_and_cas_as_they_are
     exactly_one_reader_wins_a_missing_stale_or_expiring_item
     a_delete_may_require_a_cas_value_and_may_keep_the_item
-    a_delete_that_keeps_the_item_says_what_of_it_stays
+    a_delete_that_keeps_the_item_reports_the_rest_of_it
     a_quiet_read_leaves_no_trace
     counters_wrap_stop_pad_and_refuse_text
     a_counter_keeps_what_is_not_its_value
@@ -442,7 +442,7 @@ fn a_delete_may_require_a_cas_value_and_may_keep_the_item<E: TestEngine>() {
     assert!(cache.get(b"k").is_absent());
 }
 
-fn a_delete_that_keeps_the_item_says_what_of_it_stays<E: TestEngine>() {
+fn a_delete_that_keeps_the_item_reports_the_rest_of_it<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
     let (old, new) = [30_000, 90_000]
         .map(|ms| Deadline::after_ms(NOW, ms))

@@ -45,7 +45,7 @@ fn a_read_item_outlives_its_unread_contemporaries() {
 }
 
 #[test]
-fn an_expired_item_is_removed_by_the_first_who_looks_for_it() {
+fn the_first_lookup_removes_an_expired_item() {
     let mut cache = Cache::<Locked>::roomy();
     let request = Store {
         deadline: Deadline::after_ms(NOW, 1_000),

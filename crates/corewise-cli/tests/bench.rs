@@ -466,7 +466,7 @@ const SHORT: [&str; 10] = [
 ];
 
 #[test]
-fn nothing_is_overwritten_or_lost_without_a_word() {
+fn overwriting_or_losing_results_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (results, page) = (path("r.jsonl"), path("r.html"));

@@ -936,7 +936,7 @@ fn keys_have_at_most_250_bytes(engine: Engine) {
         > me {longer}
         < CLIENT_ERROR bad command line format
 
-        # An older memcached takes the value for a line of its own.
+        # An older memcached takes the value for a separate line.
         newer
         > set {longer} 0 0 1
         > x

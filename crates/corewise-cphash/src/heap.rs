@@ -11,8 +11,8 @@
 //!    the time of an allocation. Lists are emptied before an allocation is refused. Reducing the
 //!    budget empties the lists, and refuses allocations until enough blocks are free; it frees no
 //!    block.
-//! 2. *Cost.* Constant, plus that of the global allocator, and one call of it for each idle
-//!    block that is given back.
+//! 2. *Cost.* Constant, plus at most one allocation by the global allocator, plus one call for each
+//!    idle block that is freed.
 
 use std::ptr::NonNull;
 

@@ -1,6 +1,6 @@
 /* An ordinary program: what POSIX promises of mutexes and condition variables. Prints one line for
  * each promise; with the argument "where", the library that pthread_mutex_lock comes from; with a
- * number, as many rounds. */
+ * number, that number of rounds. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

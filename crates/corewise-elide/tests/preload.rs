@@ -109,7 +109,7 @@ fn a_parallel_sort_sorts() {
 /// The instructions of RTM are in the functions that get a back end, and in the trial.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn instructions_of_rtm_are_behind_the_check_only() {
+fn rtm_instructions_run_only_after_the_check() {
     let arguments = ["-d", "-C", "--no-show-raw-insn"];
     let output = Command::new("objdump")
         .args(arguments)

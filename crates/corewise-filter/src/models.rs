@@ -126,7 +126,7 @@ fn an_item_that_moves_to_and_fro_is_never_missed() {
 /// y is present in the bucket that is read last. An equal x is inserted into the other, and removed
 /// from that of y: nothing moves, and a copy is present at all times.
 #[test]
-fn a_removal_of_an_equal_item_hides_none() {
+fn removing_one_of_two_equal_items_does_not_hide_the_other() {
     model_bounded(3, || {
         let filter = Arc::new(SmallFilter::new());
         let x = filter.class(Pair::ZeroOne, 0);

@@ -258,7 +258,7 @@ mod tests {
     use crate::testing::Random;
     use std::collections::HashSet;
 
-    /// The 3,876 combinations of the paper: as many codes, all different, each decoded to itself.
+    /// Each of the 3,876 combinations of the paper has a different code, which decodes to it.
     #[test]
     fn every_combination_of_nibbles_has_a_code() {
         let layout = SemiSortedLayout::new(5);

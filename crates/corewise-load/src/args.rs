@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_of_both_doors_agree() {
+    fn defaults_of_command_line_and_library_agree() {
         assert_eq!(config("").expect("valid"), LoadConfig::default());
     }
 

@@ -111,7 +111,7 @@ fn an_unguarded_instruction_is_found() {
 }
 
 #[test]
-fn instructions_of_rtm_are_behind_the_check_only() {
+fn rtm_instructions_run_only_after_the_check() {
     // Also keeps the sections in the program. On a processor without RTM, it shows that none of
     // the instructions runs: each would end the program.
     let backend = Rtm::detect().ok();

@@ -298,9 +298,9 @@ fn readers_come_and_go<const S: usize>() {
         40
     };
     let lock: SharedLock<[u64; 2], DistributedRw<S>> = SharedLock::new([0; 2]);
-    static KEPT: LazyLock<SharedLock<[u64; 2], DistributedRw<3>>> =
+    static STATIC_LOCK: LazyLock<SharedLock<[u64; 2], DistributedRw<3>>> =
         LazyLock::new(|| SharedLock::new([0; 2]));
-    let kept = &*KEPT;
+    let static_lock = &*STATIC_LOCK;
     let (is_over, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -310,7 +310,7 @@ fn readers_come_and_go<const S: usize>() {
                 thread::yield_now();
                 both[1] += 1;
                 drop(both);
-                let mut both = kept.write();
+                let mut both = static_lock.write();
                 both[0] += 1;
                 both[1] += 1;
                 drop(both);
@@ -333,7 +333,7 @@ fn readers_come_and_go<const S: usize>() {
                             reads.fetch_add(1, SeqCst);
                         }
                         if number == 0 {
-                            LATE.with_borrow_mut(|late| *late = Some(kept.read()));
+                            LATE.with_borrow_mut(|late| *late = Some(static_lock.read()));
                         }
                     });
                 }
@@ -341,7 +341,7 @@ fn readers_come_and_go<const S: usize>() {
         }
         is_over.store(true, SeqCst);
     });
-    assert!(lock.try_write().is_some() && kept.try_write().is_some());
+    assert!(lock.try_write().is_some() && static_lock.try_write().is_some());
 }
 
 #[test]

@@ -45,7 +45,7 @@ for_every! {
         batches_answer_as_lookups_do
         a_batch_without_places_for_its_keys_is_refused
         values_belong_to_their_keys
-        iterators_yield_what_stays_once
+        iterators_yield_each_remaining_entry_once
         updates_beside_resizes_are_all_there
         several_threads_may_ask_for_a_resize
     }
@@ -225,7 +225,7 @@ fn values_belong_to_their_keys<M: NumberMap>() {
     });
 }
 
-fn iterators_yield_what_stays_once<M: WordMap + NumberMap>() {
+fn iterators_yield_each_remaining_entry_once<M: WordMap + NumberMap>() {
     const KEPT: u64 = 300;
     let map = <M as NumberMap>::new(1, Hashing::Mixed, true);
     (0..KEPT).for_each(|key| assert_eq!(NumberMap::try_insert(&map, key, key), Ok(())));

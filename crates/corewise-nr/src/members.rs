@@ -376,7 +376,7 @@ impl Builder {
     }
 }
 
-/// The CPUs of at most `most` groups of nodes, each of about as many.
+/// The CPUs of at most `most` groups of nodes; all groups have about the same number of nodes.
 fn join_neighbours(nodes: &[Vec<CpuId>], most: usize) -> Vec<Vec<CpuId>> {
     let groups = nodes.len().min(most);
     let group = |number: usize| {

@@ -127,7 +127,7 @@ pub(crate) struct Registry {
 
 /// The threads of a replica.
 struct Group {
-    /// Its node, [`ANY_NODE`] or [`NOT_LIVE`].
+    /// The node of the replica; [`ANY_NODE`] if it has none, [`NOT_LIVE`] if the group is unused.
     node: AtomicU32,
     threads: AtomicU32,
     claimed: Slots<AtomicBool>,

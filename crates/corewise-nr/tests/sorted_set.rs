@@ -118,21 +118,23 @@ impl Oracle {
         wanted.map(|(_, entry)| entry).collect()
     }
 
-    fn insert(&mut self, member: &[u8], score: f64, when: Conditions) -> Response {
+    fn insert(&mut self, member: &[u8], score: f64, conditions: Conditions) -> Response {
         let old = self.position(member).map(|at| self.entries[at].1);
         Response::Inserted(match old {
             _ if score.is_nan() => Err(SortedSetError::NotANumber),
-            None if when.presence == Presence::Present => Ok(Inserted::Refused),
+            None if conditions.presence == Presence::Present => Ok(Inserted::Refused),
             None if self.entries.len() >= self.limit => Err(SortedSetError::Full),
             None => {
                 self.put(member, score);
                 Ok(Inserted::Added)
             }
-            Some(_) if when.presence == Presence::Absent => Ok(Inserted::Refused),
-            Some(old) if when.change == ScoreChange::Greater && score <= old => {
+            Some(_) if conditions.presence == Presence::Absent => Ok(Inserted::Refused),
+            Some(old) if conditions.change == ScoreChange::Greater && score <= old => {
                 Ok(Inserted::Refused)
             }
-            Some(old) if when.change == ScoreChange::Less && score >= old => Ok(Inserted::Refused),
+            Some(old) if conditions.change == ScoreChange::Less && score >= old => {
+                Ok(Inserted::Refused)
+            }
             Some(old) if old == score => Ok(Inserted::Unchanged),
             Some(old) => {
                 self.put(member, score);
@@ -141,16 +143,16 @@ impl Oracle {
         })
     }
 
-    fn increment(&mut self, member: &[u8], delta: f64, when: Conditions) -> Response {
+    fn increment(&mut self, member: &[u8], delta: f64, conditions: Conditions) -> Response {
         let old = self.position(member).map(|at| self.entries[at].1);
         if delta.is_nan() {
             return Response::Incremented(Err(SortedSetError::NotANumber));
         }
-        if old.is_some() && when.presence == Presence::Absent {
+        if old.is_some() && conditions.presence == Presence::Absent {
             return Response::Incremented(Ok(None));
         }
         let score = old.map_or(delta, |old| old + delta);
-        Response::Incremented(match self.insert(member, score, when) {
+        Response::Incremented(match self.insert(member, score, conditions) {
             Response::Inserted(Ok(Inserted::Refused)) => Ok(None),
             Response::Inserted(Ok(_)) => Ok(Some(score)),
             Response::Inserted(Err(error)) => Err(error),

@@ -157,7 +157,7 @@ fn a_quiescent_state_ends_a_section_and_begins_another() {
 }
 
 #[test]
-fn an_offline_thread_is_not_waited_for_and_sees_the_change_when_back() {
+fn a_grace_period_skips_offline_threads_which_see_the_change_later() {
     model(|| {
         let (domain, shared) = (Domain::new(), Shared::new(2));
         let reader = spawn_online(&domain, &shared, |qsbr, shared| {

@@ -363,7 +363,7 @@ fn listening_settings(w: &mut StatsWriter<'_>, c: &Config) {
     }
 }
 
-/// Settings that are on or off. Those of absent parts are off.
+/// Writes the boolean settings. The setting of a feature that this server lacks is off.
 fn switches(w: &mut StatsWriter<'_>, c: &Config) {
     w.stat("cas_enabled", yes_no(c.enable_cas));
     w.stat("flush_enabled", yes_no(c.enable_flush));

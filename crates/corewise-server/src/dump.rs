@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_the_classes_that_were_named_and_no_other() {
+    fn a_class_set_contains_only_the_named_classes() {
         let last = size_class::COUNT as u32;
         let classes = Classes::parse(b"1,64,185", last).unwrap();
         let set = ClassSet::of(|class| classes.contains(class));

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back() {
+    fn a_printed_name_parses_to_the_same_value() {
         for text in [
             "default",
             "localalloc",

@@ -76,8 +76,8 @@ pub enum Form<'i> {
 
 impl<'i> From<ReplyEncoder<'i>> for Form<'i> {
     #[inline]
-    fn from(form: ReplyEncoder<'i>) -> Self {
-        Self::Memcached(form)
+    fn from(encoder: ReplyEncoder<'i>) -> Self {
+        Self::Memcached(encoder)
     }
 }
 

@@ -119,7 +119,7 @@ fn keys_may_hold_anything_but_blanks() {
 }
 
 #[test]
-fn storage_commands_keep_their_conditions() {
+fn storage_commands_check_their_conditions() {
     says(
         "add a 0 0 1\r\n1\r\nadd a 0 0 1\r\n2\r\n",
         "STORED\r\nNOT_STORED\r\n",

@@ -334,7 +334,7 @@ fn every_command_knows_every_flag_and_ignores_p_and_l() {
 }
 
 #[test]
-fn the_first_repeated_or_unknown_flag_ends_the_reading_else_the_last_error_counts() {
+fn a_repeated_or_unknown_flag_wins_else_the_last_error_does() {
     says("mg a t t\r\n", "CLIENT_ERROR duplicate flag\r\n");
     says("mg a T1 T2\r\n", "CLIENT_ERROR duplicate flag\r\n");
     says("mg a S1\r\n", "CLIENT_ERROR invalid flag\r\n");

@@ -584,7 +584,7 @@ fn attributes_belong_to_the_value_behind_them() {
 }
 
 #[test]
-fn what_is_no_reply_is_malformed() {
+fn input_that_is_not_a_reply_is_malformed() {
     for bytes in [
         &b"x\r\n"[..],
         b"\r\n",

@@ -28,7 +28,7 @@ where
     S: BuildHasher + Default + Send + Sync + 'static,
 {
     fn build(setup: &Setup) -> Self {
-        // As many buckets as the relativistic table would have, rounded up to a power of two.
+        // The number of buckets of a relativistic table, rounded up to a power of two.
         let buckets = setup.capacity + setup.capacity / 3 + 1;
         Self {
             map: ChainedMap::with_buckets(buckets.max(LEAST_BUCKETS)),

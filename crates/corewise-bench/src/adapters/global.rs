@@ -26,10 +26,10 @@ pub(crate) trait Lock<T>: Send + Sync + 'static {
     /// Wraps a value.
     fn new(value: T) -> Self;
     /// Runs `action` with exclusive access to the value.
-    fn write<R>(&self, seen: &mut Contention, action: impl FnMut(&mut T) -> R) -> R;
+    fn write<R>(&self, contention: &mut Contention, action: impl FnMut(&mut T) -> R) -> R;
     /// Runs `action` with shared access, if the lock distinguishes readers.
-    fn read<R>(&self, seen: &mut Contention, mut action: impl FnMut(&T) -> R) -> R {
-        self.write(seen, |value| action(value))
+    fn read<R>(&self, contention: &mut Contention, mut action: impl FnMut(&T) -> R) -> R {
+        self.write(contention, |value| action(value))
     }
     /// The counts of its transactions.
     fn transactions(&self) -> Contention {
@@ -61,11 +61,11 @@ macro_rules! locks {
         $($guard:ident)+, $value:expr, $Value:ty, $counts:literal, $lock:ident, $try:expr, $block:expr
     )) => {
         #[inline]
-        fn $name<R>(&self, seen: &mut Contention, mut action: impl FnMut($Value) -> R) -> R {
+        fn $name<R>(&self, contention: &mut Contention, mut action: impl FnMut($Value) -> R) -> R {
             let $lock = self;
-            seen.acquisitions += u64::from($counts);
+            contention.acquisitions += u64::from($counts);
             let $($guard)+ = $try.unwrap_or_else(|| {
-                seen.contended += u64::from($counts);
+                contention.contended += u64::from($counts);
                 $block
             });
             action($value)
@@ -137,12 +137,12 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S
     for Global<L, S>
 {
     fn resize_to(&self, buckets: usize) {
-        let seen = &mut Contention::default();
-        self.lock.write(seen, |map| regroup::<K, S>(map, buckets));
+        let unused = &mut Contention::default();
+        self.lock.write(unused, |map| regroup::<K, S>(map, buckets));
     }
     fn buckets(&self) -> usize {
-        let seen = &mut Contention::default();
-        self.lock.read(seen, |map| groups_of::<K, S>(map))
+        let unused = &mut Contention::default();
+        self.lock.read(unused, |map| groups_of::<K, S>(map))
     }
 }
 

@@ -44,7 +44,7 @@ fn plan(range: u32, initial: u32) -> Plan {
     Plan::new(SHAPE, range, initial, 1, KeyMap::Mixed)
 }
 
-/// Runs a phase on as many threads as the table allows, at most four.
+/// Runs a phase on the maximum number of threads that the table allows, at most four.
 fn on_threads<R: Send>(entry: &Entry, phase: impl Fn(Part) -> R + Sync) -> Vec<R> {
     let threads = entry.max_threads.unwrap_or(4).min(4);
     std::thread::scope(|scope| {

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_the_process_overrules_is_not_claimed() {
+    fn huge_pages_that_the_process_disables_are_reported_as_off() {
         let root = tempfile::tempdir().expect("a directory");
         let line = |pages, disabled| line_of(pages, root.path(), disabled);
         assert_eq!(line(Pages::Default, false), "default (system: unknown)");

@@ -116,7 +116,7 @@ struct OutputArgs {
 #[derive(Clone, Debug, Args)]
 struct MeasureArgs {
     #[command(flatten)]
-    to: OutputArgs,
+    output: OutputArgs,
     /// Seed of all random streams
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -201,7 +201,7 @@ struct ReplayArgs {
     /// A result file and a row: FILE#CELL#TABLE, FILE#CELL, or FILE#NUMBER, counted from 1
     row: String,
     #[command(flatten)]
-    to: OutputArgs,
+    output: OutputArgs,
     #[command(flatten)]
     memory: MemoryArgs,
 }
@@ -231,7 +231,7 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
         Command::Replay(args) => {
             restart_with(args.memory)?;
             let (suite, tasks, seed) = replay::tasks(&args.row)?;
-            measure(&registry, &suite, &tasks, seed, &args.to)
+            measure(&registry, &suite, &tasks, seed, &args.output)
         }
         Command::Server(args) => server::run(&args),
         Command::Doctor(args) => Ok(print(&doctor(args.format))),
@@ -254,25 +254,25 @@ fn doctor(format: Format) -> String {
 }
 
 /// Restarts the program if it runs with another allocator or page policy than requested.
-fn restart_with(wanted: MemoryArgs) -> Result<(), BenchError> {
-    if let Some(policy) = wanted.numa {
+fn restart_with(memory: MemoryArgs) -> Result<(), BenchError> {
+    if let Some(policy) = memory.numa {
         // Threads that start later, and the restarted program, have the same policy.
         policy
             .set(&corewise_topology::Topology::detect())
             .map_err(|error| BenchError::Usage(format!("--numa {policy}: {error}")))?;
     }
-    allocator::reexec(wanted.allocator, wanted.pages)
+    allocator::reexec(memory.allocator, memory.pages)
         .map_err(|error| BenchError::Usage(error.to_string()))
 }
 
 fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
     restart_with(args.measure.memory)?;
-    let given = args.measure.params.params().or(&args.more.params());
+    let params = args.measure.params.params().or(&args.more.params());
     let mut suite = suite(args.suite.as_deref(), &args.section)?;
     if args.quick {
         suite = suite.quickly();
     }
-    let (suite, tasks) = planned(suite, &given, args.measure.oversubscribe)?;
+    let (suite, tasks) = planned(suite, &params, args.measure.oversubscribe)?;
     if args.dry_run {
         return Ok(print(&crate::estimate::text(registry, &tasks)?));
     }
@@ -281,25 +281,25 @@ fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
         &suite,
         &tasks,
         args.measure.seed,
-        &args.measure.to,
+        &args.measure.output,
     )
 }
 
 /// Overrides the suite's parameters with the given ones, and returns its cells on this machine.
 fn planned(
     suite: Suite,
-    given: &Params,
+    params: &Params,
     oversubscribe: bool,
 ) -> Result<(Suite, Vec<Task>), BenchError> {
     let topology = corewise_topology::Topology::detect();
-    let tasks = suite.tasks(given, &topology, oversubscribe);
+    let tasks = suite.tasks(params, &topology, oversubscribe);
     let tasks =
         tasks.map_err(|what| BenchError::Usage(format!("suite `{}`: {what}", suite.name)))?;
     if tasks.is_empty() {
         let text = "no cell that this machine can measure: see --threads";
         return Err(BenchError::Usage(text.into()));
     }
-    Ok((suite.with(given), tasks))
+    Ok((suite.with(params), tasks))
 }
 
 fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
@@ -334,14 +334,14 @@ fn measure(
     suite: &Suite,
     tasks: &[Task],
     seed: u64,
-    to: &OutputArgs,
+    output: &OutputArgs,
 ) -> Result<u8, BenchError> {
     // An error in names is found before the file is created.
     for task in tasks {
         contenders(registry, task)?;
     }
-    let text = to.format == Format::Text;
-    let sink = Sink::create(&to.output, to.replace, !text)?;
+    let text = output.format == Format::Text;
+    let sink = Sink::create(&output.output, output.replace, !text)?;
     let cards = registry.entries().iter().map(|entry| entry.card.clone());
     let facts = Manifest {
         plan: suite.to_toml(),
@@ -361,7 +361,7 @@ fn measure(
             end.rows,
             end.void,
             end.seconds,
-            to.output.display()
+            output.output.display()
         ));
     }
     Ok(if end.void > 0 { VOID } else { 0 })

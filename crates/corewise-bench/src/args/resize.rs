@@ -67,13 +67,14 @@ pub(super) fn resize(registry: &Registry, args: &ResizeArgs) -> Result<u8, Bench
     restart_with(args.measure.memory)?;
     let oversubscribe = args.measure.oversubscribe;
     let (suite, tasks) = planned(Suite::find(SUITE)?, &args.params(), oversubscribe)?;
-    let to = &args.measure.to;
+    let output = &args.measure.output;
     if let Some(page) = &args.report {
-        create_page(page, &to.output, to.replace)?;
+        create_page(page, &output.output, output.replace)?;
     }
-    let code = measure(registry, &suite, &tasks, args.measure.seed, to)?;
+    let code = measure(registry, &suite, &tasks, args.measure.seed, output)?;
     if let Some(page) = &args.report {
-        write_page(page, &report::html(&read(&[&to.output])?), to.format)?;
+        let html = report::html(&read(&[&output.output])?);
+        write_page(page, &html, output.format)?;
     }
     Ok(code)
 }
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_says_how_long_so_nothing_else_may() {
+    fn quick_excludes_options_that_change_the_duration() {
         for words in ["--quick --repetitions 2", "--quick -d 50", "--rates 5"] {
             assert!(args(words).is_err(), "{words}");
         }

@@ -179,7 +179,7 @@ impl Looks {
         Self { shown }
     }
 
-    /// Chooses [`CHOSEN`] tables, and as many locks: references first, then in the order of the
+    /// Chooses [`CHOSEN`] tables and [`CHOSEN`] locks: references first, then in the order of the
     /// palette, then those that are not in it.
     fn choose(&mut self, references: &HashSet<&str>) {
         let mut order: Vec<usize> = (0..self.shown.len()).collect();

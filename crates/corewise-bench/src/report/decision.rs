@@ -110,7 +110,7 @@ const LEFT: f64 = 120.0;
 /// Width of the names of the best tables.
 const RIGHT: f64 = 150.0;
 
-/// A lane for each workload, with a mark for each table at its share of the best.
+/// One lane for each workload. The mark of a table is at its rate divided by the best rate.
 fn chart(lines: &[Line<'_>], looks: &Looks) -> Plot {
     let mut canvas = Canvas::default();
     let frame = Frame {

@@ -13,7 +13,7 @@ pub(crate) struct External {
 }
 
 impl External {
-    /// As many writes after each operation; without any there is no memory.
+    /// Writes `writes` times after each operation; if that is zero, there is no memory.
     pub(crate) fn new(writes: u32) -> Self {
         let words = if writes > 0 { WORDS } else { 0 };
         Self {

@@ -108,7 +108,7 @@ pub struct FilterWorker<'s, F> {
     /// 2^32 over the number of indices.
     share_of_index: u64,
     kept_misses: u64,
-    tally: OpCounts,
+    op_counts: OpCounts,
 }
 
 impl<F> Drop for FilterWorker<'_, F> {
@@ -128,7 +128,7 @@ impl<F: MeasuredFilter> FilterWorker<'_, F> {
         let found = self
             .filter
             .contains(if is_present { present } else { absent });
-        self.tally.counts.count_get(found);
+        self.op_counts.counts.count_get(found);
         self.kept_misses += u64::from(is_present & !found);
         self.items.absent_lookups += u64::from(!is_present);
         self.items.false_positives += u64::from(!is_present & found);
@@ -140,8 +140,8 @@ impl<F: MeasuredFilter> FilterWorker<'_, F> {
         let inserted = self.filter.insert(item);
         self.items.next += u64::from(inserted);
         self.items.refused += u64::from(!inserted);
-        self.tally.counts.count_insert(inserted);
-        self.tally.sums.gain_if(inserted, item, 0);
+        self.op_counts.counts.count_insert(inserted);
+        self.op_counts.sums.gain_if(inserted, item, 0);
     }
 
     #[inline(always)]
@@ -149,8 +149,8 @@ impl<F: MeasuredFilter> FilterWorker<'_, F> {
         let item = self.thread | self.items.first;
         let removed = self.filter.remove(item);
         self.items.first += 1;
-        self.tally.counts.count_remove(removed);
-        self.tally.sums.lose_if(true, item, 0);
+        self.op_counts.counts.count_remove(removed);
+        self.op_counts.sums.lose_if(true, item, 0);
     }
 }
 
@@ -171,7 +171,7 @@ impl<F: MeasuredFilter> Work for FilterWorker<'_, F> {
     }
 
     fn end(&mut self) -> OpCounts {
-        self.tally
+        self.op_counts
     }
 
     fn kept_misses(&self) -> u64 {
@@ -213,7 +213,7 @@ impl<F: MeasuredFilter> Operate for FilterSubject<F> {
             spread: (initial / 2).min(self.room).max(1),
             share_of_index: (1 << 32) / u64::from(plan.range),
             kept_misses: 0,
-            tally: OpCounts::default(),
+            op_counts: OpCounts::default(),
         }
     }
 }
@@ -271,7 +271,7 @@ impl<F: MeasuredFilter> DynTable for FilterSubject<F> {
             .filter(|item| self.filter.contains(*item));
         let found = found.count() as f64;
         numbers().for_each(|_| worker.insert());
-        let counts = worker.tally.counts;
+        let counts = worker.op_counts.counts;
         let outcomes = self.outcomes(counts.insert_failed, counts.remove_failed, found, 2 * items);
         AuditReport {
             audited: 4 * items,
@@ -304,8 +304,8 @@ impl<F: MeasuredFilter> FilterSubject<F> {
         self.filter.bytes() as f64 * 8.0 / items.max(1) as f64
     }
 
-    /// Returns what may be wrong: inserts that were refused, removes that found no item, and items
-    /// that were found in lookups of as many different absent ones.
+    /// Returns what may be wrong: inserts that were refused, removes that found no item, and absent
+    /// items that were found, in lookups of different ones.
     fn outcomes(&self, refused: u64, lost: u64, found: f64, lookups: u64) -> [(bool, String); 3] {
         let get = || self.filter.false_positive_rate();
         let expected = *self.expected.get_or_init(get);

@@ -65,7 +65,7 @@ pub trait Operate: DynTable + Sized + 'static {
     where
         Self: 's;
 
-    /// Returns the threads that it brings, of as many threads in all; `None` if it needs more.
+    /// Returns how many of the given number of threads it brings; `None` if it needs more.
     fn own_threads_of(_threads: usize) -> Option<usize> {
         Some(0)
     }
@@ -77,13 +77,13 @@ pub trait Operate: DynTable + Sized + 'static {
     fn worker(&self, plan: &Plan, part: Part) -> Self::Worker<'_>;
 }
 
-/// A subject under test that each thread uses by a handle: a queue, a sorted set or a cache.
+/// A subject under test that each thread uses through a handle: a queue, a sorted set or a cache.
 pub trait WithHandles: Send + Sync + Sized + 'static {
     /// A thread's handle.
     type Handle<'s>
     where
         Self: 's;
-    /// Returns the threads that it brings, of as many threads in all; `None` if it needs more.
+    /// Returns how many of the given number of threads it brings; `None` if it needs more.
     fn own_threads(_threads: usize) -> Option<usize> {
         Some(0)
     }

@@ -10,8 +10,8 @@
 //!
 //! Sections have further loops: see [`loops`].
 //!
-//! The sums reveal a loss: the inserted entries minus the removed ones, by number, by key and by
-//! value, must be those present at the end.
+//! The sums reveal a loss. Inserted minus removed entries must equal the entries at the end: in
+//! number, in sum of keys, in sum of values.
 
 pub mod audit;
 pub mod batched;

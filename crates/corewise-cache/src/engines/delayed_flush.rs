@@ -83,7 +83,7 @@ mod models {
 
     /// Mutants `takes_the_time_first`, `relaxed_look_at_flush`, `relaxed_end_of_flush`.
     #[test]
-    fn who_finds_no_flush_due_comes_after_it() {
+    fn a_thread_that_sees_no_due_flush_sees_its_effects() {
         model(|| {
             let now = Now { ms: 7, unix_s: 0 };
             let shared = Arc::new((DelayedFlush::new(), AtomicUsize::new(0)));

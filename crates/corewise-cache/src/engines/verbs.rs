@@ -440,8 +440,8 @@ unsafe fn extended<K: ItemStore>(
     store: &Store<'_>,
     old: Ptr<K::Links>,
 ) -> Result<Ptr<K::Links>, NoItem> {
-    // SAFETY: by 1 it is one of the store's items, which are alive until the store is dropped (1 of
-    // `ItemStore`); the reference ends with this function.
+    // SAFETY: by 1 of this function, `old` is an item of the store. By 1 of `ItemStore`, it lives
+    // until the store is dropped; the reference ends with this function.
     let item = unsafe { Item::from_raw(old) };
     let parts = [item.value(), store.value];
     let contents = Contents {

@@ -277,7 +277,7 @@ fn a_panic_leaves_nothing_locked() {
 }
 
 #[test]
-fn a_transaction_may_have_any_keys_and_all() {
+fn a_transaction_may_lock_some_keys_or_all() {
     let (_engine, isolation, [mut one, _]) = start(<Locked>::new(Default::default()));
     drop(isolation.begin(NOW, []));
     let keys: Vec<Vec<u8>> = (0..3 * STRIPES).map(|i| i.to_string().into()).collect();

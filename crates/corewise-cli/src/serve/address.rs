@@ -55,18 +55,21 @@ fn split_port(text: &str) -> Result<(&str, Option<&str>), String> {
     }
 }
 
-/// Resolves a place to its addresses. If a name has several, addresses that do not belong to this
-/// machine are left out, unless none would remain.
+/// Resolves a listen address to socket addresses. If a name has several, addresses that do not
+/// belong to this machine are left out, unless none would remain.
 ///
 /// # Errors
 ///
 /// The name has no address.
-pub(super) fn resolve(place: &ListenAddress, default_port: u16) -> Result<Vec<SocketAddr>, String> {
-    let port = place.port.unwrap_or(default_port);
-    let found: Vec<SocketAddr> = match &place.host {
+pub(super) fn resolve(
+    address: &ListenAddress,
+    default_port: u16,
+) -> Result<Vec<SocketAddr>, String> {
+    let port = address.port.unwrap_or(default_port);
+    let found: Vec<SocketAddr> = match &address.host {
         None => everywhere(port),
         Some(host) => match host.parse::<IpAddr>() {
-            Ok(address) => return Ok(vec![(address, port).into()]),
+            Ok(ip) => return Ok(vec![(ip, port).into()]),
             Err(_) => (host.as_str(), port)
                 .to_socket_addrs()
                 .map_err(|error| format!("cannot resolve `{host}`: {error}"))?
@@ -140,16 +143,16 @@ mod tests {
 
     #[test]
     fn a_place_without_a_port_gets_the_default_one() {
-        let place = |port| ListenAddress {
+        let address = |port| ListenAddress {
             host: host("127.0.0.1"),
             port,
         };
         assert_eq!(
-            resolve(&place(None), 5).unwrap(),
+            resolve(&address(None), 5).unwrap(),
             ["127.0.0.1:5".parse().unwrap()]
         );
         assert_eq!(
-            resolve(&place(Some(6)), 5).unwrap(),
+            resolve(&address(Some(6)), 5).unwrap(),
             ["127.0.0.1:6".parse().unwrap()]
         );
     }
@@ -169,12 +172,12 @@ mod tests {
 
     #[test]
     fn a_name_without_address_is_an_error() {
-        let place = ListenAddress {
+        let address = ListenAddress {
             host: host("no-such-host.invalid"),
             port: None,
         };
         assert!(
-            resolve(&place, 5)
+            resolve(&address, 5)
                 .unwrap_err()
                 .contains("cannot resolve `no-such-host.invalid`")
         );

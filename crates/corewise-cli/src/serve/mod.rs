@@ -177,8 +177,8 @@ fn open_to_all(config: &Config) -> Option<String> {
     };
     config.auth_file.is_none().then(|| {
         format!(
-            "warning: listening on {reachable} without authentication: whoever reaches it can \
-             read and change everything ({remedy})"
+            "warning: listening on {reachable} without authentication: any client that \
+             reaches it can read and change everything ({remedy})"
         )
     })
 }

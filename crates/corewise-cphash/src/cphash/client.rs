@@ -34,7 +34,7 @@ const WAITING: Sleeps = Sleeps {
 
 /// The operation was not accepted: poll, and submit it again.
 ///
-/// The client has as many operations outstanding as its pipeline allows, a ring is full, or the
+/// The client has the most outstanding operations that its pipeline allows, a ring is full, or the
 /// memory for an insertion of the same key has not arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PipelineFull;

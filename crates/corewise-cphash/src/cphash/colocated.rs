@@ -123,7 +123,7 @@ impl<S: BuildHasher> Colocated<S> {
     ///
     /// # Errors
     ///
-    /// [`PipelineFull`]: the closure was dropped.
+    /// [`PipelineFull`] if the operation cannot be accepted now. The closure is then dropped.
     pub fn submit_execute<'k, R: Any + Send>(
         &mut self,
         token: u64,

@@ -4,7 +4,7 @@
 //!
 //! 1. *Order.* The server executes the requests of a lane in the order in which they were sent, and
 //!    replies in this order.
-//! 2. *Room.* A client has at most as many requests outstanding as the reply ring has room for, so
+//! 2. *Room.* A client never has more outstanding requests than the reply ring has room for, so
 //!    a server never waits for a client.
 //! 3. *Departure.* A client that leaves closes its lanes. The server executes what was sent before,
 //!    gives up the references in replies that the client did not read, and drops the lane.

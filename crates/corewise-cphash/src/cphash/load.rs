@@ -3,9 +3,9 @@
 //! A poll is busy if it finds a message. Serving threads report their busy polls. After a round of
 //! reports, one from each thread on average, the round is *high* if more than three quarters of the
 //! polls were busy, and *low* if less than a quarter were. [`ROUNDS`] high rounds in a row add a
-//! thread, and as many low rounds remove one. Between the two nothing changes, and a thread more or
-//! less moves the share of busy polls by less than that gap from two threads on, so the number does
-//! not swing.
+//! thread, and [`ROUNDS`] low ones remove one. Between the two nothing changes, and a thread more
+//! or less moves the share of busy polls by less than that gap from two threads on, so the number
+//! does not swing.
 
 use std::ops::RangeInclusive;
 

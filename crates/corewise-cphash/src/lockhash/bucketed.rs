@@ -49,7 +49,7 @@ pub(super) struct Bucketed {
 }
 
 struct Partition {
-    /// Bytes of all elements, those included for which an insertion has reserved bytes.
+    /// Bytes of all elements, including bytes that an insertion has reserved.
     used: AtomicUsize,
     elements: AtomicUsize,
     evictions: AtomicU64,

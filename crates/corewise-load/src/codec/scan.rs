@@ -74,7 +74,7 @@ pub(crate) struct Scanner {
 }
 
 impl Scanner {
-    /// Reads as many complete parts of `buf` as possible, and returns how many bytes it consumed.
+    /// Reads all complete parts at the start of `buf`, and returns how many bytes it consumed.
     /// The rest, which is shorter than a line, must come first in the next `buf`. `Err` describes a
     /// reply that violates the protocol.
     pub(crate) fn feed(

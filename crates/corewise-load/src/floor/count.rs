@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn redis_pairs_are_gets_when_nothing_is_set() {
+    fn a_pair_of_resp_gets_counts_as_one_get() {
         let mut counter = Counter::new(Protocol::Resp, 2);
         let mut seen = Vec::new();
         let mut bytes = Vec::new();

@@ -359,8 +359,8 @@ impl<F: ResizeVariant> Paper<F> {
     }
 
     /// Waits for readers.
-    fn wait(&self, took: &mut Resized) -> Result<(), ResizeError> {
-        took.waits += 1;
+    fn wait(&self, resized: &mut Resized) -> Result<(), ResizeError> {
+        resized.waits += 1;
         self.domain.try_synchronize()?;
         Ok(())
     }
@@ -373,20 +373,20 @@ impl<F: ResizeVariant> Paper<F> {
     ///
     /// 1. The caller is the only thread that resizes, and in no section: it can wait for readers.
     unsafe fn shrink(&self, to: u32) -> Result<Resized, ResizeError> {
-        let mut took = Resized::default();
+        let mut resized = Resized::default();
         // SAFETY: only one thread resizes.
         let from = unsafe { self.current() }.log2();
         // SAFETY: 1: ours. 2: dropped after the wait.
         let old = unsafe { self.join_all(to) }?;
-        took.passes = 1;
-        self.wait(&mut took)?;
+        resized.passes = 1;
+        self.wait(&mut resized)?;
         drop(old);
         if F::SHRINKS_IN_PLACE {
             // SAFETY: as above. No reader that knows these buckets is left, and updates use the
             // number of buckets.
             unsafe { self.current().heads.discard(1 << to..1 << from) };
         }
-        Ok(took)
+        Ok(resized)
     }
 
     /// Merges the chains and publishes the smaller table; returns the larger one, if that is
@@ -459,29 +459,29 @@ impl<F: ResizeVariant> Paper<F> {
     ///
     /// 1. The caller is the only thread that resizes, and in no section: it can wait for readers.
     unsafe fn expand(&self, to: u32) -> Result<Resized, ResizeError> {
-        let mut took = Resized::default();
+        let mut resized = Resized::default();
         // SAFETY: 1: ours. 2: dropped after the wait.
         let old = unsafe { self.zip(to) }?;
         // Readers of the smaller table have left after this wait: the links that they needed may be
         // cut.
         if !mutant!("chained_no_wait_after_publish") {
-            self.wait(&mut took)?;
+            self.wait(&mut resized)?;
         }
         drop(old);
         loop {
-            took.passes += 1;
+            resized.passes += 1;
             // SAFETY: 1: ours. 2: zipped above.
             if unsafe { self.unzip() } == Cut::Done {
                 break;
             }
             // Before the next cut, readers that have not seen this one must have left.
             if !mutant!("chained_no_wait_between_passes") {
-                self.wait(&mut took)?;
+                self.wait(&mut resized)?;
             }
         }
         // SAFETY: 1: ours. 2: the last pass has left nothing to cut.
         unsafe { self.end_unzip(to) };
-        Ok(took)
+        Ok(resized)
     }
 
     /// Ends an expansion.
@@ -889,12 +889,12 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
         };
         let to = log2_of(buckets).filter(|log2| *log2 <= most);
         let to = to.ok_or(ResizeError::NoMemory)?;
-        let mut took = Resized::default();
+        let mut resized = Resized::default();
         loop {
             // SAFETY: only one thread resizes.
             let now = unsafe { self.current() }.log2();
-            took += match now.cmp(&to) {
-                std::cmp::Ordering::Equal => return Ok(took),
+            resized += match now.cmp(&to) {
+                std::cmp::Ordering::Equal => return Ok(resized),
                 // SAFETY: 1: ours.
                 std::cmp::Ordering::Less => unsafe { self.expand(to.min(now + MOST_DOUBLINGS)) }?,
                 // SAFETY: 1: ours.

@@ -81,7 +81,7 @@ fn a_pair_that_was_gone_for_updates_is_not_seen() {
 /// One thread frees a cell, another takes it for a key of another home, and a third still has the
 /// old info.
 #[test]
-fn a_cell_that_was_left_is_not_taken_for_another() {
+fn a_reused_cell_is_not_mistaken_for_the_old_one() {
     corewise_atomic::model_bounded(2, || {
         let numbers = Arc::new(NumberTable::<u64>::new(2, &[0, 1]));
         let third = numbers.clone();

@@ -217,12 +217,12 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
 
     /// [`get`](Table::get) when the tags are not sufficient.
     #[inline(never)]
-    fn get_slowly(at: &TableVersion<Self>, hash: u64, key: &K) -> Option<V>
+    fn get_slowly(version: &TableVersion<Self>, hash: u64, key: &K) -> Option<V>
     where
         K: Eq,
     {
         let mut tag = None;
-        at.follow(|table| {
+        version.follow(|table| {
             let home = table.home(hash);
             // `get` has already tried the first table's tags.
             let by_tag = tag.replace(Tag::of(hash)).map(|tag| home.by_tag(key, tag));
@@ -299,11 +299,11 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     }
 
     #[inline(always)]
-    fn get(at: &TableVersion<Self>, hash: u64, key: &K) -> Option<V> {
+    fn get(version: &TableVersion<Self>, hash: u64, key: &K) -> Option<V> {
         // Only the short path is inlined; the rest also follows moved homes.
-        match at.table().home(hash).by_tag(key, Tag::of(hash)) {
+        match version.table().home(hash).by_tag(key, Tag::of(hash)) {
             Ok(value) => value,
-            Err(Unsettled) => Self::get_slowly(at, hash, key),
+            Err(Unsettled) => Self::get_slowly(version, hash, key),
         }
     }
 
@@ -320,7 +320,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     }
 
     fn put(
-        at: &TableVersion<Self>,
+        version: &TableVersion<Self>,
         hash: u64,
         key: K,
         value: V,
@@ -328,7 +328,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     ) -> Result<Put<V>, Full> {
         let mut spare = None;
         let mut backoff = Backoff::new();
-        at.follow(|table| {
+        version.follow(|table| {
             let home = table.home_to_change(hash);
             let mut reserved = Ok(());
             loop {
@@ -369,9 +369,9 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         })
     }
 
-    fn remove(at: &TableVersion<Self>, hash: u64, key: &K) -> Option<V> {
+    fn remove(version: &TableVersion<Self>, hash: u64, key: &K) -> Option<V> {
         let mut backoff = Backoff::new();
-        at.follow(|table| {
+        version.follow(|table| {
             let home = table.home_to_change(hash);
             loop {
                 let seen = home.look(key)?;
@@ -393,14 +393,14 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     }
 
     fn change(
-        at: &TableVersion<Self>,
+        version: &TableVersion<Self>,
         hash: u64,
         key: &K,
         mut decide: impl FnMut(V) -> EntryChange<V>,
     ) -> Option<(V, EntryChange<V>)> {
         let mut backoff = Backoff::new();
         let mut known: Option<(Torn<K, V>, EntryChange<V>)> = None;
-        at.follow(|table| {
+        version.follow(|table| {
             let home = table.home_to_change(hash);
             loop {
                 let seen = home.look(key)?;

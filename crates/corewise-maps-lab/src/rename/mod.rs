@@ -91,7 +91,7 @@ use corewise_maps::relativistic::{
 };
 use corewise_rcu::{Domain, Guard, Section};
 
-/// The number of no name.
+/// Means "no name". The names of an object are numbered from [`FIRST`].
 const NONE: u64 = 0;
 /// The number of an object's first name.
 const FIRST: u64 = 1;

@@ -157,7 +157,7 @@ impl<S: BucketState> Bucket<S> {
         }
     }
 
-    /// The slot of a key among those that have an entry in `state`.
+    /// The slot that holds `key`, among the slots that are in use in `state`.
     #[inline(always)]
     pub fn slot_of(&self, state: S, key: Raw) -> Option<usize> {
         // All slots at once: which slot matches is unpredictable for the branch predictor.

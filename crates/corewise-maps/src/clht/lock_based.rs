@@ -31,17 +31,17 @@ unsafe impl ClhtVariant for LockBasedForm {
         loop {
             let locked = head.lock()?;
             match locked.find(key) {
-                Found::At(place) => {
-                    let there = locked.value(place);
+                Found::At(slot) => {
+                    let there = locked.value(slot);
                     if replace {
                         // SAFETY: 1: found in this chain.
-                        unsafe { locked.replace(place, value) };
+                        unsafe { locked.replace(slot, value) };
                     }
                     return Ok(Ok(Put::There(there)));
                 }
-                Found::Free(place) => {
+                Found::Free(slot) => {
                     // SAFETY: 1: found in this chain.
-                    unsafe { locked.insert(place, key, value) };
+                    unsafe { locked.insert(slot, key, value) };
                     return Ok(Ok(Put::New { crowded: false }));
                 }
                 Found::Full(last) => {
@@ -67,12 +67,12 @@ unsafe impl ClhtVariant for LockBasedForm {
             return Ok(None);
         }
         let locked = head.lock()?;
-        let Found::At(place) = locked.find(key) else {
+        let Found::At(slot) = locked.find(key) else {
             return Ok(None);
         };
-        let value = locked.value(place);
+        let value = locked.value(slot);
         // SAFETY: 1: found in this chain.
-        unsafe { locked.remove(place) };
+        unsafe { locked.remove(slot) };
         Ok(Some(value))
     }
 
@@ -90,16 +90,16 @@ unsafe impl ClhtVariant for LockBasedForm {
                 return Ok(Some((old, change)));
             }
             let locked = head.lock()?;
-            let Found::At(place) = locked.find(key) else {
+            let Found::At(slot) = locked.find(key) else {
                 return Ok(None);
             };
-            if locked.value(place) == old {
+            if locked.value(slot) == old {
                 // SAFETY: 1, both: found in this chain.
                 unsafe {
                     match change {
                         EntryChange::Keep => {}
-                        EntryChange::Replace(value) => locked.replace(place, value),
-                        EntryChange::Remove => locked.remove(place),
+                        EntryChange::Replace(value) => locked.replace(slot, value),
+                        EntryChange::Remove => locked.remove(slot),
                     }
                 }
                 return Ok(Some((old, change)));
@@ -252,30 +252,30 @@ impl<'b> LockedChain<'b> {
         LockState(bucket.state.load(Relaxed))
     }
 
-    fn value(&self, place: SlotRef<'_>) -> Raw {
-        place.bucket.pair(place.slot).1
+    fn value(&self, slot: SlotRef<'_>) -> Raw {
+        slot.bucket.pair(slot.slot).1
     }
 
     /// # Safety
     ///
-    /// 1. The place is one of this chain and has an entry.
-    unsafe fn replace(self, place: SlotRef<'_>, value: Raw) {
+    /// 1. The slot is one of this chain and has an entry.
+    unsafe fn replace(self, slot: SlotRef<'_>, value: Raw) {
         if mutant!("clht_replaces_by_removal") {
-            let state = self.state_of(place.bucket).without(place.slot);
+            let state = self.state_of(slot.bucket).without(slot.slot);
             // Release: pairs with the Acquire in `state`. The bug: lookups may miss the key.
-            place.bucket.state.store(state.0 | LockState::LOCK, Release);
+            slot.bucket.state.store(state.0 | LockState::LOCK, Release);
         }
         // Release: for a value that refers to memory; pairs with the fence in `is_unchanged`.
         // Readers see the old value or the new one.
         let release = ordering!(Release, "clht_relaxed_value");
-        place.bucket.values[place.slot].store(value, release);
+        slot.bucket.values[slot.slot].store(value, release);
     }
 
     /// # Safety
     ///
-    /// 1. The place is one of this chain and has no entry.
-    unsafe fn insert(mut self, place: SlotRef<'_>, key: Raw, value: Raw) {
-        let SlotRef { bucket, slot } = place;
+    /// 1. The slot is one of this chain and has no entry.
+    unsafe fn insert(mut self, slot: SlotRef<'_>, key: Raw, value: Raw) {
+        let SlotRef { bucket, slot } = slot;
         // SAFETY: 1: by our 1, and because we have the chain's lock.
         unsafe { bucket.store(slot, key, value) };
         self.publish(bucket, |state| state.with(slot));
@@ -283,9 +283,9 @@ impl<'b> LockedChain<'b> {
 
     /// # Safety
     ///
-    /// 1. The place is one of this chain and has an entry.
-    unsafe fn remove(mut self, place: SlotRef<'_>) {
-        self.publish(place.bucket, |state| state.without(place.slot));
+    /// 1. The slot is one of this chain and has an entry.
+    unsafe fn remove(mut self, slot: SlotRef<'_>) {
+        self.publish(slot.bucket, |state| state.without(slot.slot));
     }
 
     /// Links a bucket with a pair to the last one.

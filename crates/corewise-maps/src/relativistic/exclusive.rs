@@ -78,7 +78,8 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         ValuesMut(self.iter_mut())
     }
 
-    /// Removes the entries for which `is_to_stay` returns false; it may change the values.
+    /// Keeps only the entries for which `is_to_stay` returns true. The closure may change the
+    /// values.
     ///
     /// The removed entries are dropped later, as those that a handle removes.
     /// ([`drain`](Self::drain) returns entries.)

@@ -364,9 +364,9 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// The length of the longest chain, nodes of other buckets included. Linear in the number of
     /// entries.
     ///
-    /// A length above twenty indicates a bad hasher, or keys that were chosen against it, unless
-    /// the table is growing: until a chain is unzipped it contains the nodes of several buckets, of
-    /// many if a guard is held for long.
+    /// If the table is not growing, a length above twenty indicates a bad hasher or an attack.
+    /// While it grows, a zipped chain has the nodes of several buckets; of many, if a guard is held
+    /// for long.
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;

@@ -70,7 +70,7 @@ pub struct ResizePolicy {
     /// for eight buckets; below 4,096 buckets, for sixteen.
     pub automatic: bool,
     /// The number of buckets below which the table grows by a factor of 4 or more, and not 2: most
-    /// of the cost of growing is in visits to buckets, of which there are a third as many then.
+    /// of the cost of growing is in visits to buckets, whose number is then a third.
     pub quadruple_below: usize,
     /// Whether bucket arrays of 2 MiB and more request huge pages. They mean fewer TLB misses, but
     /// an operation that is the first to touch one waits until the system has cleared 2 MiB.

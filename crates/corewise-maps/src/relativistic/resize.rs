@@ -119,7 +119,7 @@ use super::word::{BUSY, BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe};
 
 /// Maximum factor by which a step's budget grows in a sweep that finds few buckets left to cut.
 const MOST_SPARSE: usize = 64;
-/// Children of a bucket up to which a sweep visits as many buckets as its budget says.
+/// Children of a bucket up to which a sweep visits the number of buckets in its budget.
 const SWEPT: usize = 4;
 /// Words of a dead table that one step gives back: one huge page of them, or 512 small pages.
 const DISCARD: usize = HUGE_PAGE / size_of::<u64>();

@@ -183,15 +183,15 @@ impl Shares {
         if parts > 1 {
             self.make_parts();
         }
-        // Relaxed, all: who reads them has read `open` with Acquire; see `take`.
+        // Relaxed, all: a thread that reads them has read `open` with Acquire; see `take`.
         self.kind.store(pass.kind as usize, Relaxed);
         self.from.store(pass.from.as_ptr(), Relaxed);
         self.to.store(pass.to.as_ptr(), Relaxed);
         self.end.store(pass.end, Relaxed);
         self.times.store(pass.per_budget.times, Relaxed);
         self.by.store(pass.per_budget.by, Relaxed);
-        // Release: pairs with the Acquire in `take`: who reads the number of parts of a later pass
-        // than it expects must not find `many` null.
+        // Release: pairs with the Acquire in `take`: a thread that reads the number of parts of a
+        // later pass than it expects must not find `many` null.
         self.parts.store(parts, Release);
         // Relaxed, all: as above.
         let number = (number(self.open.load(Relaxed)) + 1) & u64::from(u32::MAX);
@@ -219,7 +219,7 @@ impl Shares {
         // Relaxed: written under the lock that the caller has.
         if self.many.load(Relaxed).is_null() {
             let parts = Slots::from_fn(MOST_PARTS, |_| CachePadded::new(Part::new()));
-            // Relaxed: who reads it has read `parts` with Acquire.
+            // Relaxed: a thread that reads it has read `parts` with Acquire.
             self.many.store(Box::into_raw(Box::new(parts)), Relaxed);
         }
     }
@@ -477,7 +477,7 @@ mod tests {
                         shares.done(&share, 0);
                     }
                     if shares.is_done() {
-                        // SAFETY: all who wrote are done; the checkers report violations.
+                        // SAFETY: all writers are done; the checkers report violations.
                         let sum: usize = cells.iter().map(|cell| unsafe { cell.read() }).sum();
                         assert_eq!(sum, 3, "a bucket was left out");
                     }

@@ -163,7 +163,7 @@ pub enum Inserted {
 pub enum SortedSetError {
     /// The score is not a number, or would become one that is not (infinity minus infinity).
     NotANumber,
-    /// The set has as many members as its limit allows.
+    /// The number of members is at the limit of the set.
     Full,
 }
 

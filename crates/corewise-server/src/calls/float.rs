@@ -214,7 +214,8 @@ impl Scientific {
     }
 }
 
-/// The power behind `e` or `p`; one that does not fit is far away.
+/// The exponent after `e` or `p`. An exponent that does not fit saturates at `i64::MAX / 4`, or at
+/// the negative of that.
 fn power_of(text: &[u8]) -> Option<i64> {
     let (sign, digits) = match text {
         [b'-', digits @ ..] => (-1, digits),

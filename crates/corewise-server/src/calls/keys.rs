@@ -286,7 +286,7 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 }
 
 /// Shows `count` keys to `look`, and more if they share a bucket; fewer if the keys are long, or
-/// after as many buckets as the greater of `count` and [`MAX_SCAN_BUCKETS`].
+/// after a number of buckets: the greater of `count` and [`MAX_SCAN_BUCKETS`].
 fn scan_step<E: Engine>(
     cx: &Context<'_, E>,
     mut cursor: Cursor,

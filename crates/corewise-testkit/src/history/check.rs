@@ -149,7 +149,8 @@ impl<'a, K: Debug, M: Model> Search<'a, K, M> {
         response.is_some_and(|r| self.model.only_reads(&operation.op, &r.outcome))
     }
 
-    /// The state after a returned operation, if it may come next.
+    /// The state after a returned operation, or `None` if the model does not allow it here. `None`
+    /// also for an operation that never returned.
     fn after(&self, operation: usize, state: &M::State) -> Option<M::State> {
         let operation = self.timeline.operations[operation];
         let outcome = &operation.response.as_ref()?.outcome;

@@ -132,27 +132,27 @@ impl Codec {
             compare_cas: s.compare_cas,
             ..Store::new(mode(s.command), value)
         });
-        let form = ReplyEncoder::classic(s.command, s.key, s.noreply);
+        let encoder = ReplyEncoder::classic(s.command, s.key, s.noreply);
         Step::Op {
             consumed,
             key: s.key,
             verb,
-            form: form.into(),
+            form: encoder.into(),
         }
     }
 
     /// Refuses a store: its data is discarded, and a `set` removes the old item.
     #[cold]
-    fn refuse_store<'i>(&mut self, line_len: usize, s: Storage<'i>, why: Refused) -> Step<'i> {
+    fn refuse_store<'i>(&mut self, line_len: usize, s: Storage<'i>, refused: Refused) -> Step<'i> {
         self.swallow(s.length as u64 + 2);
         if s.command != Command::Set {
-            return Step::answer(line_len, why.reply(), s.noreply);
+            return Step::answer(line_len, refused.reply(), s.noreply);
         }
         Step::Op {
             consumed: line_len,
             key: s.key,
             verb: Verb::Delete(Delete::default()),
-            form: ReplyEncoder::classic(why.command(), s.key, s.noreply).into(),
+            form: ReplyEncoder::classic(refused.command(), s.key, s.noreply).into(),
         }
     }
 }

@@ -159,7 +159,7 @@ impl<'i> Request<'i> {
     }
 
     /// The encoder of the reply.
-    fn form(&self, command: Command) -> ReplyEncoder<'i> {
+    fn encoder(&self, command: Command) -> ReplyEncoder<'i> {
         ReplyEncoder::meta(command, self.sent_key, self.text, self.bits)
     }
 
@@ -169,7 +169,7 @@ impl<'i> Request<'i> {
             consumed,
             key: self.key,
             verb,
-            form: self.form(command).into(),
+            form: self.encoder(command).into(),
         }
     }
 }
@@ -287,12 +287,12 @@ pub(super) fn debug<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         quiet: true,
         ..Get::default()
     });
-    let form = ReplyEncoder::meta(Command::MetaDebug, sent_key, b"", Bits::NONE);
+    let encoder = ReplyEncoder::meta(Command::MetaDebug, sent_key, b"", Bits::NONE);
     Step::Op {
         consumed,
         key,
         verb,
-        form: form.into(),
+        form: encoder.into(),
     }
 }
 
@@ -355,15 +355,15 @@ fn refuse<'i>(
     consumed: usize,
     length: usize,
     request: &Request<'i>,
-    why: Refused,
+    refused: Refused,
 ) -> Step<'i> {
     codec.swallow(length as u64 + 2);
-    let form = ReplyEncoder::classic(why.command(), request.sent_key, false);
+    let encoder = ReplyEncoder::classic(refused.command(), request.sent_key, false);
     Step::Op {
         consumed,
         key: request.key,
         verb: Verb::Delete(Delete::default()),
-        form: form.into(),
+        form: encoder.into(),
     }
 }
 
@@ -392,13 +392,13 @@ fn stored<'i>(
         new_cas: request.new_cas,
         vivify: request.vivify.filter(|_| appending),
     });
-    let form = request
-        .form(Command::MetaSet)
+    let encoder = request
+        .encoder(Command::MetaSet)
         .storing(length as u32, appending);
     Step::Op {
         consumed: line_len + length + 2,
         key: request.key,
         verb,
-        form: form.into(),
+        form: encoder.into(),
     }
 }

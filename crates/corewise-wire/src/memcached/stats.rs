@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_end_in_their_own_ways() {
+    fn each_list_ends_with_its_terminator() {
         assert_eq!(written(|w| w.end()), "END\r\n");
         assert_eq!(written(|w| w.end_mgdump()), "EN\r\n");
         assert_eq!(written(|w| w.reset()), "RESET\r\n");

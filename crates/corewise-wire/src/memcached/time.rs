@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn recache_windows_and_flush_delays() {
+    fn recache_windows_and_flush_delays_become_times() {
         assert_eq!(recache_below_ms(30, NOW), Some(30_000));
         assert_eq!(recache_below_ms(0, NOW), None);
         assert_eq!(recache_below_ms(-3, NOW), None);

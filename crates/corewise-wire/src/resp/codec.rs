@@ -82,7 +82,7 @@ pub enum Parsed<'i> {
         /// The number of consumed bytes.
         consumed: usize,
         /// Why the request was discarded.
-        why: Refusal,
+        refusal: Refusal,
     },
     /// The input is malformed. Send this error, then close the connection.
     Close {
@@ -267,7 +267,7 @@ impl Codec {
             (Mode::Start, Some(b'*')) => self.multibulk(input, limits, scratch),
             (Mode::Start, Some(_)) => self.inline(input, limits, scratch),
             (Mode::Elements, _) => self.elements(input, limits, scratch),
-            (Mode::Discard(why), _) => self.discard(input, limits, scratch, why),
+            (Mode::Discard(refusal), _) => self.discard(input, limits, scratch, refusal),
         }
     }
 
@@ -460,10 +460,10 @@ impl Codec {
 
     /// Consumes the elements at hand, and discards the others as they arrive.
     #[cold]
-    fn begin_discard<'i>(&mut self, why: Refusal) -> Parsed<'i> {
+    fn begin_discard<'i>(&mut self, refusal: Refusal) -> Parsed<'i> {
         let consumed = self.position;
         self.position = 0;
-        self.mode = Mode::Discard(why);
+        self.mode = Mode::Discard(refusal);
         Parsed::Skip { consumed }
     }
 
@@ -474,7 +474,7 @@ impl Codec {
         input: &'i [u8],
         limits: &Limits,
         scratch: &'i Bump,
-        why: Refusal,
+        refusal: Refusal,
     ) -> Parsed<'i> {
         let mut at = 0;
         loop {
@@ -487,7 +487,10 @@ impl Codec {
             }
             if self.left == 0 {
                 self.restart();
-                return Parsed::Refused { consumed: at, why };
+                return Parsed::Refused {
+                    consumed: at,
+                    refusal,
+                };
             }
             match self.length(&input[at..], limits, scratch) {
                 Ok((len, head)) => {

@@ -238,7 +238,7 @@ impl CommandCodec {
             Parsed::Close { reply } => Step::Close {
                 reply: if self.is_silent() { b"" } else { reply },
             },
-            Parsed::Refused { consumed, why } => self.refused(consumed, why),
+            Parsed::Refused { consumed, refusal } => self.refused(consumed, refusal),
             Parsed::Request { consumed, request } => {
                 self.request(consumed, request, input, now, scratch)
             }
@@ -255,7 +255,7 @@ impl CommandCodec {
     }
 
     #[cold]
-    fn refused<'i>(&mut self, consumed: usize, why: Refusal) -> Step<'i> {
+    fn refused<'i>(&mut self, consumed: usize, refusal: Refusal) -> Step<'i> {
         let is_silent = self.is_silent();
         self.0.access = match self.0.access {
             Access::Calls => Access::CallsAfterRefusal,
@@ -268,7 +268,7 @@ impl CommandCodec {
         }
         Step::Frame {
             consumed,
-            bytes: why.line(),
+            bytes: refusal.line(),
         }
     }
 

@@ -77,9 +77,9 @@ impl Connection {
                 self.events.push(Event::Request(elements));
                 Some(consumed)
             }
-            Parsed::Refused { consumed, why } => {
+            Parsed::Refused { consumed, refusal } => {
                 assert!((1..=input.len()).contains(&consumed));
-                self.events.push(Event::Refused(why));
+                self.events.push(Event::Refused(refusal));
                 Some(consumed)
             }
             Parsed::Close { reply } => {

@@ -158,8 +158,8 @@ impl Section for MixSection {
         works.map(|&work| Variant::Work(work)).collect()
     }
 
-    /// Other subjects than maps are filled by all threads, and are not churned. At most half of a
-    /// cache is in flight: the entries of inserts without an answer cannot be evicted.
+    /// All threads fill subjects that are not maps, and such subjects are not churned. The batches
+    /// take at most half of a cache, because an entry with an unanswered insert is not evicted.
     fn adapt(&self, workload: &mut Workload) {
         if let Variant::Batch(batch) = workload.variant {
             let most = workload.announced() / (2 * workload.threads.max(1));

@@ -37,7 +37,7 @@
 //!    bandwidth, the other half of a core. In `Elsewhere` it resizes the second table and the
 //!    readers use the first, at the larger size. Their loss there is due to the machine; it is
 //!    reported beside the verdict, which is not corrected by it.
-//! 2. With as many readers as CPUs, the resizing thread takes time from one of them: the summary
+//! 2. With one reader for each CPU, the resizing thread takes time from one of them: the summary
 //!    says whether it had a separate CPU.
 //! 3. A table without buckets is resized between sizes that its card names; the distance of its two
 //!    rates is then no measure of chains.
@@ -169,7 +169,7 @@ pub(super) fn run(run: &mut CellRun<'_, '_>, buckets: Buckets) -> Result<(), Ben
 }
 
 /// Returns the record of a variant, by that of all variants.
-fn slice(variant: Variant, cell: &Cell, rounds: &[Round], whole: &Slice) -> Slice {
+fn slice(variant: Variant, cell: &Cell, rounds: &[Round], slice: &Slice) -> Slice {
     let runs = || rounds.iter().map(|round| &round[variant as usize]);
     let rates: Vec<f64> = runs().map(|ran| ran.rate).collect();
     let elapsed_ns = |ran: &Ran| clock::ns(ran.reads.ticks) as u64;
@@ -181,7 +181,7 @@ fn slice(variant: Variant, cell: &Cell, rounds: &[Round], whole: &Slice) -> Slic
         elapsed_ns: runs().map(elapsed_ns).sum(),
         counts: verify::sum(runs().map(|ran| &ran.reads.tally)).counts,
         contention: None, // it is that of all variants
-        ..whole.clone()
+        ..slice.clone()
     }
 }
 
@@ -237,8 +237,8 @@ fn repetition_of(
     }
     let mut checks = context.finish(contender, &mut pair.live, seed ^ number as u64)?;
     checks.problems.extend(problems(&rounds, buckets));
-    let whole = context.record(contender, number, &pair.live, checks);
-    Ok((rounds, whole))
+    let slice = context.record(contender, number, &pair.live, checks);
+    Ok((rounds, slice))
 }
 
 /// Runs one variant: the resizing thread brings the table to its size, then the readers run.
@@ -328,7 +328,7 @@ fn add_up(live: &mut RunningTable, answers: Vec<Answer>) -> Ran {
 }
 
 /// Returns the problems of rounds, besides those of any table.
-fn problems(rounds: &[Round], asked: Buckets) -> Vec<String> {
+fn problems(rounds: &[Round], buckets: Buckets) -> Vec<String> {
     let mut problems = Vec::new();
     for variant in ALL {
         let runs = || rounds.iter().map(|round| &round[variant as usize]);
@@ -363,7 +363,7 @@ fn problems(rounds: &[Round], asked: Buckets) -> Vec<String> {
     if small >= large {
         problems.push(format!(
             "asked for {} and {} buckets it took {small} and {large}",
-            asked.small, asked.large
+            buckets.small, buckets.large
         ));
     }
     problems

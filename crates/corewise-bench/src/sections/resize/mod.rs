@@ -92,8 +92,8 @@ impl Section for ResizeSection {
     }
 
     fn seconds(&self, task: &Task, rows: usize) -> f64 {
-        let of = &task.workload;
-        let once = 4.0 * estimate::measured(of) + 2.0 * estimate::around(of);
+        let workload = &task.workload;
+        let once = 4.0 * estimate::measured(workload) + 2.0 * estimate::around(workload);
         estimate::repeated(task, rows, once)
     }
 
@@ -102,16 +102,16 @@ impl Section for ResizeSection {
     }
 
     fn row_figures(&self, row: &Row) -> Vec<Figure> {
-        let of = row.fields.resize.iter();
-        let all = |of: &ResizeSummary| {
+        let summaries = row.fields.resize.iter();
+        let all = |summary: &ResizeSummary| {
             [
-                Figure::of_interval("of the slower size", Unit::Plain, of.to_slower),
-                Figure::of_interval("of the faster size", Unit::Plain, of.to_faster),
-                Figure::of_interval("resizes a second", Unit::Plain, of.resizes_per_s),
-                Figure::of_interval("in progress", Unit::Share, of.busy_share),
+                Figure::of_interval("of the slower size", Unit::Plain, summary.to_slower),
+                Figure::of_interval("of the faster size", Unit::Plain, summary.to_faster),
+                Figure::of_interval("resizes a second", Unit::Plain, summary.resizes_per_s),
+                Figure::of_interval("in progress", Unit::Share, summary.busy_share),
             ]
         };
-        of.flat_map(all).collect()
+        summaries.flat_map(all).collect()
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
@@ -135,26 +135,25 @@ impl Section for ResizeSection {
 }
 
 /// Describes operations beside a resizing thread.
-fn fields(of: &ResizeSummary) -> LineFields {
+fn fields(summary: &ResizeSummary) -> LineFields {
     let at = |buckets: usize, of: Interval| format!("{} at {buckets} buckets", rate(of.value));
-    let shared = if of.own_cpu {
+    let shared = if summary.own_cpu {
         ""
     } else {
         "; the resizing thread shares a CPU with a reader"
     };
+    let position = format!("{} ({} pairs){shared}", summary.position, summary.pairs);
+    let beside_another = times(summary.machine);
     [
-        ("smaller size", at(of.buckets.0, of.small)),
-        ("larger size", at(of.buckets.1, of.large)),
-        ("resizing", rate(of.resizing.value)),
-        ("of the slower", times(of.to_slower)),
-        ("of the faster", times(of.to_faster)),
-        (
-            "position",
-            format!("{} ({} pairs){shared}", of.position, of.pairs),
-        ),
-        ("resizes/s", format!("{:.0}", of.resizes_per_s.value)),
-        ("in progress", busy(of)),
-        ("beside the resizing of another table", times(of.machine)),
+        ("smaller size", at(summary.buckets.0, summary.small)),
+        ("larger size", at(summary.buckets.1, summary.large)),
+        ("resizing", rate(summary.resizing.value)),
+        ("of the slower", times(summary.to_slower)),
+        ("of the faster", times(summary.to_faster)),
+        ("position", position),
+        ("resizes/s", format!("{:.0}", summary.resizes_per_s.value)),
+        ("in progress", busy(summary)),
+        ("beside the resizing of another table", beside_another),
     ]
     .map(|(name, text)| (name.to_owned(), text))
     .into()
@@ -168,9 +167,9 @@ fn times(ratio: Interval) -> String {
 }
 
 /// Formats the share of the time in which a resize was in progress, marked if it is too low.
-fn busy(of: &ResizeSummary) -> String {
-    let share = format!("{:.1} %", of.busy_share.value * 100.0);
-    if of.is_continuous() {
+fn busy(summary: &ResizeSummary) -> String {
+    let share = format!("{:.1} %", summary.busy_share.value * 100.0);
+    if summary.is_continuous() {
         share
     } else {
         format!(
@@ -192,7 +191,7 @@ mod tests {
             high: value,
         };
         let said = |share: f64| {
-            let of = ResizeSummary {
+            let summary = ResizeSummary {
                 buckets: (8, 16),
                 pairs: 15,
                 small: at(1e6),
@@ -206,10 +205,10 @@ mod tests {
                 busy_share: at(share),
                 own_cpu: true,
             };
-            let mut fields = fields(&of).into_iter();
+            let mut fields = fields(&summary).into_iter();
             fields
                 .find(|(name, _)| name == "in progress")
-                .map(|of| of.1)
+                .map(|field| field.1)
         };
         assert_eq!(said(0.899).as_deref(), Some("89.9 %, less than 90 %"));
         assert_eq!(said(0.9).as_deref(), Some("90.0 %"));

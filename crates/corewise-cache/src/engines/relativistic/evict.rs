@@ -36,7 +36,7 @@ use corewise_rcu::Guard;
 
 /// Items visited in one section.
 const BATCH: usize = 16;
-/// Items whose buckets are prefetched ahead.
+/// Number of items ahead of the walk whose buckets are prefetched.
 const AHEAD: usize = 8;
 /// Segments examined in a search for one to compact, if eviction is possible instead:
 /// [`SAMPLE_IDLE`] after a search that found no sparse segment. During a turnover of the memory

@@ -490,7 +490,8 @@ unsafe impl ItemStore for LockedOp<'_> {
         // SAFETY: 1.
         let deadline = unsafe { self.item(node) }.deadline();
         // Pairs with the heavy barrier in `Search::searched`: either the search sees the deadline,
-        // or we see the time that it has reset.
+        // or this thread sees that the search has reset the due time, and `note_deadline` lowers it
+        // again.
         barrier::light();
         self.engine.note_deadline(node, deadline);
     }

@@ -39,7 +39,7 @@
 //!    the segments. The table asks before it grows, and room for the new array is made first. (When
 //!    it shrinks, the smaller array comes on top of the budget until items have made room for it.)
 //! 5. *Eviction runs ahead*: while less than a reserve of some segments is left, each store looks
-//!    through a few times as many bytes of old segments as it stores. So no store waits for more
+//!    through old segments of a few times the bytes that it stores. So no store waits for more
 //!    eviction than that, unless its item is large. No thread evicts, or waits for readers, while
 //!    it holds a stripe or is in a section.
 //! 6. *Expired items* are reclaimed by [`Session::maintain`], in steps, within seconds and a

@@ -240,7 +240,7 @@ fn mix(number: u64) -> u64 {
 }
 
 /// Fingerprints of recently evicted items, one per place. A new fingerprint overwrites the one in
-/// its place, so on average an entry lasts for as many evictions as there are places.
+/// its place, so the mean lifetime of an entry, in evictions, is the number of places.
 struct Ghost {
     entries: Slots<AtomicU16>,
 }

@@ -234,7 +234,7 @@ fn every_pair_while_an_expansion_moves() {
     every_pair_bounded(|| under_way::<false>(1, 1, &PRESENT, 1, 1), 1);
 }
 
-/// Before the moves begin, and while two threads may move.
+/// Runs each pair twice: before entries are moved, and while two threads may move them.
 #[test]
 fn every_literal_pair_while_an_expansion_moves() {
     every_pair_bounded(|| under_way::<true>(1, 1, &PRESENT, 0, 0), 1);

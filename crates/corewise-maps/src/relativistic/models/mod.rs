@@ -600,7 +600,7 @@ fn an_insert_beside_each_step_of_an_expansion() {
 
 /// A bucket whose nodes all belong to one child needs no cut, until a node of another child comes.
 #[test]
-fn an_insert_into_a_pure_bucket_beside_each_step_of_an_expansion() {
+fn an_insert_into_a_pure_bucket_survives_each_step_of_an_expansion() {
     for steps in 0..=EXPAND_STEPS {
         corewise_atomic::model_bounded(2, move || {
             let set = under_way(Set::new(1, [1, 3]), 2, steps);

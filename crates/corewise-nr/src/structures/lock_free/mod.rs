@@ -59,7 +59,7 @@ pub use queue::LockFreePriorityQueue;
 /// The default limit of the nodes that a list allocates before it is dropped.
 pub const DEFAULT_LIMIT: usize = 1 << 26;
 
-/// The list has allocated as many nodes as its limit allows. Removals do not help, because nodes
+/// The number of allocated nodes is at the limit of the list. Removals do not help, because nodes
 /// are freed only with the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfNodes;

@@ -362,7 +362,7 @@ fn large_values_for_a_slow_reader_delay_nobody_and_lose_nothing() {
     }
 }
 
-/// Its input lies in a buffer of its own then: a loop's arena does not hold it.
+/// Its input then lies in a separate buffer: the arena of a loop does not hold it.
 #[test]
 fn a_slow_reader_may_have_sent_more_than_one_read_takes() {
     const REQUESTS: usize = 5_000;
@@ -845,7 +845,7 @@ fn a_value_for_which_connections_have_no_memory_is_refused_and_skipped() {
 }
 
 #[test]
-fn a_value_whose_client_hangs_up_is_given_up() {
+fn a_value_is_discarded_if_its_client_disconnects() {
     for reserves in [true, false] {
         for &completion in COMPLETIONS {
             let mut server = TestServer::new(completion);

@@ -10,7 +10,7 @@ use std::hash::Hash;
 ///
 /// Operations and outcomes are those of a [`MapEntry`], with the same limits for an update that
 /// never returned. A history of a cache that evicts nothing is better checked against a
-/// [`MapEntry`], which refuses more.
+/// [`MapEntry`], which accepts fewer histories.
 ///
 /// ```
 /// use corewise_testkit::history::Model;

@@ -163,8 +163,9 @@ pub(super) struct Heap {
     arena: ItemArena,
     segment_log2: u32,
     page_log2: u32,
-    /// Bytes of the reserved range, and whether it is a reservation or the allocator's memory.
+    /// Bytes of the reserved range.
     reserved: usize,
+    /// Whether the range is a reservation of addresses; otherwise it is the allocator's memory.
     is_reservation: bool,
     huge_pages: bool,
     /// Whether the heap sums up dead bytes and marks segments to compact.
@@ -279,7 +280,7 @@ impl Heap {
         if self.huge_pages && self.is_reservation {
             let whole = (memory - memory / 16) >> HUGE_LOG2 << HUGE_LOG2;
             let whole = (whole as usize).min(self.reserved);
-            // SAFETY: 1: the reservation has at least as many bytes.
+            // SAFETY: 1: the reservation has at least `whole` bytes.
             unsafe { alloc::prefer_huge(self.arena.base, whole) };
         }
     }

@@ -26,7 +26,7 @@ fn write(memory: NonNull<u8>, value: &[u8]) -> Ptr {
         ms: 5_000,
         unix_s: 0,
     };
-    // SAFETY: the tests append as many bytes as the item takes.
+    // SAFETY: the tests append the number of bytes that the item takes.
     unsafe { item::write(memory, Link::new(7), &contents, now) }
 }
 
@@ -209,7 +209,7 @@ fn a_medium_segment_holds_the_pages_in_use() {
 
 /// Discarding pages never changes a neighbour, with pages of any size.
 #[test]
-fn giving_pages_back_leaves_what_lives_alone() {
+fn discarding_pages_changes_no_live_item() {
     for page in [4 << 10, 16 << 10, 64 << 10] {
         let heap = Heap::with_pages(MEMORY, false, false, page).expect("addresses");
         let domain = Builder::default().build("test");
