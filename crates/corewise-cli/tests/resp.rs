@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use common::resp::{connect, converse, read_element, start};
 use common::{Client, Engine, Redis, show, skip, wait_until};
+use corewise_testkit::random::is_short;
 use corewise_wire::resp::{ReplyReader, Value, encode_request};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -1641,11 +1642,7 @@ fn random_conversations_agree_with_redis(engine: Engine) {
     // Another seed makes other conversations.
     let seed = engine.seed(11);
     let mut requests = Requests(Xoshiro256PlusPlus::seed_from_u64(seed));
-    let rounds = if std::env::var_os("COREWISE_FEWER").is_some() {
-        10
-    } else {
-        40
-    };
+    let rounds = if is_short() { 10 } else { 40 };
     for round in 0..rounds {
         let (mut ours, mut theirs) = (connect(&server), redis.connect());
         for client in [&mut ours, &mut theirs] {

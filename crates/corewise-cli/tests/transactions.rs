@@ -11,6 +11,7 @@ use common::resp::{connect, converse, read_element, start};
 use common::{Client, Engine, Redis, TestServer, show, skip, wait_until};
 use corewise_testkit::history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
 use corewise_testkit::history::{History, Recorder, Recording};
+use corewise_testkit::random::is_short;
 use corewise_wire::resp::{ReplyReader, encode_request};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -1123,11 +1124,7 @@ fn conversations_of_two_connections_agree_with_redis(engine: Engine) {
     // Another seed makes other conversations.
     let seed = engine.seed(13);
     let mut requests = Requests(Random::seed_from_u64(seed));
-    let rounds = if std::env::var_os("COREWISE_FEWER").is_some() {
-        5
-    } else {
-        15
-    };
+    let rounds = if is_short() { 5 } else { 15 };
     for round in 0..rounds {
         let mut ours = [connect(&server), connect(&server)];
         let mut theirs = [redis.connect(), redis.connect()];

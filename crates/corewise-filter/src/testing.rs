@@ -1,5 +1,7 @@
 //! Parts of the unit tests.
 
+use corewise_testkit::random::is_short;
+
 /// A small pseudo-random sequence (SplitMix64).
 pub(crate) struct Random(u64);
 
@@ -23,6 +25,5 @@ impl Random {
 
 /// A number of repetitions: a quarter where the tests run under a sanitizer.
 pub(crate) fn times(full: u64) -> u64 {
-    let is_short = std::env::var_os("COREWISE_FEWER").is_some();
-    if is_short { full / 4 } else { full }
+    if is_short() { full / 4 } else { full }
 }

@@ -5,24 +5,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use corewise_filter::{BuildError, CuckooFilter, GrowingFilter, Growth, InsertError, MAX_LINKS};
-use corewise_testkit::random::is_short;
+use corewise_testkit::random::{Random, is_short};
 
 fn growth(max_links: usize) -> Growth {
     Growth {
         max_links,
         ..Growth::default()
-    }
-}
-
-/// A small pseudo-random sequence.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
 
@@ -185,13 +173,13 @@ fn copies_in_a_chain_are_a_multiset() {
         let (mut refused, mut above) = (0, 0);
         for round in 0..20_000u64 {
             // Few items that are copied often, among many that make the filter grow.
-            let item = match random.next() % 4 {
+            let item = match random.below(4) {
                 0 => 1_000 + round,
-                _ => random.next() % 20,
+                _ => random.below(20),
             };
             let before = copies.entry(item).or_default();
             assert_eq!(filter.count(&item), *before);
-            if random.next() % 5 < 3 {
+            if random.below(5) < 3 {
                 match filter.insert(&item) {
                     Ok(()) => *before += 1,
                     Err(InsertError::TooManyCopies) => {
@@ -248,11 +236,11 @@ fn removals_hide_no_item_in_any_link() {
         for round in 0..30_000u64 {
             let is_growing = round % 10_000 < 6_000;
             let wanted = if is_growing { 2 } else { 1 };
-            if random.next() % 3 < wanted && filter.insert(&round).is_ok() {
+            if random.below(3) < wanted && filter.insert(&round).is_ok() {
                 *copies.entry(round).or_default() += 1;
                 present.push(round);
             } else if !present.is_empty() {
-                let item = present.swap_remove(random.next() as usize % present.len());
+                let item = present.swap_remove(random.index(present.len()));
                 assert!(filter.remove(&item), "{item} is missing in round {round}");
             }
             if round % 500 == 0 {
@@ -293,7 +281,7 @@ fn no_item_is_missed_while_links_are_added() {
                     let count = &reached[writer as usize];
                     let count = count.load(std::sync::atomic::Ordering::Acquire);
                     if count > 0 {
-                        let n = random.next() % count;
+                        let n = random.below(count);
                         assert!(filter.contains(&(writer, n)), "{n} of {writer}");
                     }
                     if count == 30_000 && writer == 1 {

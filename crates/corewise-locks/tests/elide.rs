@@ -12,12 +12,12 @@ use corewise_locks::elide::{
 use corewise_locks::{Clh, DistributedRw, Mcs, Tas, Ticket, Ttas, TtasBackoff};
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_testkit::history::record_threads;
+use corewise_testkit::random::{Random, is_short};
 
 const THREADS: usize = 8;
 
 fn rounds() -> usize {
-    let is_set = |name| std::env::var_os(name).is_some();
-    match (is_set("COREWISE_MANY"), is_set("COREWISE_FEWER")) {
+    match (std::env::var_os("COREWISE_MANY").is_some(), is_short()) {
         (true, _) => 20_000,
         (_, true) => 60,
         _ => 200,
@@ -519,25 +519,17 @@ fn a_prefix_runs_again_only_if_it_was_outdated() {
     );
 }
 
-/// A small generator of numbers (xorshift).
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
 /// An outcome of each kind now and then.
-fn random_outcome(state: &mut u64) -> AttemptOutcome {
-    let cause = match random(state) % 4 {
+fn random_outcome(random: &mut Random) -> AttemptOutcome {
+    let cause = match random.below(4) {
         0 => Cause::Conflict,
         1 => Cause::Capacity,
         2 => Cause::Unspecified,
         _ => Cause::Explicit(1),
     };
-    match random(state) % 8 {
+    match random.below(8) {
         0 => AttemptOutcome::AbortAtBegin(cause),
-        1 => AttemptOutcome::AbortAtAccess((random(state) % 4) as u32, cause),
+        1 => AttemptOutcome::AbortAtAccess(random.below(4) as u32, cause),
         2 => AttemptOutcome::AbortAtCommit(cause),
         _ => AttemptOutcome::Commit,
     }
@@ -552,12 +544,12 @@ fn sums_are_kept<L: Subscribe, P: Policy, B: Transaction>(backend: Option<B>) ->
         for thread in 0..THREADS {
             let bank = &bank;
             scope.spawn(move || {
-                let mut state = 0x9e37_79b9_7f4a_7c15 ^ (thread as u64 + 1) << 20;
+                let mut random = Random::from_seed(thread as u64);
                 for _ in 0..rounds() {
-                    let script: Vec<_> = (0..4).map(|_| random_outcome(&mut state)).collect();
+                    let script: Vec<_> = (0..4).map(|_| random_outcome(&mut random)).collect();
                     let _script = Scripted::play(script, AttemptOutcome::Commit);
-                    let from = random(&mut state) as usize % ACCOUNTS;
-                    let to = random(&mut state) as usize % ACCOUNTS;
+                    let from = random.index(ACCOUNTS);
+                    let to = random.index(ACCOUNTS);
                     let sum = bank.run(|accounts, tx| {
                         let amount = tx.load(&accounts[from]).min(3);
                         tx.store(&accounts[from], tx.load(&accounts[from]) - amount);
@@ -612,14 +604,14 @@ fn sections_are_linearizable() {
         let map: Elided<[AtomicU64; 2], Mcs, P, Scripted> =
             Elided::new(Default::default(), Some(Scripted::new()));
         let history = record_threads(4, 60, |thread, recorder| {
-            let mut state = thread + 1;
+            let mut random = Random::from_seed(thread);
             for round in 0..60 {
-                let script = [random_outcome(&mut state), random_outcome(&mut state)];
+                let script = [random_outcome(&mut random), random_outcome(&mut random)];
                 let _script = Scripted::play(script, AttemptOutcome::Commit);
-                let key = (random(&mut state) % 2) as usize;
+                let key = random.below(2) as usize;
                 let value = thread * 1_000 + round + 1;
                 let held = |old: u64| EntryOutcome::Held((old != 0).then_some(old));
-                if random(&mut state).is_multiple_of(2) {
+                if random.below(2) == 0 {
                     recorder.record(key, EntryOp::Insert(value), || {
                         held(map.run(|cells, tx| {
                             let old = tx.load(&cells[key]);

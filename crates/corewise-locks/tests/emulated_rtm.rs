@@ -24,6 +24,7 @@ use corewise_locks::elide::{
     SlrScm, Subscribe,
 };
 use corewise_locks::{Mcs, Ticket, Ttas};
+use corewise_testkit::random::Random;
 use corewise_testkit::rtm_emulator::{
     self as emulator, CAPACITY, CONFLICT, DEBUG, EXPLICIT, Fate, NESTED, RETRY, Traps, emulated,
     region,
@@ -440,10 +441,10 @@ fn sums_are_kept<P: Policy>(rtm: Rtm) {
     let bank = Elided::<_, Mcs, P>::new(&accounts, Some(rtm));
     let aborts = AtomicU64::new(0);
     let work = |thread: u64| {
-        let mut state = 0x9e37_79b9_7f4a_7c15 ^ (thread + 1) << 20;
+        let mut random = Random::from_seed(thread);
         let mut script = vec![];
         for _ in 0..SECTIONS {
-            for _ in 0..random(&mut state) % 4 {
+            for _ in 0..random.below(4) {
                 script.push(Fate::AbortAtEnd(OFTEN));
                 aborts.fetch_add(1, SeqCst);
             }
@@ -451,8 +452,8 @@ fn sums_are_kept<P: Policy>(rtm: Rtm) {
         }
         emulated(&script, Fate::Commit, &[region(&accounts)], || {
             for _ in 0..SECTIONS {
-                let from = random(&mut state) as usize % ACCOUNTS;
-                let to = random(&mut state) as usize % ACCOUNTS;
+                let from = random.index(ACCOUNTS);
+                let to = random.index(ACCOUNTS);
                 let sum = bank.run(|accounts, tx| {
                     let amount = tx.load(&accounts[from]).min(3);
                     tx.store(&accounts[from], tx.load(&accounts[from]) - amount);
@@ -477,13 +478,6 @@ fn sums_are_kept<P: Policy>(rtm: Rtm) {
         (THREADS * SECTIONS, 0)
     );
     assert_eq!(counts.aborted_by(Cause::Conflict), aborts.into_inner());
-}
-
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
 }
 
 #[test]

@@ -7,6 +7,7 @@ use corewise_locks::{
     Adaptive, Anderson, Clh, DistributedRw, Lock, Mcs, Parking, RawLock, SharedLock, Tas, Ticket,
     Ttas, TtasBackoff,
 };
+use corewise_testkit::random::is_short;
 
 /// 4 × oversubscription of two CPUs.
 const THREADS: usize = 8;
@@ -14,8 +15,7 @@ const THREADS: usize = 8;
 /// Rounds of each thread. On a busy machine each hand-over of a FIFO lock that spins may wait for a
 /// time slice, so there are few; `COREWISE_MANY` is for long runs.
 fn rounds() -> usize {
-    let is_set = |name| std::env::var_os(name).is_some();
-    match (is_set("COREWISE_MANY"), is_set("COREWISE_FEWER")) {
+    match (std::env::var_os("COREWISE_MANY").is_some(), is_short()) {
         (true, _) => 20_000,
         (_, true) => 32,
         _ => 48,

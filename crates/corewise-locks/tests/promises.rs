@@ -31,6 +31,8 @@ use corewise_locks::{
     Parking, RawLock, RawSharedLock, ReaderFlag, SharedLock, SharedReadGuard, SharedWriteGuard,
     Tas, Ticket, Ttas, TtasBackoff,
 };
+use corewise_testkit::random::{Random, is_short};
+use corewise_testkit::stress::{beside, come_and_go};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(Lock<Cell<u8>, Ticket>: Send, Sync);
@@ -292,54 +294,42 @@ fn readers_come_and_go<const S: usize>() {
         static LATE: RefCell<Option<SharedReadGuard<'static, [u64; 2], DistributedRw<3>>>> =
             const { RefCell::new(None) };
     }
-    let generations = if std::env::var_os("COREWISE_FEWER").is_some() {
-        10
-    } else {
-        40
-    };
+    let generations = if is_short() { 10 } else { 40 };
     let lock: SharedLock<[u64; 2], DistributedRw<S>> = SharedLock::new([0; 2]);
     static STATIC_LOCK: LazyLock<SharedLock<[u64; 2], DistributedRw<3>>> =
         LazyLock::new(|| SharedLock::new([0; 2]));
     let static_lock = &*STATIC_LOCK;
     let (is_over, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(SeqCst) {
-                let mut both = lock.write();
-                both[0] += 1;
+    let write = || {
+        while !is_over.load(SeqCst) {
+            let mut both = lock.write();
+            both[0] += 1;
+            thread::yield_now();
+            both[1] += 1;
+            drop(both);
+            let mut both = static_lock.write();
+            both[0] += 1;
+            both[1] += 1;
+            drop(both);
+            // Writers go first, so this one lets readers in.
+            let before = reads.load(SeqCst);
+            while reads.load(SeqCst) == before && !is_over.load(SeqCst) {
                 thread::yield_now();
-                both[1] += 1;
-                drop(both);
-                let mut both = static_lock.write();
-                both[0] += 1;
-                both[1] += 1;
-                drop(both);
-                // Writers go first, so this one lets readers in.
-                let before = reads.load(SeqCst);
-                while reads.load(SeqCst) == before && !is_over.load(SeqCst) {
-                    thread::yield_now();
-                }
             }
-        });
-        for _ in 0..generations {
-            thread::scope(|scope| {
-                for number in 0..5 {
-                    let (lock, reads) = (&lock, &reads);
-                    scope.spawn(move || {
-                        for _ in 0..3 {
-                            let both = lock.read();
-                            assert_eq!(both[0], both[1]);
-                            drop(both);
-                            reads.fetch_add(1, SeqCst);
-                        }
-                        if number == 0 {
-                            LATE.with_borrow_mut(|late| *late = Some(static_lock.read()));
-                        }
-                    });
-                }
-            });
         }
-        is_over.store(true, SeqCst);
+    };
+    beside(1, &is_over, write, |_| {
+        come_and_go(generations, 5, |_, number| {
+            for _ in 0..3 {
+                let both = lock.read();
+                assert_eq!(both[0], both[1]);
+                drop(both);
+                reads.fetch_add(1, SeqCst);
+            }
+            if number == 0 {
+                LATE.with_borrow_mut(|late| *late = Some(static_lock.read()));
+            }
+        })
     });
     assert!(lock.try_write().is_some() && static_lock.try_write().is_some());
 }
@@ -381,63 +371,50 @@ fn failed_tries_leave_no_trace() {
     with_every_lock!(check);
 }
 
-/// A small generator of numbers (xorshift).
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
 /// Any outcome, of any cause.
-fn any_outcome(state: &mut u64) -> AttemptOutcome {
-    let cause = match random(state) % 9 {
+fn any_outcome(random: &mut Random) -> AttemptOutcome {
+    let cause = match random.below(9) {
         0 => Cause::Locked,
         1 => Cause::Nested,
         2 => Cause::BadPrefix,
         3 => Cause::Panicked,
-        4 => Cause::Explicit(random(state) as u8),
+        4 => Cause::Explicit(random.below(256) as u8),
         5 => Cause::Capacity,
         6 => Cause::Debug,
         7 => Cause::Unspecified,
         _ => Cause::Conflict,
     };
-    match random(state) % 8 {
+    match random.below(8) {
         0 => AttemptOutcome::Commit,
         1 | 2 => AttemptOutcome::AbortAtBegin(cause),
-        3 | 4 => AttemptOutcome::AbortAtAccess((random(state) % 6) as u32, cause),
+        3 | 4 => AttemptOutcome::AbortAtAccess(random.below(6) as u32, cause),
         _ => AttemptOutcome::AbortAtCommit(cause),
     }
 }
 
 /// A sequence of outcomes, and the outcome after it. One cause in most places makes the limits meet
 /// that a mix does not reach.
-fn any_sequence(state: &mut u64) -> (Vec<AttemptOutcome>, AttemptOutcome) {
-    let usual = any_outcome(state);
-    let length = random(state) % 120;
+fn any_sequence(random: &mut Random) -> (Vec<AttemptOutcome>, AttemptOutcome) {
+    let usual = any_outcome(random);
+    let length = random.below(120);
     let sequence = (0..length).map(|_| {
-        let other = any_outcome(state);
-        if random(state).is_multiple_of(5) {
-            other
-        } else {
-            usual
-        }
+        let other = any_outcome(random);
+        if random.below(5) == 0 { other } else { usual }
     });
-    (sequence.collect(), any_outcome(state))
+    (sequence.collect(), any_outcome(random))
 }
 
 /// Any sequence of outcomes ends within the documented bound, and the section took effect once.
 fn any_sequence_ends<P: Policy>() {
     const MORE_IF_LOCKED: u64 = 64;
-    let is_fewer = std::env::var_os("COREWISE_FEWER").is_some();
-    let sequences = if is_fewer { 100 } else { 1_000 };
+    let sequences = if is_short() { 100 } else { 1_000 };
     let bound = u64::from(P::ALONE + P::AIDED);
     let mut longest = 0;
     for seed in 1..=sequences {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
+        let mut random = Random::from_seed(seed);
         let pair: Elided<[AtomicU64; 2], Mcs, P, Scripted> =
             Elided::new(Default::default(), Some(Scripted::new()));
-        let (sequence, then) = any_sequence(&mut state);
+        let (sequence, then) = any_sequence(&mut random);
         let length = sequence.len() as u64;
         let script = Scripted::play(sequence, then);
         let under_lock = Cell::new(0);

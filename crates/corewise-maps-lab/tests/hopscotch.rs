@@ -21,6 +21,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use corewise_testkit::hashing::{Hashing, NumberHasher};
+use corewise_testkit::random::is_short;
 
 thread_local! {
     /// Whether node allocations fail in this thread.
@@ -77,8 +78,7 @@ fn has_none<L>(map: &Map<L>, mut keys: impl Iterator<Item = u64>) -> bool {
 }
 
 fn fewer(all: u64) -> u64 {
-    let fewer = std::env::var_os("COREWISE_FEWER").is_some();
-    if fewer { all.div_ceil(20) } else { all }
+    if is_short() { all.div_ceil(20) } else { all }
 }
 
 /// About 2 keys per thousand have no place, as the header says; this allows 8. Under stress,

@@ -10,7 +10,7 @@ use corewise_maps_lab::cross_link::CrossLinkMap;
 use corewise_maps_lab::rename::{RenameError, RenameMap};
 use corewise_rcu::Domain;
 use corewise_testkit::for_every;
-use corewise_testkit::history::{Model, Recorder, Recording, Verdict};
+use corewise_testkit::history::{Model, Recorder, Verdict, record_beside};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -427,7 +427,7 @@ fn run_thread(
     perform: impl Fn(&Op) -> Outcome,
     thread: u64,
     seed: u64,
-    mut recorder: Recorder<(), Op, Outcome>,
+    recorder: &mut Recorder<(), Op, Outcome>,
 ) {
     let mut rng = SmallRng::seed_from_u64(seed << 8 | thread);
     for call in 0..1_000 {
@@ -444,24 +444,16 @@ fn run_thread(
 
 /// The checker's verdict on a history of three threads, while a fourth resizes.
 fn check<M: KeyChanges>(seed: u64, perform: fn(&M, &Op) -> Outcome) -> Verdict {
-    let (map, recording, done) = (M::new(), Recording::new(), AtomicUsize::new(0));
-    let start = Barrier::new(THREADS as usize);
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let recorder = recording.recorder(1_000);
-            let (map, start, done) = (&map, &start, &done);
-            scope.spawn(move || {
-                start.wait();
-                run_thread(|op| perform(map, op), thread, seed, recorder);
-                done.fetch_add(1, Relaxed);
-            });
-        }
+    let (map, is_over) = (M::new(), AtomicBool::new(false));
+    let resize = || {
         let mut sizes = [2, 6, 3, 1, 8, 16].into_iter().cycle();
-        while done.load(Relaxed) < THREADS as usize {
+        while !is_over.load(Relaxed) {
             map.resize(sizes.next().unwrap());
         }
+    };
+    let history = record_beside(THREADS, 1_000, &is_over, resize, |thread, recorder| {
+        run_thread(|op| perform(&map, op), thread, seed, recorder);
     });
-    let history = recording.finish().expect("all recorders are back");
     history.check(&Whole)
 }
 

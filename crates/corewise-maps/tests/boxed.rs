@@ -16,6 +16,7 @@ use rand::{RngExt, SeedableRng};
 
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::Hashing;
+use corewise_testkit::random::is_short;
 
 /// A value that counts its live instances.
 #[derive(Debug)]
@@ -233,11 +234,7 @@ where
             }
         });
         let mut rng = SmallRng::seed_from_u64(2);
-        let calls = if std::env::var_os("COREWISE_FEWER").is_some() {
-            20_000
-        } else {
-            200_000
-        };
+        let calls = if is_short() { 20_000 } else { 200_000 };
         for _ in 0..calls {
             let (key, handle) = (rng.random_range(0..KEYS), map.pin());
             match handle.get(&key) {

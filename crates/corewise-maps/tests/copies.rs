@@ -17,7 +17,7 @@ use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::common::{Boxed, Boxes, Copies, NumberMap, for_all_contents, for_all_tables};
+use crate::common::{Boxed, Boxes, Copies, NumberMap, fewer, for_all_contents, for_all_tables};
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::Hashing;
 
@@ -27,11 +27,6 @@ for_all_contents! {{
     whole_maps_are_emptied_and_used_up
     reserved_room_is_enough
 }}
-
-fn fewer(all: u64) -> u64 {
-    let fewer = std::env::var_os("COREWISE_FEWER").is_some();
-    if fewer { all.div_ceil(20) } else { all }
-}
 
 fn sorted<P: Ord>(mut pairs: Vec<P>) -> Vec<P> {
     pairs.sort_unstable();

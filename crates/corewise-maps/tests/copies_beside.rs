@@ -5,7 +5,6 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use corewise_maps::clht::LockBasedTable;
@@ -18,9 +17,10 @@ use corewise_testkit::history::record_beside;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::common::{Boxed, Boxes, Copies, NumberMap, for_all_tables};
+use crate::common::{Boxed, Boxes, Copies, NumberMap, fewer, for_all_tables};
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::Hashing;
+use corewise_testkit::stress::together;
 
 for_all_tables! {{
     histories_beside_resizes_are_linearizable
@@ -38,11 +38,6 @@ for_all_tables! {{
     closures_may_change_neighbours_at_every_call
     closures_may_replace_the_table_and_empty_the_map
 }}
-
-fn fewer(all: u64) -> u64 {
-    let fewer = std::env::var_os("COREWISE_FEWER").is_some();
-    if fewer { all.div_ceil(20) } else { all }
-}
 
 /// Resizes a map between random sizes until told to stop, at least once.
 fn keep_resizing(map: &impl NumberMap, most: u32, stop: &AtomicBool) {
@@ -292,7 +287,7 @@ fn clear_removes_what_was_there<M: NumberMap>() {
 }
 
 fn drained_entries_go_to_one_thread<M: NumberMap>() {
-    const THREADS: usize = 3;
+    const THREADS: u64 = 3;
     let map = M::new(1, Hashing::Mixed, true);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -300,22 +295,12 @@ fn drained_entries_go_to_one_thread<M: NumberMap>() {
         let done = catch_unwind(AssertUnwindSafe(|| {
             for round in 0..fewer(60) {
                 (0..KEPT).for_each(|key| assert_eq!(map.try_insert(key, round), Ok(())));
-                let start = Barrier::new(THREADS);
-                let mut all: Vec<(u64, u64)> = std::thread::scope(|scope| {
-                    // The threads agree on every entry, or on none.
-                    let drain = || {
-                        start.wait();
-                        match round % 2 {
-                            0 => map.drain(usize::MAX),
-                            _ => map.extract_if(usize::MAX, |_, value| value == round),
-                        }
-                    };
-                    let threads = [(); THREADS].map(|()| scope.spawn(drain));
-                    threads
-                        .into_iter()
-                        .flat_map(|thread| thread.join().unwrap())
-                        .collect()
+                // The threads agree on every entry, or on none.
+                let drained = together(THREADS, |_| match round % 2 {
+                    0 => map.drain(usize::MAX),
+                    _ => map.extract_if(usize::MAX, |_, value| value == round),
                 });
+                let mut all: Vec<(u64, u64)> = drained.into_iter().flatten().collect();
                 all.sort_unstable();
                 assert!(all.into_iter().eq((0..KEPT).map(|key| (key, round))));
                 assert_eq!(map.len(), 0);

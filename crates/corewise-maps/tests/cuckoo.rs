@@ -15,16 +15,12 @@ use corewise_testkit::history::record_threads;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::common::fewer;
 use corewise_testkit::hashing::Hashing;
 
 type Map<L = Unlimited> = CuckooMap<u64, u64, Hashing, L>;
 
 const SLOTS: usize = 4;
-
-fn fewer(all: u64) -> u64 {
-    let fewer = std::env::var_os("COREWISE_FEWER").is_some();
-    if fewer { all.div_ceil(20) } else { all }
-}
 
 fn builder(hashing: Hashing) -> Builder<CuckooTable<u64, u64>, Hashing> {
     let builder = CuckooMap::<u64, u64>::builder().domain(Domain::new());

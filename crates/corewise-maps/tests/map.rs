@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
 use corewise_maps::relativistic::{Entry, ResizeError};
 use corewise_maps::{RelativisticMap, RelativisticSet};
 use corewise_rcu::{BacklogFull, Domain, Limits, Pressure};
+use corewise_testkit::random::is_short;
 
 /// Counts its live instances.
 #[derive(Debug)]
@@ -97,7 +98,7 @@ fn many_inserts_under_an_outer_guard() {
 
 /// Ten million with `COREWISE_MORE`; fewer where every operation resizes or is instrumented.
 fn many() -> u64 {
-    if cfg!(corewise_stress) || std::env::var_os("COREWISE_FEWER").is_some() {
+    if cfg!(corewise_stress) || is_short() {
         20_000
     } else if std::env::var_os("COREWISE_MORE").is_some() {
         10_000_000

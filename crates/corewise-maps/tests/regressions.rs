@@ -9,6 +9,7 @@ use std::time::Duration;
 use corewise_maps::RelativisticMap;
 use corewise_maps::relativistic::{Entry, ResizeError};
 use corewise_rcu::{Domain, Limits, MAX_NESTED, Pressure, Stall};
+use corewise_testkit::random::is_short;
 
 /// A key with a different hash each time.
 #[derive(PartialEq, Eq, Debug)]
@@ -111,7 +112,7 @@ impl Drop for Chained {
 
 #[test]
 fn a_chain_of_drops_needs_no_stack() {
-    let fewer = cfg!(corewise_stress) || std::env::var_os("COREWISE_FEWER").is_some();
+    let fewer = cfg!(corewise_stress) || is_short();
     let links = if fewer { 30_000 } else { 100_000 };
     let owner: Arc<OnceLock<Chain>> = Arc::default();
     // With a domain to itself: each link takes a grace period.

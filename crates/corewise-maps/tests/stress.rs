@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use corewise_maps::RelativisticMap;
 use corewise_maps::relativistic::ResizeError;
+use corewise_testkit::stress::{come_and_go, together};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -135,22 +136,15 @@ fn present_keys_are_found_whatever_others_do() {
 fn threads_come_and_go() {
     let map = stable_map();
     let more = until_the_end();
-    let mut round = 0;
     while more() {
-        round += 1;
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let map = &map;
-                scope.spawn(move || {
-                    for n in 0..50 {
-                        let key = STABLE + 1 + (round * 7 + thread * 13 + n) % 300;
-                        map.pin().insert(key, Value::new(key));
-                        let handle = map.pin();
-                        handle.remove(&(key - 1)).inspect(|value| value.check());
-                        drop(handle);
-                        map.pin().insert(key % STABLE, Value::new(key % STABLE));
-                    }
-                });
+        come_and_go(75, 4, |round, thread| {
+            for n in 0..50 {
+                let key = STABLE + 1 + (round * 7 + thread * 13 + n) % 300;
+                map.pin().insert(key, Value::new(key));
+                let handle = map.pin();
+                handle.remove(&(key - 1)).inspect(|value| value.check());
+                drop(handle);
+                map.pin().insert(key % STABLE, Value::new(key % STABLE));
             }
         });
     }
@@ -176,19 +170,14 @@ fn a_bucket_of_all_keys_stays_correct() {
     }
     let map = RelativisticMap::with_hasher(One);
     let more = until_the_end();
-    std::thread::scope(|scope| {
-        for thread in 0..3u64 {
-            let (map, more) = (&map, &more);
-            scope.spawn(move || {
-                let mut n = 0;
-                while more() {
-                    let key = thread * 100 + n % 40;
-                    assert!(map.pin().insert(key, Value::new(n)).is_none());
-                    map.pin().get(&key).unwrap().check();
-                    assert_eq!(map.pin().remove(&key).unwrap().n, n);
-                    n += 1;
-                }
-            });
+    together(3, |thread| {
+        let mut n = 0;
+        while more() {
+            let key = thread * 100 + n % 40;
+            assert!(map.pin().insert(key, Value::new(n)).is_none());
+            map.pin().get(&key).unwrap().check();
+            assert_eq!(map.pin().remove(&key).unwrap().n, n);
+            n += 1;
         }
     });
     assert!(map.is_empty());

@@ -2,17 +2,18 @@
 //! other threads that do the same: no update is lost, and no entry is taken twice.
 
 use std::collections::BTreeSet;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use corewise_maps::relativistic::Operation;
 use corewise_maps::{RelativisticMap, RelativisticSet};
+use corewise_testkit::random::is_short;
+use corewise_testkit::stress::beside;
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 5;
 
 fn rounds() -> u64 {
-    if std::env::var_os("COREWISE_FEWER").is_some() || cfg!(corewise_stress) {
+    if is_short() || cfg!(corewise_stress) {
         2_000
     } else {
         20_000
@@ -24,28 +25,14 @@ type Map = RelativisticMap<u64, u64>;
 /// Calls `work` on several threads at once, with the number of the thread, while another one
 /// resizes the map.
 fn beside_resizes(map: &Map, work: impl Fn(u64) + Sync) {
-    let (start, running) = (Barrier::new(THREADS as usize), AtomicU64::new(THREADS));
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (start, running, work) = (&start, &running, &work);
-            scope.spawn(move || {
-                /// Counts down, also in a panic.
-                struct Done<'a>(&'a AtomicU64);
-                impl Drop for Done<'_> {
-                    fn drop(&mut self) {
-                        self.0.fetch_sub(1, Relaxed);
-                    }
-                }
-                let _done = Done(running);
-                start.wait();
-                work(thread);
-            });
-        }
+    let is_over = AtomicBool::new(false);
+    let resize = || {
         let mut sizes = [1, 8, 2, 32, 4].into_iter().cycle();
-        while running.load(Relaxed) > 0 {
+        while !is_over.load(Relaxed) {
             map.resize_to(sizes.next().unwrap()).unwrap();
         }
-    });
+    };
+    beside(THREADS, &is_over, resize, work);
 }
 
 /// Counts with `increment` on all threads, and checks the sum.

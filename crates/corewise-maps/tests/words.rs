@@ -2,8 +2,8 @@
 
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Barrier};
 
 use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{CopyMap, Table};
@@ -13,9 +13,10 @@ use corewise_maps_lab::hopscotch::HopscotchTable;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::common::{Copies, Number, NumberMap};
+use crate::common::{Copies, Number, NumberMap, fewer};
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::{Hashing, NumberHasher};
+use corewise_testkit::stress::together;
 use corewise_testkit::word_map::{self, Resizing, WordMap};
 use word_map::{
     a_batch_without_places_for_its_keys_is_refused, batches_answer_as_lookups_do,
@@ -87,11 +88,6 @@ impl<T: Table<Key = u64, Value: Number> + Send + Sync> WordMap for Copies<T> {
     }
 }
 
-fn fewer(all: u64) -> u64 {
-    let fewer = std::env::var_os("COREWISE_FEWER").is_some();
-    if fewer { all.div_ceil(20) } else { all }
-}
-
 fn sorted(mut pairs: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     pairs.sort_unstable();
     pairs
@@ -161,20 +157,12 @@ fn it_grows_by_itself<M: NumberMap>() {
 /// All threads insert all keys in the same order, and remove them: each is inserted and removed
 /// once.
 fn one_of_several_wins<M: NumberMap>() {
-    const THREADS: usize = 3;
+    const THREADS: u64 = 3;
     for (hashing, keys) in [(Hashing::Own, fewer(6_000)), (Hashing::Alike, fewer(300))] {
         let map = M::new(1, hashing, true);
-        let round = Barrier::new(THREADS);
         let by_all = |act: &(dyn Fn(u64) -> bool + Sync)| {
-            let work = || {
-                round.wait();
-                (0..keys).filter(|key| act(*key)).count() as u64
-            };
-            std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-                let counts = threads.into_iter().map(|thread| thread.join().unwrap());
-                counts.sum::<u64>()
-            })
+            let work = |_| (0..keys).filter(|key| act(*key)).count() as u64;
+            together(THREADS, work).into_iter().sum::<u64>()
         };
         for _ in 0..3 {
             assert_eq!(by_all(&|key| map.try_insert(key, !key).is_ok()), keys);

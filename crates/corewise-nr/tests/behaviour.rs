@@ -36,6 +36,7 @@ use corewise_nr::baseline::{FlatCombining, FlatCombiningPlus, ReadersWriterLocke
 use corewise_nr::{
     BuildError, Builder, Concurrent, NodeReplicated, Operation, RemoveError, Sequential, TooMany,
 };
+use corewise_testkit::stress::together;
 use corewise_topology::{Topology, allowed_cpus, run_on};
 
 /// A counter that panics when it is told to, after it has counted.
@@ -164,19 +165,11 @@ fn more_threads_than_slots_use_a_replica() {
 fn many_threads_use(shared: &NodeReplicated<Queue>) {
     let threads = scaled(200);
     let barrier = Barrier::new(threads as usize);
-    thread::scope(|scope| {
-        let each = (0..threads).map(|value| {
-            let barrier = &barrier;
-            scope.spawn(move || {
-                shared.read(|queue| queue.0.len());
-                barrier.wait();
-                shared.write(QueueWrite::Push(value));
-                assert!(shared.read(|queue| queue.0.contains(&value)));
-            })
-        });
-        let each: Vec<_> = each.collect();
-        // Joined one by one: the end of the scope does not wait for destructors of thread-locals.
-        each.into_iter().for_each(|thread| thread.join().unwrap());
+    together(threads, |value| {
+        shared.read(|queue| queue.0.len());
+        barrier.wait();
+        shared.write(QueueWrite::Push(value));
+        assert!(shared.read(|queue| queue.0.contains(&value)));
     });
     let values: BTreeSet<u64> = shared.read(|queue| queue.0.iter().copied().collect());
     assert_eq!(values, (0..threads).collect());

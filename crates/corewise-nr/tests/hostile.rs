@@ -19,6 +19,7 @@ use corewise_nr::structures::dictionary::{BTreeDictionary, Read, SkipListDiction
 use corewise_nr::structures::lock_free::LockFreeSkipList;
 use corewise_nr::structures::priority_queue::{self, HeapQueue, SkipListQueue};
 use corewise_nr::{BuildError, Builder, Concurrent, NodeReplicated, Operation, Sequential};
+use corewise_testkit::stress::come_and_go;
 use corewise_topology::{CpuId, NumaNode, Topology, current_cpu, run_on};
 
 const EXPECTED: &str = "expected by the test";
@@ -588,21 +589,15 @@ fn threads_come_and_go_by_the_thousands() {
             shared.execute(Operation::Write(write)).unwrap()
         };
         shared.execute(Operation::Write(DictionaryWrite::Insert(1, 0)));
-        for group in 0..count / 4 {
-            let threads = [0, 1, 2, 3].map(|number| {
-                let shared = shared.clone();
-                thread::spawn(move || {
-                    let last = shared.clone();
-                    let at_exit = AtExit(Arc::new(move || _ = increment(&*last)));
-                    // Half of the threads have registered before their destructors, half after.
-                    let is_early = (group + number) % 2 == 0;
-                    let first = is_early.then(|| increment(&*shared));
-                    AT_EXIT.with_borrow_mut(|all| all.push(at_exit));
-                    first.unwrap_or_else(|| increment(&*shared));
-                })
-            });
-            threads.into_iter().for_each(|it| it.join().unwrap());
-        }
+        come_and_go(count / 4, 4, |group, number| {
+            let last = shared.clone();
+            let at_exit = AtExit(Arc::new(move || _ = increment(&*last)));
+            // Half of the threads have registered before their destructors, half after.
+            let is_early = (group + number) % 2 == 0;
+            let first = is_early.then(|| increment(&*shared));
+            AT_EXIT.with_borrow_mut(|all| all.push(at_exit));
+            first.unwrap_or_else(|| increment(&*shared));
+        });
         let sum = shared.execute(Operation::Read(1));
         assert_eq!(sum, Some(2 * (count - count % 4)));
         shared

@@ -10,39 +10,12 @@ use corewise_nr::sorted_set::operation::{self, Read, Response, ScoredMember, Wri
 use corewise_nr::sorted_set::{
     Bounds, Conditions, Direction, Inserted, Presence, ScoreChange, SortedSet, SortedSetError,
 };
+use corewise_testkit::random::{Random, is_short};
 
 use Direction::{Ascending, Descending};
 
-/// A small pseudo-random sequence.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())].clone()
-    }
-}
-
 fn fewer() -> usize {
-    if std::env::var_os("COREWISE_FEWER").is_some() {
-        8
-    } else {
-        1
-    }
+    if is_short() { 8 } else { 1 }
 }
 
 /// The specification: a vector that is searched from its start.
@@ -246,12 +219,14 @@ const SPECIAL: [f64; 10] = [
 impl Workload {
     /// Scores are special ones, a few equal ones, all equal, or many.
     fn new(seed: u64, members: usize) -> Self {
-        let mut random = Random(seed * 2 + 1);
+        let mut random = Random::from_seed(seed * 2 + 1);
         let scores = match seed % 4 {
             0 => SPECIAL.to_vec(),
             1 => vec![7.0],
             2 => (0..6).map(|score| f64::from(score) - 3.0).collect(),
-            _ => (0..1000).map(|_| random.next() as f64 / 1e6).collect(),
+            _ => (0..1000)
+                .map(|_| random.below(1 << 40) as f64 / 1e6)
+                .collect(),
         };
         let growth = 60;
         Self {
@@ -264,7 +239,7 @@ impl Workload {
 
     /// Short and long members, many with a common prefix; one is empty.
     fn member(&mut self) -> Box<[u8]> {
-        let number = self.random.below(self.members);
+        let number = self.random.index(self.members);
         let text = match number % 3 {
             0 => format!("{number}"),
             1 => format!("member:{number:08}"),
@@ -278,7 +253,7 @@ impl Workload {
     }
 
     fn bound<T>(&mut self, value: T) -> Bound<T> {
-        match self.random.below(5) {
+        match self.random.index(5) {
             0 => Bound::Unbounded,
             1 | 2 => Bound::Excluded(value),
             _ => Bound::Included(value),
@@ -286,10 +261,10 @@ impl Workload {
     }
 
     fn bounds(&mut self) -> operation::OwnedBounds {
-        match self.random.below(3) {
+        match self.random.index(3) {
             0 => {
                 let span = self.members as i64 + 3;
-                let mut rank = || (self.random.next() % (2 * span as u64)) as i64 - span;
+                let mut rank = || self.random.below(2 * span as u64) as i64 - span;
                 operation::OwnedBounds::Rank(rank(), rank())
             }
             1 => {
@@ -305,22 +280,22 @@ impl Workload {
 
     /// A narrow part, so that the set is not emptied all the time.
     fn few(&mut self) -> operation::OwnedBounds {
-        let first = self.random.below(self.members) as i64;
-        operation::OwnedBounds::Rank(first, first + self.random.below(4) as i64)
+        let first = self.random.index(self.members) as i64;
+        operation::OwnedBounds::Rank(first, first + self.random.index(4) as i64)
     }
 
     fn score(&mut self) -> f64 {
-        self.random.pick(&self.scores)
+        self.random.choose(&self.scores)
     }
 
     fn conditions(&mut self) -> Conditions {
-        let presence = self.random.pick(&[
+        let presence = self.random.choose(&[
             Presence::Any,
             Presence::Any,
             Presence::Absent,
             Presence::Present,
         ]);
-        let change = self.random.pick(&[
+        let change = self.random.choose(&[
             ScoreChange::Any,
             ScoreChange::Any,
             ScoreChange::Greater,
@@ -330,18 +305,18 @@ impl Workload {
     }
 
     fn direction(&mut self) -> Direction {
-        self.random.pick(&[Ascending, Descending])
+        self.random.choose(&[Ascending, Descending])
     }
 
     fn write(&mut self) -> Write {
         let (member, score) = (self.member(), self.score());
-        let conditions = if self.random.chance(70) {
+        let conditions = if self.random.index(100) < 70 {
             Conditions::default()
         } else {
             self.conditions()
         };
-        if self.random.chance(self.growth) {
-            return if self.random.chance(70) {
+        if self.random.index(100) < self.growth {
+            return if self.random.index(100) < 70 {
                 Write::Insert {
                     member,
                     score,
@@ -356,37 +331,37 @@ impl Workload {
                 }
             };
         }
-        match self.random.below(100) {
+        match self.random.index(100) {
             0..80 => Write::Remove(member),
             80..89 => Write::RemoveRange(self.few()),
             89 => Write::RemoveRange(self.bounds()),
-            90 if self.random.chance(10) => Write::Clear,
+            90 if self.random.index(100) < 10 => Write::Clear,
             _ => {
-                let (direction, count) = (self.direction(), self.random.below(3));
+                let (direction, count) = (self.direction(), self.random.index(3));
                 Write::Pop { direction, count }
             }
         }
     }
 
     fn read(&mut self) -> Read {
-        match self.random.below(7) {
+        match self.random.index(7) {
             0 => Read::Len,
             1 => Read::Score(self.member()),
             2 => Read::Rank(self.member(), self.direction()),
-            3 => Read::At(self.random.below(self.members + 2), self.direction()),
+            3 => Read::At(self.random.index(self.members + 2), self.direction()),
             4 => Read::Count(self.bounds()),
             _ => Read::Range {
                 bounds: self.bounds(),
                 direction: self.direction(),
-                offset: if self.random.chance(50) {
+                offset: if self.random.index(100) < 50 {
                     0
                 } else {
-                    self.random.below(20)
+                    self.random.index(20)
                 },
-                limit: if self.random.chance(50) {
+                limit: if self.random.index(100) < 50 {
                     usize::MAX
                 } else {
-                    self.random.below(20)
+                    self.random.index(20)
                 },
             },
         }
@@ -473,7 +448,7 @@ fn larger_sets_grow_and_shrink() {
             for _ in 0..members {
                 let write = workload.write();
                 write_both(&mut set, &mut oracle, &write, false);
-                if workload.random.chance(10) {
+                if workload.random.index(100) < 10 {
                     let read = workload.read();
                     assert_eq!(set.read(&read), oracle.read(&read), "{read:?}");
                 }
@@ -628,9 +603,9 @@ fn ranges_skip_from_both_ends() {
             .unwrap();
     }
     let all: Vec<_> = set.iter().collect();
-    let mut random = Random(3);
+    let mut random = Random::from_seed(3);
     for _ in 0..200 {
-        let (first, last) = (random.below(1_000), random.below(1_000));
+        let (first, last) = (random.index(1_000), random.index(1_000));
         let bounds = Bounds::Rank(first as i64, last as i64);
         let mut expected = all[first.min(last + 1)..=last.max(first.saturating_sub(1))].iter();
         if first > last {
@@ -638,12 +613,12 @@ fn ranges_skip_from_both_ends() {
         }
         let mut range = set.range(bounds, Ascending);
         while expected.len() > 0 {
-            let n = if random.chance(60) {
+            let n = if random.index(100) < 60 {
                 0
             } else {
-                random.below(60)
+                random.index(60)
             };
-            if random.chance(50) {
+            if random.index(100) < 50 {
                 assert_eq!(range.nth(n), expected.nth(n).copied());
             } else {
                 assert_eq!(range.nth_back(n), expected.nth_back(n).copied());
@@ -665,7 +640,7 @@ fn ranges_skip_from_both_ends() {
 #[test]
 fn a_scan_visits_members_that_stay() {
     for seed in 1..40 / fewer() as u64 + 2 {
-        let mut random = Random(seed);
+        let mut random = Random::from_seed(seed);
         let mut set = SortedSet::new();
         for number in 0..600_u32 {
             set.insert(&number.to_be_bytes(), f64::from(number))
@@ -677,7 +652,7 @@ fn a_scan_visits_members_that_stay() {
         let mut cursor = 0;
         let mut leaving: Vec<u32> = (0..600).filter(|&number| !stays(number)).collect();
         loop {
-            cursor = set.scan(cursor, 1 + random.below(60), |member, score| {
+            cursor = set.scan(cursor, 1 + random.index(60), |member, score| {
                 let number = u32::from_be_bytes(member.try_into().unwrap());
                 if number < 600 {
                     assert_eq!(score, f64::from(number));
@@ -687,12 +662,12 @@ fn a_scan_visits_members_that_stay() {
             if cursor == 0 {
                 break;
             }
-            for _ in 0..random.below(120).min(leaving.len()) {
-                let number = leaving.swap_remove(random.below(leaving.len()));
+            for _ in 0..random.index(120).min(leaving.len()) {
+                let number = leaving.swap_remove(random.index(leaving.len()));
                 assert!(set.remove(&number.to_be_bytes()).is_some());
             }
-            if random.chance(30) {
-                let number = 10_000 + random.below(1_000) as u32;
+            if random.index(100) < 30 {
+                let number = 10_000 + random.index(1_000) as u32;
                 set.insert(&number.to_be_bytes(), -1.0).unwrap();
             }
             set.assert_valid();

@@ -10,6 +10,7 @@ use std::thread;
 
 use common::{Random, scaled};
 use corewise_nr::{Builder, NodeReplicated, Sequential};
+use corewise_testkit::stress::{beside, come_and_go};
 
 /// Sums of the values and of their squares, in boxes, so that a torn or freed value shows.
 #[derive(Clone, Default)]
@@ -83,43 +84,29 @@ fn stress(builder: Builder) {
         .build(|_| Sums::default())
         .unwrap();
     let stop = AtomicBool::new(false);
-    let written = thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut random = Random::from_seed(7);
-            while !stop.load(SeqCst) {
-                let live = shared.replicas();
-                match random.below(3) {
-                    0 => _ = shared.add_replica(None),
-                    1 => {
-                        let one = live[random.below(live.len() as u64) as usize];
-                        _ = shared.remove_replica(one);
-                    }
-                    _ => shared.refresh(),
+    let change_replicas = || {
+        let mut random = Random::from_seed(7);
+        while !stop.load(SeqCst) {
+            let live = shared.replicas();
+            match random.below(3) {
+                0 => _ = shared.add_replica(None),
+                1 => {
+                    let one = live[random.below(live.len() as u64) as usize];
+                    _ = shared.remove_replica(one);
                 }
-                thread::yield_now();
+                _ => shared.refresh(),
             }
-        });
-        let shared = &shared;
-        let workers: Vec<_> = (0..4_u64)
-            .map(|number| {
-                scope.spawn(move || {
-                    // Each stage has a new thread, which registers and leaves.
-                    let stage = |stage: u64| {
-                        let seed = number << 16 | stage;
-                        let body = move || use_for_a_while(shared, seed, operations() / 8);
-                        thread::scope(|scope| scope.spawn(body).join().unwrap())
-                    };
-                    (0..8)
-                        .map(stage)
-                        .fold([0; 2], |[a, b], [c, d]| [a + c, b + d])
-                })
-            })
-            .collect();
-        let written: Vec<[u64; 2]> = workers.into_iter().map(|it| it.join().unwrap()).collect();
-        stop.store(true, SeqCst);
-        written
+            thread::yield_now();
+        }
+    };
+    // Each stage has a new thread, which registers and leaves.
+    let written = beside(1, &stop, change_replicas, |_| {
+        come_and_go(8, 4, |stage, number| {
+            use_for_a_while(&shared, number << 16 | stage, operations() / 8)
+        })
     });
-    let expected = written.iter().fold([0; 2], |[a, b], [c, d]| [a + c, b + d]);
+    let sums = written.iter().flatten();
+    let expected = sums.fold([0; 2], |[a, b], [c, d]| [a + c, b + d]);
     for id in shared.replicas() {
         assert_eq!(
             shared.handle(Some(id)).unwrap().read(|sums| *sums.0),

@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use corewise_nr::Sequential;
@@ -13,9 +12,9 @@ use corewise_nr::structures::lock_free::{LockFreePriorityQueue, LockFreeSkipList
 use corewise_nr::structures::priority_queue::{self, HeapQueue, SkipListQueue};
 use corewise_nr::structures::queue::{self, Queue};
 use corewise_nr::structures::skip_list::SkipList;
-use corewise_testkit::history::Recording;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_testkit::random::Random;
+use corewise_testkit::history::record_threads;
+use corewise_testkit::random::{Random, fewer};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(LockFreeSkipList<u64, String>: Send, Sync);
@@ -26,14 +25,6 @@ assert_not_impl_any!(LockFreePriorityQueue<Rc<u8>>: Send, Sync);
 // A cell may move to another thread, but not be shared.
 assert_impl_all!(LockFreeSkipList<u8, std::cell::Cell<u8>>: Send);
 assert_not_impl_any!(LockFreeSkipList<u8, std::cell::Cell<u8>>: Sync);
-
-fn fewer() -> u64 {
-    if std::env::var_os("COREWISE_FEWER").is_some() {
-        8
-    } else {
-        1
-    }
-}
 
 /// Executes a write on two structures that must agree, and as a read first.
 fn write_both<A, B>(a: &mut A, b: &mut B, write: &A::Write) -> A::Response
@@ -58,7 +49,7 @@ fn dictionaries_agree_with_a_map() {
         let (mut list, mut tree) = (SkipListDictionary::new(), BTreeDictionary::new());
         let mut map = BTreeMap::new();
         let mut random = Random(keys);
-        for step in 0..8_000 / fewer() {
+        for step in 0..fewer(8_000) {
             let key = random.below(keys);
             let inserts = if step / 1_000 % 2 == 0 { 70 } else { 30 };
             let (write, old) = if random.below(100) < inserts {
@@ -88,7 +79,7 @@ fn dictionaries_agree_with_a_map() {
 fn a_skip_list_is_sorted() {
     let (mut list, mut map) = (SkipList::new(), BTreeMap::new());
     let mut random = Random(9);
-    for step in 0..20_000 / fewer() {
+    for step in 0..fewer(20_000) {
         let key = random.below(3_000);
         if random.below(3) == 0 {
             assert_eq!(list.remove(&key), map.remove(&key));
@@ -147,7 +138,7 @@ fn priority_queues_return_the_lowest_key_and_the_oldest_of_equals() {
         let (mut heap, mut list) = (HeapQueue::new(), SkipListQueue::new());
         let mut oracle: Vec<Job> = Vec::new();
         let mut random = Random(urgencies);
-        for number in 0..4_000 / fewer() {
+        for number in 0..fewer(4_000) {
             let inserts = if number / 500 % 2 == 0 { 70 } else { 30 };
             if random.below(100) < inserts {
                 let urgency = random.below(urgencies);
@@ -186,7 +177,7 @@ fn a_queue_is_first_in_first_out_up_to_its_limit() {
     let (mut queue, mut oracle) = (Queue::with_limit(20), VecDeque::new());
     let mut random = Random(4);
     let mut was_full = false;
-    for number in 0..5_000 / fewer() {
+    for number in 0..fewer(5_000) {
         let (write, expected) = if random.below(100) < 55 {
             let has_room = oracle.len() < 20;
             was_full |= !has_room;
@@ -214,7 +205,7 @@ fn one_thread_finds_a_lock_free_list_like_a_map() {
     for keys in [1, 10, 700] {
         let (list, mut map) = (LockFreeSkipList::new(), BTreeMap::new());
         let mut random = Random(keys);
-        for step in 0..10_000 / fewer() {
+        for step in 0..fewer(10_000) {
             let key = random.below(keys);
             if random.below(2) == 0 {
                 let is_new = !map.contains_key(&key);
@@ -238,37 +229,27 @@ fn one_thread_finds_a_lock_free_list_like_a_map() {
 fn lock_free_lists_are_linearizable() {
     const THREADS: u64 = 3;
     const KEYS: u64 = 4;
-    let calls = 3_000 / fewer();
+    let calls = fewer(3_000);
     for round in 0..3 {
         let list = LockFreeSkipList::new();
-        let recording = Recording::new();
-        let start = Barrier::new(THREADS as usize);
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (list, start) = (&list, &start);
-                let mut recorder = recording.recorder(calls as usize);
-                scope.spawn(move || {
-                    let mut random = Random(round * 31 + thread + 1);
-                    start.wait();
-                    for call in 0..calls {
-                        let key = random.below(KEYS);
-                        let op = match random.below(4) {
-                            0 | 1 => EntryOp::Get,
-                            2 => EntryOp::TryInsert(thread * calls + call),
-                            _ => EntryOp::Remove,
-                        };
-                        recorder.record(key, op.clone(), || match op {
-                            EntryOp::Get => EntryOutcome::Held(list.get(&key).copied()),
-                            EntryOp::TryInsert(value) => {
-                                EntryOutcome::Done(list.insert(key, value).unwrap())
-                            }
-                            _ => EntryOutcome::Held(list.remove(&key).copied()),
-                        });
+        let history = record_threads(THREADS, calls as usize, |thread, recorder| {
+            let mut random = Random(round * 31 + thread + 1);
+            for call in 0..calls {
+                let key = random.below(KEYS);
+                let op = match random.below(4) {
+                    0 | 1 => EntryOp::Get,
+                    2 => EntryOp::TryInsert(thread * calls + call),
+                    _ => EntryOp::Remove,
+                };
+                recorder.record(key, op.clone(), || match op {
+                    EntryOp::Get => EntryOutcome::Held(list.get(&key).copied()),
+                    EntryOp::TryInsert(value) => {
+                        EntryOutcome::Done(list.insert(key, value).unwrap())
                     }
+                    _ => EntryOutcome::Held(list.remove(&key).copied()),
                 });
             }
         });
-        let history = recording.finish().unwrap();
         history.check(&MapEntry::new()).assert_linearizable();
     }
 }
@@ -277,7 +258,7 @@ fn lock_free_lists_are_linearizable() {
 #[test]
 fn no_insertion_or_removal_is_lost() {
     const THREADS: u64 = 4;
-    let keys = 4_000 / fewer();
+    let keys = fewer(4_000);
     let list = LockFreeSkipList::new();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -302,7 +283,7 @@ fn no_insertion_or_removal_is_lost() {
 #[test]
 fn each_key_of_a_lock_free_queue_is_removed_once() {
     const THREADS: u64 = 4;
-    let keys = 2_000 / fewer();
+    let keys = fewer(2_000);
     let queue = LockFreePriorityQueue::new();
     let mut removed: Vec<u64> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)

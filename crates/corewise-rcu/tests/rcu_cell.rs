@@ -4,13 +4,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicIsize, AtomicUsize};
-use std::sync::{Arc, Barrier, LazyLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize};
+use std::sync::{Arc, LazyLock, Weak};
 use std::thread;
 use std::time::Duration;
 
 use crate::common::{Object, for_a_while};
 use corewise_rcu::{BacklogFull, Builder, Domain, Limits, Pressure, RcuCell};
+use corewise_testkit::stress::{beside, come_and_go};
 
 /// A value that counts how many of its kind are alive.
 #[derive(Debug)]
@@ -474,27 +475,20 @@ fn a_cell_in_a_static_is_read_while_threads_come_and_go() {
         }
     }
     let rounds = 50;
-    for round in 0..rounds {
-        let start = Barrier::new(3);
-        thread::scope(|scope| {
-            for number in 0..2 {
-                let start = &start;
-                scope.spawn(move || {
-                    if (round + number) % 2 == 0 {
-                        CELL.read(|value| assert_eq!(value.len(), 8));
-                    }
-                    LATE.set(Some(Late));
-                    start.wait();
-                });
-            }
-            start.wait();
+    let is_over = AtomicBool::new(false);
+    let read = || {
+        while !is_over.load(Relaxed) {
             let value = CELL.pin();
             assert!(value.iter().all(|word| *word == value[0]));
-        });
-    }
-    // A scope does not wait for the thread-locals of its threads.
-    while CELL.pin()[0] < 2 * rounds as u64 {
-        thread::yield_now();
-    }
-    assert_eq!(*CELL.pin(), [2 * rounds as u64; 8]);
+        }
+    };
+    beside(1, &is_over, read, |_| {
+        come_and_go(rounds, 2, |round, number| {
+            if (round + number) % 2 == 0 {
+                CELL.read(|value| assert_eq!(value.len(), 8));
+            }
+            LATE.set(Some(Late));
+        })
+    });
+    assert_eq!(*CELL.pin(), [2 * rounds; 8]);
 }

@@ -11,10 +11,9 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{
-    Object, Published, for_a_while, join_all, spawn_readers, spawn_writers, swap_and_read,
-};
+use crate::common::{Object, Published, for_a_while, spawn_readers, spawn_writers, swap_and_read};
 use corewise_rcu::{BacklogFull, Builder, Domain, Limits, Pressure, RetireList};
+use corewise_testkit::stress::come_and_go;
 
 #[test]
 fn readers_never_see_what_was_reclaimed() {
@@ -100,25 +99,22 @@ fn threads_come_and_go() {
     let domain = Domain::new();
     let published = Arc::new(Published::new());
     let alive = published.alive();
-    for_a_while(|round| {
-        join_all((0..3).map(|number| {
-            let (domain, published) = (domain.clone(), published.clone());
-            thread::spawn(move || {
-                let late = Late(domain.clone(), published.clone());
-                // A thread-local made before the thread's first guard is dropped after the thread's
-                // record.
-                let (before, after) = match (round + number) % 2 {
-                    0 => (Some(late), None),
-                    _ => (None, Some(late)),
-                };
-                LATE.set(before);
-                published.read(&domain.pin());
-                published.retire(&domain);
-                if after.is_some() {
-                    LATE.set(after);
-                }
-            })
-        }));
+    for_a_while(|_| {
+        come_and_go(4, 3, |generation, number| {
+            let late = Late(domain.clone(), published.clone());
+            // A thread-local made before the thread's first guard is dropped after the thread's
+            // record.
+            let (before, after) = match (generation + number) % 2 {
+                0 => (Some(late), None),
+                _ => (None, Some(late)),
+            };
+            LATE.set(before);
+            published.read(&domain.pin());
+            published.retire(&domain);
+            if after.is_some() {
+                LATE.set(after);
+            }
+        });
         domain.synchronize();
     });
     domain.barrier();

@@ -10,6 +10,7 @@
 //! - [`hashing`]: good and bad hashers.
 //! - `rtm_emulator`: the instructions of RTM, on x86-64 processors without it.
 //! - [`random`]: reproducible choices, and how much work a test does.
+//! - [`stress`]: threads that start together, run beside another one, or come and go.
 //! - [`word_map`]: the guarantees of every concurrent map of numbers.
 
 #![deny(unsafe_code)]
@@ -30,4 +31,5 @@ mod refused;
 ))]
 #[allow(unsafe_code)]
 pub mod rtm_emulator;
+pub mod stress;
 pub mod word_map;

@@ -6,6 +6,7 @@ use bumpalo::Bump;
 use corewise_ops::{
     Deadline, Edit, Get, ItemFlags, ItemView, Now, Outcome, Store, StoreMode, Verb,
 };
+use corewise_testkit::random::is_short;
 use corewise_wire::resp::{
     Codec, CommandCodec, Encoder, Limits, Parsed, Refusal, Replies, ReplyReader, Value, Version,
     encode_request,
@@ -347,11 +348,7 @@ proptest! {
 
 /// Cases of a property: fewer under sanitizers.
 fn cases() -> u32 {
-    if std::env::var_os("COREWISE_FEWER").is_some() {
-        100
-    } else {
-        2000
-    }
+    if is_short() { 100 } else { 2000 }
 }
 
 /// A reply as its writer thinks of it.

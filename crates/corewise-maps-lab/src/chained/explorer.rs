@@ -24,6 +24,7 @@ use super::paper::{
     ResizeVariant, ReversedForm,
 };
 use corewise_testkit::for_every;
+use corewise_testkit::random::is_short;
 
 type Position = *const Head;
 
@@ -294,9 +295,10 @@ fn hashes(pattern: usize, count: usize) -> Vec<u64> {
 /// at any of the steps.
 fn resizes<F: ResizeVariant>(nodes: usize, doublings: u32) {
     // A single thread; under the sanitizers fewer nodes and updates are enough.
-    let (nodes, updates) = match std::env::var_os("COREWISE_FEWER") {
-        Some(_) => (nodes - 1, 1),
-        None => (nodes, 2),
+    let (nodes, updates) = if is_short() {
+        (nodes - 1, 1)
+    } else {
+        (nodes, 2)
     };
     // Patterns in which the second doubling divides no chain are enough for one doubling.
     for pattern in 0..1 << (2 * nodes) {

@@ -8,6 +8,12 @@ use corewise_maps::copy_map::{BoxMap, Computed, CopyMap, Operation, Table, TryIn
 use corewise_rcu::Domain;
 
 use corewise_testkit::hashing::Hashing;
+use corewise_testkit::random::is_short;
+
+/// `all`, or a twentieth of it if tests are to do less.
+pub(crate) fn fewer(all: u64) -> u64 {
+    if is_short() { all.div_ceil(20) } else { all }
+}
 
 /// What a number is stored as.
 pub(crate) trait Number: Copy + Send + Sync + 'static {

@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64};
-use std::thread::{self, JoinHandle, Scope};
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use corewise_rcu::{Domain, Pressure, Section};
@@ -112,14 +112,6 @@ pub(crate) fn for_a_while(mut work: impl FnMut(usize)) {
         work(round);
         round += 1;
     }
-}
-
-pub(crate) fn join_all(threads: impl IntoIterator<Item = JoinHandle<()>>) {
-    // Starts all threads before it waits for one.
-    let threads: Vec<_> = threads.into_iter().collect();
-    threads
-        .into_iter()
-        .for_each(|thread| thread.join().unwrap());
 }
 
 /// Starts readers whose guards overlap in all ways, and one that is online.

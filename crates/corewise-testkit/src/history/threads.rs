@@ -1,11 +1,10 @@
 //! Threads that record what they do.
 
-use std::panic::resume_unwind;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use crate::history::{History, Recorder, Recording};
+use crate::stress;
 
 /// Records what `work` does in each of `threads` threads, which start together. It gets the number
 /// of the thread and a recorder of up to `operations` operations.
@@ -51,38 +50,12 @@ pub fn record_beside<K: Send, O: Send, R: Send>(
     work: impl Fn(u64, &mut Recorder<K, O, R>) + Sync,
 ) -> History<K, O, R> {
     let recording = Recording::new();
-    let start = Barrier::new(threads as usize + 1);
-    thread::scope(|scope| {
-        let (start, work) = (&start, &work);
-        scope.spawn(move || {
-            let _over = SetOnDrop(is_over);
-            start.wait();
-            beside();
-        });
-        let start_worker = |thread| {
-            let mut recorder = recording.recorder(operations);
-            scope.spawn(move || {
-                start.wait();
-                work(thread, &mut recorder);
-            })
-        };
-        let workers: Vec<_> = (0..threads).map(start_worker).collect();
-        let done: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        // Relaxed: the flag orders nothing; the thread is joined.
-        is_over.store(true, Ordering::Relaxed);
-        for result in done {
-            result.unwrap_or_else(|payload| resume_unwind(payload));
-        }
+    let recorder = |_| Mutex::new(recording.recorder(operations));
+    let recorders: Vec<_> = (0..threads).map(recorder).collect();
+    stress::beside(threads, is_over, beside, |thread| {
+        let mut recorder = recorders[thread as usize].lock().expect("no panic");
+        work(thread, &mut recorder);
     });
+    drop(recorders);
     recording.finish().expect("all recorders are back")
-}
-
-/// Sets a flag, also when its thread panics.
-struct SetOnDrop<'f>(&'f AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        // Relaxed: as in `record_beside`.
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
