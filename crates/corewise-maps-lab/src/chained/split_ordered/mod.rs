@@ -589,8 +589,9 @@ unsafe impl Algorithm for SplitOrdered {
         let from = self.log2();
         match from.cmp(&to) {
             std::cmp::Ordering::Equal => Ok(Resized::default()),
-            // SAFETY: 1, both: the caller lets only us resize; not pinned, see above.
+            // SAFETY: 1: the caller lets only us resize; not pinned, see above.
             std::cmp::Ordering::Less => unsafe { self.expand(from, to) },
+            // SAFETY: 1: as for `expand`: only we resize, and not pinned.
             std::cmp::Ordering::Greater => Ok(unsafe { self.shrink(from, to) }),
         }
     }
