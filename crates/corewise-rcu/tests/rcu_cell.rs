@@ -467,9 +467,12 @@ fn a_cell_in_a_static_is_read_while_threads_come_and_go() {
     thread_local! {
         static LATE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) };
     }
+    // Two threads leave at the same time.
+    static EXIT: std::sync::Barrier = std::sync::Barrier::new(2);
     struct Late;
     impl Drop for Late {
         fn drop(&mut self) {
+            EXIT.wait();
             // After the thread's record, or before it.
             CELL.rcu(|value| value.iter().map(|word| word + 1).collect());
         }

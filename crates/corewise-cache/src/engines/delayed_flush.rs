@@ -42,15 +42,17 @@ impl DelayedFlush {
             at.to_bits()
         };
         let _performing = (!mutant!("orders_beside_a_flush")).then(|| self.performing.lock());
-        // Relaxed: the store publishes nothing.
-        self.at_ms.store(at_ms, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `run_if_due`. A thread that reads this time does not
+        // read what the end of an earlier flush has stored, and is ordered after that flush too.
+        self.at_ms
+            .store(at_ms, ordering!(Release, "relaxed_order_after_a_flush"));
     }
 
     /// Performs the flush if its time has come and no other thread has performed it.
     #[inline]
     pub(super) fn run_if_due(&self, now: Now, flush: impl FnOnce()) {
-        // Acquire: pairs with the Release in `run`, so that a thread that finds no flush due is
-        // ordered after it.
+        // Acquire: pairs with the Release in `run` and in `order`, so that a thread that finds no
+        // flush due is ordered after the last one.
         let at_ms = self.at_ms.load(ordering!(Acquire, "relaxed_look_at_flush"));
         if at_ms <= now.ms {
             self.run(at_ms, flush);
@@ -97,6 +99,28 @@ mod models {
             let other = Arc::clone(&shared);
             let thread = thread::spawn(move || run(&other));
             run(&shared);
+            thread.join().unwrap();
+        });
+    }
+
+    /// Mutant `relaxed_order_after_a_flush`.
+    #[test]
+    fn a_thread_that_sees_a_later_flush_sees_the_effects_of_the_one_before() {
+        model(|| {
+            let now = Now { ms: 7, unix_s: 0 };
+            let shared = Arc::new((DelayedFlush::new(), AtomicUsize::new(0)));
+            shared.0.order(Deadline::at_ms(7));
+            let other = Arc::clone(&shared);
+            let thread = thread::spawn(move || {
+                let (delayed, flushes) = &*other;
+                // Relaxed, both: the test checks that the flush orders them.
+                delayed.run_if_due(now, || _ = flushes.fetch_add(1, Ordering::Relaxed));
+                assert_eq!(flushes.load(Ordering::Relaxed), 1);
+            });
+            let (delayed, flushes) = &*shared;
+            // Relaxed: as above.
+            delayed.run_if_due(now, || _ = flushes.fetch_add(1, Ordering::Relaxed));
+            delayed.order(Deadline::at_ms(9));
             thread.join().unwrap();
         });
     }
