@@ -14,15 +14,11 @@ invariant! {
     "use corewise_maps_lab::hopscotch::*;";
     hopscotch_keys: "HopscotchMap<Wide, u64>", "HopscotchMap<Narrow, u64>";
     hopscotch_values: "HopscotchMap<u64, Wide>", "HopscotchMap<u64, Narrow>";
-    boxed_hopscotch: "Boxed<u64, Wide>", "Boxed<u64, Narrow>";
 }
 
 invariant! {
-    "use corewise_maps::copy_map::BoxMap;\nuse corewise_maps_lab::clht_lock_free::*;";
+    "use corewise_maps_lab::clht_lock_free::*;";
     lock_free_values: "LockFree<u64, &'static Wide>", "LockFree<u64, &'static Narrow>";
-    boxed_lock_free:
-        "BoxMap<Wide, LockFreeTable<u64, NonNull<Wide>>>",
-        "BoxMap<Narrow, LockFreeTable<u64, NonNull<Narrow>>>";
 }
 
 invariant! {

@@ -49,15 +49,6 @@ invariant! {
     copy_map_handle:
         "CopyMapRef<'m, cuckoo::CuckooTable<u64, Wide>>", "CopyMapRef<'m, cuckoo::CuckooTable<u64, Narrow>>";
     copy_iter: "IntoIter<cuckoo::CuckooTable<u64, Wide>, (), Limited>", "IntoIter<cuckoo::CuckooTable<u64, Narrow>, (), Limited>";
-    boxed_iter:
-        "BoxIntoIter<Wide, cuckoo::CuckooTable<u64, NonNull<Wide>>, (), Unlimited>",
-        "BoxIntoIter<Narrow, cuckoo::CuckooTable<u64, NonNull<Narrow>>, (), Unlimited>";
-    boxed_lock_based: "clht::Boxed<u64, Wide>", "clht::Boxed<u64, Narrow>";
-    boxed_cuckoo: "cuckoo::Boxed<u64, Wide>", "cuckoo::Boxed<u64, Narrow>";
-    boxed_cuckoo_keys: "cuckoo::Boxed<Wide, u64>", "cuckoo::Boxed<Narrow, u64>";
-    boxed_handle:
-        "BoxMapRef<'m, Wide, cuckoo::CuckooTable<u64, NonNull<Wide>>>",
-        "BoxMapRef<'m, Narrow, cuckoo::CuckooTable<u64, NonNull<Narrow>>>";
 }
 
 refused! {
@@ -81,7 +72,7 @@ use corewise_maps::relativistic::DefaultHasher;",
     "let map: LockBased<u64, u64, DefaultHasher, Limited> = [(1, 2)].into_iter().collect();",
     "drop(map);";
     references_do_not_outlive_their_handle: "E0505",
-    "let map = corewise_maps::clht::Boxed::from([(1, 2)]);
+    "let map = corewise_maps::RelativisticMap::from([(1, 2)]);
 let handle = map.pin();
 let mut values = handle.drain();",
     "assert!(values.next().is_some()); drop(values); drop(handle);",

@@ -9,9 +9,9 @@
 //! (Bytes of buckets are measured while a map grows; the maximum is reached while two tables exist.
 //! The example `bytes_per_entry` prints them.)
 //!
-//! The last two tables return copies; [`copy_map`] has what they share, and [`copy_map::BoxMap`]
-//! stores values of any type in them. With `()` as their values they are sets. All tables use
-//! [`corewise_rcu`] to keep memory alive while readers use it. A thread may hold a
+//! The last two tables return copies; [`copy_map`] has what they share. With `()` as their values
+//! they are sets. All tables use [`corewise_rcu`] to keep memory alive while readers use it. A
+//! thread may hold a
 //! [`corewise_rcu::Guard`] while it updates the same table; a thread with
 //! [`corewise_rcu::MAX_NESTED`] of them, or two fewer, cannot enter the sections that operations
 //! need, and they panic.

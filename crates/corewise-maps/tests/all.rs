@@ -5,7 +5,6 @@ mod common;
 
 mod asynchronized;
 mod auto_traits;
-mod boxed;
 mod copies;
 mod copies_beside;
 mod cuckoo;

@@ -9,9 +9,7 @@
 use std::ptr::NonNull;
 
 use corewise_maps::clht::{self, LockBasedTable};
-use corewise_maps::copy_map::{
-    self, BoxMap, BoxMapRef, CopyMap, CopyMapRef, Refused, TryInsertError,
-};
+use corewise_maps::copy_map::{self, CopyMap, CopyMapRef, TryInsertError};
 use corewise_maps::cuckoo::{self, CuckooTable};
 use corewise_maps::relativistic::{self as rel, DefaultHasher, MapRef, RelativisticMap};
 use corewise_maps_lab::clht_lock_free::{self, LockFreeTable};
@@ -117,10 +115,6 @@ fn handles_and_entries_belong_to_their_thread() {
         CopyMapRef<'static, CuckooTable<u64, u64>, S, QsbrGuard<'static>>: false false,
         CopyMapRef<'static, HopscotchTable<u64, u64>>: false false,
         CopyMapRef<'static, HopscotchTable<u64, u64>, S, G, copy_map::Limited>: false false,
-        BoxMapRef<'static, u8, LockBasedTable<u64, NonNull<u8>>>: false false,
-        BoxMapRef<'static, u8, LockFreeTable<u64, NonNull<u8>>, S, &'static G>: false false,
-        BoxMapRef<'static, u8, CuckooTable<u64, NonNull<u8>>>: false false,
-        BoxMapRef<'static, u8, HopscotchTable<u64, NonNull<u8>>>: false false,
     }
 }
 
@@ -133,11 +127,6 @@ fn owned_handles_of_copies_may_be_sent() {
         CopyMapRef<'static, LockFreeTable<u64, u64>, S, G>: true false,
         CopyMapRef<'static, CuckooTable<u64, u64>, S, G, copy_map::Limited>: true false,
         CopyMapRef<'static, HopscotchTable<u64, u64>, S, G>: true false,
-        BoxMapRef<'static, u8, LockFreeTable<u64, NonNull<u8>>, S, G>: true false,
-        BoxMapRef<'static, u8, CuckooTable<u64, NonNull<u8>>, S, G>: true false,
-        BoxMapRef<'static, u8, HopscotchTable<u64, NonNull<u8>>, S, G, copy_map::Limited>: true false,
-        // Keys must be sendable: `BoxMap` is not `Sync` otherwise.
-        BoxMapRef<'static, u8, CuckooTable<*const u8, NonNull<u8>>, S, G>: false false,
     }
 }
 
@@ -216,33 +205,14 @@ fn maps_of_copies_are_shared_and_sent_if_their_contents_may_be_sent() {
     }
 }
 
-type BoxedCuckoo<T> = BoxMap<u8, CuckooTable<T, NonNull<u8>>>;
-type BoxedHopscotch<T> = BoxMap<u8, HopscotchTable<T, NonNull<u8>>>;
-type BoxedHasher<T> = BoxMap<u8, LockBasedTable<u64, NonNull<u8>>, T>;
-type BoxedFreeHasher<T> = BoxMap<u8, LockFreeTable<u64, NonNull<u8>>, T>;
-type BoxIntoKeys<T> =
-    copy_map::BoxIntoIter<u8, CuckooTable<T, NonNull<u8>>, DefaultHasher, copy_map::Unlimited>;
-type BoxRefused<T> = Refused<'static, T>;
-
-/// Their values are both, or such a map does not exist: see the examples of `BoxMap`.
 #[test]
-fn maps_of_boxes_are_shared_and_sent_if_their_keys_may_be_sent() {
-    expect_of_contents! {
-        BoxedCuckoo: (true true), (true true), (false false), (false false);
-        BoxedHopscotch: (true true), (true true), (false false), (false false);
-        BoxedHasher: (true true), (true false), (false true), (false false);
-        BoxedFreeHasher: (true true), (true false), (false true), (false false);
-        BoxIntoKeys: (true true), (true true), (false false), (false false);
-        BoxRefused: (true true), (false false), (false true), (false false);
-    }
+fn maps_of_addresses_are_shared_and_sent_if_addresses_are_words() {
     expect_traits! {
         copy_map::Full: true true,
         copy_map::Limited: true true,
         copy_map::Unlimited: true true,
-        // It has addresses of boxes.
-        copy_map::BoxIter<'static, u8, CuckooTable<u64, NonNull<u8>>, DefaultHasher>: false false,
         CopyMap<LockFreeTable<u64, NonNull<u8>>>: true true,
-        // Only the map of boxes has the addresses of boxes.
+        // Its pairs are of any type, so an address is not sent.
         CopyMap<CuckooTable<u64, NonNull<u8>>>: false false,
     }
 }
@@ -252,12 +222,9 @@ fn maps_of_boxes_are_shared_and_sent_if_their_keys_may_be_sent() {
 fn parallel_iterators_are_sent_if_what_they_lend_is_shared() {
     type ParIter<T> = rel::ParIter<'static, T, T>;
     type CopyParIter<T> = copy_map::ParIter<'static, CuckooTable<u64, T>, DefaultHasher>;
-    type BoxParIter<T> =
-        copy_map::BoxParIter<'static, u8, CuckooTable<T, NonNull<u8>>, DefaultHasher>;
     expect_of_contents! {
         ParIter: (true true), (false false), (true true), (false false);
         CopyParIter: (true true), (true false), (false false), (false false);
-        BoxParIter: (true false), (true false), (false false), (false false);
     }
 }
 

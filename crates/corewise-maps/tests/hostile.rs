@@ -1,16 +1,13 @@
-//! Boxed values in every table, with hashers and comparisons that are wrong, inconsistent or panic,
-//! and with values that panic when they are dropped: each value is dropped exactly once, at every
-//! phase of a resize.
+//! Every table, with hashers and comparisons that are wrong, inconsistent or panic: no value is
+//! lost by a resize, and none is taken out twice.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use corewise_maps::clht::LockBasedTable;
-use corewise_maps::copy_map::{BoxMap, CopyMap, Operation, Refused, Table};
+use corewise_maps::copy_map::{Computed, CopyMap, Operation, Table};
 use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
@@ -123,72 +120,33 @@ impl From<u64> for Key {
     }
 }
 
-/// How often each value was dropped.
+/// The values that were made, and which of them were taken out.
 #[derive(Default)]
-struct Drops {
-    made: AtomicUsize,
-    dropped: Box<[AtomicU8]>,
+struct Ledger {
+    made: Cell<u64>,
+    taken: RefCell<BTreeSet<u64>>,
 }
 
-/// A value that counts its drops, and panics afterwards if it is a bomb.
-struct Value {
-    number: usize,
-    bomb: bool,
-    drops: Arc<Drops>,
-}
-
-impl Drops {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            made: AtomicUsize::new(0),
-            dropped: (0..10_000).map(|_| AtomicU8::new(0)).collect(),
-        })
+impl Ledger {
+    /// Makes a value.
+    fn value(&self) -> u64 {
+        self.made.set(self.made.get() + 1);
+        self.made.get() - 1
     }
 
-    fn value(self: &Arc<Self>) -> Value {
-        Value {
-            number: self.made.fetch_add(1, Relaxed),
-            bomb: false,
-            drops: self.clone(),
-        }
-    }
-
-    fn bomb(self: &Arc<Self>) -> Value {
-        Value {
-            number: self.made.fetch_add(1, Relaxed),
-            bomb: true,
-            drops: self.clone(),
-        }
-    }
-
-    /// Checks that each value was dropped `times` times; reports the others.
-    fn check(&self, times: u8, what: &str) {
-        let made = self.made.load(Relaxed);
-        let wrong: Vec<_> = self.dropped[..made]
-            .iter()
-            .enumerate()
-            .map(|(number, dropped)| (number, dropped.load(Relaxed)))
-            .filter(|(_, dropped)| *dropped != times)
-            .collect();
-        assert!(wrong.is_empty(), "{what}: of {made} values {wrong:?}");
+    /// Notes that a value is no longer in the map.
+    fn take(&self, value: u64) {
+        assert!(value < self.made.get(), "{value} was never made");
+        assert!(self.taken.borrow_mut().insert(value), "{value} came twice");
     }
 }
 
-impl Drop for Value {
-    fn drop(&mut self) {
-        self.drops.dropped[self.number].fetch_add(1, Relaxed);
-        if self.bomb {
-            panic!("a bomb");
-        }
-    }
-}
-
-type Map<T> = BoxMap<Value, T, Hostile>;
+type Map<T> = CopyMap<T, Hostile>;
 
 /// Tables of these values.
-trait Tables: Table<Key: From<u64>, Value = NonNull<Value>> {}
+trait Tables: Table<Key: From<u64>, Value = u64> {}
 
-impl<T: Table<Key: From<u64>, Value = NonNull<Value>>> Tables for T {}
+impl<T: Table<Key: From<u64>, Value = u64>> Tables for T {}
 
 fn quietly<R>(run: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(run)).ok()
@@ -205,7 +163,7 @@ fn hush() {
                 .downcast_ref::<&str>()
                 .copied()
                 .unwrap_or_default();
-            if text != "the fuse" && text != "a bomb" {
+            if text != "the fuse" {
                 report(info);
             }
         }));
@@ -228,82 +186,87 @@ fn map<T: Tables>(buckets: usize, grows: bool) -> Map<T> {
         .automatic_resize(grows)
         .hasher(Hostile)
         .domain(Domain::new())
-        .build_boxed()
+        .build()
 }
 
-/// Drops a map, or uses some of it up, and checks that each value was dropped once.
-fn end<T: Tables, L>(map: BoxMap<Value, T, Hostile, L>, drops: &Drops, what: &str) {
-    let domain = map.domain().clone();
-    let most = drops.made.load(Relaxed) % 9;
-    if most.is_multiple_of(2) {
-        let _ = quietly(|| drop(map));
-    } else {
-        let _ = quietly(|| map.into_iter().take(most).for_each(drop));
-    }
-    domain.barrier();
-    drops.check(1, what);
+/// Uses a map up and checks that no value comes twice; returns how many came.
+fn end<T: Tables, L>(map: CopyMap<T, Hostile, L>, ledger: &Ledger) -> usize {
+    let values = map.into_iter().map(|(_, value)| ledger.take(value));
+    values.count()
 }
 
 /// Performs one random operation.
-fn operate<T: Tables>(map: &Map<T>, drops: &Arc<Drops>, rng: &mut SmallRng) {
+fn operate<T: Tables>(map: &Map<T>, ledger: &Ledger, rng: &mut SmallRng) {
     let key = rng.random_range(0..40).into();
     let handle = map.pin();
+    let replaced = |value: Option<u64>| value.into_iter().for_each(|value| ledger.take(value));
     match rng.random_range(0..16) {
-        8 => drop(handle.get_or_insert_with(key, || drops.value())),
-        9 => drop(handle.update_or_insert(key, |_| drops.value(), drops.value())),
-        10 | 11 => drop(handle.compute(key, |there| match there {
-            Some(there) if there.number.is_multiple_of(3) => Operation::Remove,
-            Some(there) if there.number.is_multiple_of(5) => Operation::Abort(()),
-            _ => Operation::Insert(drops.value()),
-        })),
-        12 => drop(handle.remove_if(&key, |there| !there.number.is_multiple_of(3))),
-        13 => handle.retain(|_, there| !there.number.is_multiple_of(7)),
-        14 => handle.drain().take(2).for_each(drop),
+        8 => drop(handle.get_or_insert_with(key, || ledger.value())),
+        9 => drop(handle.update_or_insert(key, |_| ledger.value(), ledger.value())),
+        10 | 11 => {
+            let computed = handle.compute(key, |there| match there {
+                Some(there) if there.is_multiple_of(3) => Operation::Remove,
+                Some(there) if there.is_multiple_of(5) => Operation::Abort(()),
+                _ => Operation::Insert(ledger.value()),
+            });
+            if let Computed::Removed(old) | Computed::Updated { old, .. } = computed {
+                ledger.take(old);
+            }
+        }
+        12 => replaced(
+            handle
+                .remove_if(&key, |there| !there.is_multiple_of(3))
+                .unwrap_or(None),
+        ),
+        13 => handle.retain(|_, there| !there.is_multiple_of(7)),
+        14 => handle
+            .drain()
+            .take(2)
+            .for_each(|(_, value)| ledger.take(value)),
         15 => handle
             .values()
             .take(30)
-            .for_each(|value| assert!(value.number < 10_000)),
-        0..3 => drop(handle.insert(key, drops.value())),
-        3 => drop(handle.try_insert(key, drops.value())),
-        4 => drop(handle.update(&key, |_| drops.value())),
-        5 => drop(handle.remove(&key)),
+            .for_each(|value| assert!(value < ledger.made.get())),
+        0..3 => replaced(handle.insert(key, ledger.value())),
+        3 => drop(handle.try_insert(key, ledger.value())),
+        4 => drop(handle.update(&key, |_| ledger.value())),
+        5 => replaced(handle.remove(&key)),
         6 => drop(handle.get(&key)),
-        _ => drop(handle.iter().map(|(_, value)| value.number).max()),
+        _ => drop(handle.iter().map(|(_, value)| value).max()),
     }
 }
 
 for_every! {
-    lock_based: LockBasedTable<u64, NonNull<Value>>,
-    lock_free: LockFreeTable<u64, NonNull<Value>>,
-    cuckoo: CuckooTable<Key, NonNull<Value>>,
-    hopscotch: HopscotchTable<Key, NonNull<Value>>,
+    lock_based: LockBasedTable<u64, u64>,
+    lock_free: LockFreeTable<u64, u64>,
+    cuckoo: CuckooTable<Key, u64>,
+    hopscotch: HopscotchTable<Key, u64>,
     => {
-        a_shrink_that_a_panic_has_stopped_drops_each_value_once
-        a_shrink_without_memory_drops_each_value_once
-        a_growth_drops_each_value_once_at_every_phase
-        inconsistent_keys_drop_each_value_once
-        values_are_not_lost_to_panics
-        values_that_panic_when_dropped_leak_no_others
+        a_shrink_that_a_panic_has_stopped_keeps_each_value_once
+        a_shrink_without_memory_keeps_each_value_once
+        a_growth_keeps_each_value_once_at_every_phase
+        inconsistent_keys_take_no_value_out_twice
+        panics_take_no_value_out_twice
     }
 }
 
-fn a_shrink_that_a_panic_has_stopped_drops_each_value_once<T: Tables>() {
+fn a_shrink_that_a_panic_has_stopped_keeps_each_value_once<T: Tables>() {
     hush();
     for (fuse, later) in (0..60).flat_map(|fuse| ALL.map(|later| (fuse, later))) {
         be_honest();
-        let (drops, map) = (Drops::new(), map::<T>(32, false));
+        let (ledger, map) = (Ledger::default(), map::<T>(32, false));
         for key in 0..50 {
-            assert!(map.pin().insert(key.into(), drops.value()).is_none());
+            assert!(map.pin().insert(key.into(), ledger.value()).is_none());
         }
         FUSE.set(fuse);
         let _ = quietly(|| map.resize_to(4));
         FUSE.set(-1);
         be(later, Says::TheTruth);
-        end(map, &drops, &format!("{fuse} hashes, then {later:?}"));
+        assert_eq!(end(map, &ledger), 50, "{fuse} hashes, then {later:?}");
     }
 }
 
-fn a_shrink_without_memory_drops_each_value_once<T: Tables>() {
+fn a_shrink_without_memory_keeps_each_value_once<T: Tables>() {
     for (buckets, later) in [1, 2, 4, 8].into_iter().flat_map(|n| ALL.map(|s| (n, s))) {
         be_honest();
         let space = map::<T>(64, false).bytes();
@@ -314,113 +277,65 @@ fn a_shrink_without_memory_drops_each_value_once<T: Tables>() {
                 .automatic_resize(false)
                 .hasher(Hostile)
                 .domain(Domain::new())
-                .build_boxed();
-            let drops = Drops::new();
-            for key in 0..60 {
-                drop(map.pin().insert(key.into(), drops.value()));
-            }
+                .build();
+            let ledger = Ledger::default();
+            let insert = |key: u64| map.pin().insert(key.into(), ledger.value()).is_ok();
+            let inserted = (0..60).filter(|key| insert(*key)).count();
             be(later, Says::TheTruth);
             let _ = map.resize_to(buckets);
-            end(
-                map,
-                &drops,
-                &format!("{buckets} buckets, {more} bytes, {later:?}"),
-            );
+            let what = format!("{buckets} buckets, {more} bytes, {later:?}");
+            assert_eq!(end(map, &ledger), inserted, "{what}");
         }
     }
 }
 
-fn a_growth_drops_each_value_once_at_every_phase<T: Tables>() {
+fn a_growth_keeps_each_value_once_at_every_phase<T: Tables>() {
     for (entries, later) in (0..150).flat_map(|entries| ALL.map(|later| (entries, later))) {
         be_honest();
-        let (drops, map) = (Drops::new(), map::<T>(1, true));
+        let (ledger, map) = (Ledger::default(), map::<T>(1, true));
         for key in 0..entries {
-            assert!(map.pin().insert(key.into(), drops.value()).is_none());
+            assert!(map.pin().insert(key.into(), ledger.value()).is_none());
         }
         be(later, Says::TheTruth);
-        end(map, &drops, &format!("{entries} entries, then {later:?}"));
+        assert_eq!(end(map, &ledger) as u64, entries, "then {later:?}");
     }
 }
 
-fn inconsistent_keys_drop_each_value_once<T: Tables>() {
+fn inconsistent_keys_take_no_value_out_twice<T: Tables>() {
     let mut rng = SmallRng::seed_from_u64(1);
     for (hashes, equals) in ALL.into_iter().flat_map(|hash| ALL.map(|eq| (hash, eq))) {
         for grows in [false, true] {
-            let (drops, map) = (Drops::new(), map::<T>(4, grows));
+            let (ledger, map) = (Ledger::default(), map::<T>(4, grows));
             for step in 0..400 {
                 be(hashes, equals);
-                operate(&map, &drops, &mut rng);
+                operate(&map, &ledger, &mut rng);
                 if step % 50 == 0 {
-                    be(
-                        if step % 100 == 0 {
-                            hashes
-                        } else {
-                            Says::TheTruth
-                        },
-                        equals,
-                    );
+                    let hashes = [hashes, Says::TheTruth][step / 50 % 2];
+                    be(hashes, equals);
                     let _ = map.resize_to(1 << rng.random_range(0..6));
                 }
             }
-            end(
-                map,
-                &drops,
-                &format!("hashes {hashes:?}, equals {equals:?}"),
-            );
+            end(map, &ledger);
         }
     }
 }
 
-fn values_are_not_lost_to_panics<T: Tables>() {
+fn panics_take_no_value_out_twice<T: Tables>() {
     hush();
     let mut rng = SmallRng::seed_from_u64(2);
-    for round in 0..200 {
+    for _ in 0..200 {
         be_honest();
-        let (drops, map) = (Drops::new(), map::<T>(1, true));
+        let (ledger, map) = (Ledger::default(), map::<T>(1, true));
         for _ in 0..150 {
             FUSE.set(rng.random_range(0..12));
-            let _ = quietly(|| operate(&map, &drops, &mut rng));
+            let _ = quietly(|| operate(&map, &ledger, &mut rng));
         }
         for log2 in [6, 2, 0, 4] {
             FUSE.set(rng.random_range(0..100));
             let _ = quietly(|| map.resize_to(1 << log2));
-            let _ = quietly(|| operate(&map, &drops, &mut rng));
+            let _ = quietly(|| operate(&map, &ledger, &mut rng));
         }
         FUSE.set(-1);
-        end(map, &drops, &format!("round {round}"));
+        end(map, &ledger);
     }
-}
-
-fn values_that_panic_when_dropped_leak_no_others<T: Tables>() {
-    hush();
-    for (every, fuse) in [(1, -1), (3, -1), (3, 20), (50, 20)] {
-        be_honest();
-        let (drops, map) = (Drops::new(), map::<T>(16, false));
-        for key in 0..50 {
-            let bomb = key % every == 0;
-            let value = if bomb { drops.bomb() } else { drops.value() };
-            assert!(map.pin().insert(key.into(), value).is_none());
-        }
-        FUSE.set(fuse);
-        let _ = quietly(|| map.resize_to(2));
-        FUSE.set(-1);
-        let panicked = if fuse < 0 {
-            quietly(|| drop(map)).is_none()
-        } else {
-            // The bombs among the rest explode while the thread is unwinding.
-            quietly(|| map.into_iter().take(20).for_each(drop)).is_none()
-        };
-        assert!(panicked, "the first panic goes on");
-        drops.check(1, &format!("every {every}th, {fuse} hashes"));
-    }
-    // Refused values are returned, or dropped once.
-    let drops = Drops::new();
-    let map = map::<T>(16, false);
-    assert!(map.pin().insert(1.into(), drops.value()).is_none());
-    let handle = map.pin();
-    let refused = handle.try_insert(1.into(), drops.bomb());
-    assert!(matches!(refused, Err(Refused::Occupied { .. })));
-    assert!(quietly(|| drop(refused)).is_none());
-    drop(handle);
-    end(map, &drops, "refused");
 }

@@ -5,12 +5,6 @@ use std::collections::BTreeSet;
 
 /// The sources with public methods of the map and of the set.
 const SOURCES: &[(&str, &str)] = &[
-    ("boxed", include_str!("../src/copy_map/boxed/mod.rs")),
-    (
-        "boxed/handle",
-        include_str!("../src/copy_map/boxed/handle.rs"),
-    ),
-    ("boxed/iter", include_str!("../src/copy_map/boxed/iter.rs")),
     (
         "copy_map/builder",
         include_str!("../src/copy_map/builder.rs"),
@@ -41,8 +35,6 @@ const SOURCES: &[(&str, &str)] = &[
 const METHODS: &str = include_str!("../docs/METHODS.md");
 
 const TYPES: &[&str] = &[
-    "BoxMap",
-    "BoxMapRef",
     "Builder",
     "CopyMap",
     "CopyMapRef",

@@ -5,12 +5,12 @@ use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use corewise_maps::clht::{self, LockBased};
+use corewise_maps::clht::LockBased;
 use corewise_maps::copy_map::{CopyMap, Table, TryInsertError};
-use corewise_maps::cuckoo::{self, CuckooMap};
+use corewise_maps::cuckoo::CuckooMap;
 use corewise_maps::relativistic::{RelativisticMap, ResizeError};
-use corewise_maps_lab::clht_lock_free::{LockFree, LockFreeTable};
-use corewise_maps_lab::hopscotch::{self, HopscotchMap};
+use corewise_maps_lab::clht_lock_free::LockFree;
+use corewise_maps_lab::hopscotch::HopscotchMap;
 
 /// All operations on one pair, with resizes between them.
 fn keeps_a_pair<T: Table<Key: Debug, Value: PartialEq + Debug>>(
@@ -114,60 +114,6 @@ fn many_pairs_without_bytes_are_counted() {
     }
     count(&HopscotchMap::new());
     count(&CuckooMap::new());
-}
-
-/// A value that counts its instances.
-struct Counted<const BYTES: usize>([u8; BYTES]);
-
-static ALIVE: AtomicUsize = AtomicUsize::new(0);
-
-impl<const BYTES: usize> Counted<BYTES> {
-    fn new() -> Self {
-        ALIVE.fetch_add(1, Relaxed);
-        Self([7; BYTES])
-    }
-}
-
-impl<const BYTES: usize> Drop for Counted<BYTES> {
-    fn drop(&mut self) {
-        assert!(self.0.iter().all(|byte| *byte == 7));
-        ALIVE.fetch_sub(1, Relaxed);
-    }
-}
-
-/// Inserts, replaces, updates and removes boxed values in every table.
-fn boxes_are_freed<const BYTES: usize>() {
-    macro_rules! each {
-        ($($map:ty),+) => {$({
-            let map = <$map>::new();
-            let domain = map.domain().clone();
-            for key in 0..100u64 {
-                map.pin().insert(key % 60, Counted::<BYTES>::new());
-                map.pin().update(&(key % 70), |_| Counted::new());
-                // Some values are refused and returned, others stay.
-                drop(map.pin().try_insert(key % 65, Counted::new()));
-                map.pin().remove(&(key % 7));
-            }
-            map.resize_to(4).unwrap();
-            assert!(map.pin().iter().all(|(_, value)| value.0.len() == BYTES));
-            drop(map);
-            domain.barrier();
-            assert_eq!(ALIVE.load(Relaxed), 0);
-        })+};
-    }
-    each!(
-        clht::Boxed<u64, Counted<BYTES>>,
-        corewise_maps::copy_map::BoxMap<Counted<BYTES>, LockFreeTable<u64, std::ptr::NonNull<Counted<BYTES>>>>,
-        cuckoo::Boxed<u64, Counted<BYTES>>,
-        hopscotch::Boxed<u64, Counted<BYTES>>
-    );
-}
-
-#[test]
-fn boxes_of_any_size_are_freed() {
-    boxes_are_freed::<0>();
-    boxes_are_freed::<1>();
-    boxes_are_freed::<10_000>();
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -201,9 +201,7 @@ mod tags;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod tests;
 
-use std::ptr::NonNull;
-
-use corewise_maps::copy_map::{BoxMap, CopyMap, CopyMapRef, Unlimited};
+use corewise_maps::copy_map::{CopyMap, CopyMapRef, Unlimited};
 use corewise_maps::relativistic::DefaultHasher;
 
 pub use table::{HopscotchTable, Overflowing};
@@ -248,20 +246,3 @@ pub type HopscotchMap<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<Hopscotc
 /// A handle to a [`HopscotchMap`].
 pub type HopscotchMapRef<'m, K, V, S = DefaultHasher, G = corewise_rcu::Guard<'m>, L = Unlimited> =
     CopyMapRef<'m, HopscotchTable<K, V>, S, G, L>;
-
-/// A hopscotch hash map with boxed values of any type. See [`BoxMap`].
-///
-/// ```
-/// use corewise_maps_lab::hopscotch::Boxed;
-///
-/// let names: Boxed<[u8; 3], String> = Boxed::from([(*b"CHE", "Switzerland".into())]);
-/// names.pin().insert(*b"FRA", "France".into());
-/// let longest = names.pin().values().map(String::len).max();
-/// assert_eq!(longest, Some(11));
-/// assert!(names.pin().remove_if(b"FRA", |name| name == "France").is_ok());
-/// assert!(names.into_iter().eq([(*b"CHE", "Switzerland".to_string())]));
-/// ```
-///
-/// The methods are those of [`BoxMap`].
-pub type Boxed<K, V, S = DefaultHasher, L = Unlimited> =
-    BoxMap<V, HopscotchTable<K, NonNull<V>>, S, L>;

@@ -126,9 +126,7 @@ pub(crate) mod lock_based;
 pub(crate) mod overflow;
 pub(crate) mod table;
 
-use std::ptr::NonNull;
-
-use crate::copy_map::{BoxMap, CopyMap, Unlimited, operations};
+use crate::copy_map::{CopyMap, Unlimited, operations};
 use crate::relativistic::DefaultHasher;
 
 use table::Chains;
@@ -165,25 +163,3 @@ pub type LockBasedTable<K, V> = Chains<lock_based::LockBasedForm, K, V>;
 ///
 #[doc = operations!("CopyMapRef")]
 pub type LockBased<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<LockBasedTable<K, V>, S, L>;
-
-/// CLHT-lb for values of any type, which it boxes; the table to begin with for keys of one word and
-/// large values. See [`BoxMap`].
-///
-/// ```
-/// use corewise_maps::clht::Boxed;
-///
-/// let logs = Boxed::<u32, Vec<&str>>::new();
-/// let append = |line| move |log: &Vec<&'static str>| [log.as_slice(), &[line]].concat();
-/// for (user, line) in [(1, "enters"), (2, "enters"), (1, "leaves")] {
-///     logs.pin().update_or_insert_with(user, append(line), || vec![line]);
-/// }
-/// assert_eq!(logs.pin().get(&1).unwrap(), &["enters", "leaves"]);
-/// logs.pin().retain(|_, log| log.last() != Some(&"leaves"));
-/// assert_eq!(logs.len(), 1);
-/// ```
-///
-/// The methods below are those of [`BoxMap`]. Its handle, from [`pin`](BoxMap::pin), has:
-///
-#[doc = operations!("BoxMapRef")]
-pub type Boxed<K, V, S = DefaultHasher, L = Unlimited> =
-    BoxMap<V, LockBasedTable<K, NonNull<V>>, S, L>;

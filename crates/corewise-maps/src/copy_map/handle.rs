@@ -32,7 +32,7 @@ pub struct CopyMapRef<'m, T, S = DefaultHasher, G = Guard<'m>, L = Unlimited> {
     pub(super) section: G,
 }
 
-/// The outcome of [`CopyMapRef::compute`] and [`BoxMapRef::compute`](super::BoxMapRef::compute).
+/// The outcome of [`CopyMapRef::compute`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Computed<V, R = ()> {
     /// The key was absent and now has this value.
@@ -612,12 +612,12 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
 /// Parts of operations.
 impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     #[inline(always)]
-    pub(super) fn hash(&self, key: &T::Key) -> u64 {
+    fn hash(&self, key: &T::Key) -> u64 {
         self.map.hash(key)
     }
 
     #[inline(always)]
-    pub(super) fn get_hashed(&self, hash: u64, key: &T::Key) -> Option<T::Value> {
+    fn get_hashed(&self, hash: u64, key: &T::Key) -> Option<T::Value> {
         T::get(self.version(), hash, key)
     }
 
@@ -644,7 +644,7 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     /// [`put`](Self::put) without [`after_put`](Self::after_put). If foreign code panics, nothing
     /// was inserted.
     #[inline]
-    pub(super) fn put_alone(
+    fn put_alone(
         &self,
         hash: u64,
         key: T::Key,
@@ -667,7 +667,7 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
 
     /// [`Table::change`] without [`help`](Self::help). If foreign code panics, nothing was changed.
     #[inline]
-    pub(super) fn change_alone(
+    fn change_alone(
         &self,
         hash: u64,
         key: &T::Key,
@@ -683,7 +683,7 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
     /// [`remove`](Self::remove) without [`help`](Self::help). If foreign code panics, nothing was
     /// removed.
     #[inline]
-    pub(super) fn remove_alone(&self, key: &T::Key) -> Option<T::Value> {
+    fn remove_alone(&self, key: &T::Key) -> Option<T::Value> {
         let value = T::remove(self.version(), self.hash(key), key)?;
         self.map.count(&self.section, -1);
         Some(value)

@@ -190,7 +190,7 @@ mod parallel {
     use super::*;
 
     /// Number of buckets that is not worth splitting.
-    pub(in super::super) const GRAIN: usize = 256;
+    const GRAIN: usize = 256;
 
     /// Parallel iterator over the entries of a map; from [`CopyMapRef::par_iter`].
     pub struct ParIter<'h, T: Table, S>(Iter<'h, T, S>);
@@ -241,7 +241,5 @@ mod parallel {
     }
 }
 
-#[cfg(feature = "rayon")]
-pub(super) use parallel::GRAIN;
 #[cfg(feature = "rayon")]
 pub use parallel::ParIter;

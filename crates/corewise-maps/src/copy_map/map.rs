@@ -36,7 +36,7 @@ const fn share<T: Table>() -> usize {
 /// |---|---|
 /// | a [`Word`](crate::Word) each | [`clht::LockBased`](crate::clht::LockBased) |
 /// | any, 32 bytes together; many entries or little memory | [`cuckoo::CuckooMap`](crate::cuckoo::CuckooMap) |
-/// | values of any type, in each of these tables | [`BoxMap`](super::BoxMap) |
+/// | values of any type | [`RelativisticMap`](crate::RelativisticMap), another map |
 ///
 /// All access is through a handle, which [`pin`](Self::pin) makes. See [`CopyMapRef`] for the
 /// operations and the [module](super) for the guarantees of all tables.
@@ -402,16 +402,6 @@ impl<T: Table, S, L> CopyMap<T, S, L> {
             self.retire(oldest, 0);
         }
         true
-    }
-
-    /// Calls `each` once with every pair, whatever its hash is now.
-    pub(super) fn for_each_mut(&mut self, mut each: impl FnMut(T::Key, T::Value)) {
-        let mut tables = 0;
-        while let Some(version) = self.table_version(tables) {
-            let buckets = 0..version.table().buckets();
-            buckets.for_each(|bucket| version.for_each_unmoved(bucket, &mut each));
-            tables += 1;
-        }
     }
 
     /// The current table, or the one that is `after` tables later, if there is one.

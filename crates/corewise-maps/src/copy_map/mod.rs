@@ -3,9 +3,9 @@
 //!
 //! A table whose entries lie in its buckets has no nodes to free and cannot hand out references:
 //! its operations take and return copies. This module holds what these tables share: [`CopyMap`]
-//! with its [`Builder`], its handle [`CopyMapRef`] and its [`Iter`]; [`BoxMap`] for values that are
-//! not `Copy`; growth; and the freeing of replaced tables. Each table defines where an entry lies,
-//! how it is found and changed under concurrency, and how a group of buckets is moved.
+//! with its [`Builder`], its handle [`CopyMapRef`] and its [`Iter`]; growth; and the freeing of
+//! replaced tables. Each table defines where an entry lies, how it is found and changed under
+//! concurrency, and how a group of buckets is moved.
 //!
 //! ```text
 //!  CopyMap        TableVersion       buckets       TableVersion, while it is resized
@@ -74,8 +74,7 @@
 //!    of the types has padding, also if the entry was moved, since tables compare the bytes of
 //!    pairs. If hashers or comparisons are inconsistent, entries may be missed or occur twice, an
 //!    operation may repeat for as long as they contradict themselves, and [`len`](CopyMap::len) may
-//!    differ from the number of entries from then on; still, a value of a [`BoxMap`] is dropped
-//!    once.
+//!    differ from the number of entries from then on; still, no value is taken out twice.
 //! 5. *Iterations, [`retain`](CopyMapRef::retain), [`extract_if`](CopyMapRef::extract_if),
 //!    [`clear`](CopyMapRef::clear) and [`drain`](CopyMapRef::drain)* visit a key that is present
 //!    throughout exactly once, whatever updates and resizes run beside them. An entry goes to one
@@ -156,7 +155,6 @@ macro_rules! operations {
 
 pub(crate) use operations;
 
-mod boxed;
 mod builder;
 mod handle;
 mod iter;
@@ -169,9 +167,6 @@ pub(crate) mod table_version;
 mod traits;
 
 pub use crate::relativistic::Operation;
-#[cfg(feature = "rayon")]
-pub use boxed::BoxParIter;
-pub use boxed::{BoxIntoIter, BoxIter, BoxMap, BoxMapRef, Refused};
 pub use builder::Builder;
 pub use handle::{Computed, CopyMapRef};
 #[cfg(feature = "rayon")]

@@ -74,7 +74,7 @@ impl<V> EntryChange<V> {
 ///
 /// # Safety
 ///
-/// [`BoxMap`](super::BoxMap) frees the values that a table returns:
+/// Values may be addresses, of which the caller that takes one out frees what it refers to:
 ///
 /// 1. An operation returns values only that were in the table, and a thread that is given a value
 ///    has seen everything written before the value was inserted.

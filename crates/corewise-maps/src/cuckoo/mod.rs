@@ -193,11 +193,9 @@ mod table;
 mod tests;
 mod update;
 
-use std::hash::Hash;
-use std::ptr::NonNull;
-
-use crate::copy_map::{BoxMap, CopyMap, Unlimited, operations};
+use crate::copy_map::{CopyMap, Unlimited, operations};
 use crate::relativistic::DefaultHasher;
+use std::hash::Hash;
 
 pub use table::CuckooTable;
 
@@ -233,25 +231,6 @@ pub use table::CuckooTable;
 ///
 #[doc = operations!("CopyMapRef")]
 pub type CuckooMap<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<CuckooTable<K, V>, S, L>;
-
-/// A cuckoo hash map with boxed values of any type. See [`BoxMap`].
-///
-/// ```
-/// use corewise_maps::cuckoo::Boxed;
-///
-/// let names: Boxed<[u8; 3], String> = Boxed::from([(*b"CHE", "Switzerland".into())]);
-/// names.pin().insert(*b"FRA", "France".into());
-/// let longest = names.pin().values().map(String::len).max();
-/// assert_eq!(longest, Some(11));
-/// assert!(names.pin().remove_if(b"FRA", |name| name == "France").is_ok());
-/// assert!(names.into_iter().eq([(*b"CHE", "Switzerland".to_string())]));
-/// ```
-///
-/// The methods below are those of [`BoxMap`]. Its handle, from [`pin`](BoxMap::pin), has:
-///
-#[doc = operations!("BoxMapRef")]
-pub type Boxed<K, V, S = DefaultHasher, L = Unlimited> =
-    BoxMap<V, CuckooTable<K, NonNull<V>>, S, L>;
 
 impl<K: Copy + Eq + Hash, V: Copy, S, L> CopyMap<CuckooTable<K, V>, S, L> {
     /// The number of overflow buckets in the current table. There are some for keys chosen against

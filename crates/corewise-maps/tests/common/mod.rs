@@ -1,10 +1,6 @@
-//! All operations of maps of copies and of boxes, as operations on numbers.
+//! All operations of maps of copies, as operations on numbers.
 
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
-
-use corewise_maps::copy_map::{BoxMap, Computed, CopyMap, Operation, Table, TryInsertError};
+use corewise_maps::copy_map::{Computed, CopyMap, Operation, Table, TryInsertError};
 use corewise_rcu::Domain;
 
 use corewise_testkit::hashing::Hashing;
@@ -46,17 +42,6 @@ impl Number for [u64; 3] {
     fn number(self) -> u64 {
         assert_eq!(self, Self::of(self[0]), "a value of two");
         self[0]
-    }
-}
-
-/// A boxed number, which counts its live instances.
-pub(crate) struct Boxed(u64, Arc<AtomicIsize>);
-
-impl Drop for Boxed {
-    fn drop(&mut self) {
-        let number = std::mem::replace(&mut self.0, u64::MAX);
-        assert_ne!(number, u64::MAX, "dropped twice");
-        self.1.fetch_sub(1, Relaxed);
     }
 }
 
@@ -106,10 +91,6 @@ pub(crate) trait NumberMap: Send + Sync + Sized {
     fn buckets(&self) -> usize;
     fn reserve(&self, entries: usize);
     fn resize_to(&self, buckets: usize);
-    /// The number of live values, when all that were removed are freed; if it is known.
-    fn alive(&self) -> Option<isize>;
-    /// Counts the live values, also after the map was dropped.
-    fn counter(&self) -> Option<Arc<AtomicIsize>>;
 
     fn get_or_insert_with(&self, key: u64, make: impl FnOnce() -> u64) -> u64 {
         self.get_or_insert_by(key, &mut once(make))
@@ -162,9 +143,6 @@ fn once<R>(make: impl FnOnce() -> R) -> impl FnMut() -> R {
 pub(crate) struct Copies<T: Table>(pub(crate) CopyMap<T, Hashing>);
 
 impl<T: Table<Key: Number, Value: Number>> Copies<T> {
-    fn make(&self, number: u64) -> T::Value {
-        T::Value::of(number)
-    }
     fn seen(value: T::Value) -> u64 {
         value.number()
     }
@@ -176,158 +154,131 @@ impl<T: Table<Key: Number, Value: Number>> Copies<T> {
     }
 }
 
-pub(crate) struct Boxes<T: Table<Value = NonNull<Boxed>>>(
-    pub(crate) BoxMap<Boxed, T, Hashing>,
-    Arc<AtomicIsize>,
-);
-
-impl<T: Table<Key: Number, Value = NonNull<Boxed>>> Boxes<T> {
-    fn make(&self, number: u64) -> Boxed {
-        self.1.fetch_add(1, Relaxed);
-        Boxed(number, self.1.clone())
-    }
-    fn seen(value: &Boxed) -> u64 {
-        value.0
-    }
-    fn occupied(error: corewise_maps::copy_map::Refused<'_, Boxed>) -> u64 {
-        match error {
-            corewise_maps::copy_map::Refused::Occupied { there, .. } => there.0,
-            corewise_maps::copy_map::Refused::Full(_) => panic!("there is memory"),
-        }
-    }
-}
-
-macro_rules! number_map {
-    () => {
-        fn key(key: u64) -> u64 {
-            T::Key::of(key).number()
-        }
-        fn get(&self, key: u64) -> Option<u64> {
-            self.0.pin().get(&T::Key::of(key)).map(Self::seen)
-        }
-        fn insert(&self, key: u64, value: u64) -> Option<u64> {
-            let value = self.make(value);
-            self.0.pin().insert(T::Key::of(key), value).map(Self::seen)
-        }
-        fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
-            let value = self.make(value);
-            let handle = self.0.pin();
-            let inserted = handle.try_insert(T::Key::of(key), value);
-            inserted.map(|_| ()).map_err(Self::occupied)
-        }
-        fn get_or_insert(&self, key: u64, value: u64) -> u64 {
-            let value = self.make(value);
-            Self::seen(self.0.pin().get_or_insert(T::Key::of(key), value))
-        }
-        fn get_or_insert_by(&self, key: u64, make: &mut dyn FnMut() -> u64) -> u64 {
-            let make = || self.make(make());
-            Self::seen(self.0.pin().get_or_insert_with(T::Key::of(key), make))
-        }
-        fn update_by(&self, key: u64, f: &mut dyn FnMut(u64) -> u64) -> Option<u64> {
-            let handle = self.0.pin();
-            let new = handle.update(&T::Key::of(key), |old| self.make(f(Self::seen(old))));
-            new.map(Self::seen)
-        }
-        fn update_or_insert_value(&self, key: u64, f: Update, value: u64) -> u64 {
-            let value = self.make(value);
-            let (handle, key) = (self.0.pin(), T::Key::of(key));
-            let new = handle.update_or_insert(key, |old| self.make(f(Self::seen(old))), value);
-            Self::seen(new)
-        }
-        fn update_or_insert_by(&self, key: u64, f: Update, make: &mut dyn FnMut() -> u64) -> u64 {
-            let (make, handle) = (|| self.make(make()), self.0.pin());
-            let new = handle.update_or_insert_with(
-                T::Key::of(key),
-                |old| self.make(f(Self::seen(old))),
-                make,
-            );
-            Self::seen(new)
-        }
-        fn compute_by(&self, key: u64, decide: Decide) -> Computed<u64, u64> {
-            let handle = self.0.pin();
-            let computed = handle.compute(T::Key::of(key), |there| {
-                match decide(there.map(Self::seen)) {
-                    Operation::Insert(value) => Operation::Insert(self.make(value)),
-                    Operation::Remove => Operation::Remove,
-                    Operation::Abort(result) => Operation::Abort(result),
-                }
-            });
-            match computed {
-                Computed::Inserted(value) => Computed::Inserted(Self::seen(value)),
-                Computed::Updated { old, new } => Computed::Updated {
-                    old: Self::seen(old),
-                    new: Self::seen(new),
-                },
-                Computed::Removed(value) => Computed::Removed(Self::seen(value)),
-                Computed::Aborted(result) => Computed::Aborted(result),
-            }
-        }
-        fn remove(&self, key: u64) -> Option<u64> {
-            self.0.pin().remove(&T::Key::of(key)).map(Self::seen)
-        }
-        fn remove_by(
-            &self,
-            key: u64,
-            is_to_go: &mut dyn FnMut(u64) -> bool,
-        ) -> Result<Option<u64>, u64> {
-            let handle = self.0.pin();
-            let removed = handle.remove_if(&T::Key::of(key), |value| is_to_go(Self::seen(value)));
-            removed
-                .map(|value| value.map(Self::seen))
-                .map_err(Self::seen)
-        }
-        fn retain_by(&self, is_to_stay: &mut dyn FnMut(u64, u64) -> bool) {
-            let handle = self.0.pin();
-            handle.retain(|key, value| is_to_stay(key.number(), Self::seen(value)));
-        }
-        fn clear(&self) {
-            self.0.pin().clear();
-        }
-        fn drain(&self, most: usize) -> Vec<(u64, u64)> {
-            let pair = |(key, value): (T::Key, _)| (key.number(), Self::seen(value));
-            self.0.pin().drain().take(most).map(pair).collect()
-        }
-        fn extract_by(
-            &self,
-            most: usize,
-            is_to_go: &mut dyn FnMut(u64, u64) -> bool,
-        ) -> Vec<(u64, u64)> {
-            let pair = |(key, value): (T::Key, _)| (key.number(), Self::seen(value));
-            let handle = self.0.pin();
-            let removed = handle.extract_if(|key, value| is_to_go(key.number(), Self::seen(value)));
-            removed.take(most).map(pair).collect()
-        }
-        fn pairs(&self) -> Vec<(u64, u64)> {
-            let pair = |(key, value): (T::Key, _)| (key.number(), Self::seen(value));
-            self.0.pin().iter().map(pair).collect()
-        }
-        fn keys(&self) -> Vec<u64> {
-            self.0.pin().keys().map(Number::number).collect()
-        }
-        fn values(&self) -> Vec<u64> {
-            self.0.pin().values().map(Self::seen).collect()
-        }
-        fn len(&self) -> usize {
-            assert_eq!(self.0.is_empty(), self.0.pin().is_empty());
-            self.0.len()
-        }
-        fn buckets(&self) -> usize {
-            self.0.buckets()
-        }
-        fn reserve(&self, entries: usize) {
-            self.0.reserve(entries).unwrap();
-        }
-        fn resize_to(&self, buckets: usize) {
-            self.0.resize_to(buckets).unwrap();
-        }
-    };
-}
-
 impl<T> NumberMap for Copies<T>
 where
     T: Table<Key: Number, Value: Number> + Send + Sync,
 {
-    number_map!();
+    fn key(key: u64) -> u64 {
+        T::Key::of(key).number()
+    }
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.pin().get(&T::Key::of(key)).map(Self::seen)
+    }
+    fn insert(&self, key: u64, value: u64) -> Option<u64> {
+        let value = T::Value::of(value);
+        self.0.pin().insert(T::Key::of(key), value).map(Self::seen)
+    }
+    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
+        let value = T::Value::of(value);
+        let handle = self.0.pin();
+        let inserted = handle.try_insert(T::Key::of(key), value);
+        inserted.map(|_| ()).map_err(Self::occupied)
+    }
+    fn get_or_insert(&self, key: u64, value: u64) -> u64 {
+        let value = T::Value::of(value);
+        Self::seen(self.0.pin().get_or_insert(T::Key::of(key), value))
+    }
+    fn get_or_insert_by(&self, key: u64, make: &mut dyn FnMut() -> u64) -> u64 {
+        let make = || T::Value::of(make());
+        Self::seen(self.0.pin().get_or_insert_with(T::Key::of(key), make))
+    }
+    fn update_by(&self, key: u64, f: &mut dyn FnMut(u64) -> u64) -> Option<u64> {
+        let handle = self.0.pin();
+        let new = handle.update(&T::Key::of(key), |old| T::Value::of(f(Self::seen(old))));
+        new.map(Self::seen)
+    }
+    fn update_or_insert_value(&self, key: u64, f: Update, value: u64) -> u64 {
+        let value = T::Value::of(value);
+        let (handle, key) = (self.0.pin(), T::Key::of(key));
+        let new = handle.update_or_insert(key, |old| T::Value::of(f(Self::seen(old))), value);
+        Self::seen(new)
+    }
+    fn update_or_insert_by(&self, key: u64, f: Update, make: &mut dyn FnMut() -> u64) -> u64 {
+        let (make, handle) = (|| T::Value::of(make()), self.0.pin());
+        let new = handle.update_or_insert_with(
+            T::Key::of(key),
+            |old| T::Value::of(f(Self::seen(old))),
+            make,
+        );
+        Self::seen(new)
+    }
+    fn compute_by(&self, key: u64, decide: Decide) -> Computed<u64, u64> {
+        let handle = self.0.pin();
+        let computed = handle.compute(T::Key::of(key), |there| {
+            match decide(there.map(Self::seen)) {
+                Operation::Insert(value) => Operation::Insert(T::Value::of(value)),
+                Operation::Remove => Operation::Remove,
+                Operation::Abort(result) => Operation::Abort(result),
+            }
+        });
+        match computed {
+            Computed::Inserted(value) => Computed::Inserted(Self::seen(value)),
+            Computed::Updated { old, new } => Computed::Updated {
+                old: Self::seen(old),
+                new: Self::seen(new),
+            },
+            Computed::Removed(value) => Computed::Removed(Self::seen(value)),
+            Computed::Aborted(result) => Computed::Aborted(result),
+        }
+    }
+    fn remove(&self, key: u64) -> Option<u64> {
+        self.0.pin().remove(&T::Key::of(key)).map(Self::seen)
+    }
+    fn remove_by(
+        &self,
+        key: u64,
+        is_to_go: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<u64>, u64> {
+        let handle = self.0.pin();
+        let removed = handle.remove_if(&T::Key::of(key), |value| is_to_go(Self::seen(value)));
+        removed
+            .map(|value| value.map(Self::seen))
+            .map_err(Self::seen)
+    }
+    fn retain_by(&self, is_to_stay: &mut dyn FnMut(u64, u64) -> bool) {
+        let handle = self.0.pin();
+        handle.retain(|key, value| is_to_stay(key.number(), Self::seen(value)));
+    }
+    fn clear(&self) {
+        self.0.pin().clear();
+    }
+    fn drain(&self, most: usize) -> Vec<(u64, u64)> {
+        let pair = |(key, value): (T::Key, _)| (key.number(), Self::seen(value));
+        self.0.pin().drain().take(most).map(pair).collect()
+    }
+    fn extract_by(
+        &self,
+        most: usize,
+        is_to_go: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Vec<(u64, u64)> {
+        let pair = |(key, value): (T::Key, _)| (key.number(), Self::seen(value));
+        let handle = self.0.pin();
+        let removed = handle.extract_if(|key, value| is_to_go(key.number(), Self::seen(value)));
+        removed.take(most).map(pair).collect()
+    }
+    fn pairs(&self) -> Vec<(u64, u64)> {
+        let pair = |(key, value): (T::Key, _)| (key.number(), Self::seen(value));
+        self.0.pin().iter().map(pair).collect()
+    }
+    fn keys(&self) -> Vec<u64> {
+        self.0.pin().keys().map(Number::number).collect()
+    }
+    fn values(&self) -> Vec<u64> {
+        self.0.pin().values().map(Self::seen).collect()
+    }
+    fn len(&self) -> usize {
+        assert_eq!(self.0.is_empty(), self.0.pin().is_empty());
+        self.0.len()
+    }
+    fn buckets(&self) -> usize {
+        self.0.buckets()
+    }
+    fn reserve(&self, entries: usize) {
+        self.0.reserve(entries).unwrap();
+    }
+    fn resize_to(&self, buckets: usize) {
+        self.0.resize_to(buckets).unwrap();
+    }
 
     fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self {
         let builder = CopyMap::<T>::builder().buckets(buckets);
@@ -343,44 +294,10 @@ where
             .map(|(key, value)| (key.number(), value.number()))
             .collect()
     }
-    fn alive(&self) -> Option<isize> {
-        None
-    }
-    fn counter(&self) -> Option<Arc<AtomicIsize>> {
-        None
-    }
 }
 
-impl<T> NumberMap for Boxes<T>
-where
-    T: Table<Key: Number, Value = NonNull<Boxed>>,
-{
-    number_map!();
-
-    fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self {
-        let builder = CopyMap::<T>::builder().buckets(buckets);
-        let builder = builder.hasher(hashing).automatic_resize(grows);
-        let map = builder.domain(Domain::new()).build_boxed();
-        Self(map, Arc::new(AtomicIsize::new(0)))
-    }
-    fn value(value: u64) -> u64 {
-        value
-    }
-    fn into_pairs(self, most: usize) -> Vec<(u64, u64)> {
-        let pairs = self.0.into_iter().take(most);
-        pairs.map(|(key, value)| (key.number(), value.0)).collect()
-    }
-    fn alive(&self) -> Option<isize> {
-        self.0.domain().barrier();
-        Some(self.1.load(Relaxed))
-    }
-    fn counter(&self) -> Option<Arc<AtomicIsize>> {
-        Some(self.1.clone())
-    }
-}
-
-/// Makes [`for_every`](corewise_testkit::for_every) tests for all tables, with words, pairs of four
-/// words, and boxes.
+/// Makes [`for_every`](corewise_testkit::for_every) tests for all tables, with words and pairs of
+/// four words.
 macro_rules! for_all_tables {
     ($tests:tt) => {
         for_every! {
@@ -390,10 +307,6 @@ macro_rules! for_all_tables {
             hopscotch_wide: Copies<HopscotchTable<u64, [u64; 3]>>,
             cuckoo: Copies<CuckooTable<u64, u64>>,
             cuckoo_wide: Copies<CuckooTable<u64, [u64; 3]>>,
-            lock_based_boxes: Boxes<LockBasedTable<u64, NonNull<Boxed>>>,
-            lock_free_boxes: Boxes<LockFreeTable<u64, NonNull<Boxed>>>,
-            hopscotch_boxes: Boxes<HopscotchTable<u64, NonNull<Boxed>>>,
-            cuckoo_boxes: Boxes<CuckooTable<u64, NonNull<Boxed>>>,
             => $tests
         }
     };
@@ -416,7 +329,6 @@ macro_rules! for_all_contents {
             lock_free_nothing: Copies<LockFreeTable<(), ()>>,
             hopscotch_nothing: Copies<HopscotchTable<(), ()>>,
             cuckoo_nothing: Copies<CuckooTable<(), ()>>,
-            cuckoo_one_box: Boxes<CuckooTable<(), NonNull<Boxed>>>,
             => $tests
         }
     };
