@@ -15,6 +15,18 @@ pub const MAX_PARTITIONS: usize = 1 << 16;
 /// larger elements.
 pub const MAX_BUCKETS: usize = 1 << 32;
 
+/// The most partitions of a table whose configuration names no number (\[CPHASH\] §6.1).
+const MOST_BY_DEFAULT: usize = 4096;
+
+/// Bytes of a partition up to which a budget gets larger partitions, not more of them.
+const LARGE_PARTITION: usize = 1 << 20;
+
+/// Partitions of a table that is too small for large ones.
+const SMALL_TABLE_PARTITIONS: usize = 16;
+
+/// The fewest bytes of a partition.
+const LEAST_PARTITION: usize = 2 * LINE;
+
 /// The most server threads of a [`CpHash`](crate::CpHash), 2^10. Threads beyond the number of
 /// partitions have nothing to serve.
 pub const MAX_SERVER_THREADS: usize = 1 << 10;
@@ -31,7 +43,9 @@ pub const MAX_SERVER_THREADS: usize = 1 << 10;
 /// # Limits
 ///
 /// Every partition has an equal share of the budget, and its elements share no memory with those of
-/// other partitions. So the largest element takes `budget_bytes / partitions`.
+/// other partitions. So the largest element takes `budget_bytes / partitions`. Unless
+/// [`partitions`](Self::partitions) names their number, this is at least 1 MiB, or a sixteenth of
+/// the budget if that is less.
 ///
 /// An element takes whole cache lines of 64 bytes: in a `LockHash` 48 bytes, in a `CpHash` 72, and
 /// those of its value and of its key (none for a number below 2^60). The budget counts these lines.
@@ -121,8 +135,12 @@ impl Config {
         }
     }
 
-    /// The number of partitions, up to [`MAX_PARTITIONS`]. By default 4,096 in a `LockHash`
-    /// (\[CPHASH\] §6.1), and one for each CPU in a `CpHash`.
+    /// The number of partitions, up to [`MAX_PARTITIONS`].
+    ///
+    /// By default it follows the budget, so that large values fit: one for each MiB, but at least
+    /// 16 (fewer below 2 KiB, where a partition has 128 bytes), and at most 4,096 (\[CPHASH\]
+    /// §6.1). A `CpHash` has no more than one for each CPU. More partitions than these mean less
+    /// waiting for locks, and smaller values.
     #[must_use]
     pub fn partitions(mut self, count: usize) -> Self {
         self.partitions = Some(count);
@@ -235,11 +253,13 @@ impl Config {
     /// The number of partitions, and how each is made.
     pub(crate) fn settings(
         &self,
-        default_partitions: usize,
+        most_by_default: usize,
         layout: Layout,
         mixer: Mixer,
     ) -> Result<(usize, Settings), ConfigError> {
-        let count = self.partitions.unwrap_or(default_partitions);
+        let count = self
+            .partitions
+            .unwrap_or_else(|| default_partitions(self.budget_bytes).min(most_by_default));
         if !(1..=MAX_PARTITIONS).contains(&count) {
             return Err(ConfigError::Partitions {
                 most: MAX_PARTITIONS,
@@ -263,10 +283,18 @@ impl Config {
     }
 }
 
+/// The number of partitions of a table with this budget.
+fn default_partitions(bytes: usize) -> usize {
+    (bytes / LARGE_PARTITION)
+        .max(SMALL_TABLE_PARTITIONS)
+        .min(bytes / LEAST_PARTITION)
+        .clamp(1, MOST_BY_DEFAULT)
+}
+
 /// The budget of each of `count` partitions.
 pub(crate) fn share_of_budget(bytes: usize, count: usize) -> Result<usize, ConfigError> {
     let share = bytes / count;
-    let fits = share >= 2 * LINE && share as u64 <= 1 << 44;
+    let fits = share >= LEAST_PARTITION && share as u64 <= 1 << 44;
     fits.then_some(share).ok_or(ConfigError::Budget)
 }
 

@@ -7,6 +7,7 @@
 //!
 //! let table = LockHash::new(&Config::new(16 << 20))?; // 16 MiB for keys and values
 //! table.insert("key", b"value")?;
+//! table.insert("large", &[0; 1_000_000])?;
 //! assert_eq!(table.get("key", |value| value.to_vec()), Some(b"value".to_vec()));
 //!
 //! let table = CpHash::new(&Config::new(16 << 20), 1)?; // one server thread
@@ -46,11 +47,11 @@
 //!
 //! | what | limit |
 //! |---|---|
-//! | partitions | [`MAX_PARTITIONS`] |
+//! | partitions | [`MAX_PARTITIONS`]; by default they follow the budget, see [`Config::partitions`] |
 //! | a partition | 128 bytes to 16 TiB |
 //! | buckets | [`MAX_BUCKETS`], see [`Config::element_bytes`] |
 //! | server threads of a [`CpHash`] | [`MAX_SERVER_THREADS`] |
-//! | an element | its partition |
+//! | an element | its partition: by default 1 MiB or more, or a sixteenth of the budget |
 //! | a key | [`MAX_KEY_BYTES`] |
 //! | a value | 2^32 − 1 bytes |
 //! | overhead of an element in a [`LockHash`] | 48 bytes, and up to 63 to fill its last line |

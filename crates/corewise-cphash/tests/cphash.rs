@@ -66,6 +66,23 @@ fn both(test: impl Fn(&mut CpHash)) {
     }
 }
 
+/// As for `LockHash`: an element of a sixteenth of the budget fits, or of 1 MiB.
+#[test]
+fn a_large_value_fits_into_a_budget_of_every_size() {
+    for shift in 7..=28 {
+        for budget in [1usize << shift, (1 << shift) + (63 << shift >> 6)] {
+            let config = Config::new(budget).element_bytes(4096).pipeline(64);
+            let table = CpHash::new(&config, 0).unwrap();
+            let mut client = table.client();
+            let value = vec![7; (budget / 16).clamp(128, 1 << 20) / 64 * 64 - 72];
+            for key in 0..20 {
+                assert_eq!(client.insert(key, &value), Ok(()), "{key} in {budget}");
+                assert_eq!(client.get(key, <[u8]>::len), Some(value.len()));
+            }
+        }
+    }
+}
+
 #[test]
 fn blocking_operations_see_each_other() {
     both(|table| {

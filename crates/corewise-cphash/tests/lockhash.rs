@@ -265,7 +265,11 @@ fn configurations_beyond_the_limits_are_refused() {
         refused(&many),
         Some(ConfigError::Partitions { .. })
     ));
-    assert_eq!(refused(&Config::new(1000)), Some(ConfigError::Budget));
+    for bytes in [0, 1, 127] {
+        assert_eq!(refused(&Config::new(bytes)), Some(ConfigError::Budget));
+    }
+    let small = Config::new(1000).partitions(16);
+    assert_eq!(refused(&small), Some(ConfigError::Budget));
     for eviction in [Eviction::Lru, Eviction::Random] {
         let huge = Config::new(1 << 44).partitions(1).eviction(eviction);
         let most = MAX_BUCKETS;
@@ -275,6 +279,39 @@ fn configurations_beyond_the_limits_are_refused() {
         table.insert(1, b"value").unwrap();
         assert!(table.contains(1));
     }
+}
+
+/// Budgets of every size, from the least to GiBs.
+fn budgets() -> impl Iterator<Item = usize> {
+    (7..=32).flat_map(|shift| [0, 1, 63].map(|more| (1 << shift) + (more << shift >> 6)))
+}
+
+/// The bytes of an element that fits into every table with this budget.
+fn promised(budget: usize) -> usize {
+    (budget / 16).clamp(128, 1 << 20) / 64 * 64
+}
+
+/// Without a number of partitions, an element of a sixteenth of the budget fits, or of 1 MiB, also
+/// when the table is full, and one that is larger than the budget never does.
+#[test]
+fn a_large_value_fits_into_a_budget_of_every_size() {
+    both(|eviction| {
+        for budget in budgets() {
+            // Few buckets, whose memory would be most of the test.
+            let config = Config::new(budget).eviction(eviction).element_bytes(4096);
+            let table = LockHash::new(&config).unwrap();
+            let value = vec![7; promised(budget) - 48];
+            for key in 0..20 {
+                assert_eq!(table.insert(key, &value), Ok(()), "{key} in {budget}");
+                assert_eq!(table.get(key, <[u8]>::len), Some(value.len()));
+            }
+            assert!(table.stats().held_bytes <= budget as u64);
+            let larger = vec![7; budget.min(1 << 25)];
+            if larger.len() == budget {
+                assert_eq!(table.insert(0, &larger), Err(InsertError::TooLarge));
+            }
+        }
+    });
 }
 
 #[test]

@@ -388,3 +388,42 @@ fn operations_that_are_refused_in_a_closure_drop_what_they_were_given() {
         assert_eq!((refused, Arc::strong_count(&token)), (21, 1));
     }
 }
+
+/// A child of `fork` has no server threads, whatever they did when it began: it neither waits for
+/// them nor panics.
+#[test]
+#[cfg(target_os = "linux")]
+#[cfg_attr(miri, ignore = "forks")]
+fn a_forked_child_drops_a_table_whose_threads_it_does_not_have() {
+    /// The child ends by a signal if it waits for longer.
+    const MOST_SECONDS: u32 = 20;
+    for servers in [0, 1, 3] {
+        for is_adaptive in [false, true] {
+            let mut table = CpHash::new(&config(), servers).unwrap();
+            if is_adaptive {
+                table.adapt_server_threads(1..=3).unwrap();
+            }
+            let mut client = table.client();
+            use_all_partitions(&mut client);
+            client.submit(1, CacheRequest::Get(1.into())).unwrap();
+            // SAFETY: the child drops what it has, which takes no lock that another thread may
+            // hold, and ends without running destructors of the test program.
+            let status = unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    libc::alarm(MOST_SECONDS);
+                    let drops = || drop((client, table));
+                    let code = catch_unwind(AssertUnwindSafe(drops)).is_err();
+                    libc::_exit(i32::from(code));
+                }
+                assert!(child > 0, "fork");
+                let mut status = -1;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                status
+            };
+            assert_eq!(status, 0, "{servers} servers, adaptive: {is_adaptive}");
+            // The parent goes on.
+            drop(table);
+        }
+    }
+}

@@ -27,15 +27,14 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::builder::Builder;
 use crate::filter::{CuckooFilter, InsertError};
 use crate::hash::hash_of;
-use crate::shape::{BuildError, FilterShape, MAX_DOUBLINGS};
+use crate::shape::{BuildError, FilterShape, MAX_DOUBLINGS, check_fpr};
 
 use std::fmt;
 use std::hash::Hash;
 
-/// The most links of a growing filter.
+/// The most links of a growing filter, and the default. Before a filter has this number, its next
+/// link would exceed [`MAX_BUCKETS`](crate::MAX_BUCKETS), whatever the first one was.
 pub const MAX_LINKS: usize = 1 + MAX_DOUBLINGS as usize;
-/// Links by default: the filter grows to 255 times its first capacity.
-pub const DEFAULT_MAX_LINKS: usize = 8;
 /// Bytes by default: 1 GiB.
 pub const DEFAULT_MAX_BYTES: usize = 1 << 30;
 
@@ -48,6 +47,9 @@ const UNIQUE_LOCKS: usize = if cfg!(any(corewise_loom, corewise_shuttle)) {
 
 /// How far a [`GrowingFilter`] grows. At these bounds insertions return [`InsertError::Full`].
 ///
+/// By default memory is the bound: a filter grows until its links take [`DEFAULT_MAX_BYTES`], or
+/// the next one would have more than [`MAX_BUCKETS`](crate::MAX_BUCKETS).
+///
 /// ```
 /// use corewise_filter::Growth;
 /// let growth = Growth { max_links: 4, ..Growth::default() };
@@ -55,26 +57,37 @@ const UNIQUE_LOCKS: usize = if cfg!(any(corewise_loom, corewise_shuttle)) {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The most links, 1 to [`MAX_LINKS`]; other values are taken for the nearest of these. Each
-    /// has a part of the false positives: more links need wider fingerprints, 3 bits for 8.
+    /// The most links, 1 to [`MAX_LINKS`]; other values are taken for the nearest of these. A
+    /// filter of n links has 2^n − 1 times the slots of its first.
     pub max_links: usize,
-    /// The most bytes of all links together. The first link is exempt.
+    /// The most bytes of all links together. The first link is exempt. Each link that these bytes
+    /// have room for has an equal part of the false positives: more links need wider fingerprints,
+    /// 3 bits for 8, 4 for 16, 5 for 31.
     pub max_bytes: usize,
 }
 
 impl Default for Growth {
     fn default() -> Self {
         Self {
-            max_links: DEFAULT_MAX_LINKS,
+            max_links: MAX_LINKS,
             max_bytes: DEFAULT_MAX_BYTES,
         }
     }
 }
 
-/// A [`CuckooFilter`] without a fixed capacity: when it is full, it adds one of twice the size.
+/// A [`CuckooFilter`] without a fixed capacity: when it is full, it adds one of twice the size,
+/// until [`Growth`] ends that.
 ///
-/// The rate of false positives that it is built for covers all links that it may get. A lookup
-/// visits all links, so it takes longer the more there are: begin with the expected capacity.
+/// # Costs of growth
+///
+/// The rate of false positives that the filter is built for covers all links that it may get: it
+/// holds when all of them are full. A lookup of an absent item visits all links, two buckets in
+/// each: one link at the first capacity, and one more each time the number of items doubles. Half
+/// of the items are in the newest link, which is visited first. So begin with the expected
+/// capacity: a filter that has grown 1,000-fold has ten links, and fingerprints that are some bits
+/// wider.
+///
+/// # Concurrency
 ///
 /// Guarantees are those of [`CuckooFilter`], with these differences: `count` is exact only if no
 /// update of the item runs meanwhile; a lookup or a removal may miss an item of which other threads
@@ -114,6 +127,50 @@ pub struct GrowingFilter {
     search_limit: usize,
 }
 
+/// The most links that the bounds permit, and the first of them, in which each slot of each link
+/// has its part of the rate of false positives.
+///
+/// Fewer links need narrower fingerprints, so the numbers are tried from the greatest.
+fn first_link(
+    builder: &Builder,
+    fpr: f64,
+    growth: Growth,
+) -> Result<(usize, FilterShape), BuildError> {
+    let most = growth.max_links.clamp(1, MAX_LINKS);
+    let permitted = (2..=most).rev().find_map(|links| {
+        let shape = link_of(builder, fpr / links as f64).ok()?;
+        has_room(&shape, links, growth.max_bytes).then_some((links, shape))
+    });
+    match permitted {
+        Some(found) => Ok(found),
+        None => Ok((1, link_of(builder, fpr)?)),
+    }
+}
+
+/// The first link if each link has this rate of false positives.
+fn link_of(builder: &Builder, fpr: f64) -> Result<FilterShape, BuildError> {
+    if fpr == 0.0 {
+        return Err(BuildError::FprTooLow); // the quotient of a subnormal number
+    }
+    let shape = builder.fpr(fpr).shape()?;
+    // A link may get fuller than its capacity: every slot has its part.
+    FilterShape::with_fpr(
+        |bits| {
+            let shape = FilterShape { bits, ..shape };
+            Ok((shape, shape.slots()))
+        },
+        shape.bucket_slots,
+        fpr,
+    )
+}
+
+/// Whether links up to this number have buckets, and bytes apart from their locks.
+fn has_room(first: &FilterShape, links: usize, bytes: usize) -> bool {
+    let words = |index| Some(first.doubled(index as u32).ok()?.words());
+    let sum = (0..links).try_fold(0u64, |sum, index| Some(sum + words(index)?));
+    sum.is_some_and(|words| words * 8 <= bytes as u64)
+}
+
 impl GrowingFilter {
     /// A filter whose first link takes `capacity` items, and whose rate of false positives never
     /// exceeds `fpr`, whatever it takes after that. As in [`CuckooFilter::with_fpr`], `fpr` is
@@ -148,20 +205,8 @@ impl GrowingFilter {
     /// ```
     pub fn with_builder(builder: &Builder, fpr: f64, growth: Growth) -> Result<Self, BuildError> {
         // Before the division, which would make a valid rate of an invalid one.
-        if !(fpr > 0.0 && fpr < 1.0) {
-            return Err(BuildError::Fpr);
-        }
-        let max_links = growth.max_links.clamp(1, MAX_LINKS);
-        // A link may get fuller than its capacity: every slot has its part.
-        let shape = builder.fpr(fpr / max_links as f64).shape()?;
-        let shape = FilterShape::with_fpr(
-            |bits| {
-                let shape = FilterShape { bits, ..shape };
-                Ok((shape, shape.slots()))
-            },
-            shape.bucket_slots,
-            fpr / max_links as f64,
-        )?;
+        check_fpr(fpr)?;
+        let (max_links, shape) = first_link(builder, fpr, growth)?;
         let filter = Self {
             links: std::array::from_fn(|_| OnceLock::new()),
             count: AtomicUsize::new(1),
@@ -454,5 +499,37 @@ impl fmt::Debug for GrowingFilter {
         let mut list = f.debug_struct("GrowingFilter");
         list.field("links", &self.links().collect::<Vec<_>>());
         list.field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
+mod tests {
+    use super::*;
+
+    /// The number of links is the greatest that memory, buckets and fingerprints permit, for every
+    /// first capacity.
+    #[test]
+    fn memory_or_a_named_bound_ends_growth() {
+        let capacities = (0..40).map(|shift| 1usize << shift);
+        for (capacity, fpr) in
+            capacities.flat_map(|capacity| [0.5, 0.01, 1e-6, 1e-8].map(|fpr| (capacity, fpr)))
+        {
+            let builder = CuckooFilter::builder().capacity(capacity);
+            for max_bytes in [0, 1 << 16, DEFAULT_MAX_BYTES, usize::MAX] {
+                let growth = Growth {
+                    max_bytes,
+                    ..Growth::default()
+                };
+                let Ok((links, shape)) = first_link(&builder, fpr, growth) else {
+                    assert!(link_of(&builder, fpr).is_err(), "{capacity} {fpr}");
+                    continue;
+                };
+                assert!(shape.fpr(shape.slots()) <= fpr / links as f64);
+                assert!(links == 1 || has_room(&shape, links, max_bytes));
+                let next = link_of(&builder, fpr / (links + 1) as f64);
+                let grows = next.is_ok_and(|next| has_room(&next, links + 1, max_bytes));
+                assert!(!grows, "{links} of {capacity}, {fpr}, {max_bytes} bytes");
+            }
+        }
     }
 }

@@ -87,7 +87,7 @@
 //! | fingerprints | 1 to [`MAX_FINGERPRINT_BITS`] bits |
 //! | copies of an item | 2b, with b slots in a bucket; in a growing filter, in its newest link |
 //! | buckets that an insertion visits | [`Builder::search_limit`], 1,024 by default |
-//! | links of a growing filter | [`Growth::max_links`], 8 by default, and [`Growth::max_bytes`] |
+//! | links of a growing filter | [`MAX_LINKS`], [`MAX_BUCKETS`] each, and [`Growth::max_bytes`], 1 GiB by default |
 //! | rounds of a lookup that is disturbed | 64 |
 //!
 //! Targets: those of `corewise-atomic`. Tested on x86-64 Linux.
@@ -123,7 +123,7 @@ pub use batch::BatchError;
 pub use builder::{Builder, DEFAULT_SEARCH_LIMIT};
 pub use filter::{CuckooFilter, InsertError};
 pub use format::LoadError;
-pub use growing::{DEFAULT_MAX_BYTES, DEFAULT_MAX_LINKS, GrowingFilter, Growth, MAX_LINKS};
+pub use growing::{DEFAULT_MAX_BYTES, GrowingFilter, Growth, MAX_LINKS};
 pub use hash::FilterHasher;
 pub use path::MAX_SEARCH_LIMIT;
 pub use shape::{BuildError, MAX_BUCKETS, MAX_FINGERPRINT_BITS};

@@ -43,8 +43,8 @@ pub(crate) struct BucketPairing {
     fingerprints: u32,
     /// Half of the buckets of the first link.
     half: u32,
-    /// Mask of the further bits of a bucket; none in a filter that is no link.
-    further: u16,
+    /// The further bits of a bucket; none in a filter that is no link.
+    doublings: u16,
     /// The further bits of all possible links: d.
     further_bits: u16,
 }
@@ -59,8 +59,8 @@ impl BucketPairing {
             buckets: shape.buckets,
             fingerprints: shape.fingerprints(),
             half: first_link / 2,
-            // At most 15 bits.
-            further: ((1u32 << shape.doublings) - 1) as u16,
+            // At most 30, both.
+            doublings: shape.doublings as u16,
             further_bits: further_bits as u16,
         }
     }
@@ -69,6 +69,12 @@ impl BucketPairing {
     #[inline(always)]
     fn first_link(&self) -> u32 {
         2 * self.half
+    }
+
+    /// Mask of the further bits of a bucket.
+    #[inline(always)]
+    fn further_mask(&self) -> u32 {
+        (1 << self.doublings) - 1
     }
 
     /// The class of an item, from a hash that is uniform in all bits: the bucket from the upper
@@ -84,7 +90,7 @@ impl BucketPairing {
     /// The same, except that there is none in a link but the first.
     #[inline(always)]
     pub(crate) fn class_outside_links(&self, hash: u64) -> Option<ItemClass> {
-        if self.further != 0 {
+        if self.doublings != 0 {
             return None;
         }
         let first = ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u32;
@@ -108,7 +114,7 @@ impl BucketPairing {
         } else {
             (product >> (64 - self.further_bits)) as u32
         };
-        let further = further & u32::from(self.further);
+        let further = further & self.further_mask();
         let first = (product >> 64) as u32 + further * self.first_link();
         self.class_at(self.fingerprint(hash), first)
     }
@@ -162,13 +168,14 @@ impl BucketPairing {
     fn sum(&self, fingerprint: u32) -> u32 {
         let mixed = Self::mix(fingerprint);
         let sum = self.odd_sum(mixed);
-        if self.further == 0 {
+        if self.doublings == 0 {
             return sum;
         }
         if mutant!("unrelated_links") {
-            return sum ^ (u32::from(self.further) << 1 & self.half);
+            return sum ^ (self.further_mask() << 1 & self.half);
         }
-        let further = mixed.wrapping_mul(0xc2b2_ae3d) >> 16 & u32::from(self.further);
+        // The best bits of the product come first: few links need more than 16.
+        let further = mixed.wrapping_mul(0xc2b2_ae3d).rotate_left(16) & self.further_mask();
         sum + further * self.first_link()
     }
 }
@@ -207,14 +214,20 @@ mod tests {
     #[test]
     fn links_agree_about_buckets_and_pairs() {
         let mut random = crate::testing::Random::new(3);
-        let shape = FilterShape::with_slots(4 * 1_002, 4, 9, false).unwrap();
-        let links: Vec<_> = (0..8)
-            .map(|k| BucketPairing::new(&shape.doubled(k).unwrap()))
-            .collect();
-        for _ in 0..10_000 {
+        for (buckets, count) in [(1_002, 8), (2, MAX_DOUBLINGS + 1), (6, 30)] {
+            let shape = FilterShape::with_slots(4 * buckets, 4, 9, false).unwrap();
+            let links: Vec<_> = (0..count)
+                .map(|k| BucketPairing::new(&shape.doubled(k).unwrap()))
+                .collect();
+            check_links(&links, &mut random);
+        }
+    }
+
+    fn check_links(links: &[BucketPairing], random: &mut crate::testing::Random) {
+        for _ in 0..3_000 {
             let hash = random.next();
-            let newest = links[7].class(hash);
-            for link in &links {
+            let newest = links[links.len() - 1].class(hash);
+            for link in links {
                 let class = link.class(hash);
                 assert!(class.first < link.buckets && class.second < link.buckets);
                 assert_eq!(class.fingerprint, newest.fingerprint);
@@ -255,7 +268,7 @@ mod tests {
             one.fingerprint == other.fingerprint && one.first == other.first
         });
         let equal = equal.count() as f64;
-        let classes = f64::from(link.fingerprints) * (f64::from(link.further) + 1.0);
+        let classes = f64::from(link.fingerprints) * (f64::from(link.further_mask()) + 1.0);
         let mean = pairs as f64 / classes;
         // One of thousands of these checks may be far off; the false bits differ by factors.
         assert!(

@@ -11,7 +11,10 @@ pub const MAX_BUCKETS: u32 = u32::MAX - 1;
 pub(crate) const MAX_SLOTS: usize = 8;
 /// The most doublings between the first link of a growing filter and the last: one less than
 /// [`MAX_LINKS`](crate::MAX_LINKS).
-pub(crate) const MAX_DOUBLINGS: u32 = 15;
+///
+/// The smallest first link, of two buckets, then reaches half of [`MAX_BUCKETS`]; one more doubling
+/// would exceed them.
+pub(crate) const MAX_DOUBLINGS: u32 = 30;
 /// The fewest bits of a fingerprint in semi-sorted buckets, which sort by four of its bits.
 pub(crate) const MIN_SEMI_SORTED_BITS: u32 = 5;
 
@@ -34,10 +37,11 @@ pub enum BuildError {
     /// The filter would need more than [`MAX_BUCKETS`] buckets, or more memory than there are
     /// addresses.
     Size,
-    /// The rate of false positives is not above 0 and below 1, or needs fingerprints of more than
-    /// [`MAX_FINGERPRINT_BITS`] bits. (A capacity of 0 is taken for 1: a filter for one item has
-    /// a rate above 0.)
+    /// The rate of false positives is not a number above 0 and below 1.
     Fpr,
+    /// The rate of false positives needs fingerprints of more than [`MAX_FINGERPRINT_BITS`] bits.
+    /// (A capacity of 0 is taken for 1: a filter for one item has a rate above 0.)
+    FprTooLow,
     /// The system has no memory for the filter.
     NoMemory,
 }
@@ -50,7 +54,8 @@ impl fmt::Display for BuildError {
                  have 4 slots and 5 bits or more"
             }
             Self::Size => "a filter has at most 2^32 - 2 buckets",
-            Self::Fpr => "the rate of false positives is out of reach of 32 bits",
+            Self::Fpr => "the rate of false positives is a number above 0 and below 1",
+            Self::FprTooLow => "the rate of false positives is out of reach of 32 bits",
             Self::NoMemory => "no memory for the filter",
         })
     }
@@ -142,16 +147,14 @@ impl FilterShape {
         bucket_slots: u32,
         rate: f64,
     ) -> Result<Self, BuildError> {
-        if !(rate > 0.0 && rate < 1.0) {
-            return Err(BuildError::Fpr);
-        }
+        check_fpr(rate)?;
         for bits in narrowest(bucket_slots)..=MAX_FINGERPRINT_BITS {
             let (shape, items) = make(bits)?;
             if shape.fpr(items) <= rate {
                 return Ok(shape);
             }
         }
-        Err(BuildError::Fpr)
+        Err(BuildError::FprTooLow)
     }
 
     pub(crate) fn slots(&self) -> u64 {
@@ -206,6 +209,12 @@ impl FilterShape {
 #[inline(always)]
 pub(crate) const fn group_shift(bucket_bits: u32) -> u32 {
     6u32.saturating_sub(bucket_bits.trailing_zeros())
+}
+
+/// Refuses what is not a rate of false positives, NaN included.
+pub(crate) fn check_fpr(rate: f64) -> Result<(), BuildError> {
+    let is_rate = rate > 0.0 && rate < 1.0;
+    is_rate.then_some(()).ok_or(BuildError::Fpr)
 }
 
 /// The load up to which a filter takes items with high probability, less than what fresh filters
@@ -277,9 +286,10 @@ mod tests {
             Ok((shape, 1_000))
         };
         let fpr = |fpr| FilterShape::with_fpr(make, 4, fpr).map(|_| ());
-        for wrong in [0.0, 1.0, -1.0, f64::NAN, f64::INFINITY, 1e-12] {
+        for wrong in [0.0, 1.0, -1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(fpr(wrong), Err(BuildError::Fpr), "{wrong}");
         }
+        assert_eq!(fpr(1e-12), Err(BuildError::FprTooLow));
         let huge = FilterShape::with_capacity(usize::MAX, 4, 8, false);
         assert_eq!(huge.map(|_| ()), Err(BuildError::Size));
     }

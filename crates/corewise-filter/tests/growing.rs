@@ -64,6 +64,58 @@ fn a_filter_does_not_outgrow_its_bounds() {
     assert!(all.link_count() <= MAX_LINKS);
 }
 
+/// Every constructor gives this reason.
+#[track_caller]
+fn refused_everywhere(capacity: usize, rate: f64, reason: BuildError) {
+    let filter = CuckooFilter::with_fpr(capacity, rate).map(|_| ());
+    assert_eq!(filter, Err(reason), "{rate} for {capacity}");
+    for bucket_slots in [2, 4, 8] {
+        let builder = CuckooFilter::builder().bucket_slots(bucket_slots);
+        let builder = builder.semi_sorted(bucket_slots == 4);
+        for builder in [builder.capacity(capacity), builder.slots(capacity)] {
+            let filter = builder.fpr(rate).build().map(|_| ());
+            assert_eq!(filter, Err(reason), "{rate} for {builder:?}");
+            let filter = GrowingFilter::with_builder(&builder, rate, Growth::default());
+            assert_eq!(filter.err(), Some(reason), "{rate} for {builder:?}");
+        }
+    }
+    for links in [0, 1, 8, usize::MAX] {
+        let filter = GrowingFilter::with_fpr(capacity, rate, growth(links));
+        assert_eq!(filter.err(), Some(reason), "{rate}, {links} links");
+    }
+}
+
+/// Without a number of links, memory is what ends growth, whatever the first capacity was. Nothing
+/// is missed until then, and the rate of false positives is kept.
+#[test]
+fn a_filter_grows_until_its_memory_is_used() {
+    for (capacity, rate, max_bytes) in
+        [(1, 0.3, 1 << 15), (100, 0.01, 1 << 19), (10, 1e-6, 1 << 18)]
+    {
+        let limits = Growth {
+            max_bytes,
+            ..Growth::default()
+        };
+        let filter = GrowingFilter::with_fpr(capacity, rate, limits).unwrap();
+        let items = (0u64..).find(|item| filter.insert(item) == Err(InsertError::Full));
+        let items = items.expect("it has a bound");
+        assert!(filter.link_count() > 8, "{filter:?}");
+        let used = filter.size_in_bytes();
+        assert!(used > max_bytes / 3 && used <= max_bytes, "{used} bytes");
+        assert!(filter.load_factor() > 0.8, "{filter:?}");
+        assert!((0..items).all(|item| filter.contains(&item)));
+        assert!(filter.fpr() <= rate);
+        let hits = (items + 1..)
+            .take(50_000)
+            .filter(|item| filter.contains(item));
+        let mean = 50_000.0 * rate;
+        let most = mean + 5.0 * mean.sqrt() + 5.0;
+        assert!((hits.count() as f64) < most, "{filter:?}");
+        assert!((0..items).all(|item| filter.remove(&item)));
+        assert!(filter.is_empty());
+    }
+}
+
 /// Both kinds of filters take the same rates, and the same capacities for 0.
 #[test]
 fn rates_that_mean_nothing_are_refused() {
@@ -72,7 +124,11 @@ fn rates_that_mean_nothing_are_refused() {
         0.0,
         -0.0,
         -0.1,
+        -5e-324,
+        -1.0,
+        f64::NEG_INFINITY,
         1.0,
+        1.0 + f64::EPSILON,
         1.5,
         7.9,
         8.0,
@@ -81,19 +137,13 @@ fn rates_that_mean_nothing_are_refused() {
         f64::NAN,
         -f64::NAN,
     ];
-    let tiny = [5e-324, f64::MIN_POSITIVE, 1e-300, 1e-15];
+    let tiny = [5e-324, 3e-310, f64::MIN_POSITIVE, 1e-300, 1e-15];
     for capacity in [0, 1, 1_000] {
-        for rate in wrong.into_iter().chain(tiny) {
-            let filter = CuckooFilter::with_fpr(capacity, rate).map(|_| ());
-            assert_eq!(filter, Err(BuildError::Fpr), "{rate} for {capacity}");
-            for links in [0, 1, 8, usize::MAX] {
-                let filter = GrowingFilter::with_fpr(capacity, rate, growth(links)).map(|_| ());
-                assert_eq!(
-                    filter,
-                    Err(BuildError::Fpr),
-                    "{rate} for {capacity}, {links} links"
-                );
-            }
+        for rate in wrong {
+            refused_everywhere(capacity, rate, BuildError::Fpr);
+        }
+        for rate in tiny {
+            refused_everywhere(capacity, rate, BuildError::FprTooLow);
         }
         for rate in [below, 0.5, 1e-3, 1e-6] {
             let filter = CuckooFilter::with_fpr(capacity, rate).unwrap();

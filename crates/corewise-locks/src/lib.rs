@@ -2,19 +2,19 @@
 //! elision with hardware transactions.
 //!
 //! ```
-//! use corewise_locks::{Lock, Mcs, Ticket};
+//! use corewise_locks::{Lock, Mcs};
 //!
-//! let total: Lock<u64> = Lock::new(0); // an MCS lock, the default
-//! let ticket: Lock<u64, Ticket> = Lock::new(0);
+//! let total: Lock<u64> = Lock::new(0); // a parking lock, the default
+//! let fair: Lock<u64, Mcs> = Lock::new(0);
 //! std::thread::scope(|scope| {
 //!     for _ in 0..4 {
 //!         scope.spawn(|| {
 //!             *total.lock() += 1;
-//!             *ticket.lock() += 1;
+//!             *fair.lock() += 1;
 //!         });
 //!     }
 //! });
-//! assert_eq!(total.into_inner() + ticket.into_inner(), 8);
+//! assert_eq!(total.into_inner() + fair.into_inner(), 8);
 //! ```
 //!
 //! # Which lock?
@@ -27,8 +27,8 @@
 //! | [`Ticket`] | 8 | FIFO | the lock's line | few threads, fairness matters |
 //! | [`Anderson`] | 128 (N + 1) | FIFO | a line that up to N threads do not share | it is compared with others |
 //! | [`Clh`] | 16 | FIFO | the predecessor's line | many threads |
-//! | [`Mcs`] | 8 | FIFO | its own line | many threads, many locks; the default |
-//! | [`Parking`] | 24 | no | nothing: it sleeps | long sections, more threads than CPUs |
+//! | [`Mcs`] | 8 | FIFO | its own line | many threads, each with a CPU; many locks |
+//! | [`Parking`] | 24 | no | nothing: it sleeps | in doubt: it is the default; long sections, more threads than CPUs |
 //! | [`Adaptive`] | 256 | no | as one of three above | contention is not known in advance |
 //! | [`DistributedRw`] | 128 (S + 1) | writers first | the writer's line | nearly all sections only read |
 //! | [`FlagRw`] | 24 + 128 S | writers first | the writer's line | likewise, and your threads have numbers |

@@ -4,9 +4,10 @@ use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use crate::{Mcs, RawLock};
+use crate::{Parking, RawLock};
 
-/// A value that one thread at a time accesses, with a lock of your choice.
+/// A value that one thread at a time accesses, with a lock of your choice. The default,
+/// [`Parking`], keeps its throughput when threads outnumber CPUs; the [crate] compares the locks.
 ///
 /// Guarantees and progress are those of the lock. A panic while the lock is held unlocks it, and
 /// the next thread sees the value as the panic left it.
@@ -19,7 +20,7 @@ use crate::{Mcs, RawLock};
 /// assert_eq!(words.try_lock().unwrap().len(), 2);
 /// ```
 #[derive(Default)]
-pub struct Lock<T: ?Sized, L = Mcs> {
+pub struct Lock<T: ?Sized, L = Parking> {
     raw: L,
     value: UnsafeCell<T>,
 }
@@ -32,7 +33,7 @@ unsafe impl<T: ?Sized + Send, L: RawLock> Send for Lock<T, L> {}
 
 /// The lock is held until this is dropped. It stays on its thread.
 #[must_use = "the lock is unlocked at once"]
-pub struct LockGuard<'a, T: ?Sized, L: RawLock = Mcs> {
+pub struct LockGuard<'a, T: ?Sized, L: RawLock = Parking> {
     lock: &'a Lock<T, L>,
     /// Not `Send`: queue locks keep data of the holder in its thread.
     thread: PhantomData<*const ()>,
@@ -50,9 +51,9 @@ impl<T, L: RawLock> Lock<T, L> {
     /// Creates a value behind `raw`, which must be unlocked.
     ///
     /// ```
-    /// use corewise_locks::{Lock, Mcs};
+    /// use corewise_locks::{Lock, Parking};
     ///
-    /// static COUNT: Lock<u64> = Lock::with_raw(Mcs::new(), 0);
+    /// static COUNT: Lock<u64> = Lock::with_raw(Parking::new(), 0);
     /// *COUNT.lock() += 1;
     /// ```
     pub const fn with_raw(raw: L, value: T) -> Self {

@@ -366,7 +366,7 @@ fn sections_of_two_locks_nest() {
         emulated(&[], Fate::Commit, &[region(&outer)], both);
     });
     let (of_outer, of_inner) = (outer.counts(), inner.counts());
-    assert_eq!(of_outer.aborted_by(Cause::Nested), 3);
+    assert_eq!(of_outer.aborted_by(Cause::Nested), 1);
     // The holder's section and this one, which takes the lock if the holder is slow.
     assert_eq!(of_inner.committed + of_inner.fallbacks, 2);
     assert_eq!(of_outer.fallbacks, 1);

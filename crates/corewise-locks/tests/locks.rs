@@ -225,14 +225,14 @@ fn a_leaked_read_lock_blocks_writers_only() {
 fn a_guard_in_a_thread_local_is_unlocked_when_its_thread_ends() {
     static LOCK: Lock<u32, Mcs> = Lock::with_raw(Mcs::new(), 0);
     std::thread_local! {
-        static GUARD: std::cell::RefCell<Option<corewise_locks::LockGuard<'static, u32>>> =
+        static GUARD: std::cell::RefCell<Option<corewise_locks::LockGuard<'static, u32, Mcs>>> =
             const { std::cell::RefCell::new(None) };
     }
     for round in 0..20 {
         std::thread::spawn(move || {
             // Before and after the lock has its node, so that both orders of destructors happen.
             if round % 2 == 0 {
-                drop(Lock::<u32>::new(0).lock());
+                drop(Lock::<u32, Mcs>::new(0).lock());
             }
             GUARD.with(|guard| {
                 let mut locked = LOCK.lock();

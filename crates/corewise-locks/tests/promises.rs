@@ -33,8 +33,11 @@ use corewise_locks::{
 };
 use corewise_testkit::random::{Random, is_short};
 use corewise_testkit::stress::{beside, come_and_go};
-use static_assertions::{assert_impl_all, assert_not_impl_any};
+use static_assertions::{assert_impl_all, assert_not_impl_any, assert_type_eq_all};
 
+// The default is a lock at which a running thread need not wait for one that sleeps.
+assert_type_eq_all!(Lock<u8>, Lock<u8, Parking>);
+assert_type_eq_all!(LockGuard<'static, u8>, LockGuard<'static, u8, Parking>);
 assert_impl_all!(Lock<Cell<u8>, Ticket>: Send, Sync);
 assert_not_impl_any!(Lock<std::rc::Rc<u8>>: Send, Sync);
 assert_not_impl_any!(LockGuard<'static, u8>: Send);

@@ -102,6 +102,10 @@ pub use task::{Entry, TaskResult};
 ///
 /// Dropping the table ends its server threads after they have executed everything that was sent.
 /// Clients that are left keep working: they serve the partitions themselves while they wait.
+///
+/// A child of `fork` has none of the server threads. It may drop the table and its clients, which
+/// keeps the memory of the elements until the child ends or executes another program, and may do
+/// nothing else with them.
 pub struct CpHash<S = RandomState> {
     // Dropped first: its threads end.
     pool: Pool,

@@ -122,7 +122,7 @@ impl Pool {
             self.threads.push(member);
         }
         self.shared.threads.lock().truncate(count);
-        stop(self.threads.split_off(count));
+        stop(&self.table, self.threads.split_off(count));
         Ok(())
     }
 
@@ -184,15 +184,21 @@ fn cpu_of(placement: &PinPolicy, factor: usize, index: usize, offset: usize) -> 
 }
 
 /// Tells threads to end when they have nothing to do, and waits for that.
-fn stop(threads: Vec<Member>) {
+fn stop(table: &Table, threads: Vec<Member>) {
     for member in &threads {
         // Release: pairs with the Acquire in `serve_while`.
         member.stop.store(true, Release);
         thread::unpark(member.handle.thread());
     }
     for member in threads {
+        // There is no such thread to wait for. It left its half of the handle, which never changes
+        // again.
+        let is_gone = table.is_inherited();
         // A closure that runs on a server thread may drop the table.
-        if member.handle.thread().id() != thread::current().id() {
+        let is_this = member.handle.thread().id() == thread::current().id();
+        if is_gone {
+            std::mem::forget(member.handle);
+        } else if !is_this {
             let ended = member.handle.join();
             debug_assert!(ended.is_ok(), "server threads do not panic");
         }
@@ -201,7 +207,7 @@ fn stop(threads: Vec<Member>) {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        stop(std::mem::take(&mut self.threads));
+        stop(&self.table, std::mem::take(&mut self.threads));
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Table {
     pub(super) is_inline: bool,
     /// Locked while budgets change. `Some` if they move.
     budgets: Mutex<Option<Budgets>>,
+    /// The process that has the server threads.
+    process: u32,
 }
 
 #[derive(Default)]
@@ -55,6 +57,7 @@ impl Table {
                     .has_moving_budgets()
                     .then(|| Budgets::new(count, settings.budget)),
             ),
+            process: std::process::id(),
         }))
     }
 
@@ -142,7 +145,16 @@ impl Table {
         }
     }
 
+    /// Whether a `fork` copied the table into this process, but not its server threads. They may
+    /// have held its locks.
+    pub(super) fn is_inherited(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     pub(super) fn wake(&self, slot: usize) {
+        if self.is_inherited() {
+            return;
+        }
         let waker = self.registry.lock().servers.get(slot).cloned().flatten();
         if let Some(waker) = waker {
             call(&waker);

@@ -77,7 +77,7 @@ impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
     /// partition. The batch as a whole is not atomic. Under [`Eviction::Random`], which has a lock
     /// for each bucket, the operations are executed one by one.
     ///
-    /// With 4,096 partitions only large batches contain several operations for one of them
+    /// With thousands of partitions only large batches contain several operations for one of them
     /// (\[CPHASH\] §6.2). Sorting costs O(n log n) for n operations; insertions are executed under
     /// the lock, whatever their length.
     ///

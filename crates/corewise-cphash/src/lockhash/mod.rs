@@ -3,7 +3,7 @@
 //! ```text
 //!  Eviction::Lru                               Eviction::Random
 //!  ┌──────┬───────────┐                        bucket: pointer and lock bit in one word
-//!  │ lock │ partition │  × 4,096               ┌───┬───┬───┬───┐
+//!  │ lock │ partition │  × partitions          ┌───┬───┬───┬───┐
 //!  └──────┴───────────┘                        │ ● │ ○ │ ● │ ○ │ × buckets, and a byte count
 //!  one lock for an operation, or for a batch   └───┴───┴───┴───┘ for each partition
 //! ```
@@ -43,9 +43,6 @@ use shelves::Shelves;
 /// Values of up to this length are copied while the lock is held, rather than referenced: for them
 /// a copy costs less than locking again.
 const COPIED_BYTES: usize = 256;
-
-/// Partitions of a table unless the configuration names a number (\[CPHASH\] §6.1).
-const DEFAULT_PARTITIONS: usize = 4096;
 
 /// A cache in which every operation locks the partition of its key: LOCKHASH of \[CPHASH\] §4.2.
 ///
@@ -147,8 +144,7 @@ impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
     /// If the configuration exceeds its limits, or the system has no memory for the buckets.
     pub fn with_hasher(config: &Config, hasher: S) -> Result<Self, ConfigError> {
         let identifier = Identifier::new(hasher);
-        let (count, settings) =
-            config.settings(DEFAULT_PARTITIONS, Layout::Packed, identifier.mixer)?;
+        let (count, settings) = config.settings(usize::MAX, Layout::Packed, identifier.mixer)?;
         let inner = match config.eviction_policy() {
             Eviction::Lru => Inner::Shelves(Shelves::new(count, &settings)?),
             Eviction::Random => Inner::Bucketed(Bucketed::new(count, &settings)?),

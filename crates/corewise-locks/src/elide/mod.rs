@@ -52,7 +52,8 @@
 //!    then unlocked.
 //! 5. *No recursion.* A section must not run a section of the same lock; it would wait for ever.
 //!    Sections of other locks may nest: with `Rtm` both become one transaction, provided that the
-//!    inner lock is free; otherwise the outer one is aborted with [`Cause::Nested`].
+//!    inner lock is free; otherwise the outer one is aborted with [`Cause::Nested`], and takes its
+//!    lock.
 //!
 //! # Which sections may use SLR, and why
 //!

@@ -13,10 +13,14 @@
 //! | cause | reaction |
 //! |---|---|
 //! | `Locked` | waits until the lock is free; 64 times, without counting an attempt |
-//! | `Conflict`, `Nested`, `BadPrefix`, `Panicked` | the next attempt |
+//! | `Conflict`, `BadPrefix`, `Panicked` | the next attempt |
 //! | `Capacity` | one more attempt, because some conflicts are reported so; then the main lock |
 //! | `Unspecified` | two more attempts; then the main lock |
-//! | `Explicit`, `Debug` | the main lock at once |
+//! | `Nested`, `Explicit`, `Debug` | the main lock at once |
+//!
+//! After `Nested` another attempt would end as this one did: what does not nest never does, and no
+//! attempt of the outer section waits for the inner lock. Under the main lock the inner section has
+//! its own attempts.
 //!
 //! The thesis does not define scm-ttas-opt beyond one sentence ("after ten retries a thread
 //! acquires the lock transactionally"); [`ScmOpt`] is our definition.
@@ -161,10 +165,10 @@ impl Budget {
         };
         let may_retry = match cause {
             Cause::Locked if spend(&mut self.locked) => return Next::Wait,
-            Cause::Locked | Cause::Explicit(_) | Cause::Debug => false,
+            Cause::Locked | Cause::Nested | Cause::Explicit(_) | Cause::Debug => false,
             Cause::Capacity => spend(&mut self.capacity),
             Cause::Unspecified => spend(&mut self.unspecified),
-            Cause::Conflict | Cause::Nested | Cause::BadPrefix | Cause::Panicked => true,
+            Cause::Conflict | Cause::BadPrefix | Cause::Panicked => true,
         };
         if !may_retry {
             return Next::Lock;
