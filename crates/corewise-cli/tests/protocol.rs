@@ -3,6 +3,8 @@
 use crate::common;
 #[path = "protocol/differential.rs"]
 mod differential;
+#[path = "protocol/expiry.rs"]
+mod expiry;
 
 use common::conversation::converse_with;
 use common::{Engine, Kind};

@@ -143,12 +143,18 @@ fn flush_all_takes_a_delay_and_noreply() {
         ("flush_all 5 noreply", later, true),
         ("flush_all 1800000005", later, false),
         ("flush_all 1700000000", None, false),
+        ("flush_all 2147483648", None, false),
+        ("flush_all 4294967295", None, false),
+        ("flush_all 4294967296", None, false),
+        ("flush_all 4294967301", later, false),
+        ("flush_all -4294967291", later, false),
+        ("flush_all 9223372036854775807", None, false),
     ] {
         asks(&limits, line, Admin::FlushAll { at, noreply });
     }
     says(
-        "flush_all x\r\n",
-        "CLIENT_ERROR invalid exptime argument\r\n",
+        "flush_all x\r\nflush_all 9223372036854775808\r\n",
+        &"CLIENT_ERROR invalid exptime argument\r\n".repeat(2),
     );
     says("flush_all x noreply\r\nmn\r\n", "MN\r\n");
     says("flush_all 1 2 3\r\n", "ERROR\r\n");

@@ -354,13 +354,96 @@ fn expiry_times_are_relative_up_to_thirty_days() {
         ("100", "t100"),
         ("2592000", "t2592000"),
         ("1800000005", "t5"),
-        ("4000000000", "t2200000000"),
+        ("2147483647", "t347483647"),
     ] {
         let input = format!("set a 0 {exptime} 1\r\n1\r\nmg a t\r\n");
         assert_eq!(talk(input.as_bytes()), format!("STORED\r\nHD {left}\r\n"));
     }
-    for exptime in ["-1", "2592001", "1800000000", "-99999999999"] {
+    for exptime in ["-1", "2592001", "1800000000"] {
         let input = format!("set a 0 {exptime} 1\r\n1\r\nget a\r\n");
         assert_eq!(talk(input.as_bytes()), "STORED\r\nEND\r\n", "{exptime}");
+    }
+}
+
+/// Expiry times at and around every power of two and every limit, and some that are no numbers.
+fn boundary_exptimes() -> Vec<i128> {
+    let powers = [15, 16, 31, 32, 33, 62, 63, 64, 65].map(|power| 1i128 << power);
+    let limits = [0, 2_592_000, 1_800_000_000, i128::from(u64::MAX / 7)];
+    let sums = powers
+        .iter()
+        .flat_map(|power| limits.map(|limit| power + limit));
+    let near = |value: i128| [-1000, -1, 0, 1, 1000].map(|offset| value + offset);
+    let all = limits.into_iter().chain(sums).flat_map(near);
+    all.flat_map(|value| [value, -value]).collect()
+}
+
+/// What memcached does with an expiry time: the seconds left, or -1 for never; `None` if the item
+/// has expired.
+fn seconds_left(exptime: i64) -> Option<i64> {
+    let low = exptime as i32;
+    match i64::from(low) {
+        0 => Some(-1),
+        relative @ 1..=2_592_000 => Some(relative),
+        date if date > 1_800_000_000 => Some(date - 1_800_000_000),
+        _ => None,
+    }
+}
+
+#[test]
+fn expiry_times_are_the_low_32_bits_of_their_numbers() {
+    let requests = [
+        "set k 0 @ 1\r\n1\r\n",
+        "set  k 0 @ 1\r\n1\r\n",
+        "add k 0 @ 1\r\n1\r\n",
+        "set k 0 0 1\r\n1\r\nreplace k 0 @ 1\r\n1\r\n",
+        "set k 0 0 1\r\n1\r\ncas k 0 @ 1 1001\r\n1\r\n",
+        "set k 0 0 1\r\n1\r\ntouch k @\r\n",
+        "set k 0 0 1\r\n1\r\ngat @ k\r\n",
+        "set k 0 0 1\r\n1\r\ngats @ k\r\n",
+        "ms k 1 T@\r\n1\r\n",
+        "ms k 1 MA N@\r\n1\r\n",
+        "set k 0 0 1\r\n1\r\nmg k T@\r\n",
+        "mg k N@\r\n",
+        "set k 0 0 1\r\n1\r\nmd k I T@\r\n",
+        "set k 0 0 1\r\n1\r\nma k T@\r\n",
+        "ma k N@\r\n",
+    ];
+    for request in requests {
+        for exptime in boundary_exptimes() {
+            let input = request.replace('@', &exptime.to_string()) + "mg k t\r\n";
+            let reply = talk(input.as_bytes());
+            let Ok(exptime) = i64::try_from(exptime) else {
+                assert!(reply.contains("CLIENT_ERROR"), "{input:?} {reply:?}");
+                continue;
+            };
+            let last = reply.lines().last().unwrap();
+            let expected = seconds_left(exptime).map(|left| format!("t{left}"));
+            assert_eq!(last.split(' ').nth(1), expected.as_deref(), "{input:?}");
+        }
+    }
+}
+
+#[test]
+fn the_expiry_time_of_an_append_is_checked_and_ignored() {
+    for exptime in boundary_exptimes() {
+        let input = format!("set k 0 0 1\r\n1\r\nappend k 0 {exptime} 1\r\n2\r\nmg k t\r\n");
+        let reply = match i64::try_from(exptime) {
+            Ok(_) => "STORED",
+            Err(_) => "CLIENT_ERROR bad command line format",
+        };
+        says(&input, &format!("STORED\r\n{reply}\r\nHD t-1\r\n"));
+    }
+}
+
+#[test]
+fn a_recache_time_is_the_low_32_bits_of_its_number() {
+    for exptime in boundary_exptimes() {
+        let input = format!("set k 0 60 1\r\n1\r\nmg k R{exptime}\r\n");
+        let reply = match i64::try_from(exptime) {
+            Err(_) => "CLIENT_ERROR bad token in command line format",
+            Ok(exptime) if seconds_left(exptime).is_some_and(|left| left > 60) => "HD W",
+            Ok(_) => "HD",
+        };
+        says(&input, &format!("STORED\r\n{reply}\r\n"));
     }
 }

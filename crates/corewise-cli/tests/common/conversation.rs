@@ -41,7 +41,7 @@ pub(crate) fn converse_with(server: &TestServer, text: &str) {
 }
 
 /// Whether the server is a memcached before 1.6.45.
-fn is_old(server: &TestServer) -> bool {
+pub(crate) fn is_old(server: &TestServer) -> bool {
     let mut client = server.connect();
     client.send(b"version\r\n");
     let line = client.line();

@@ -149,7 +149,7 @@ fn random_store(random: &mut Random) -> String {
     );
     let (key, value) = (random_key(random), pick(random, &VALUES));
     let flags = pick(random, &["0", "5", "4294967295"]);
-    let expiry = pick(random, &["0", "0", "0", "1000", "-1"]);
+    let expiry = pick(random, &["0", "0", "0", "1000", "-1", "4294967295"]);
     // The other numbers stay valid: newer servers swallow the data of a line that they refuse, and
     // memcached 1.6.18 does not.
     let mut length = value.len().to_string();
@@ -183,7 +183,7 @@ fn random_change(random: &mut Random) -> String {
     let command = pick(random, &["incr", "incr", "decr", "delete", "touch"]);
     let argument = match command {
         "delete" => String::new(),
-        "touch" => pick(random, &["0", "1000", "-1"]).into(),
+        "touch" => pick(random, &["0", "1000", "-1", "4294967295"]).into(),
         _ => pick(random, &["0", "1", "9", "1000", "4294967296"]).into(),
     };
     let key = random_key(random);

@@ -5,7 +5,7 @@ use corewise_ops::Deadline;
 use super::MAX_COMMAND_LINE;
 use super::codec::{Codec, Context, Line};
 use super::reply;
-use super::scan::{Args, i64_token, u32_token};
+use super::scan::{Args, exptime_token, i64_token, u32_token};
 use super::time::flush_at;
 use crate::step::{Call, Step};
 
@@ -319,7 +319,7 @@ fn flush_all<'i>(args: &Args<'i>, cx: Context<'_, 'i>) -> ParsedLine<'i> {
     if args.count == usize::from(noreply) {
         return Do(Admin::FlushAll { at: None, noreply });
     }
-    match i64_token(args.get(0)) {
+    match exptime_token(args.get(0)) {
         Some(seconds) => Do(Admin::FlushAll {
             at: flush_at(seconds, cx.now),
             noreply,

@@ -6,7 +6,7 @@ use super::MAX_KEY_LEN;
 use super::codec::{Codec, Context, Limits, Line, Missing};
 use super::reply;
 use super::reply_encoder::{Command, ReplyEncoder};
-use super::scan::{Args, i64_token, u32_token, u64_token};
+use super::scan::{Args, exptime_token, u32_token, u64_token};
 use super::time::deadline;
 use crate::step::Step;
 
@@ -22,7 +22,7 @@ pub(super) struct Storage<'i> {
     pub(super) command: Command,
     pub(super) key: &'i [u8],
     pub(super) client_flags: u32,
-    pub(super) exptime_s: i64,
+    pub(super) exptime_s: i32,
     pub(super) length: usize,
     pub(super) compare_cas: Option<u64>,
     pub(super) noreply: bool,
@@ -207,7 +207,7 @@ fn storage_line<'i>(command: Command, args: &Args<'i>, length: usize) -> Option<
         command,
         key: legal_key(args.get(0))?,
         client_flags: u32_token(args.get(1))?,
-        exptime_s: i64_token(args.get(2))?,
+        exptime_s: exptime_token(args.get(2))?,
         length,
         compare_cas: cas,
         noreply: args.noreply(),
@@ -291,7 +291,7 @@ pub(super) fn touch(line: Line<'_>, now: Now) -> Step<'_> {
     let Some(key) = legal_key(args.get(0)) else {
         return Step::answer(consumed, reply::BAD_FORMAT, noreply);
     };
-    let Some(exptime_s) = i64_token(args.get(1)) else {
+    let Some(exptime_s) = exptime_token(args.get(1)) else {
         return Step::answer(consumed, reply::BAD_EXPTIME, noreply);
     };
     let verb = Verb::Get(Get {

@@ -8,7 +8,7 @@ use super::classic::{self, Storage};
 use super::meta;
 use super::reply;
 use super::reply_encoder::{Command, ReplyEncoder};
-use super::scan::{find_space, i64_token, short_digits, skip_spaces, token_end};
+use super::scan::{exptime_token, find_space, short_digits, skip_spaces, token_end};
 use super::time::deadline;
 use super::{MAX_COMMAND_LINE, MAX_KEY_LEN, VERSION_LINE};
 use crate::step::{Announced, Step};
@@ -439,7 +439,7 @@ impl Codec {
                 bytes: reply::ERROR,
             };
         }
-        let Some(exptime_s) = i64_token(exptime) else {
+        let Some(exptime_s) = exptime_token(exptime) else {
             return Step::Frame {
                 consumed,
                 bytes: reply::BAD_EXPTIME,
@@ -537,7 +537,7 @@ fn fast_set(input: &[u8]) -> Option<(Storage<'_>, usize)> {
         command: Command::Set,
         key,
         client_flags: u32::try_from(numbers[0]).ok()?,
-        exptime_s: numbers[1] as i64,
+        exptime_s: numbers[1] as i32,
         length: numbers[2] as usize,
         compare_cas: None,
         noreply,

@@ -9,7 +9,7 @@ use super::classic::{Data, Refused, data, data_length, is_too_large, legal_key};
 use super::codec::{Codec, Context, Line};
 use super::reply;
 use super::reply_encoder::{Bits, Command, ReplyEncoder};
-use super::scan::{Words, i64_token, skip_spaces, u32_token, u64_token};
+use super::scan::{Words, exptime_token, skip_spaces, u32_token, u64_token};
 use super::time::{deadline, recache_below_ms};
 use crate::step::Step;
 
@@ -138,7 +138,7 @@ impl<'i> Request<'i> {
         arg: &[u8],
         cx: Context<'_, 'i>,
     ) -> Result<(), Refusal> {
-        let seconds = || i64_token(arg).ok_or(reply::META_BAD_TOKEN);
+        let seconds = || exptime_token(arg).ok_or(reply::META_BAD_TOKEN);
         let number = |refusal| u64_token(arg).ok_or(refusal);
         match letter {
             b'T' => self.touch = Some(deadline(seconds()?, cx.now)),

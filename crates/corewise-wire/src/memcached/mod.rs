@@ -26,7 +26,8 @@
 //!   `CLIENT_ERROR bad data chunk`, and parsing continues right behind them. A sixth token is
 //!   ignored unless it is `noreply`.
 //! * Expiry times up to thirty days are relative, larger ones are Unix seconds, negative ones mean
-//!   expired on arrival, zero means never.
+//!   expired on arrival, zero means never. Only the low 32 bits of the number count, as a signed
+//!   number; a number that does not fit into a signed 64-bit one is refused.
 //! * `noreply` silences a classic command completely, errors included. The meta flag `q` silences
 //!   only the common reply (`EN` of `mg`, `HD` of `ms` and `md`, `HD` and `VA` of `ma`) and never
 //!   an error.
@@ -52,8 +53,8 @@
 //!
 //! 1. A store whose line has a valid length but is refused for another reason (key too long, flags
 //!    not a number) discards its data, as newer releases do; 1.6.18 parses the data as a command.
-//! 2. Numbers that do not fit are refused; memcached 1.6.18 truncates them to their low 32 bits.
-//!    Expiry times keep 64 bits, so dates after 2038 work.
+//! 2. Numbers other than expiry times are refused if they do not fit; memcached 1.6.18 truncates
+//!    them to their low 32 bits. 1.6.45 truncates the expiry times of stores and refuses others.
 //! 3. NUL bytes are part of a token (as in newer releases); they end the line in 1.6.18.
 //! 4. Every unknown command whose last token starts with `HTTP/` closes the connection; the replies
 //!    to earlier requests are still sent.
@@ -72,6 +73,8 @@
 //!     replies to earlier requests of the same batch.
 //! 12. `bget`, `extstore`, `refresh_certs` reply `ERROR`; `watch` and `slabs reassign` reply
 //!     as a memcached with these features off.
+//! 13. `flush_all` with a date in the past takes effect at once; if the date precedes the start of
+//!     the server, memcached flushes nothing.
 //!
 //! # Guarantees
 //!

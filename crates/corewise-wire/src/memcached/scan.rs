@@ -169,8 +169,17 @@ pub(super) fn u32_token(token: &[u8]) -> Option<u32> {
 /// A signed 64-bit number.
 pub(super) fn i64_token(token: &[u8]) -> Option<i64> {
     let (negative, value) = magnitude(token)?;
-    let value = i64::try_from(value).ok()?;
-    Some(if negative { -value } else { value })
+    if negative {
+        0i64.checked_sub_unsigned(value)
+    } else {
+        i64::try_from(value).ok()
+    }
+}
+
+/// An expiry time: a signed 64-bit number, of which memcached keeps the low 32 bits. So clients may
+/// send a negative time as an unsigned one, as libmemcached does.
+pub(super) fn exptime_token(token: &[u8]) -> Option<i32> {
+    i64_token(token).map(|seconds| seconds as i32)
 }
 
 #[cfg(test)]
@@ -216,7 +225,10 @@ mod tests {
         assert_eq!(i64_token(b"12x"), None);
         assert_eq!(i64_token(b""), None);
         assert_eq!(i64_token(b"-"), None);
+        assert_eq!(i64_token(b"9223372036854775807"), Some(i64::MAX));
         assert_eq!(i64_token(b"9223372036854775808"), None);
+        assert_eq!(i64_token(b"-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(i64_token(b"-9223372036854775809"), None);
         assert_eq!(u64_token(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(u64_token(b"18446744073709551616"), None);
         assert_eq!(u64_token(b"-1"), None);

@@ -3,11 +3,11 @@
 use corewise_ops::{Deadline, Now};
 
 /// Largest expiry time that is relative to now; larger ones are dates.
-const MAX_RELATIVE_S: i64 = 60 * 60 * 24 * 30;
+const MAX_RELATIVE_S: i32 = 60 * 60 * 24 * 30;
 
 /// The deadline that an expiry time stands for.
 #[inline]
-pub(super) fn deadline(exptime_s: i64, now: Now) -> Deadline {
+pub(super) fn deadline(exptime_s: i32, now: Now) -> Deadline {
     match exptime_s {
         0 => Deadline::NEVER,
         ..0 => Deadline::PAST,
@@ -18,8 +18,8 @@ pub(super) fn deadline(exptime_s: i64, now: Now) -> Deadline {
 }
 
 /// Seconds until a positive expiry time; `None` if it has passed.
-fn seconds_from_now(exptime_s: i64, now: Now) -> Option<u64> {
-    let seconds = exptime_s.unsigned_abs();
+fn seconds_from_now(exptime_s: i32, now: Now) -> Option<u64> {
+    let seconds = u64::from(exptime_s.unsigned_abs());
     if exptime_s <= MAX_RELATIVE_S {
         return Some(seconds);
     }
@@ -28,7 +28,7 @@ fn seconds_from_now(exptime_s: i64, now: Now) -> Option<u64> {
 
 /// Converts the expiry time of a recache flag to the remaining life, in milliseconds, below which a
 /// client wins the recache.
-pub(super) fn recache_below_ms(exptime_s: i64, now: Now) -> Option<u64> {
+pub(super) fn recache_below_ms(exptime_s: i32, now: Now) -> Option<u64> {
     if exptime_s <= 0 {
         return None;
     }
@@ -36,7 +36,7 @@ pub(super) fn recache_below_ms(exptime_s: i64, now: Now) -> Option<u64> {
 }
 
 /// When a `flush_all` takes effect: `None` means at once.
-pub(super) fn flush_at(exptime_s: i64, now: Now) -> Option<Deadline> {
+pub(super) fn flush_at(exptime_s: i32, now: Now) -> Option<Deadline> {
     if exptime_s <= 0 {
         return None;
     }
@@ -62,7 +62,7 @@ mod tests {
     fn zero_is_never_and_negative_is_past() {
         assert_eq!(deadline(0, NOW), Deadline::NEVER);
         assert_eq!(deadline(-1, NOW), Deadline::PAST);
-        assert_eq!(deadline(i64::MIN, NOW), Deadline::PAST);
+        assert_eq!(deadline(i32::MIN, NOW), Deadline::PAST);
     }
 
     #[test]
@@ -74,7 +74,8 @@ mod tests {
         assert_eq!(deadline(2_592_001, NOW), Deadline::PAST);
         assert_eq!(deadline(1_700_000_000, NOW), Deadline::PAST);
         assert_eq!(deadline(1_700_000_003, NOW), Deadline::at_ms(13_000));
-        assert_eq!(deadline(i64::MAX, NOW), Deadline::MAX);
+        let last = Deadline::after_ms(NOW, (i32::MAX as u64 - NOW.unix_s) * 1000);
+        assert_eq!(deadline(i32::MAX, NOW), last);
     }
 
     #[test]
