@@ -46,23 +46,21 @@
 //!
 //! # Sources
 //!
-//! \[T5\] is ch. 5 of the thesis on concurrent hash tables that this project builds on, \[CF\] is
-//! Fan, Andersen, Kaminsky, Mitzenmacher, *Cuckoo Filter: Practically Better Than Bloom*, CoNEXT
-//! 2014. Moves that are searched first and made backwards are those of Fan, Andersen, Kaminsky,
-//! *MemC3*, NSDI 2013, and Li et al., *Algorithmic Improvements for Fast Concurrent Cuckoo
-//! Hashing*, EuroSys 2014.
+//! \[CHTBench\] ch. 5, a thesis on concurrent hash tables, which elides the lock of the filter of
+//! \[CuckooFilter\] (Fan, Andersen, Kaminsky, Mitzenmacher, CoNEXT 2014). Moves that are searched
+//! first and made backwards are those of \[MemC3\] (NSDI 2013) and \[Cuckoo14\] (EuroSys 2014).
 //!
 //! Deviations:
 //!
-//! - The other bucket is H(φ) − i1 modulo any even number of buckets, where \[CF\] has i1 ⊕ H(φ)
-//!   modulo a power of two.
-//! - \[T5\] holds an elided lock during a whole insertion, and loses an item if it gives up
+//! - The other bucket is H(φ) − i1 modulo any even number of buckets, where \[CuckooFilter\] has
+//!   i1 ⊕ H(φ) modulo a power of two.
+//! - \[CHTBench\] holds an elided lock during a whole insertion, and loses an item if it gives up
 //!   (algorithm 5.5). Here moves are planned without a lock and made from the end, each under two
 //!   striped locks.
-//! - \[T5\] looks up inside a transaction. Here lookups validate misses by versions.
-//! - \[CF\] and \[T5\] choose victims at random, up to 500. Here a breadth-first search visits
-//!   1,024 buckets.
-//! - Semi-sorted buckets of every width are correct, and encoded without a search (\[CF\] §5.2).
+//! - \[CHTBench\] looks up inside a transaction. Here lookups validate misses by versions.
+//! - Both choose victims at random, up to 500. Here a breadth-first search visits 1,024 buckets.
+//! - Semi-sorted buckets of every width are correct, and encoded without a search
+//!   (\[CuckooFilter\] §5.2).
 //!
 //! # Memory
 //!
