@@ -14,9 +14,9 @@ use crate::stream::Stream;
 use crate::unix_socket::{self, SocketFile};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use corewise_cache::SystemClock;
 use corewise_cache::engines::{locked, lockhash, relativistic};
 use corewise_cache::isolation::Isolation;
-use corewise_cache::{SystemClock, TimeSource};
 use corewise_topology::{Topology, pin_current_thread, plan};
 use corewise_wire::memcached::{self, Limits, reply};
 use corewise_wire::{Codec, cphash, resp};
@@ -377,7 +377,7 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
     let loops = (0..config.threads).map(|_| corewise_atomic::CachePadded::new(LoopCard::default()));
     Shared {
         limits,
-        clock: SystemClock::new(),
+        clock: Arc::new(SystemClock::new()),
         isolation: Arc::new(Isolation::new()),
         users: Mutex::new(users.map(Arc::new)),
         loops: loops.collect(),

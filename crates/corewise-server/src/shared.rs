@@ -7,7 +7,7 @@ use crate::counters::{Baseline, Counters, Published};
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use corewise_cache::SystemClock;
+use corewise_cache::TimeSource;
 use corewise_cache::isolation::Isolation;
 use corewise_wire::Limits;
 use corewise_wire::memcached::MAX_KEY_LEN;
@@ -130,7 +130,7 @@ pub(crate) type PrefixCounts = HashMap<Vec<u8>, [u64; 4]>;
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) limits: Limits,
-    pub(crate) clock: SystemClock,
+    pub(crate) clock: Arc<dyn TimeSource>,
     /// Makes operations on several keys atomic.
     pub(crate) isolation: Arc<Isolation>,
     /// The users that may authenticate; `None` if all clients are admitted. Replaced when the file

@@ -159,20 +159,9 @@ fn set_deadline<E: Engine>(
     let Some(time) = parse_integer(time) else {
         return cx.error(text::NOT_AN_INTEGER);
     };
-    let base = if form.is_absolute {
-        0
-    } else {
-        cx.unix_ms() as i64
-    };
-    let ms = if form.in_seconds {
-        time.checked_mul(1000)
-    } else {
-        Some(time)
-    };
-    let Some(unix_ms) = ms.filter(|ms| *ms <= i64::MAX - base) else {
+    let Some(deadline) = cx.deadline(time, form) else {
         return invalid_time(cx, command);
     };
-    let deadline = cx.deadline_at(unix_ms + base);
     let mut changed = false;
     let done = cx.update(key, |old, _| {
         changed = old.is_some_and(|old| condition.allows(old.deadline, deadline));

@@ -56,6 +56,7 @@ use corewise_ops::{
     Updated, Verb,
 };
 use corewise_wire::resp::{Args, CommandCodec, CommandOperation, Encoder, ReplyForm, Request};
+use keys::TimeForm;
 use std::sync::Arc;
 
 /// The most bytes that [`Context::most_replies`] returns, unless requests may be longer.
@@ -352,20 +353,26 @@ impl<'c, E: Engine> Context<'c, E> {
         false
     }
 
-    /// Milliseconds since the Unix epoch, on the clock of this turn.
+    /// Milliseconds since the Unix epoch, on the clock of this turn. Each call follows steps of the
+    /// wall clock, so a command calls it once.
     fn unix_ms(&self) -> u64 {
         self.shared.clock.unix_ms(self.now)
     }
 
-    /// The deadline at a time in milliseconds since the Unix epoch.
-    fn deadline_at(&self, unix_ms: i64) -> Deadline {
-        let left = u64::try_from(unix_ms)
-            .ok()
-            .and_then(|unix_ms| unix_ms.checked_sub(self.unix_ms()));
-        match left {
-            Some(left) if left > 0 => Deadline::after_ms(self.now, left),
+    /// The deadline that a time means; `None` if Redis cannot represent it.
+    fn deadline(&self, time: i64, form: TimeForm) -> Option<Deadline> {
+        let unit_ms = if form.in_seconds { 1000 } else { 1 };
+        let ms = time.checked_mul(unit_ms)?;
+        let unix_ms = i64::try_from(self.unix_ms()).ok()?;
+        let left = if form.is_absolute {
+            ms.saturating_sub(unix_ms)
+        } else {
+            ms.checked_add(unix_ms).map(|_| ms)?
+        };
+        Some(match u64::try_from(left) {
+            Ok(left) if left > 0 => Deadline::after_ms(self.now, left),
             _ => Deadline::PAST,
-        }
+        })
     }
 }
 

@@ -7,7 +7,6 @@ use corewise_cache::{Engine, ORIGIN_MS};
 use corewise_ops::Deadline;
 use corewise_wire::resp::{Args, parse_integer};
 use std::fmt::Write as _;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The version of Redis whose behaviour these commands have; clients decide by it what they send.
 const REDIS_VERSION: &str = "7.0.15";
@@ -17,9 +16,7 @@ const MIN_MEMORY: u64 = 1 << 20;
 
 /// `TIME`.
 pub(super) fn time<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = cx.shared.clock.unix_time();
     let mut reply = cx.reply();
     reply.array(2);
     reply.bulk(now.as_secs().to_string().as_bytes());

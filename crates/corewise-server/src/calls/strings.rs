@@ -96,22 +96,11 @@ fn deadline_of<E: Engine>(
         cx.error(text::NOT_AN_INTEGER);
         return None;
     };
-    let ms = if form.in_seconds {
-        time.checked_mul(1000)
-    } else {
-        Some(time)
-    };
-    let base = if form.is_absolute {
-        0
-    } else {
-        cx.unix_ms() as i64
-    };
-    let unix_ms = ms.filter(|ms| *ms > 0).and_then(|ms| ms.checked_add(base));
-    let Some(unix_ms) = unix_ms else {
+    let deadline = cx.deadline(time, form).filter(|_| time > 0);
+    if deadline.is_none() {
         invalid_time(cx, command);
-        return None;
-    };
-    Some(cx.deadline_at(unix_ms))
+    }
+    deadline
 }
 
 /// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`.

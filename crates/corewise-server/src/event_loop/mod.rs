@@ -33,7 +33,7 @@ use bumpalo::Bump;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::isolation::Member;
-use corewise_cache::{Engine, Session, TimeSource};
+use corewise_cache::{Engine, Session};
 use corewise_ops::Now;
 use corewise_wire::Codec;
 use mio::event::Event;

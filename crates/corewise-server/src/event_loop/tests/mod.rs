@@ -10,11 +10,13 @@ use crate::conn::WAIT_MS;
 use crate::fake_engine::{Completion, FakeEngine};
 use crate::shared::BATCH;
 use crate::turn::{LARGE, OUTPUT_PAUSE};
+use corewise_cache::{SystemClock, TimeSource};
 use corewise_wire::memcached::{self, reply};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
+mod clock;
 mod cphash;
 mod resp;
 
@@ -60,6 +62,11 @@ impl TestServer {
     }
 
     fn with(completion: Completion, config: Config) -> Self {
+        Self::on(Arc::new(SystemClock::new()), completion, config)
+    }
+
+    /// A server with this clock, which a test moves.
+    fn on(clock: Arc<dyn TimeSource>, completion: Completion, config: Config) -> Self {
         let config = Config {
             threads: 1,
             memory: 64 << 20,
@@ -67,7 +74,9 @@ impl TestServer {
         };
         let poll = Poll::new().unwrap();
         let waker = Waker::new(poll.registry(), WAKE).unwrap();
-        let shared = Arc::new(crate::server::share(config, None, waker));
+        let mut shared = crate::server::share(config, None, waker);
+        shared.clock = clock;
+        let shared = Arc::new(shared);
         let engine = FakeEngine::new(completion);
         let now = shared.clock.now();
         let (event_loop, inbox) = EventLoop::new(0, shared, Arc::clone(&engine)).unwrap();
