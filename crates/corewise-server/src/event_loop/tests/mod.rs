@@ -17,6 +17,7 @@ use std::os::unix::net::UnixStream;
 
 mod cphash;
 mod resp;
+mod unfinished;
 
 /// An engine for each way to complete operations.
 const COMPLETIONS: &[Completion] = &[
