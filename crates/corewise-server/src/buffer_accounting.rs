@@ -1,8 +1,8 @@
 //! Accounting of the memory that the server uses for its connections.
 //!
-//! Each loop counts its own memory, and the sum over all loops is bounded. The part of the sum
-//! beyond [`uncharged`] bytes is reported to the engine, which then has that much less memory for
-//! items.
+//! Each loop counts its own memory, and the sum over all loops is bounded. What is resident of the
+//! sum beyond [`uncharged`] bytes is reported to the engine, which then has that much less memory
+//! for items. Pages of an input that nothing has been written to are not resident.
 //!
 //! | memory | counted |
 //! |---|---|
@@ -12,12 +12,14 @@
 //! # Guarantees
 //!
 //! 1. Every connection may have [`FREE`] bytes of input, so an ordinary request is never refused.
-//! 2. Beyond that, an input grows only if the limit has room for everything that the request still
-//!    needs, and all of that is counted from then on. So a connection that may grow never needs
+//!    Nor is a transaction that takes no more.
+//! 2. Beyond that, an input grows only if the limit has room for it. An input holds little more
+//!    than what has arrived: a quarter more, or the whole request once a quarter of it or [`FREE`]
+//!    bytes are there. From then on all of that is counted, so such a connection never needs
 //!    memory that another one holds. If there is no room, the connection is not read for
 //!    [`WAIT_MS`](crate::conn::WAIT_MS) at most. If there still is none then, the request is
 //!    refused: it is answered with an error, and its data is swallowed. A client that announces a
-//!    large value and sends less than [`FREE`] bytes of it takes no memory from the others.
+//!    large value and sends little of it takes no memory from the others.
 //! 3. Every connection may have [`FREE`] bytes of waiting replies. Beyond that, a reply waits for
 //!    its client only if all buffers together stay below [`reply_limit`]. Otherwise connections of
 //!    the same loop are closed whose clients have not taken a byte of a waiting reply for
@@ -50,7 +52,7 @@ pub(crate) const STALLED_MS: u64 = 5_000;
 pub(crate) const TAKES_NOTHING_MS: u64 = 1_000;
 /// How long memory counts as short after a refusal. Stalled connections are found within that time.
 pub(crate) const SHORT_MS: u64 = 2 * STALLED_MS;
-/// A loop reports to the engine when its sum has changed by this many bytes.
+/// A loop reports to the engine when its resident bytes have changed by this many bytes.
 const TELL: u64 = 64 << 10;
 /// When a connection's buffers shrink by more than this, freed memory is returned to the system.
 const LARGE: usize = 128 << 10;
@@ -78,7 +80,7 @@ pub(crate) struct BufferAccounting {
     held: Held,
     /// Memory that the loop shares between its connections.
     common: u64,
-    /// The loop's sum when it was last reported to the engine.
+    /// Its resident bytes when they were last reported to the engine.
     told: u64,
     /// A large buffer was freed.
     freed_large: bool,
@@ -116,29 +118,20 @@ impl BufferAccounting {
     fn replace(&mut self, noted: Held, held: Held) {
         self.held.input = self.held.input - noted.input + held.input;
         self.held.output = self.held.output - noted.output + held.output;
-        self.freed_large |= noted.sum() > held.sum() + LARGE;
+        self.held.unwritten = self.held.unwritten - noted.unwritten + held.unwritten;
+        self.freed_large |= noted.resident() > held.resident() + LARGE;
     }
 
-    /// Gives `conn` room for `target` bytes of input, for a request that needs `whole` bytes in the
-    /// end. Changes nothing unless it returns [`Growth::Done`].
-    pub(crate) fn grow(
-        &mut self,
-        shared: &Shared,
-        conn: &mut Conn,
-        target: usize,
-        whole: usize,
-    ) -> Growth {
-        let whole = whole.max(target);
-        let wanted = whole.saturating_sub(conn.held().input) as u64;
+    /// Gives `conn` room for `target` bytes of input. Changes nothing unless it returns
+    /// [`Growth::Done`].
+    pub(crate) fn grow(&mut self, shared: &Shared, conn: &mut Conn, target: usize) -> Growth {
+        let wanted = target.saturating_sub(conn.input.capacity()) as u64;
         if target > FREE && wanted > self.room(shared, shared.buffer_limit) {
             return Growth::OverLimit;
         }
         let more = target - conn.input.len();
         if conn.input.try_reserve_exact(more).is_err() {
             return Growth::NoMemory;
-        }
-        if target > FREE {
-            conn.granted = whole;
         }
         self.note(conn);
         self.publish(shared);
@@ -160,12 +153,18 @@ impl BufferAccounting {
         self.held.sum() as u64 + self.common
     }
 
+    fn resident(&self) -> u64 {
+        self.held.resident() as u64 + self.common
+    }
+
     fn publish(&self, shared: &Shared) {
         let card = &shared.loops[self.index];
+        let unwritten = self.held.unwritten as u64;
         // Relaxed: gauges.
         card.buffer_bytes.store(self.sum(), Ordering::Relaxed);
+        card.unwritten_bytes.store(unwritten, Ordering::Relaxed);
         card.input_bytes
-            .store(self.held.input as u64, Ordering::Relaxed);
+            .store(self.held.input as u64 - unwritten, Ordering::Relaxed);
         card.output_bytes
             .store(self.held.output as u64, Ordering::Relaxed);
     }
@@ -188,18 +187,18 @@ impl BufferAccounting {
         if std::mem::take(&mut self.freed_large) {
             memory::return_freed();
         }
-        if self.sum().abs_diff(self.told) >= TELL {
+        if self.resident().abs_diff(self.told) >= TELL {
             self.tell(shared, engine);
         }
     }
 
     #[cold]
     fn tell<E: Engine>(&mut self, shared: &Shared, engine: &E) {
-        self.told = self.sum();
+        self.told = self.resident();
         // Under the lock, so that the last sum reported is the last one taken.
         let _telling = shared.telling.lock();
         let uncharged = uncharged(engine.memory_limit());
-        engine.set_overhead(shared.buffer_bytes().saturating_sub(uncharged));
+        engine.set_overhead(shared.resident_buffer_bytes().saturating_sub(uncharged));
     }
 }
 

@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 /// A buffer with a larger capacity is freed once it is empty.
 const KEEP_CAPACITY: usize = 4 << 10;
 
+/// A page of memory. Larger pages take more than is counted.
+const PAGE: usize = 4 << 10;
+
 /// Bytes read from a connection into the arena per turn, if nothing is known of its requests.
 pub(crate) const SLICE: usize = 16 << 10;
 /// Bytes of input that every connection may have.
@@ -50,13 +53,21 @@ fn copy_time(rest: usize) -> Duration {
 pub(crate) struct Held {
     /// Incomplete requests, and those that wait for `EXEC`.
     pub(crate) input: usize,
+    /// The part of `input` whose pages have not been written: it takes no memory yet.
+    pub(crate) unwritten: usize,
     /// Waiting replies.
     pub(crate) output: usize,
 }
 
 impl Held {
+    /// Bytes that count towards the limit of all connections.
     pub(crate) fn sum(self) -> usize {
         self.input + self.output
+    }
+
+    /// Bytes that are resident.
+    pub(crate) fn resident(self) -> usize {
+        self.sum() - self.unwritten
     }
 }
 
@@ -82,8 +93,6 @@ pub(crate) struct Conn {
     pub(crate) slice: usize,
     /// The length that `input` must reach before it is parsed again.
     pub(crate) need: usize,
-    /// Maximum length of `input` for the large request at its front; zero if there is none.
-    pub(crate) granted: usize,
     /// When the connection began to wait for that memory.
     pub(crate) waits_since_ms: Option<u64>,
     /// Replies that the socket has not taken, from `sent` on.
@@ -125,7 +134,6 @@ impl Conn {
             receiving: None,
             slice: SLICE,
             need: 1,
-            granted: 0,
             waits_since_ms: None,
             output: Vec::new(),
             sent: 0,
@@ -155,13 +163,16 @@ impl Conn {
         self.is_blocked() || self.failed
     }
 
-    /// Bytes that its buffers take, or will take for the request that is being read.
+    /// Bytes that its buffers take.
     #[inline]
     pub(crate) fn held(&self) -> Held {
         let line = self.receiving.as_ref().map_or(0, |r| r.line.capacity());
         let client = self.client.as_ref().map_or(0, |client| client.held());
+        let capacity = self.input.capacity();
+        let written = self.input.len().next_multiple_of(PAGE).max(KEEP_CAPACITY);
         Held {
-            input: self.input.capacity().max(self.granted) + line + client,
+            input: capacity + line + client,
+            unwritten: capacity.saturating_sub(written),
             output: self.output.capacity(),
         }
     }
@@ -332,8 +343,9 @@ impl Conn {
         spares: &mut SpareInputs,
     ) {
         if arena.is_empty() {
-            let rest = own.len() - rest_from;
-            if own.capacity() > KEEP_CAPACITY && rest <= own.capacity() / 4 {
+            let (rest, capacity) = (own.len() - rest_from, own.capacity());
+            let is_mostly_free = capacity > FREE || rest <= capacity / 2;
+            if rest_from > 0 && capacity > KEEP_CAPACITY && is_mostly_free {
                 // A large request is complete: its memory is not kept for the next ones.
                 self.input = own[rest_from..].to_vec();
                 spares.put(own);

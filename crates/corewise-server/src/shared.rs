@@ -3,6 +3,7 @@
 use crate::auth::Users;
 use crate::classes::{Ages, ClassCounts, Sums};
 use crate::config::Config;
+use crate::conn::FREE;
 use crate::counters::{Baseline, Counters, Published};
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
@@ -36,7 +37,9 @@ pub(crate) struct LoopCard {
     pub(crate) connections: AtomicUsize,
     /// Memory of its connections, including what it shares between them.
     pub(crate) buffer_bytes: AtomicU64,
-    /// The part of it in its connections' input buffers.
+    /// The part of it that has not been written, and takes no memory yet.
+    pub(crate) unwritten_bytes: AtomicU64,
+    /// The part of it in its connections' input buffers, without what has not been written.
     pub(crate) input_bytes: AtomicU64,
     /// The part of it in its connections' output buffers.
     pub(crate) output_bytes: AtomicU64,
@@ -213,9 +216,21 @@ impl Shared {
             .sum()
     }
 
-    /// Bytes that connections take now.
+    /// Bytes of connections' memory, which the limit bounds.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         self.sum(|card| &card.buffer_bytes)
+    }
+
+    /// The part of it that is resident.
+    pub(crate) fn resident_buffer_bytes(&self) -> u64 {
+        let unwritten = self.sum(|card| &card.unwritten_bytes);
+        self.buffer_bytes().saturating_sub(unwritten)
+    }
+
+    /// Whether a client's transaction may have `bytes` of requests and keys, if its memory may grow
+    /// by `growth`.
+    pub(crate) fn has_room(&self, bytes: usize, growth: usize) -> bool {
+        bytes <= FREE || self.buffer_bytes() + growth as u64 <= self.buffer_limit
     }
 
     /// The sum of a gauge over all loops.

@@ -222,7 +222,7 @@ fn info_memory<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
         "used_memory:{}\r\nmaxmemory:{}\r\nmem_clients_normal:{}\r\n",
         cx.engine.stats().bytes,
         cx.engine.memory_limit(),
-        cx.shared.buffer_bytes(),
+        cx.shared.resident_buffer_bytes(),
     );
 }
 

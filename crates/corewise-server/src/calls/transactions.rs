@@ -124,7 +124,7 @@ pub(super) fn keep<E: Engine>(cx: &mut Context<'_, E>, request: Request<'_>) {
         let error = if len > shared.limits.resp.max_request || queue.requests.len() >= MAX_REQUESTS
         {
             Some("ERR the transaction exceeds the maximum length")
-        } else if shared.buffer_bytes() + queue.requests.held() as u64 > shared.buffer_limit {
+        } else if !shared.has_room(len, queue.requests.held()) {
             Some(OUT_OF_MEMORY)
         } else {
             queue.requests.push(request);
@@ -266,7 +266,7 @@ pub(super) fn watch<E: Engine>(cx: &mut Context<'_, E>, keys: Args<'_>) {
         return cx.error("ERR too many watched keys");
     };
     let more = keys.iter().map(|key| Watches::bytes_of(key)).sum::<usize>();
-    if shared.buffer_bytes() + (state.held() + more) as u64 > shared.buffer_limit {
+    if !shared.has_room(state.held() + more, state.held() + more) {
         return cx.error(OUT_OF_MEMORY);
     }
     let isolation = &shared.isolation;

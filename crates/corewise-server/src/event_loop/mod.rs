@@ -59,6 +59,8 @@ const LEAST_ARENA: usize = 2 * SLICE;
 const ARENA_SHARE: u64 = 32;
 /// Maximum bytes per turn of a connection that has its own buffer.
 const OWN_SLICE: usize = 256 << 10;
+/// Room behind the bytes that have arrived: a read that does not fill it has drained the socket.
+const PROBE: usize = 64;
 /// Events taken from the poller at once.
 const EVENTS: usize = 512;
 /// Approximate size of a connection and its card.
@@ -539,9 +541,6 @@ impl<E: Engine> EventLoop<E> {
         if work.done == whole {
             conn.need = 1;
         }
-        if work.done > 0 {
-            conn.granted = 0;
-        }
         let arena = &self.arena[work.arena.clone()];
         let input = if arena.is_empty() { &work.own } else { arena };
         let rest = &input[work.done..];
@@ -780,30 +779,35 @@ fn receive_value(conn: &mut Conn, slice: &mut [u8]) -> (usize, Range<usize>) {
     (note_read(conn, n, asked), behind)
 }
 
-/// Makes room for a read behind the bytes in the connection's buffer: for the rest of the request,
-/// or for a large part of it.
+/// Makes room for a read behind the bytes in the connection's buffer: as much as the request
+/// needs once a quarter of it has arrived, and otherwise little more than the bytes that have
+/// arrived. So a client that sends part of a request gets memory for that part.
 fn make_room(accounting: &mut BufferAccounting, shared: &Shared, conn: &mut Conn) -> Growth {
     let (len, capacity) = (conn.input.len(), conn.input.capacity());
-    let enough = conn.need.saturating_sub(len).clamp(1, SLICE);
-    if capacity - len >= enough {
+    let need = conn.need;
+    if capacity - len >= need.saturating_sub(len).clamp(1, SLICE) {
         return Growth::Done;
     }
-    if conn.need > len + 1 {
-        if conn.need <= FREE && conn.move_input(conn.need, &mut accounting.spare_inputs) {
+    // An unterminated line asks for one more byte, because nobody knows its length.
+    let is_near = |bytes: usize| need > len + 1 && (bytes > FREE || need / 4 <= bytes);
+    let mut arrived = len;
+    if !is_near(len) {
+        arrived += conn.stream.readable_bytes().min(OWN_SLICE);
+    }
+    if is_near(arrived) {
+        if need <= FREE && conn.move_input(need, &mut accounting.spare_inputs) {
             accounting.note(conn);
             return Growth::Done;
         }
         // All at once: pages that are never written take no memory.
-        return accounting.grow(shared, conn, conn.need, conn.need);
+        return accounting.grow(shared, conn, need);
     }
-    // At least doubles the buffer each time, so that little is copied. A client that has hung up
-    // needs almost no room, and many clients may hang up at the same time.
-    let step = match conn.stream.readable_bytes() {
-        0 => SLICE,
-        _ => OWN_SLICE,
-    };
-    let target = (len + step).max(2 * capacity);
-    accounting.grow(shared, conn, target, target)
+    // A quarter more each time, so that a byte is copied about four times.
+    let target = (arrived + PROBE).max(capacity + capacity / 4);
+    match accounting.grow(shared, conn, target) {
+        Growth::OverLimit if capacity < FREE => accounting.grow(shared, conn, FREE),
+        growth => growth,
+    }
 }
 
 /// Reads behind the bytes in the connection's buffer, as far as there is room.

@@ -19,6 +19,7 @@ use std::os::unix::net::UnixStream;
 mod clock;
 mod cphash;
 mod resp;
+mod unfinished;
 
 /// An engine for each way to complete operations.
 const COMPLETIONS: &[Completion] = &[

@@ -1,0 +1,159 @@
+//! Requests that arrive in parts: what their memory is charged, and that it is not refused.
+
+use super::*;
+use corewise_wire::cphash::{self, KeyNumber};
+use corewise_wire::resp::CommandCodec;
+
+/// A page of memory.
+const PAGE: usize = 4 << 10;
+
+/// Requests of about `len` bytes, each with the codec of its protocol and whether its length is
+/// known from its start.
+fn requests(len: usize) -> Vec<(Codec, Vec<u8>, bool)> {
+    let value = "x".repeat(len.saturating_sub(50).max(1));
+    let count = value.len();
+    let keys = " k".repeat(len / 2 - 3);
+    let count_of_keys = (len.saturating_sub(30) / 7).max(1);
+    let each = "$1\r\nk\r\n".repeat(count_of_keys);
+    let elements = 1 + count_of_keys;
+    let mut insert = Vec::new();
+    let key = KeyNumber::new(7).unwrap();
+    cphash::encode_insert(key, count as u32, &mut insert);
+    insert.extend_from_slice(value.as_bytes());
+    cphash::encode_lookup(key, &mut insert);
+    let memcached = || memcached::Codec::new(false).into();
+    let resp = || CommandCodec::new(true).into();
+    vec![
+        (memcached(), format!("get{keys}\r\n").into(), false),
+        (
+            memcached(),
+            format!("append k 0 0 {count}\r\n{value}\r\n").into(),
+            true,
+        ),
+        (
+            resp(),
+            format!("*{elements}\r\n$6\r\nEXISTS\r\n{each}").into(),
+            false,
+        ),
+        (
+            resp(),
+            format!("*3\r\n$6\r\nAPPEND\r\n$1\r\nk\r\n${count}\r\n{value}\r\n").into(),
+            true,
+        ),
+        (cphash::Codec::default().into(), insert, true),
+    ]
+}
+
+/// A server whose connections have only the memory that each of them is promised.
+fn strict_server(completion: Completion) -> TestServer {
+    let config = Config {
+        connection_memory: Some(0),
+        ..Config::default()
+    };
+    let server = TestServer::with(completion, config);
+    server.engine.script.lock().reserves = false;
+    server
+}
+
+#[test]
+fn a_request_of_the_promised_length_is_never_refused_however_it_arrives() {
+    for (len, parts) in [(12, 12), (100, 40), (3_000, 300), (20_000, 9), (FREE, 5)] {
+        for (which, (_, request, _)) in requests(len).iter().enumerate() {
+            assert!(request.len() <= FREE, "{which}: {}", request.len());
+            for &completion in &COMPLETIONS[..2] {
+                let mut server = strict_server(completion);
+                server.set("k", b"");
+                let mut clients: Vec<Client> = (0..3)
+                    .map(|_| server.connect_with(requests(len)[which].0))
+                    .collect();
+                let part = request.len().div_ceil(parts);
+                for (i, bytes) in request.chunks(part).enumerate() {
+                    for client in &mut clients {
+                        let mut sent = client.send_some(bytes);
+                        for _ in 0..3 {
+                            server.turn();
+                            sent += client.send_some(&bytes[sent..]);
+                        }
+                        assert_eq!(sent, bytes.len(), "{which}: part {i} of {len} bytes");
+                    }
+                    server.now.ms += WAIT_MS;
+                }
+                for _ in 0..3 {
+                    server.turn();
+                }
+                assert_eq!(server.counters().read_buf_oom, 0, "{which}: {len} bytes");
+                for client in &mut clients {
+                    let mut replies = Vec::new();
+                    client.take(&mut replies);
+                    assert!(!client.is_closed && !replies.is_empty(), "{which}: {len}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_unfinished_request_is_charged_what_has_arrived_of_it() {
+    const CLIENTS: usize = 20;
+    for (len, steps) in [(12, 12), (2_000, 200), (40_000, 12), (300_000, 40)] {
+        for (which, (codec, request, is_known)) in requests(len).iter().enumerate() {
+            let mut server = TestServer::new(Completion::InSubmit);
+            server.engine.script.lock().reserves = false;
+            let mut clients: Vec<Client> =
+                (0..CLIENTS).map(|_| server.connect_with(*codec)).collect();
+            let unfinished = &request[..request.len() - 20.min(request.len() / 2)];
+            let mut arrived = 0;
+            for bytes in unfinished.chunks(unfinished.len().div_ceil(steps)) {
+                for client in &mut clients {
+                    let mut sent = client.send_some(bytes);
+                    while sent < bytes.len() {
+                        server.turn();
+                        sent += client.send_some(&bytes[sent..]);
+                    }
+                    server.turn();
+                }
+                arrived += bytes.len();
+                server.turn();
+                server.turn();
+                let card = &server.event_loop.shared.loops[0];
+                // Relaxed: one thread.
+                let charged = card.input_bytes.load(Ordering::Relaxed) as usize;
+                let most = CLIENTS * (arrived + PAGE);
+                assert!(charged <= most, "{which}: {charged} for {arrived} bytes");
+                let conns = server.event_loop.conns.iter();
+                let held = conns.map(|(_, conn)| conn.held().sum()).max().unwrap();
+                let least = arrived + arrived / 4 + PAGE;
+                let most = if *is_known && (arrived > FREE || arrived * 5 >= len) {
+                    least.max(request.len())
+                } else {
+                    least
+                };
+                assert!(held <= most, "{which}: {held} for {arrived} of {len} bytes");
+            }
+            assert_eq!(server.counters().read_buf_oom, 0);
+        }
+    }
+}
+
+/// The promised memory is for the requests of a transaction, too.
+#[test]
+fn a_short_transaction_is_never_refused() {
+    let mut server = strict_server(Completion::InSubmit);
+    let mut client = server.connect_with(CommandCodec::new(true));
+    let value = "x".repeat(1_000);
+    let queued = format!("set k {value}\r\n").repeat(FREE / 1_100);
+    let replies = server.talk(
+        &mut client,
+        format!("watch k\r\nmulti\r\n{queued}").as_bytes(),
+    );
+    assert_eq!(
+        replies.matches("+QUEUED").count(),
+        FREE / 1_100,
+        "{replies}"
+    );
+    let replies = server.talk(&mut client, queued.as_bytes());
+    assert!(
+        replies.contains("-OOM"),
+        "it is promised no more: {replies}"
+    );
+}
