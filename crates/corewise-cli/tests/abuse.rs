@@ -592,6 +592,33 @@ fn a_unix_socket_serves_and_a_stale_one_is_replaced() {
     }
 }
 
+#[test]
+fn clients_of_the_binary_protocol_are_refused_and_reported_once() {
+    const CLIENTS: usize = 200;
+    if !concerns_the_server_under_test() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let address = "127.0.0.1:0";
+    let mut server = TestServer::with(&["-l", address, "-s", path.to_str().unwrap()]);
+    for number in 0..CLIENTS {
+        let mut client = match number % 2 {
+            0 => server.connect(),
+            _ => Client::connect_unix(&path),
+        };
+        client.send(b"\x80\x0b\0\0\0\0\0\0\0\0\0\0wxyz\0\0\0\0\0\0\0\0");
+        let refusal = b"\x81\x0b\0\0\0\0\0\x81\0\0\0\x0fwxyz\0\0\0\0\0\0\0\0Unknown command";
+        assert_eq!(client.read_to_end(), refusal);
+    }
+    server.assert_well();
+    wait_until("the server reports it", || {
+        server.said().contains("binary protocol")
+    });
+    let lines = server.said().matches("binary protocol").count();
+    assert!(lines < CLIENTS / 10, "{lines} lines");
+}
+
 fn several_addresses_lead_to_one_cache(engine: Engine) {
     if !concerns_the_server_under_test() {
         return;

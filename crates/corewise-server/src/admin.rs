@@ -9,9 +9,12 @@ use crate::shared::Shared;
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_cache::{ClassStats, Engine, EngineStats, ORIGIN_MS, size_class};
 use corewise_ops::{Deadline, Now};
-use corewise_wire::memcached::{Admin, StatsRequest, StatsWriter, credentials, reply};
+use corewise_wire::memcached::{
+    Admin, BinaryRequest, StatsRequest, StatsWriter, credentials, reply,
+};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// What happens to the connection after an administrative command.
 #[derive(Debug)]
@@ -65,6 +68,7 @@ impl<E: Engine> Context<'_, E> {
                 return After::Close;
             }
             Admin::Authenticate { payload } => return self.authenticate(payload),
+            Admin::Binary(request) => return self.refuse_binary(&request),
             Admin::Crawler(_) => self.say(reply::OK, false),
             Admin::Dump { format, classes } => return After::Dumps(Dump::of_keys(format, classes)),
             _ => self.say(reply::ERROR, false),
@@ -76,6 +80,22 @@ impl<E: Engine> Context<'_, E> {
         if !noreply {
             self.out.extend_from_slice(bytes);
         }
+    }
+
+    #[cold]
+    fn refuse_binary(&mut self, request: &BinaryRequest) -> After {
+        self.say(&request.refusal(), false);
+        let unsaid = self.shared.binary_clients.lock().due(Instant::now());
+        if let Some(unsaid) = unsaid {
+            let connections = self.shared.connections.lock();
+            let client = connections.get(&self.fd).map_or("", |card| &card.peer);
+            tracing::warn!(
+                client,
+                unsaid,
+                "refused a client that speaks memcached's binary protocol; use the text protocol"
+            );
+        }
+        After::Close
     }
 
     fn authenticate(&mut self, payload: &[u8]) -> After {

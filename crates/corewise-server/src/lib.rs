@@ -44,6 +44,7 @@ mod auth;
 mod buffer_accounting;
 mod calls;
 mod classes;
+mod complaints;
 mod config;
 mod conn;
 mod counters;

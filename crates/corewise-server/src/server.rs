@@ -5,6 +5,7 @@
 
 use crate::auth::Users;
 use crate::classes::Ages;
+use crate::complaints::Complaints;
 use crate::config::{Config, EngineKind, Eviction, RunError, StartError};
 use crate::counters::Baseline;
 use crate::event_loop::{EventLoop, Inbox, PendingConnection};
@@ -40,8 +41,6 @@ const HANGUPS: Token = Token(usize::MAX - 2);
 const RETRY: Duration = Duration::from_millis(10);
 /// After this time it tries to accept even if none of the server's connections was closed.
 const RETRY_ANYWAY: Duration = Duration::from_secs(1);
-/// Minimum interval between messages that there is no room.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 /// Connections accepted from one listener before signals are checked. Few in unit tests, so that
 /// they exceed it.
 const ACCEPTED_AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
@@ -391,6 +390,7 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         accepting: AtomicBool::new(true),
         listen_disabled_us: AtomicU64::new(0),
         dumps: AtomicU64::new(0),
+        binary_clients: Mutex::default(),
         ages: Ages::default(),
         stopping: AtomicU8::new(crate::shared::stop::NO),
         main_waker: waker,
@@ -493,26 +493,6 @@ struct Pause {
     /// When to try again. `open` is the number of open connections at the last attempt.
     retry: Instant,
     open: usize,
-}
-
-/// Rate limit for a repeated log message.
-#[derive(Default)]
-struct Complaints {
-    last: Option<Instant>,
-    unsaid: u64,
-}
-
-impl Complaints {
-    fn cannot_accept(&mut self, error: &io::Error) {
-        let now = Instant::now();
-        if self.last.is_some_and(|last| now - last < COMPLAIN_EVERY) {
-            self.unsaid += 1;
-            return;
-        }
-        let unsaid = std::mem::take(&mut self.unsaid);
-        tracing::warn!(%error, unsaid, "cannot accept connections for the moment");
-        self.last = Some(now);
-    }
 }
 
 impl<'f> Front<'f> {
@@ -658,7 +638,9 @@ impl<'f> Front<'f> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if concerns_one_connection(&error) => {}
                 Err(error) => {
-                    self.complaints.cannot_accept(&error);
+                    if let Some(unsaid) = self.complaints.due(Instant::now()) {
+                        tracing::warn!(%error, unsaid, "cannot accept connections for the moment");
+                    }
                     return false;
                 }
             }

@@ -2,6 +2,7 @@
 
 use crate::auth::Users;
 use crate::classes::{Ages, ClassCounts, Sums};
+use crate::complaints::Complaints;
 use crate::config::Config;
 use crate::conn::FREE;
 use crate::counters::{Baseline, Counters, Published};
@@ -148,6 +149,8 @@ pub(crate) struct Shared {
     pub(crate) total_connections: AtomicU64,
     /// Clients of RESP that were accepted.
     pub(crate) clients: AtomicU64,
+    /// Messages about clients that speak memcached's binary protocol.
+    pub(crate) binary_clients: Mutex<Complaints>,
     pub(crate) rejected_connections: AtomicU64,
     pub(crate) listen_disabled: AtomicU64,
     /// Whether connections are being accepted.

@@ -6,6 +6,7 @@ mod common;
 mod admin;
 mod apart;
 mod auto_traits;
+mod binary;
 mod classic;
 mod cphash;
 mod encode;

@@ -629,6 +629,11 @@ impl<E: Engine> EventLoop<E> {
             self.shared.end_dump();
         }
         self.accounting.forget(&conn);
+        if conn.closing && conn.readable {
+            // What is left unread would make the kernel take back the last reply. No turn uses the
+            // arena now.
+            let _ = conn.stream.read(as_uninit(&mut self.arena));
+        }
         // The socket is closed below, which also removes it from the poller.
         let _ = self.poll.registry().deregister(&mut conn.stream);
         conn.stream.close_writing();

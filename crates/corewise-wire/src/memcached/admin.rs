@@ -3,6 +3,7 @@
 use corewise_ops::Deadline;
 
 use super::MAX_COMMAND_LINE;
+use super::binary::BinaryRequest;
 use super::codec::{Codec, Context, Line};
 use super::reply;
 use super::scan::{Args, exptime_token, i64_token, u32_token};
@@ -51,6 +52,9 @@ pub enum Admin<'i> {
         /// The data block.
         payload: &'i [u8],
     },
+    /// The first request of a client that speaks the binary protocol. Reply
+    /// [`refusal`](BinaryRequest::refusal), and close the connection.
+    Binary(BinaryRequest),
     /// `lru_crawler` except the dumps. Reply `OK`.
     Crawler(Crawl<'i>),
     /// `lru_crawler metadump` or `mgdump`: print all keys.

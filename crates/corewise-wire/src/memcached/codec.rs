@@ -4,6 +4,7 @@ use bumpalo::Bump;
 use corewise_ops::{Deadline, Get, Now, StoreMode, Verb};
 
 use super::admin;
+use super::binary;
 use super::classic::{self, Storage};
 use super::meta;
 use super::reply;
@@ -61,6 +62,8 @@ impl Default for Limits {
 /// The codec's position in its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
+    /// Before the first byte, which determines the protocol.
+    First,
     /// At the start of a line.
     Line,
     /// Inside data to discard, `rest` bytes of it.
@@ -155,7 +158,7 @@ impl Codec {
             rest: 0,
             deadline: Deadline::NEVER,
             scanned: 0,
-            mode: Mode::Line,
+            mode: Mode::First,
             command: Command::Get,
             authenticated: !authentication_required,
         }
@@ -267,7 +270,7 @@ impl Codec {
         now: Now,
         scratch: &'i Bump,
     ) -> Option<Announced<'i>> {
-        if self.mode != Mode::Line || !self.authenticated {
+        if !matches!(self.mode, Mode::First | Mode::Line) || !self.authenticated {
             return None;
         }
         let line_len = memchr::memchr(b'\n', input)? + 1;
@@ -320,10 +323,17 @@ impl Codec {
 
     /// Handles any state and any command.
     fn general<'i>(&mut self, input: &'i [u8], cx: Context<'_, 'i>) -> Step<'i> {
+        if self.mode == Mode::First {
+            match input.first() {
+                Some(&binary::REQUEST) => return binary::request(input),
+                Some(_) => self.mode = Mode::Line,
+                None => {}
+            }
+        }
         match self.mode {
             Mode::Swallow => self.swallowed(input),
             Mode::Keys => self.next_key(input, 0),
-            Mode::Line => match self.line(input, cx.limits) {
+            Mode::First | Mode::Line => match self.line(input, cx.limits) {
                 Err(NoLine::Unfinished) => Step::Incomplete {
                     need: input.len() + 1,
                 },
@@ -607,7 +617,9 @@ mod tests {
         fn short_cuts_change_nothing(request in request(), behind in "[a-z\r\n ]{0,4}") {
             let input = format!("{request}{behind}");
             let (limits, scratch) = (Limits::default(), Bump::new());
-            let (mut quick, mut slow) = (Codec::new(false), Codec::new(false));
+            let mut quick = Codec::new(false);
+            quick.mode = Mode::Line;
+            let mut slow = quick;
             let cx = Context { limits: &limits, now: NOW, scratch: &scratch, missing: Missing::Awaited };
             let fast = quick.next(input.as_bytes(), &limits, NOW, &scratch);
             let general = slow.general(input.as_bytes(), cx);

@@ -39,6 +39,8 @@
 //!   it was sent, followed by ` b`.
 //! * Every meta command accepts the flags of all of them and ignores those that do not apply to it;
 //!   `P` and `L` are ignored everywhere.
+//! * If the first byte of a connection is 0x80, its client speaks the binary protocol. The first
+//!   request is refused in that protocol ([`BinaryRequest`]), and the connection is to be closed.
 //! * With authentication on, the first request must be a `set` whose data is `user password`; no
 //!   other command is accepted until it has succeeded.
 //!
@@ -93,6 +95,7 @@
 //!    [`Codec::next_apart`] then returns what [`Codec::next`] would.
 
 mod admin;
+mod binary;
 mod classic;
 mod codec;
 mod meta;
@@ -104,6 +107,7 @@ mod stats;
 mod time;
 
 pub use admin::{Admin, Classes, Crawl, DumpFormat, StatsRequest, credentials};
+pub use binary::BinaryRequest;
 pub use codec::{Codec, Limits};
 pub use reply_encoder::{Command, ReplyEncoder};
 pub use sink::ReplyWriter;

@@ -86,6 +86,11 @@ impl Session {
                     let Call::Memcached(admin) = call else {
                         panic!("{call:?}")
                     };
+                    if let Admin::Binary(request) = admin {
+                        self.out.extend_from_slice(&request.refusal());
+                        self.closed = true;
+                        break 1;
+                    }
                     admin_reply(&mut self.codec, admin, &mut self.model, &mut self.out);
                     consumed
                 }

@@ -16,6 +16,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
+mod binary;
 mod clock;
 mod cphash;
 mod resp;
