@@ -15,6 +15,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
+mod budget;
 mod cphash;
 mod resp;
 
@@ -70,7 +71,8 @@ impl TestServer {
         let shared = Arc::new(crate::server::share(config, None, waker));
         let engine = FakeEngine::new(completion);
         let now = shared.clock.now();
-        let (event_loop, inbox) = EventLoop::new(0, shared, Arc::clone(&engine)).unwrap();
+        let (mut event_loop, inbox) = EventLoop::new(0, shared, Arc::clone(&engine)).unwrap();
+        event_loop.budget.clock = Box::new(|| Duration::ZERO);
         Self {
             event_loop,
             engine,
