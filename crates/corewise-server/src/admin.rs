@@ -21,6 +21,8 @@ use std::time::Instant;
 pub(crate) enum After {
     /// The connection stays open.
     GoOn,
+    /// The connection stays open, and the command was a flush at once.
+    Flushed,
     /// The connection stays open and is now authenticated.
     Admitted,
     /// A dump is printed in steps before the next request is executed.
@@ -38,6 +40,8 @@ pub(crate) struct Context<'c, E: Engine> {
     /// Descriptor of the connection that sent the command.
     pub(crate) fd: RawFd,
     pub(crate) out: &'c mut Vec<u8>,
+    /// The command directly follows a flush of the same connection.
+    pub(crate) follows_flush: bool,
 }
 
 impl<E: Engine> Context<'_, E> {
@@ -45,14 +49,7 @@ impl<E: Engine> Context<'_, E> {
     pub(crate) fn answer(&mut self, admin: Admin<'_>) -> After {
         match admin {
             Admin::Stats(request) => return self.stats(request),
-            Admin::FlushAll { at, noreply } => {
-                self.counters.cmd_flush += 1;
-                let all = self.shared.isolation.begin_all(self.now);
-                self.engine
-                    .flush_all(at.unwrap_or(Deadline::PAST), self.now);
-                drop(all);
-                self.say(reply::OK, noreply);
-            }
+            Admin::FlushAll { at, noreply } => return self.flush(at, noreply),
             Admin::Verbosity { noreply, .. } => self.say(reply::OK, noreply),
             Admin::CacheMemlimit { megabytes, noreply } => {
                 let bytes = u64::from(megabytes) << 20;
@@ -74,6 +71,25 @@ impl<E: Engine> Context<'_, E> {
             _ => self.say(reply::ERROR, false),
         }
         After::GoOn
+    }
+
+    fn flush(&mut self, at: Option<Deadline>, noreply: bool) -> After {
+        self.counters.cmd_flush += 1;
+        let at = at.unwrap_or(Deadline::PAST);
+        let is_at_once = at.is_past(self.now);
+        if !is_at_once {
+            self.engine.flush_all(at, self.now);
+        } else if !self.follows_flush {
+            let all = self.shared.isolation.begin_all(self.now);
+            self.engine.flush_all(at, self.now);
+            drop(all);
+        }
+        self.say(reply::OK, noreply);
+        if is_at_once {
+            After::Flushed
+        } else {
+            After::GoOn
+        }
     }
 
     fn say(&mut self, bytes: &[u8], noreply: bool) {

@@ -308,10 +308,25 @@ impl Engine for FakeEngine {
 
     fn reset_stats(&self) {}
 
-    fn scan(&self, _: Cursor, _: usize, _: Now, show: &mut dyn FnMut(&ItemView<'_>)) -> ScanStep {
-        for (key, item) in &self.script.lock().model.items {
+    /// In the order of the keys. The cursor is the number of keys before it.
+    fn scan(
+        &self,
+        cursor: Cursor,
+        looks: usize,
+        _: Now,
+        show: &mut dyn FnMut(&ItemView<'_>),
+    ) -> ScanStep {
+        let mut script = self.script.lock();
+        script.executed.push("scan".to_owned());
+        let items = &script.model.items;
+        let end = cursor.to_bits() as usize + looks;
+        for (key, item) in items.iter().take(end).skip(cursor.to_bits() as usize) {
             show(&item.view(key));
         }
-        ScanStep::Done
+        if end < items.len() {
+            ScanStep::More(Cursor::from_bits(end as u64))
+        } else {
+            ScanStep::Done
+        }
     }
 }

@@ -41,6 +41,7 @@
 mod absent;
 mod admin;
 mod auth;
+mod budget;
 mod buffer_accounting;
 mod calls;
 mod classes;

@@ -23,8 +23,11 @@
 //! 4. An operation allocates nothing: all vectors are reused.
 //! 5. A [call](corewise_wire::Call) runs alone: all operations before it in the batch have
 //!    completed, and the next request is parsed when it is over.
+//! 6. The requests of one connection take its share of a turn ([`budget`](crate::budget)) and one
+//!    step. The others are rewound, or are not parsed yet.
 
 use crate::admin;
+use crate::budget::Budget;
 use crate::buffer_accounting::ReplyRoom;
 use crate::calls;
 use crate::conn::{Conn, length};
@@ -121,6 +124,8 @@ struct Printer<'t, 'i, 'r> {
     next: usize,
     /// The socket of the connection that was answered last is full.
     blocked: bool,
+    /// Bytes of values that were read or written, beside those that were printed.
+    touched: usize,
     out: &'t mut Vec<u8>,
     segments: &'t mut Vec<Segment>,
     counters: &'t mut Counters,
@@ -178,6 +183,7 @@ impl Printer<'_, '_, '_> {
             self.counters.replies_refused += 1;
         }
         self.blocked = self.conns[key].takes_no_replies();
+        self.touched += value.len();
         self.out.truncate(start);
     }
 
@@ -209,17 +215,30 @@ impl ReplySink for Printer<'_, '_, '_> {
                 Outcome::Found(view) if view.value.len() >= LARGE => {
                     self.complete_large(mark, form, &outcome);
                 }
-                _ => form.encode(&outcome, self.now, self.out),
+                _ => {
+                    self.touched += changed_bytes(&outcome);
+                    form.encode(&outcome, self.now, self.out);
+                }
             }
             if let Some(shared) = self.detail {
                 self.count_prefix(shared, form, verb, matches!(outcome, Outcome::Found(_)));
             }
         }
-        if self.out.len() < OUTPUT_PAUSE && !self.blocked {
+        if self.out.len() + self.touched < OUTPUT_PAUSE && !self.blocked {
             Flow::Continue
         } else {
             Flow::Pause
         }
+    }
+}
+
+/// Bytes of the value that an operation has changed, which it may have copied.
+#[inline]
+fn changed_bytes(outcome: &Outcome<'_>) -> usize {
+    match outcome {
+        Outcome::Stored(view) => view.value.len(),
+        Outcome::Edited { old: Some(old), .. } => old.len(),
+        _ => 0,
     }
 }
 
@@ -233,12 +252,24 @@ pub(crate) struct Turn<'t, E: Engine> {
     pub(crate) conns: &'t mut Slab<Conn>,
     pub(crate) counters: &'t mut Counters,
     pub(crate) room: ReplyRoom<'t>,
+    pub(crate) budget: &'t mut Budget,
     pub(crate) loop_index: usize,
     pub(crate) now: Now,
     /// Replies printed and not yet written.
     pub(crate) out: &'t mut Vec<u8>,
     /// Decoded keys, kept until the turn ends.
     pub(crate) scratch: &'t Bump,
+}
+
+/// How a call was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    Fully,
+    /// Fully, and it was a flush. One that follows it at once has nothing to do: it had arrived
+    /// before the first one was executed, so both may take effect together.
+    ByFlush,
+    /// It goes on in the next turn.
+    NotYet,
 }
 
 /// The batch being gathered.
@@ -248,6 +279,19 @@ struct Batch<'i> {
     segments: Vec<Segment>,
     /// For each work: how much of its input is consumed.
     progress: Vec<usize>,
+    /// The work that was rewound last.
+    rewound: Option<usize>,
+    /// The last request was a flush, and nothing has been executed since.
+    has_flushed: bool,
+}
+
+impl<'i> Batch<'i> {
+    #[inline]
+    fn push_op(&mut self, key: &'i [u8], verb: Verb<'i>, mark: PendingReply<'i>) {
+        let token = self.marks.len() as Token;
+        self.ops.push(Op { token, key, verb });
+        self.marks.push(mark);
+    }
 }
 
 /// The vectors of a batch between turns, when they are empty.
@@ -290,6 +334,7 @@ macro_rules! printer {
             marks: $marks,
             next: $next,
             blocked: false,
+            touched: 0,
             out: &mut *$turn.out,
             segments: $segments,
             counters: &mut *$turn.counters,
@@ -304,12 +349,15 @@ impl<E: Engine> Turn<'_, E> {
     /// Executes the requests in `works` and answers them. Afterwards each work's `done` is the
     /// number of consumed bytes of its input.
     pub(crate) fn run(&mut self, works: &mut [ConnectionInput], arena: &[u8], spare: &mut Spare) {
+        self.budget.reset();
         let old = std::mem::take(spare);
         let mut batch = Batch {
             ops: recycle(old.ops),
             marks: recycle(old.marks),
             segments: old.segments,
             progress: old.progress,
+            rewound: None,
+            has_flushed: false,
         };
         batch.progress.clear();
         batch.progress.resize(works.len(), 0);
@@ -328,6 +376,7 @@ impl<E: Engine> Turn<'_, E> {
             if self.conns[work.conn].is_blocked() {
                 continue; // by the reply to its received value; its input stays where it is
             }
+            batch.has_flushed = false; // for the requests of other connections
             self.gather(index, work.input(arena), scratch, works, &mut batch);
         }
         self.execute(works, &mut batch);
@@ -389,7 +438,8 @@ impl<E: Engine> Turn<'_, E> {
             .run_reserved(self.session, self.now, &op, reservation, &mut printer);
     }
 
-    /// Parses one connection's input, and executes the batch whenever it is full.
+    /// Parses one connection's input, and executes the batch whenever it is full, until the
+    /// connection has had its share.
     fn gather<'i>(
         &mut self,
         index: usize,
@@ -403,9 +453,9 @@ impl<E: Engine> Turn<'_, E> {
         self.conns[conn].need = 1; // unless the codec sets it below
         let mut at = 0;
         while at < input.len() {
-            let before = codec;
+            let (work, before) = (index, codec);
             let mark = |kind| PendingReply {
-                work: index,
+                work,
                 at,
                 codec: before,
                 kind,
@@ -422,12 +472,7 @@ impl<E: Engine> Turn<'_, E> {
                     verb,
                     form,
                 } => {
-                    batch.ops.push(Op {
-                        token: batch.marks.len() as Token,
-                        key,
-                        verb,
-                    });
-                    batch.marks.push(mark(Kind::Op(form, verb)));
+                    batch.push_op(key, verb, mark(Kind::Op(form, verb)));
                     at += consumed;
                 }
                 Step::Frame { consumed, bytes } => {
@@ -438,13 +483,15 @@ impl<E: Engine> Turn<'_, E> {
                     if !self.run_batch(index, before, at, works, batch) {
                         return;
                     }
-                    self.call(index, conn, call, &mut codec, batch);
+                    if self.call(index, conn, call, &mut codec, batch) == Answered::NotYet {
+                        return;
+                    }
                     at += consumed;
                     if self.conns[conn].closing {
                         at = input.len();
                     }
-                    if self.conns[conn].dump.is_some() {
-                        break; // the rest waits for the end of the dump
+                    if self.conns[conn].dump.is_some() || self.yields(index, &input[at..]) {
+                        break; // the rest waits
                     }
                 }
                 Step::Close { reply } => {
@@ -453,12 +500,22 @@ impl<E: Engine> Turn<'_, E> {
                     self.conns[conn].closing = true;
                 }
             }
-            if batch.marks.len() >= BATCH && !self.run_batch(index, codec, at, works, batch) {
+            if batch.marks.len() >= BATCH
+                && (!self.run_batch(index, codec, at, works, batch)
+                    || self.yields(index, &input[at..]))
+            {
                 return;
             }
         }
         self.conns[conn].codec = codec;
         batch.progress[index] = at;
+    }
+
+    /// Whether the connection, of which `rest` is not parsed yet, has had its share.
+    fn yields(&mut self, index: usize, rest: &[u8]) -> bool {
+        let is_spent = self.budget.is_spent_by(index);
+        self.counters.conn_yields += u64::from(is_spent && !rest.is_empty());
+        is_spent
     }
 
     /// The codec's next step. Gives up an incomplete request that is `refused` more memory.
@@ -481,7 +538,7 @@ impl<E: Engine> Turn<'_, E> {
 
     /// Executes the batch, and writes the replies if there are many. Connection `index` has been
     /// parsed up to `at`. Returns false if the connection must not go on because its socket is
-    /// full.
+    /// full, or because its requests were rewound.
     fn run_batch(
         &mut self,
         index: usize,
@@ -498,7 +555,7 @@ impl<E: Engine> Turn<'_, E> {
         if self.out.len() >= OUTPUT_PAUSE {
             self.write_out(works, &mut batch.segments);
         }
-        !self.conns[conn].takes_no_replies()
+        !self.conns[conn].takes_no_replies() && batch.rewound != Some(index)
     }
 
     /// Executes the batch gathered so far, in order, and prints its replies.
@@ -506,13 +563,16 @@ impl<E: Engine> Turn<'_, E> {
         if batch.marks.is_empty() {
             return;
         }
+        batch.has_flushed = false;
         self.counters.batches += 1;
         let mut first = 0; // first operation that is not executed
         let mut next = 0; // first mark that is not answered
+        let mut touched = 0; // bytes of values since the last pause
         let mut idle_rounds = 0;
         let mut backoff = Backoff::new();
         loop {
             let mut printer = printer!(self, works, &batch.marks, next, &mut batch.segments);
+            printer.touched = touched;
             let ops = &batch.ops[first..];
             let progress = self.member.run(self.session, self.now, ops, &mut printer);
             first += progress.accepted;
@@ -521,6 +581,7 @@ impl<E: Engine> Turn<'_, E> {
                 break;
             }
             let blocked = printer.blocked;
+            touched = printer.touched;
             // Every engine completes something, or waits for another session for a bounded time.
             if printer.next == next {
                 idle_rounds += 1;
@@ -535,32 +596,46 @@ impl<E: Engine> Turn<'_, E> {
             next = printer.next;
             backoff.snooze();
             let full = self.out.len() >= OUTPUT_PAUSE;
+            let mut spent = None;
+            if self.out.len() + touched >= OUTPUT_PAUSE {
+                touched = 0;
+                spent = self.spent(batch, next);
+            }
             if full {
                 self.write_out(works, &mut batch.segments);
             }
-            if full || blocked {
-                first = self.rewind_blocked(works, batch, first);
+            if full || blocked || spent.is_some() {
+                first = self.rewind(works, batch, first, spent);
             }
         }
         batch.ops.clear();
         batch.marks.clear();
     }
 
-    /// Skips the operations of connections whose sockets are full, and rewinds each of those
-    /// connections to the first of them. Returns the first operation to go on with.
-    fn rewind_blocked(
+    /// The connection of the mark before `next`, which was answered last, if it has had its share.
+    fn spent(&mut self, batch: &Batch<'_>, next: usize) -> Option<usize> {
+        let last = batch.marks.get(next.checked_sub(1)?)?.work;
+        self.budget.is_spent_by(last).then_some(last)
+    }
+
+    /// Skips the operations of connections whose sockets are full or which have `spent` their
+    /// share, and rewinds each of those connections to the first of them. Returns the first
+    /// operation to go on with.
+    fn rewind(
         &mut self,
         works: &[ConnectionInput],
         batch: &mut Batch<'_>,
         mut first: usize,
+        spent: Option<usize>,
     ) -> usize {
         while let Some(op) = batch.ops.get(first) {
             let token = op.token as usize;
             let mark = batch.marks[token];
             let conn = &mut self.conns[works[mark.work].conn];
-            if !conn.takes_no_replies() {
+            if !conn.takes_no_replies() && spent != Some(mark.work) {
                 break;
             }
+            batch.rewound = Some(mark.work);
             conn.codec = mark.codec;
             conn.closing = false; // what closed it will be read again
             conn.need = 1;
@@ -604,7 +679,8 @@ impl<E: Engine> Turn<'_, E> {
         self.out.clear();
     }
 
-    /// Executes a call, and prints its reply behind the replies to the requests before it.
+    /// Executes a call, and prints its reply behind the replies to the requests before it, unless
+    /// the result is [`Answered::NotYet`].
     fn call(
         &mut self,
         index: usize,
@@ -612,7 +688,22 @@ impl<E: Engine> Turn<'_, E> {
         call: Call<'_>,
         codec: &mut Codec,
         batch: &mut Batch<'_>,
-    ) {
+    ) -> Answered {
+        self.budget.begin(index);
+        let answered = self.answer(index, conn, call, codec, batch);
+        batch.has_flushed = answered == Answered::ByFlush;
+        self.counters.conn_yields += u64::from(answered == Answered::NotYet);
+        answered
+    }
+
+    fn answer(
+        &mut self,
+        index: usize,
+        conn: usize,
+        call: Call<'_>,
+        codec: &mut Codec,
+        batch: &mut Batch<'_>,
+    ) -> Answered {
         if batch
             .segments
             .last()
@@ -626,8 +717,9 @@ impl<E: Engine> Turn<'_, E> {
         self.shared.loops[self.loop_index]
             .counts
             .publish(self.counters);
+        let follows_flush = batch.has_flushed;
         match (call, codec) {
-            (Call::Memcached(admin), codec) => self.administer(conn, admin, codec),
+            (Call::Memcached(admin), codec) => self.administer(conn, admin, codec, follows_flush),
             (Call::Resp(request), Codec::Resp(codec)) => calls::Context {
                 shared: self.shared,
                 engine: self.engine,
@@ -636,17 +728,29 @@ impl<E: Engine> Turn<'_, E> {
                 transaction: None,
                 counters: self.counters,
                 now: self.now,
+                budget: self.budget,
                 conn: &mut self.conns[conn],
                 codec,
                 out: self.out,
                 is_silent: false,
+                follows_flush,
+                answered: Answered::Fully,
             }
             .answer(request),
-            (Call::Resp(_), _) => debug_assert!(false, "only the codec of RESP makes this call"),
+            (Call::Resp(_), _) => {
+                debug_assert!(false, "only the codec of RESP makes this call");
+                Answered::Fully
+            }
         }
     }
 
-    fn administer(&mut self, conn: usize, admin: Admin<'_>, codec: &mut Codec) {
+    fn administer(
+        &mut self,
+        conn: usize,
+        admin: Admin<'_>,
+        codec: &mut Codec,
+        follows_flush: bool,
+    ) -> Answered {
         let mut context = admin::Context {
             shared: self.shared,
             engine: &**self.engine,
@@ -654,9 +758,11 @@ impl<E: Engine> Turn<'_, E> {
             now: self.now,
             fd: self.conns[conn].card.fd,
             out: self.out,
+            follows_flush,
         };
         match context.answer(admin) {
             admin::After::GoOn => {}
+            admin::After::Flushed => return Answered::ByFlush,
             admin::After::Admitted => codec.set_authenticated(),
             admin::After::Dumps(dump) => {
                 // Relaxed: a gauge.
@@ -666,5 +772,6 @@ impl<E: Engine> Turn<'_, E> {
             }
             admin::After::Close => self.conns[conn].closing = true,
         }
+        Answered::Fully
     }
 }

@@ -1,7 +1,7 @@
 //! Commands on the bits of values. Bit 0 is the top bit of the first byte.
 
 use super::strings::{MAX_VALUE, rewrite, store, value_of};
-use super::{Context, first, text, until_nul};
+use super::{Context, MAX_READ, first, text, until_nul};
 use corewise_cache::Engine;
 use corewise_ops::{Deadline, Decision, Delete, Get, ItemView, Outcome, StoreMode, Verb};
 use corewise_wire::resp::{Args, ReplyForm, parse_integer};
@@ -14,6 +14,7 @@ mod error {
     pub(super) const READ_ONLY: &str = "ERR BITFIELD_RO only supports the GET subcommand";
     pub(super) const TYPE: &str = "ERR Invalid bitfield type. Use something like i16 u8. Note \
                                    that u64 is not supported but i64 is.";
+    pub(super) const MUCH: &str = "ERR BITOP reads too many bytes";
     pub(super) const NOT: &str = "ERR BITOP NOT must be called with a single source key.";
 }
 
@@ -489,7 +490,10 @@ pub(super) fn bitop<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let is_not = operation.eq_ignore_ascii_case(b"not");
     let keys = std::iter::once(destination).chain(args);
     let len = cx.atomically(keys, |cx| {
-        let result = combination(cx, args, is_not, combine);
+        let Some(result) = combination(cx, args, is_not, combine) else {
+            cx.error(error::MUCH);
+            return None;
+        };
         store_bits(cx, destination, &result).then_some(result.len())
     });
     if let Some(len) = len {
@@ -497,15 +501,22 @@ pub(super) fn bitop<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     }
 }
 
-/// Combines the values of keys.
+/// Combines the values of keys; `None` if it would have to read more than a call may.
 fn combination<E: Engine>(
     cx: &mut Context<'_, E>,
     keys: Args<'_>,
     is_not: bool,
     combine: fn(u8, u8) -> u8,
-) -> Vec<u8> {
+) -> Option<Vec<u8>> {
+    let most = MAX_READ.max(4 * cx.shared.config.max_item_size);
     let mut result: Option<Vec<u8>> = None;
+    let mut bytes = 0;
     for key in keys {
+        // A value that is shorter than the result so far is filled up with zeros.
+        bytes += result.as_ref().map_or(0, Vec::len);
+        if bytes > most {
+            return None;
+        }
         read(cx, key, |value| {
             let value = value.unwrap_or(b"");
             result = Some(match result.take() {
@@ -515,7 +526,7 @@ fn combination<E: Engine>(
             });
         });
     }
-    result.unwrap_or_default()
+    Some(result.unwrap_or_default())
 }
 
 /// Stores a value, or deletes the key if it is empty. Returns false after it has printed an error.

@@ -5,6 +5,7 @@ use crate::shared::ConnCard;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::Engine;
 use corewise_wire::resp::{Args, Replies, parse_integer};
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -196,7 +197,7 @@ fn list<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         };
         cards.retain(|_| is_normal);
     } else if given > 1 && option.eq_ignore_ascii_case(b"id") {
-        let ids: Option<Vec<i64>> = args.map(parse_integer).collect();
+        let ids: Option<HashSet<i64>> = args.map(parse_integer).collect();
         let Some(ids) = ids else {
             return cx.error("ERR Invalid client ID");
         };

@@ -19,30 +19,29 @@ const ENOUGH_BYTES: usize = 1 << 20;
 
 /// `DEL key …`, `UNLINK key …`.
 pub(super) fn del<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    let mut deleted = 0;
-    for key in args {
+    cx.count_keys(args, |cx, key| {
+        let mut is_deleted = false;
         cx.operate(key, Verb::Delete(Delete::default()), |outcome| {
-            deleted += i64::from(matches!(outcome, Outcome::Deleted));
+            is_deleted = matches!(outcome, Outcome::Deleted);
         });
-    }
-    cx.reply().integer(deleted);
+        is_deleted
+    });
 }
 
 /// `EXISTS key …`.
 pub(super) fn exists<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    let count = args.filter(|key| cx.exists(key)).count();
-    cx.reply().integer(count as i64);
+    cx.count_keys(args, Context::exists);
 }
 
 /// `TOUCH key …`.
 pub(super) fn touch<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    let mut count = 0;
-    for key in args {
+    cx.count_keys(args, |cx, key| {
+        let mut is_found = false;
         cx.operate(key, Verb::Get(Get::default()), |outcome| {
-            count += i64::from(matches!(outcome, Outcome::Found(_)));
+            is_found = matches!(outcome, Outcome::Found(_));
         });
-    }
-    cx.reply().integer(count);
+        is_found
+    });
 }
 
 /// `TYPE key`.
@@ -274,8 +273,9 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     keys.iter().for_each(|key| reply.bulk(key));
 }
 
-/// Shows `count` keys to `look`, and more if they share a bucket; fewer if the keys are long, or
-/// after a number of buckets: the greater of `count` and [`MAX_SCAN_BUCKETS`].
+/// Shows `count` keys to `look`, and more if they share a bucket; fewer if the keys are long, if
+/// the client has had its share of the turn, or after a number of buckets: the greater of `count`
+/// and [`MAX_SCAN_BUCKETS`].
 fn scan_step<E: Engine>(
     cx: &Context<'_, E>,
     mut cursor: Cursor,
@@ -292,7 +292,9 @@ fn scan_step<E: Engine>(
         });
         left -= part;
         match step {
-            ScanStep::More(next) if left > 0 && shown < count && bytes < ENOUGH_BYTES => {
+            ScanStep::More(next)
+                if left > 0 && shown < count && bytes < ENOUGH_BYTES && !cx.must_pause() =>
+            {
                 cursor = next;
             }
             _ => return step,

@@ -1,13 +1,17 @@
 //! Commands on all keys, and on what the server knows of an item beside its value.
 
-use super::{Context, first, glob, text};
+use super::{Context, Progress, first, glob, text};
 use corewise_cache::{Cursor, Engine, ScanStep};
 use corewise_ops::ItemView;
-use corewise_wire::resp::{Args, Encoder, parse_integer};
+use corewise_wire::resp::{Args, Encoder, Version, parse_integer};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Items and buckets that one step of `KEYS` visits.
-const STEP: usize = 10_000;
+const STEP: usize = 64;
+/// Items and buckets that one step of `RANDOMKEY` visits if the keys are few.
+const LARGE_STEP: usize = 10_000;
 /// How often `KEYS` starts again if tables are resized meanwhile.
 const ATTEMPTS: usize = 3;
 /// `RANDOMKEY` visits all keys if there are so few.
@@ -21,85 +25,124 @@ const LONGEST_EMBEDDED: usize = 44;
 const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
      when switching between policies at runtime LRU and LFU data will take some time to adjust.";
 
-/// Why the keys were not listed.
+/// The keys that `KEYS` has found so far. Some engines show a key again if their tables were
+/// resized; it is listed once.
+pub(super) struct Listing {
+    cursor: Cursor,
+    /// How often the listing was begun.
+    attempts: usize,
+    /// The keys as they are printed.
+    text: Vec<u8>,
+    count: usize,
+    /// Where each key is in the text, from and to, by its hash.
+    places: HashMap<u64, Place>,
+    hasher: RandomState,
+}
+
+type Place = [u32; 2];
+
+/// Why the keys are not listed.
 enum Failure {
     TooLong,
     Resized,
 }
 
-/// `KEYS pattern`. Visits all items, which holds up the connections of its loop, as in Redis.
+impl Listing {
+    fn new() -> Self {
+        Self {
+            cursor: Cursor::START,
+            attempts: 0,
+            text: Vec::new(),
+            count: 0,
+            places: HashMap::new(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn held(&self) -> usize {
+        self.text.capacity() + self.places.capacity() * size_of::<(u64, Place)>()
+    }
+
+    /// Bytes of the keys, and of their places about.
+    fn len(&self) -> usize {
+        self.text.len() + self.count * size_of::<Place>()
+    }
+
+    fn add(&mut self, key: &[u8]) {
+        let start = self.text.len();
+        // A bulk string has the same form in all versions.
+        Encoder::new(Version::Resp2, &mut self.text).bulk(key);
+        let hash = self.hasher.hash_one(key);
+        self.count += 1;
+        match self.places.entry(hash) {
+            Entry::Vacant(place) => _ = place.insert([start, self.text.len()].map(|at| at as u32)),
+            Entry::Occupied(place) => {
+                let [from, to] = place.get().map(|at| at as usize);
+                // Of different keys with the same hash, all are listed.
+                if self.text[from..to] == self.text[start..] {
+                    self.text.truncate(start);
+                    self.count -= 1;
+                }
+            }
+        }
+    }
+
+    /// Visits the next items. Returns whether all have been visited.
+    fn advance<E: Engine>(&mut self, cx: &Context<'_, E>, pattern: &[u8]) -> Result<bool, Failure> {
+        let most = cx.most_replies();
+        let step = cx.engine.scan(self.cursor, STEP, cx.now, &mut |item| {
+            if self.len() <= most && glob::matches(pattern, item.key) {
+                self.add(item.key);
+            }
+        });
+        // Unfinished listings count as buffers.
+        let is_over_limit = cx.shared.buffer_bytes() > cx.shared.buffer_limit;
+        match step {
+            _ if self.len() > most || is_over_limit => Err(Failure::TooLong),
+            ScanStep::Done => Ok(true),
+            ScanStep::More(next) => {
+                self.cursor = next;
+                Ok(false)
+            }
+            ScanStep::Lost if self.attempts < ATTEMPTS => {
+                *self = Self {
+                    attempts: self.attempts + 1,
+                    ..Self::new()
+                };
+                Ok(false)
+            }
+            ScanStep::Lost => Err(Failure::Resized),
+        }
+    }
+}
+
+/// `KEYS pattern`. Visits all items, in steps.
 pub(super) fn keys<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [pattern] = first(&mut args);
     if pattern.len() > glob::MAX_PATTERN {
         return cx.error(text::LONG_PATTERN);
     }
-    let start = cx.out.len();
-    let mut printed = Err(Failure::Resized);
-    for _ in 0..ATTEMPTS {
-        printed = print_matching(cx, pattern);
-        if !matches!(printed, Err(Failure::Resized)) {
-            break;
-        }
-        cx.out.truncate(start);
-    }
-    let failure = match printed {
-        Ok(count) => {
-            let mut head = Vec::new();
-            Encoder::new(cx.codec.version(), &mut head).array(count);
-            cx.out.splice(start..start, head);
-            return;
-        }
-        Err(Failure::TooLong) => "ERR the keys take too much memory for one reply, use SCAN",
-        Err(Failure::Resized) => {
-            "ERR the table was resized too often during the command, try again"
-        }
+    let mut listing = match cx.take_progress() {
+        Some(Progress::Listing(listing)) => listing,
+        _ => Listing::new(),
     };
-    cx.out.truncate(start);
-    cx.error(failure);
-}
-
-/// Prints the keys that match a pattern, each of them once, and returns their number.
-fn print_matching<E: Engine>(cx: &mut Context<'_, E>, pattern: &[u8]) -> Result<usize, Failure> {
-    let (start, most) = (cx.out.len(), cx.most_replies());
-    let (version, mut cursor) = (cx.codec.version(), Cursor::START);
-    let mut list = Vec::new();
     loop {
-        let mut is_too_long = false;
-        let step = cx.engine.scan(cursor, STEP, cx.now, &mut |item| {
-            let before = cx.out.len();
-            is_too_long |= before - start + list.len() * size_of::<Printed>() > most;
-            if !is_too_long && glob::matches(pattern, item.key) {
-                Encoder::new(version, cx.out).bulk(item.key);
-                list.push([before, cx.out.len()].map(|at| (at - start) as u32));
+        match listing.advance(cx, pattern) {
+            Ok(false) if cx.must_pause() => return cx.pause(Progress::Listing(listing)),
+            Ok(false) => {}
+            Ok(true) => break,
+            Err(Failure::TooLong) => {
+                return cx.error("ERR the keys take too much memory for one reply, use SCAN");
             }
-        });
-        match step {
-            _ if is_too_long => return Err(Failure::TooLong),
-            ScanStep::More(next) => cursor = next,
-            ScanStep::Lost => return Err(Failure::Resized),
-            ScanStep::Done => return Ok(print_once(cx.out, start, list)),
+            Err(Failure::Resized) => {
+                return cx
+                    .error("ERR the table was resized too often during the command, try again");
+            }
         }
     }
-}
-
-/// Where a key was printed: from and to, behind the start of the list.
-type Printed = [u32; 2];
-
-/// Removes the keys that were printed before, which some engines show again if their tables were
-/// resized, from the `list` of keys behind `start`. Returns the number of those that are left.
-fn print_once(out: &mut Vec<u8>, start: usize, mut list: Vec<Printed>) -> usize {
-    let printed = list.len();
-    let keys = &out[start..];
-    let text = |[from, to]: Printed| &keys[from as usize..to as usize];
-    list.sort_unstable_by_key(|key| text(*key));
-    list.dedup_by_key(|key| text(*key));
-    if list.len() < printed {
-        let once: Vec<&[u8]> = list.iter().map(|key| text(*key)).collect();
-        let once = once.concat();
-        out.truncate(start);
-        out.extend_from_slice(&once);
-    }
-    list.len()
+    cx.reply().array(listing.count);
+    cx.out.extend_from_slice(&listing.text);
 }
 
 /// `RANDOMKEY`. All keys are equally likely if they are few; otherwise one that many empty buckets
@@ -125,7 +168,7 @@ pub(super) fn randomkey<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
 /// first step that visits any.
 fn walk<E: Engine>(cx: &Context<'_, E>, mut cursor: Cursor, to_the_end: bool) -> Option<Vec<u8>> {
     let (mut chosen, mut visited) = (None, 0);
-    let looks = if to_the_end { STEP } else { SMALL_STEP };
+    let looks = if to_the_end { LARGE_STEP } else { SMALL_STEP };
     loop {
         let step = cx.engine.scan(cursor, looks, cx.now, &mut |item| {
             visited += 1;
@@ -218,20 +261,15 @@ fn memory_usage<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::print_once;
+    use super::Listing;
 
     #[test]
     fn a_key_that_was_shown_twice_is_listed_once() {
-        let mut out = b"before$1\r\nb\r\n$1\r\na\r\n$1\r\nb\r\n".to_vec();
-        let list = vec![[0, 7], [7, 14], [14, 21]];
-        assert_eq!(print_once(&mut out, 6, list), 2);
-        assert_eq!(out, b"before$1\r\na\r\n$1\r\nb\r\n");
-    }
-
-    #[test]
-    fn keys_that_were_shown_once_stay_in_place() {
-        let mut out = b"$1\r\nb\r\n$1\r\na\r\n".to_vec();
-        assert_eq!(print_once(&mut out, 0, vec![[0, 7], [7, 14]]), 2);
-        assert_eq!(out, b"$1\r\nb\r\n$1\r\na\r\n");
+        let mut listing = Listing::new();
+        ["b", "a", "b", "", "a", ""]
+            .iter()
+            .for_each(|key| listing.add(key.as_bytes()));
+        assert_eq!(listing.text, b"$1\r\nb\r\n$1\r\na\r\n$0\r\n\r\n");
+        assert_eq!(listing.count, 3);
     }
 }

@@ -5,9 +5,9 @@ use corewise_cache::Engine;
 use corewise_ops::{Get, Outcome, Verb};
 use corewise_wire::resp::{Args, parse_integer};
 
-/// The most pairs of bytes that are compared. A call holds up the connections of its loop for some
-/// ten milliseconds then, and takes a bit of memory for each pair.
-const MAX_PAIRS: usize = 16 << 20;
+/// The most pairs of bytes that are compared. A call holds up the connections of its loop for about
+/// a millisecond then, and takes a bit of memory for each pair.
+pub(super) const MAX_PAIRS: usize = 16 << 20;
 
 /// A common substring that belongs to the subsequence: where it begins in each value.
 struct Match {
@@ -107,45 +107,71 @@ fn print_matches<E: Engine>(
     reply.integer(i64::from(length));
 }
 
-/// For each pair of prefixes, which of them to shorten to find their subsequence.
+/// The lengths of the subsequences of all pairs of prefixes, as the steps between them.
+///
+/// A row belongs to a prefix of the first value. It has a bit for each byte of the second value:
+/// whether the subsequence is longer with this byte than without it. The next row follows from it
+/// with a few instructions for 64 bytes (M. Crochemore et al., "A fast and practical bit-vector
+/// algorithm for the longest common subsequence problem", 2001).
 struct Table {
-    /// A bit a pair: whether the first value is shortened.
-    shortens_first: Vec<u64>,
+    /// The rows for the prefixes of the first value, from that of one byte on.
+    steps: Vec<u64>,
     columns: usize,
     length: u32,
 }
 
+/// Where the bytes of `a` are in `b`: for each byte, where its row of bits begins in the vector.
+fn places(a: &[u8], b: &[u8]) -> ([usize; 256], Vec<u64>) {
+    let (mut rows, mut starts) = (Vec::new(), [usize::MAX; 256]);
+    for byte in a {
+        let start = &mut starts[usize::from(*byte)];
+        if *start == usize::MAX {
+            *start = rows.len();
+            rows.resize(rows.len() + b.len().div_ceil(64), 0);
+        }
+    }
+    for (j, byte) in b.iter().enumerate() {
+        let start = starts[usize::from(*byte)];
+        if start != usize::MAX {
+            rows[start + j / 64] |= 1 << (j % 64);
+        }
+    }
+    (starts, rows)
+}
+
 impl Table {
-    /// Takes time in proportion to the product of the lengths, and a bit of memory a pair.
+    /// Takes time in proportion to the first length and to the second in units of 64 bytes, and a
+    /// bit of memory a pair.
     fn new(a: &[u8], b: &[u8]) -> Self {
-        let columns = b.len() + 1;
-        let mut shortens_first = vec![0; ((a.len() + 1) * columns).div_ceil(64)];
-        // The lengths for the prefix of `a` before, and for the present one.
-        let (mut above, mut row) = (vec![0_u32; columns], vec![0_u32; columns]);
+        let (starts, places) = places(a, b);
+        let mut steps = vec![0; (a.len() * b.len()).div_ceil(64) + 1];
+        // The paper's row, in which a step is a zero.
+        let mut row = vec![u64::MAX; b.len().div_ceil(64)];
         for (i, byte) in a.iter().enumerate() {
-            for (j, other) in b.iter().enumerate() {
-                row[j + 1] = if byte == other {
-                    above[j] + 1
-                } else if above[j + 1] > row[j] {
-                    let at = (i + 1) * columns + j + 1;
-                    shortens_first[at / 64] |= 1 << (at % 64);
-                    above[j + 1]
-                } else {
-                    row[j]
-                };
+            let place = &places[starts[usize::from(*byte)]..];
+            let mut carry = false;
+            for (index, (word, place)) in row.iter_mut().zip(place).enumerate() {
+                let (sum, overflows) = word.overflowing_add(*word & place);
+                let (sum, carries) = sum.overflowing_add(u64::from(carry));
+                carry = overflows | carries;
+                *word = sum | *word & !place;
+                let at = i * b.len() + index * 64;
+                steps[at / 64] |= !*word << (at % 64);
+                steps[at / 64 + 1] |= (!*word >> 1) >> (63 - at % 64);
             }
-            std::mem::swap(&mut above, &mut row);
         }
         Self {
-            shortens_first,
-            columns,
-            length: above[b.len()],
+            steps,
+            columns: b.len(),
+            length: row.iter().map(|word| word.count_zeros()).sum(),
         }
     }
 
+    /// Whether to shorten the first of two prefixes that do not end in the same byte: the last byte
+    /// of the second one makes the subsequence longer.
     fn shortens_first(&self, i: usize, j: usize) -> bool {
-        let at = i * self.columns + j;
-        self.shortens_first[at / 64] >> (at % 64) & 1 == 1
+        let at = (i - 1) * self.columns + j - 1;
+        self.steps[at / 64] >> (at % 64) & 1 == 1
     }
 
     /// The matches, from the last to the first. As in Redis, a match ends where one of the values
@@ -189,7 +215,48 @@ mod tests {
         }
     }
 
+    /// The matches by the table of all lengths.
+    fn matches_by_lengths(a: &[u8], b: &[u8]) -> (usize, Vec<(usize, usize)>) {
+        let mut lengths = vec![vec![0; b.len() + 1]; a.len() + 1];
+        for i in 1..=a.len() {
+            for j in 1..=b.len() {
+                lengths[i][j] = if a[i - 1] == b[j - 1] {
+                    lengths[i - 1][j - 1] + 1
+                } else {
+                    lengths[i - 1][j].max(lengths[i][j - 1])
+                };
+            }
+        }
+        let (mut i, mut j, mut pairs) = (a.len(), b.len(), Vec::new());
+        while i > 0 && j > 0 {
+            if a[i - 1] == b[j - 1] {
+                (i, j) = (i - 1, j - 1);
+                pairs.push((i, j));
+            } else if lengths[i - 1][j] > lengths[i][j - 1] {
+                i -= 1;
+            } else {
+                j -= 1;
+            }
+        }
+        (lengths[a.len()][b.len()], pairs)
+    }
+
     proptest! {
+        #[test]
+        fn long_values_have_the_matches_of_the_table_of_lengths(
+            a in proptest::collection::vec(0u8..4, 0..200),
+            b in proptest::collection::vec(0u8..4, 0..200),
+        ) {
+            let table = Table::new(&a, &b);
+            let (length, pairs) = matches_by_lengths(&a, &b);
+            prop_assert_eq!(table.length as usize, length);
+            let matches = table.matches(&a, &b);
+            let found = matches.iter().flat_map(|found| {
+                (0..found.len).rev().map(|at| (found.a + at, found.b + at))
+            });
+            prop_assert_eq!(found.collect::<Vec<_>>(), pairs);
+        }
+
         #[test]
         fn matches_make_up_the_longest_subsequence(
             a in proptest::collection::vec(0u8..3, 0..9),

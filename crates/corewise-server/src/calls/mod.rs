@@ -30,6 +30,22 @@
 //! 3. A command that fails changes nothing, except that `MSET` and `MSETNX` may run out of memory
 //!    when they have set some of their keys.
 //! 4. Error texts are those of Redis 7.0.
+//!
+//! # Long calls
+//!
+//! `DEL EXISTS KEYS TOUCH UNLINK` look at the clock after each part of their work, and are
+//! *unfinished* if their connection has had its share of the turn ([`budget`](crate::budget)): the
+//! request stays at the front of the input, its [`Progress`] in the state of the client, and the
+//! next turn calls it again. `SCAN` ends its step instead. All other calls end in the turn in which
+//! they begin:
+//!
+//! | call | takes time in proportion to |
+//! |---|---|
+//! | `BITCOUNT BITPOS COPY RENAME RENAMENX SETBIT` and others on one value | the length of the value, one item at most |
+//! | `BITOP` | the values that it reads, [`MAX_READ`] bytes or four items of the largest size |
+//! | `LCS` | [pairs of bytes](lcs), 16,777,216 at most |
+//! | `BITFIELD COMMAND INFO MSET MSETNX WATCH` | the request |
+//! | `CLIENT KILL`, `CLIENT LIST` | the connections of the server |
 
 mod bits;
 mod client;
@@ -46,9 +62,11 @@ mod strings;
 mod table;
 mod transactions;
 
+use crate::budget::Budget;
 use crate::conn::Conn;
 use crate::counters::Counters;
 use crate::shared::Shared;
+use crate::turn::Answered;
 use corewise_cache::Engine;
 use corewise_cache::isolation::{IsolatedTransaction, Isolation, Member};
 use corewise_ops::{
@@ -61,6 +79,11 @@ use std::sync::Arc;
 
 /// The most bytes that [`Context::most_replies`] returns, unless requests may be longer.
 const MAX_REPLIES: usize = 64 << 20;
+
+/// The bytes of values that `BITOP` reads at most, unless items may be larger.
+const MAX_READ: usize = 64 << 20;
+/// The keys after which a call on many of them looks at the clock.
+const KEYS_PART: usize = 64;
 
 /// Error texts that several commands have.
 mod text {
@@ -81,12 +104,28 @@ pub(crate) struct ClientState {
     name: Vec<u8>,
     /// The transaction that it has begun with `MULTI`, and the keys that it watches.
     transactions: transactions::State,
+    /// What the request at the front of the input has done, if it is unfinished.
+    progress: Option<Progress>,
+}
+
+/// What an unfinished call has done.
+enum Progress {
+    /// The keys that were looked at, and the reply so far.
+    Keys {
+        done: usize,
+        count: i64,
+    },
+    Listing(keyspace::Listing),
 }
 
 impl ClientState {
-    /// Bytes that wait for `EXEC`.
+    /// Bytes that wait for `EXEC`, and those of an unfinished call.
     pub(crate) fn held(&self) -> usize {
-        self.transactions.held()
+        let listing = match &self.progress {
+            Some(Progress::Listing(listing)) => listing.held(),
+            _ => 0,
+        };
+        self.transactions.held() + listing
     }
 }
 
@@ -102,11 +141,15 @@ pub(crate) struct Context<'c, E: Engine> {
     pub(crate) transaction: Option<IsolatedTransaction<'c>>,
     pub(crate) counters: &'c mut Counters,
     pub(crate) now: Now,
+    pub(crate) budget: &'c Budget,
     pub(crate) conn: &'c mut Conn,
     pub(crate) codec: &'c mut CommandCodec,
     pub(crate) out: &'c mut Vec<u8>,
     /// The client does not want the reply to this command.
     pub(crate) is_silent: bool,
+    /// The command directly follows a flush of the same connection.
+    pub(crate) follows_flush: bool,
+    pub(crate) answered: Answered,
 }
 
 /// An [`Update`] by a function, whose new value is in the buffer.
@@ -134,17 +177,20 @@ impl<F: FnMut(&Outcome<'_>)> ReplySink for Look<F> {
 
 impl<'c, E: Engine> Context<'c, E> {
     /// Executes the command, or keeps it for `EXEC`, and prints its reply if it has one.
-    pub(crate) fn answer(&mut self, request: Request<'_>) {
+    pub(crate) fn answer(&mut self, request: Request<'_>) -> Answered {
         let start = self.out.len();
         self.is_silent = self.codec.takes_silence();
+        let client = self.conn.client.as_ref();
+        let goes_on = client.is_some_and(|client| client.progress.is_some());
+        self.counters.resp_calls += u64::from(!goes_on);
         self.execute(request);
         if self.is_silent {
             self.out.truncate(start);
         }
+        self.answered
     }
 
     fn execute(&mut self, request: Request<'_>) {
-        self.counters.resp_calls += 1;
         let Some(command) = table::find::<E>(request.name()) else {
             if is_http(request.name()) {
                 transactions::reset(self);
@@ -264,6 +310,39 @@ impl<'c, E: Engine> Context<'c, E> {
         quarter
             .min(MAX_REPLIES)
             .max(self.shared.limits.resp.max_request)
+    }
+
+    /// Whether a long call must go on in the next turn. A transaction is executed at once.
+    fn must_pause(&self) -> bool {
+        self.transaction.is_none() && self.budget.is_spent()
+    }
+
+    /// What this request has done in earlier turns.
+    fn take_progress(&mut self) -> Option<Progress> {
+        self.conn.client.as_mut()?.progress.take()
+    }
+
+    /// Ends the call for this turn.
+    fn pause(&mut self, progress: Progress) {
+        self.conn.client.get_or_insert_default().progress = Some(progress);
+        self.answered = Answered::NotYet;
+    }
+
+    /// Prints for how many of the keys `is_counted` holds. Other requests may be executed between
+    /// two of them.
+    fn count_keys(&mut self, keys: Args<'_>, is_counted: impl Fn(&mut Self, &[u8]) -> bool) {
+        let (mut done, mut count) = match self.take_progress() {
+            Some(Progress::Keys { done, count }) => (done, count),
+            _ => (0, 0),
+        };
+        for key in keys.skip(done) {
+            count += i64::from(is_counted(self, key));
+            done += 1;
+            if done.is_multiple_of(KEYS_PART) && self.must_pause() {
+                return self.pause(Progress::Keys { done, count });
+            }
+        }
+        self.reply().integer(count);
     }
 
     /// Executes one operation, and prints its reply.

@@ -2,6 +2,7 @@
 
 use super::{Context, first, glob, text, until_nul};
 use crate::config::Eviction;
+use crate::turn::Answered;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::{Engine, ORIGIN_MS};
 use corewise_ops::Deadline;
@@ -10,6 +11,9 @@ use std::fmt::Write as _;
 
 /// The version of Redis whose behaviour these commands have; clients decide by it what they send.
 const REDIS_VERSION: &str = "7.0.15";
+
+/// The longest patterns of one `CONFIG GET`, in bytes: each is matched with each parameter.
+const MAX_PATTERNS: usize = 4 * glob::MAX_PATTERN;
 
 /// The least memory that `CONFIG SET maxmemory` accepts.
 const MIN_MEMORY: u64 = 1 << 20;
@@ -46,7 +50,12 @@ pub(super) fn flush<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         return cx.error("ERR flushing is disabled");
     }
     cx.counters.cmd_flush += 1;
-    cx.atomically_on_all(|cx| cx.engine.flush_all(Deadline::PAST, cx.now));
+    if !cx.follows_flush {
+        cx.atomically_on_all(|cx| cx.engine.flush_all(Deadline::PAST, cx.now));
+    }
+    if cx.transaction.is_none() {
+        cx.answered = Answered::ByFlush;
+    }
     cx.reply().simple("OK");
 }
 
@@ -93,8 +102,10 @@ pub(super) fn config<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 }
 
 fn config_get<E: Engine>(cx: &mut Context<'_, E>, patterns: Args<'_>) {
-    let mut long = patterns.filter(|pattern| pattern.len() > glob::MAX_PATTERN);
-    if long.next().is_some() {
+    let (longest, sum) = patterns.fold((0, 0), |(longest, sum): (usize, usize), pattern| {
+        (longest.max(pattern.len()), sum + pattern.len())
+    });
+    if longest > glob::MAX_PATTERN || sum > MAX_PATTERNS {
         return cx.error(text::LONG_PATTERN);
     }
     let all = parameters(cx);

@@ -14,6 +14,7 @@
 
 use super::table::{self, Command};
 use super::{Context, text};
+use crate::turn::Answered;
 use corewise_cache::Engine;
 use corewise_cache::isolation::{IsolatedTransaction, Watches};
 use corewise_wire::resp::{Args, Request, RequestQueue};
@@ -228,10 +229,13 @@ fn execute<'c, E: Engine>(
         member: cx.member,
         counters: cx.counters,
         now: cx.now,
+        budget: cx.budget,
         conn: cx.conn,
         codec: cx.codec,
         out: cx.out,
         is_silent: cx.is_silent,
+        follows_flush: false,
+        answered: Answered::Fully,
     };
     for request in requests.iter() {
         let Some(command) = table::find::<E>(request.name()) else {

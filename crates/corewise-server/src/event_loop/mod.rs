@@ -20,6 +20,7 @@
 //! So a turn executes at most the requests in [`ARENA`] bytes, and one store for each value that
 //! was [received in place](crate::receiving).
 
+use crate::budget::Budget;
 use crate::buffer_accounting::{BufferAccounting, ReplyRoom, SHORT_MS, STALLED_MS};
 use crate::config::Config;
 use crate::conn::{Conn, FREE, Growth, SLICE};
@@ -154,6 +155,7 @@ pub(crate) struct EventLoop<E: Engine> {
     out: Vec<u8>,
     scratch: Bump,
     spare: Spare,
+    budget: Budget,
     counters: Counters,
     accounting: BufferAccounting,
     /// Requests and replies that all loops had refused for lack of memory at the last sweep.
@@ -219,6 +221,7 @@ impl<E: Engine> EventLoop<E> {
             out: Vec::new(),
             scratch: Bump::new(),
             spare: Spare::default(),
+            budget: Budget::new(),
             counters: Counters::default(),
             accounting: BufferAccounting::new(index, spare_inputs),
             refusals_seen: 0,
@@ -382,6 +385,7 @@ impl<E: Engine> EventLoop<E> {
                 self.engine.memory_limit(),
                 now,
             ),
+            budget: &mut self.budget,
             loop_index: self.index,
             now,
             out: &mut self.out,

@@ -17,6 +17,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 mod binary;
+mod budget;
 mod clock;
 mod cphash;
 mod resp;
@@ -81,7 +82,8 @@ impl TestServer {
         let shared = Arc::new(shared);
         let engine = FakeEngine::new(completion);
         let now = shared.clock.now();
-        let (event_loop, inbox) = EventLoop::new(0, shared, Arc::clone(&engine)).unwrap();
+        let (mut event_loop, inbox) = EventLoop::new(0, shared, Arc::clone(&engine)).unwrap();
+        event_loop.budget.clock = Box::new(|| Duration::ZERO);
         Self {
             event_loop,
             engine,

@@ -1,6 +1,8 @@
 //! RESP: operations of a batch, frames and calls in one pipeline.
 
 use super::*;
+use crate::budget::SHARE;
+use corewise_atomic::sync::atomic::AtomicU32;
 use corewise_wire::resp::CommandCodec;
 use std::collections::HashMap;
 
@@ -163,8 +165,16 @@ fn value_is_padded(value: &Option<String>) -> bool {
 
 #[test]
 fn random_pipelines_of_operations_and_calls_are_answered_in_order() {
-    for (index, &completion) in COMPLETIONS.iter().enumerate() {
+    for index in 0..2 * COMPLETIONS.len() {
+        let completion = COMPLETIONS[index / 2];
         let mut server = TestServer::new(completion);
+        if index % 2 == 1 {
+            // Each step takes the share of a connection.
+            let steps = AtomicU32::new(0);
+            // Relaxed: one thread.
+            let clock = move || SHARE * steps.fetch_add(1, Ordering::Relaxed);
+            server.event_loop.budget.clock = Box::new(clock);
+        }
         let mut random = Numbers(index as u64);
         let mut clients: Vec<(Client, Oracle, Vec<String>)> = (0..3)
             .map(|client| {
