@@ -7,6 +7,7 @@ mod common;
 mod auto_traits;
 mod differential;
 mod engine;
+mod expiry;
 mod global_lock;
 mod linearizable;
 mod locked;

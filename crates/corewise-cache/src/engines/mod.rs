@@ -1,6 +1,7 @@
 //! The engines, one module each.
 
 mod delayed_flush;
+mod expiry;
 pub mod global_lock;
 pub mod locked;
 pub mod lockhash;

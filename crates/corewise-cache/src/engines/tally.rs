@@ -12,6 +12,7 @@ struct Events {
     evictions: u64,
     evicted_unfetched: u64,
     reclaimed: u64,
+    expired_reclaimed: u64,
     expired_unfetched: u64,
     out_of_memory: u64,
     lock_waits: u64,
@@ -89,6 +90,12 @@ impl Tally {
         }
     }
 
+    /// Counts an expired item that the search removes.
+    pub(super) fn reclaim<L>(&mut self, item: Item<'_, L>, footprint: usize) {
+        self.events.expired_reclaimed += 1;
+        self.expire(item, footprint);
+    }
+
     /// Counts an item that makes room: as reclaimed if it has expired, and as evicted otherwise.
     /// Returns how long it had been idle if it is evicted.
     pub(super) fn evict<L>(
@@ -137,6 +144,7 @@ impl Tally {
         sum.evictions += e.evictions;
         sum.evicted_unfetched += e.evicted_unfetched;
         sum.reclaimed += e.reclaimed;
+        sum.expired_reclaimed += e.expired_reclaimed;
         sum.expired_unfetched += e.expired_unfetched;
         sum.out_of_memory += e.out_of_memory;
         sum.lock_waits += e.lock_waits;

@@ -294,7 +294,9 @@ impl<E: Engine> EventLoop<E> {
         if self.stopped_ms.is_some() {
             return Some(Duration::from_millis(10));
         }
-        (!self.conns.is_empty()).then_some(Duration::from_millis(SWEEP_EVERY_MS))
+        // One loop wakes for the engine's upkeep although it has no connection: items expire.
+        let wakes = self.index == 0 || !self.conns.is_empty();
+        wakes.then_some(Duration::from_millis(SWEEP_EVERY_MS))
     }
 
     /// Records an event. Returns whether the inbox must be checked.

@@ -270,6 +270,11 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         }
     }
 
+    unsafe fn touched(&mut self, node: Ptr<R>) {
+        // SAFETY: 1: an item of ours.
+        self.shard.touched(unsafe { item(node) }.deadline());
+    }
+
     unsafe fn touch_on_add(&mut self, node: Ptr<R>) {
         // SAFETY: 1: found in this shard's table.
         unsafe { self.shard.refresh(node, self.exec.now) };

@@ -42,7 +42,8 @@
 //!    first and evicts for it at the next store.
 //! 5. A critical section executes one operation. It evicts enough items to make room for that
 //!    operation's item; only a large item needs many evictions.
-//! 6. Progress: blocking. A thread preempted inside a shard delays the others of that shard.
+//! 6. Expired items are removed by [`Session::maintain`], in steps, within seconds (see `expiry`).
+//! 7. Progress: blocking. A thread preempted inside a shard delays the others of that shard.
 
 mod exec;
 mod references;
@@ -50,6 +51,7 @@ mod scan;
 mod shard;
 
 use super::delayed_flush::DelayedFlush;
+use super::expiry::ExpirySearch;
 use crate::alloc::{GlobalHeap, ItemAllocator};
 use crate::contention;
 use crate::engine::{ClassStats, Cursor, Engine, EngineStats, ScanStep, Session};
@@ -149,6 +151,7 @@ pub struct Locked<A: ItemAllocator = GlobalHeap, R: References = NoReferences> {
     /// Bytes that the owner uses of the budget.
     overhead: AtomicU64,
     delayed_flush: DelayedFlush,
+    expiry: ExpirySearch,
     /// Completed flushes. A session with a lower count has items to free.
     flushes: AtomicUsize,
 }
@@ -184,6 +187,7 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
             memory: AtomicU64::new(config.memory),
             overhead: AtomicU64::new(0),
             delayed_flush: DelayedFlush::new(),
+            expiry: ExpirySearch::new(),
             flushes: AtomicUsize::new(0),
         }
     }
@@ -260,6 +264,25 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
         // SAFETY: 1: from our shards, or by our 1.
         unsafe { self.free(garbage) };
         found
+    }
+
+    /// Removes some expired items. Returns whether more is to be done at once.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`free`](Self::free), of what is in `garbage` already.
+    unsafe fn expire(&self, now: Now, garbage: &mut Vec<Ptr<R>>) -> bool {
+        let more = self
+            .expiry
+            .step(self.slots.len(), now, |shard, from, looks| {
+                let mut shard = self.slots[shard].lock();
+                let hasher = |key: &[u8]| self.hash(key);
+                let next = shard.search(from as usize, looks, now, hasher, garbage);
+                next.map(|bucket| bucket as u64)
+            });
+        // SAFETY: 1: from our shards, or by our 1.
+        unsafe { self.free(garbage) };
+        more
     }
 
     fn for_each_shard(&self, mut f: impl FnMut(&mut Shard<R>)) {
@@ -451,15 +474,17 @@ impl<A: ItemAllocator, R: References> Session for LockedSession<A, R> {
 
     fn maintain(&mut self, now: Now) -> bool {
         self.engine.flush_if_due(now);
+        // SAFETY: 1: the session's garbage is empty.
+        let expires = unsafe { self.engine.expire(now, &mut self.garbage) };
         // Acquire: pairs with the Release in `flush_now`.
         let flushes = self.engine.flushes.load(Ordering::Acquire);
         if self.flushes_reaped == flushes {
-            return false;
+            return expires;
         }
         // SAFETY: 1: the session's garbage is empty.
         if !unsafe { self.engine.reap(&mut self.reap_from, &mut self.garbage) } {
             self.flushes_reaped = flushes; // a whole round found nothing
         }
-        self.flushes_reaped != flushes
+        expires | (self.flushes_reaped != flushes)
     }
 }

@@ -4,12 +4,13 @@
 
 use super::references::{NoReferences, References};
 use crate::engine::EngineStats;
+use crate::engines::expiry::DueTime;
 use crate::engines::lru;
 use crate::engines::tally::Tally;
 use crate::item::{Item, ItemNode};
 use corewise_atomic::hint::prefetch;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
-use corewise_ops::{Absence, ItemFlags, ItemView, Now};
+use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Now};
 use hashbrown::HashTable;
 use std::cell::Cell;
 use std::ptr::{NonNull, addr_of_mut};
@@ -234,6 +235,9 @@ pub(super) struct Shard<R: References> {
     cas_step: u64,
     /// How long a hit leaves an item in its place; see `lru`.
     refresh_after_s: u32,
+    due: DueTime,
+    /// The count of rehashes when the search for expired items came to this shard.
+    searched_from: u64,
     tally: Tally,
 }
 
@@ -252,6 +256,8 @@ impl<R: References> Shard<R> {
             cas: index,
             cas_step: shards,
             refresh_after_s: lru::REFRESH_AT_MOST_S,
+            due: DueTime::new(),
+            searched_from: 0,
             tally: Tally::new(),
         }
     }
@@ -442,6 +448,58 @@ impl<R: References> Shard<R> {
         }
     }
 
+    // ---- expiry
+
+    /// Notes the deadline of an item, which has changed.
+    pub(super) fn touched(&mut self, deadline: Deadline) {
+        self.due.note(deadline);
+    }
+
+    /// Continues a walk that removes expired items at a bucket, for `looks` buckets. Returns the
+    /// bucket at which to continue, or `None` at the end, or if nothing is due.
+    pub(super) fn search(
+        &mut self,
+        from: usize,
+        looks: &mut usize,
+        now: Now,
+        hasher: impl Fn(&[u8]) -> u64,
+        garbage: &mut Vec<Ptr<R>>,
+    ) -> Option<usize> {
+        if from == 0 {
+            if !self.due.begin(now) {
+                return None;
+            }
+            self.searched_from = self.rehashes;
+        }
+        let end = self.table.num_buckets();
+        let from = from.min(end);
+        let to = end.min(from + *looks);
+        *looks -= to - from;
+        for bucket in from..to {
+            let Some(&node) = self.table.get_bucket(bucket) else {
+                continue;
+            };
+            // SAFETY: 1, all: in the table until it is unlinked.
+            unsafe {
+                let found = item(node);
+                if found.deadline().is_past(now) {
+                    self.tally.reclaim(found, footprint(node));
+                    self.unlink(hasher(found.key()), node, garbage);
+                } else {
+                    self.due.keep(found.deadline());
+                }
+            }
+        }
+        if to < end {
+            return Some(to);
+        }
+        // A rehash moves items from buckets that are still to come to some that are behind.
+        let is_whole = self.rehashes == self.searched_from;
+        let items = self.lru.len as u64 * self.cas_step;
+        self.due.end(now, items, is_whole);
+        None
+    }
+
     // ---- references
 
     /// Keeps the item alive until [`release`](Self::release), whatever happens to its key.
@@ -475,6 +533,8 @@ impl<R: References> Shard<R> {
         let bytes = unsafe { footprint(node) };
         self.item_bytes += bytes;
         self.tally.charge(bytes);
+        // SAFETY: 1.
+        self.due.note(unsafe { item(node) }.deadline());
     }
 
     /// # Safety
@@ -673,7 +733,6 @@ mod tests {
     use super::*;
     use crate::alloc::GlobalHeap;
     use crate::item::{self, Contents};
-    use corewise_ops::Deadline;
 
     const NOW: Now = Now {
         ms: 9_000,

@@ -19,7 +19,8 @@
 //!    that blocks kept for reuse are not charged; these and the charged bytes together are at most
 //!    the budget.
 //! 5. A critical section executes one operation, and makes room for its item.
-//! 6. Progress: blocking.
+//! 6. Expired items are removed by [`Session::maintain`], in steps, within seconds (see `expiry`).
+//! 7. Progress: blocking.
 //!
 //! # Differences from the paper
 //!
@@ -31,6 +32,7 @@
 //! - The number of buckets grows with the items.
 
 use super::delayed_flush::DelayedFlush;
+use super::expiry::ExpirySearch;
 use super::locked::{Config, Eviction};
 use super::partitioned::{Execution, Partition, Rules, index_of};
 use crate::contention;
@@ -67,6 +69,7 @@ pub struct LockHashEngine {
     /// Bytes that the owner uses of the budget.
     overhead: AtomicU64,
     delayed_flush: DelayedFlush,
+    expiry: ExpirySearch,
     /// Completed flushes. A session with a lower count has items to free.
     flushes: AtomicUsize,
 }
@@ -85,6 +88,7 @@ impl LockHashEngine {
             memory: AtomicU64::new(config.memory),
             overhead: AtomicU64::new(0),
             delayed_flush: DelayedFlush::new(),
+            expiry: ExpirySearch::new(),
             flushes: AtomicUsize::new(0),
         }
     }
@@ -141,6 +145,14 @@ impl LockHashEngine {
             *from = from.wrapping_add(1);
         }
         reaped > 0
+    }
+
+    /// Removes some expired items. Returns whether more is to be done at once.
+    fn expire(&self, now: Now) -> bool {
+        let count = self.partitions.len();
+        self.expiry.step(count, now, |index, position, looks| {
+            self.partitions[index].lock().search(position, looks, now)
+        })
     }
 }
 
@@ -320,14 +332,12 @@ impl Session for LockHashSession {
 
     fn maintain(&mut self, now: Now) -> bool {
         self.engine.flush_if_due(now);
+        let expires = self.engine.expire(now);
         // Acquire: pairs with the Release in `flush_now`.
         let flushes = self.engine.flushes.load(Ordering::Acquire);
-        if self.flushes_reaped == flushes {
-            return false;
-        }
-        if !self.engine.reap(&mut self.reap_from) {
+        if self.flushes_reaped != flushes && !self.engine.reap(&mut self.reap_from) {
             self.flushes_reaped = flushes; // a whole round found nothing
         }
-        self.flushes_reaped != flushes
+        expires | (self.flushes_reaped != flushes)
     }
 }

@@ -164,6 +164,11 @@ unsafe impl ItemStore for Execution<'_> {
         }
     }
 
+    unsafe fn touched(&mut self, node: Ptr) {
+        // SAFETY: 1: linked.
+        self.partition.touched(unsafe { item(node) }.deadline());
+    }
+
     unsafe fn touch_on_add(&mut self, node: Ptr) {
         // SAFETY: 1: linked.
         unsafe { self.partition.refresh(node, self.now) };

@@ -5,11 +5,12 @@
 //! to make room.
 
 use crate::engine::{ClassStats, EngineStats};
+use crate::engines::expiry::DueTime;
 use crate::engines::lru;
 use crate::engines::tally::Tally;
 use crate::item::{self, Contents, Item, ItemNode};
 use corewise_cphash::raw::{END, RawElement, RawPartition, block_bytes};
-use corewise_ops::{Absence, ItemFlags, ItemView, Now};
+use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Now};
 use std::ptr::NonNull;
 
 /// The engine's words in front of an item's header.
@@ -53,6 +54,7 @@ pub(in crate::engines) struct Partition {
     cas_step: u64,
     /// How long a hit leaves an item in its place; see `lru`.
     refresh_after_s: u32,
+    due: DueTime,
     tally: Tally,
 }
 
@@ -100,6 +102,7 @@ impl Partition {
             cas: index as u64,
             cas_step: count as u64,
             refresh_after_s: lru::REFRESH_AT_MOST_S,
+            due: DueTime::new(),
             tally: Tally::new(),
         }
     }
@@ -242,6 +245,7 @@ impl Partition {
             let bytes = self.footprint(node);
             self.live_bytes += bytes;
             self.tally.charge(bytes);
+            self.due.note(item(node).deadline());
         }
         self.tally.link();
         if self.raw.wants_to_grow() {
@@ -267,6 +271,57 @@ impl Partition {
             }
             self.raw.unlink(element(node));
         }
+    }
+
+    // ---- expiry
+
+    /// Notes the deadline of an item, which has changed.
+    pub(super) fn touched(&mut self, deadline: Deadline) {
+        self.due.note(deadline);
+    }
+
+    /// Continues a walk that removes expired items at a position, until `looks` items and buckets
+    /// were looked at. Returns where to continue, or `None` at the end, or if nothing is due.
+    pub(in crate::engines) fn search(
+        &mut self,
+        mut position: u64,
+        looks: &mut usize,
+        now: Now,
+    ) -> Option<u64> {
+        if position == 0 && !self.due.begin(now) {
+            return None;
+        }
+        let mut expired: Vec<Ptr> = Vec::new();
+        while position < END && *looks > 0 {
+            *looks -= 1;
+            let due = &mut self.due;
+            position = self.raw.visit(position, &mut |value| {
+                let node: Ptr = value.cast();
+                *looks = looks.saturating_sub(1);
+                // SAFETY: 1: linked.
+                let deadline = unsafe { item(node) }.deadline();
+                if deadline.is_past(now) {
+                    expired.push(node);
+                } else {
+                    due.keep(deadline);
+                }
+            });
+        }
+        for node in expired {
+            // SAFETY: 1, all: linked until the last line.
+            unsafe {
+                if !self.is_flushed(node) {
+                    self.tally.reclaim(item(node), self.footprint(node));
+                }
+                self.unlink(node);
+            }
+        }
+        if position < END {
+            return Some(position);
+        }
+        let items = self.raw.elements() as u64 * self.cas_step;
+        self.due.end(now, items, true);
+        None
     }
 
     // ---- references

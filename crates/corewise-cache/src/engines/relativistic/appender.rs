@@ -23,7 +23,7 @@
 
 use super::Relativistic;
 use super::evict::Evictor;
-use super::heap::{Kind, Open, Ptr, Request};
+use super::heap::{Heap, Kind, Open, Ptr, Request, Segment};
 use super::queues::Queue;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
@@ -37,6 +37,19 @@ pub(super) struct Appender {
 
 /// Open segments, by queue and kind.
 type Opens = [[Option<Open>; 2]; 2];
+
+/// The number of places for open segments of an appender.
+pub(super) const OPENS: usize = 4;
+
+/// The result of a [step](Appender::walk_on) through an open segment.
+pub(super) enum WalkedOn {
+    /// Bytes walked; more items follow.
+    Some(u32),
+    /// All items that were there when the walk began have been visited.
+    End,
+    /// The segment was sealed meanwhile.
+    Sealed,
+}
 
 /// The number of appenders that fits `memory` bytes with segments of `segment` bytes: each has up
 /// to four open segments.
@@ -103,6 +116,43 @@ impl Appender {
         let open = opens[queue as usize][kind as usize].as_mut();
         // SAFETY: 1.
         open.is_some_and(|open| unsafe { engine.heap.take_back(open, node, bytes) })
+    }
+
+    /// The open segment at a place.
+    pub(super) fn open_segment(&self, place: usize) -> Option<Segment> {
+        let opens = self.opens.lock();
+        opens.as_flattened()[place]
+            .as_ref()
+            .map(|open| open.segment)
+    }
+
+    /// Begins a walk of an open segment. Returns false if it is no longer at this place, or if one
+    /// of its items is not settled.
+    pub(super) fn begin_walk(&self, heap: &Heap, place: usize, segment: Segment) -> bool {
+        let mut opens = self.opens.lock();
+        let open = opens.as_flattened_mut()[place].as_mut();
+        open.is_some_and(|open| open.segment == segment && heap.begin_walk(open))
+    }
+
+    /// Fills `nodes` with the next items of the walk. They stay alive until the caller's section
+    /// ends.
+    pub(super) fn walk_on(
+        &self,
+        heap: &Heap,
+        place: usize,
+        segment: Segment,
+        nodes: &mut [Option<Ptr>],
+    ) -> WalkedOn {
+        let mut opens = self.opens.lock();
+        match &mut opens.as_flattened_mut()[place] {
+            Some(open) if open.segment == segment && open.is_walked() => {
+                match heap.walk_on(open, nodes) {
+                    0 => WalkedOn::End,
+                    walked => WalkedOn::Some(walked),
+                }
+            }
+            _ => WalkedOn::Sealed,
+        }
     }
 
     /// Seals the open segments of generations older than this.

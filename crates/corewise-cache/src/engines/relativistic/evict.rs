@@ -339,7 +339,16 @@ impl Evictor {
 
     /// Gives up a parked walk.
     pub(super) fn end(&mut self, engine: &Relativistic) {
-        if let Some(walk) = self.walk.take() {
+        self.give_up_if(engine, |_| true);
+    }
+
+    /// Gives up a parked walk of a segment for which `gives_up` holds.
+    pub(super) fn give_up_if(
+        &mut self,
+        engine: &Relativistic,
+        gives_up: impl FnOnce(Segment) -> bool,
+    ) {
+        if let Some(walk) = self.walk.take_if(|walk| gives_up(walk.claim.segment)) {
             engine.heap.unclaim(engine.table.domain(), walk.claim);
         }
     }
@@ -576,15 +585,16 @@ impl Site<'_> {
         generation < self.engine.generation().number || found.deadline().is_past(self.now)
     }
 
-    /// Removes a flushed or expired item from a segment that the caller has claimed. `searched`
-    /// tells whether a search for expired items found it.
+    /// Removes a flushed or expired item. `searched` tells whether a search for expired items found
+    /// it.
     ///
     /// # Safety
     ///
     /// 1. The guard is of the table's domain.
-    /// 2. `node` is an item of a segment of this engine that the caller has claimed.
+    /// 2. `node` is an item of this engine, in a segment that the caller has claimed, or was found
+    ///    in an open segment under the guard.
     pub(super) unsafe fn remove(&self, guard: &Guard<'_>, node: Ptr, searched: bool) {
-        // SAFETY: the claim keeps the item alive, by 2.
+        // SAFETY: the claim or the guard keeps the item alive, by 2.
         let (found, link): (Item<'_, Link>, &Link) =
             unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };
         // No other thread may touch it in between.
@@ -627,8 +637,9 @@ impl Site<'_> {
     ///
     /// 1. and 2. of [`Site::remove`].
     unsafe fn unlink(&self, guard: &Guard<'_>, node: Ptr) -> bool {
-        // SAFETY: the guard is of the table's domain, by 1; the claim has kept the node, so it was
-        // in the table or was removed in this section or before, which `remove` sees by its mark.
+        // SAFETY: the guard is of the table's domain, by 1; the claim or the guard has kept the
+        // node, so it was in the table or was removed in this section or before, which `remove`
+        // sees by its mark.
         let removed = unsafe { self.engine.table.remove(guard, node.cast()) };
         if removed.is_some() {
             self.engine.table.adjust(-1);

@@ -42,8 +42,8 @@
 //!    through old segments of a few times the bytes that it stores. So no store waits for more
 //!    eviction than that, unless its item is large. No thread evicts, or waits for readers, while
 //!    it holds a stripe or is in a section.
-//! 6. *Expired items* are reclaimed by [`Session::maintain`], in steps, within seconds and a
-//!    sixteenth of a segment; flushed items in the same way.
+//! 6. *Expired items* are removed by [`Session::maintain`], in steps, within seconds (see
+//!    `expire`); flushed items in the same way.
 //! 7. *Progress*: reads wait for no other thread. A writer waits for the writers of its stripe,
 //!    and, when there is no memory, for readers; if a reader stays in a section for a second, the
 //!    writer is told that there is no memory.
@@ -593,8 +593,8 @@ impl Relativistic {
 
     /// The second in which to look for an item with this deadline.
     fn due_s(&self, deadline: Deadline) -> u32 {
-        // Rounded down: a segment may be visited a second early, and then once more.
-        u32::try_from(deadline.to_bits() / 1000).unwrap_or(u32::MAX - 1)
+        // Rounded up: in the second before, the item may still be alive.
+        u32::try_from(deadline.to_bits().div_ceil(1000)).unwrap_or(u32::MAX - 1)
     }
 
     /// Makes sure that the item's segment is visited when the item has expired.

@@ -261,3 +261,36 @@ fn a_value_stays_whole_while_it_is_read() {
         assert_eq!(reads, 1);
     });
 }
+
+/// Mutant `walks_unsettled`: an open segment is searched while an item in it is still being
+/// written, and the item's deadline is forgotten. Runs step by step.
+#[test]
+fn an_item_stored_beside_a_search_is_not_forgotten() {
+    corewise_atomic::model(|| {
+        let engine = engine();
+        let [mut mine, mut other] = [(); 2].map(|()| engine.session());
+        let set = Store {
+            deadline: Deadline::at_ms(5_500),
+            ..Store::new(StoreMode::Set, b"v")
+        };
+        run(&mut mine, b"k", Verb::Store(set));
+        let search = |second: u64| {
+            let now = Now {
+                ms: second * 1_000,
+                unix_s: 0,
+            };
+            let site = mine.session_state.site(&engine, now);
+            while engine.search.lock().step(&site, MAINTENANCE_BYTES) {}
+        };
+        let mut exec = Exec {
+            engine: &engine,
+            session_state: &mut other.session_state,
+            hash: engine.hash(b"n"),
+            now: NOW,
+        };
+        // The writer's clock is behind that of the search.
+        let _ = exec.store_after(b"n", &set, &mut |_| Flow::Continue, || search(6));
+        search(7);
+        assert_eq!(engine.stats().items, 0);
+    });
+}

@@ -601,6 +601,17 @@ fn a_loop_ends_only_when_no_more_connections_come() {
     assert!(server.event_loop.is_drained(server.now));
 }
 
+/// Otherwise items that expire on a server without clients would stay.
+#[test]
+fn one_loop_wakes_for_upkeep_without_connections() {
+    let mut server = TestServer::new(Completion::InSubmit);
+    let often = Some(Duration::from_millis(SWEEP_EVERY_MS));
+    assert_eq!(server.event_loop.timeout(false), often);
+    server.event_loop.index = 1;
+    assert_eq!(server.event_loop.timeout(false), None);
+    server.event_loop.index = 0;
+}
+
 #[test]
 fn a_loop_that_loses_its_poller_ends_with_an_error() {
     let server = TestServer::new(Completion::InSubmit);

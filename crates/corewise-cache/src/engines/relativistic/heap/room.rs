@@ -4,6 +4,7 @@ use super::pool::{Pool, State};
 use super::{Heap, Kind, Ptr, RESERVED_SHARE, Segment};
 use crate::engines::relativistic::queues::Queue;
 use crate::engines::relativistic::runs::Run;
+use crate::item::Item;
 use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_rcu::Domain;
@@ -19,6 +20,17 @@ pub(crate) struct Open {
     touched: u32,
     /// Pages from its beginning up to the last that was resident before it was opened.
     resident_before: u32,
+    /// Offset of the next item of a [walk](Heap::begin_walk), and of the walk's end: 0 before the
+    /// first one. Items before the end are settled.
+    walked: u32,
+    walk_end: u32,
+}
+
+impl Open {
+    /// Whether a walk has begun since the segment was opened.
+    pub(crate) fn is_walked(&self) -> bool {
+        self.walk_end > 0
+    }
 }
 
 /// A request for memory: bytes and conditions.
@@ -65,6 +77,8 @@ impl Heap {
             used: 0,
             touched: 0,
             resident_before,
+            walked: 0,
+            walk_end: 0,
         })
     }
 
@@ -108,6 +122,39 @@ impl Heap {
             open.used -= bytes as u32;
         }
         is_last
+    }
+
+    /// Begins a walk over the items of an open segment. Returns false if one is not settled.
+    pub(crate) fn begin_walk(&self, open: &mut Open) -> bool {
+        // Acquire: pairs with the Release in `settle`, so that the items are seen written and
+        // linked, or abandoned.
+        let settled = self.settled[open.segment as usize].load(Ordering::Acquire);
+        let is_settled = settled == open.used || mutant!("walks_unsettled");
+        if is_settled {
+            (open.walked, open.walk_end) = (0, open.used);
+        }
+        is_settled
+    }
+
+    /// Fills `nodes` with the next items of the walk. Returns the bytes walked, 0 at the end. The
+    /// items stay alive while the segment is open, and until the end of any section that began
+    /// before it is sealed.
+    pub(crate) fn walk_on(&self, open: &mut Open, nodes: &mut [Option<Ptr>]) -> u32 {
+        let begin = open.walked;
+        for place in nodes {
+            if open.walked >= open.walk_end {
+                break;
+            }
+            // SAFETY: 1: items end at or before the segment's end.
+            let node: Ptr = unsafe { self.address(open.segment, open.walked) }.cast();
+            // SAFETY: there is an item: items lie one after the other up to the walk's end, which
+            // have all been written and settled, so none is taken back; an open segment is not
+            // retired.
+            let item = unsafe { Item::from_raw(node) };
+            *place = Some(node);
+            open.walked += self.footprint(item) as u32;
+        }
+        open.walked - begin
     }
 
     /// Seals an open segment: it gives back the pages that it does not use, and enters a queue at
