@@ -10,6 +10,7 @@ mod cphash;
 mod dump;
 mod large_values;
 mod linearizable;
+mod look_ups;
 mod operate;
 mod protocol;
 mod resp;

@@ -6,7 +6,7 @@ use crate::common;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::resp::{connect, converse, read_element, start};
+use common::resp::{connect, converse, hits_and_misses, read_element, start};
 use common::{Client, Engine, Redis, show, skip, wait_until};
 use corewise_testkit::random::is_short;
 use corewise_wire::resp::{ReplyReader, Value, encode_request};
@@ -1643,6 +1643,7 @@ fn random_conversations_agree_with_redis(engine: Engine) {
     let seed = engine.seed(11);
     let mut requests = Requests(Xoshiro256PlusPlus::seed_from_u64(seed));
     let rounds = if is_short() { 10 } else { 40 };
+    let mut observers = [connect(&server), redis.connect()];
     for round in 0..rounds {
         let (mut ours, mut theirs) = (connect(&server), redis.connect());
         for client in [&mut ours, &mut theirs] {
@@ -1675,6 +1676,8 @@ fn random_conversations_agree_with_redis(engine: Engine) {
                     their_reply.times_ms
                 );
             }
+            let [ours, theirs] = observers.each_mut().map(hits_and_misses);
+            assert_eq!(ours, theirs, "hits and misses after {pipeline:?}");
         }
     }
     server.assert_well();

@@ -7,7 +7,7 @@ use crate::common;
 use std::net::SocketAddr;
 use std::sync::Barrier;
 
-use common::resp::{connect, converse, read_element, start};
+use common::resp::{connect, converse, hits_and_misses, read_element, start};
 use common::{Client, Engine, Redis, TestServer, show, skip, wait_until};
 use corewise_testkit::history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
 use corewise_testkit::history::{History, Recorder, Recording};
@@ -1125,6 +1125,7 @@ fn conversations_of_two_connections_agree_with_redis(engine: Engine) {
     let seed = engine.seed(13);
     let mut requests = Requests(Random::seed_from_u64(seed));
     let rounds = if is_short() { 5 } else { 15 };
+    let mut observers = [connect(&server), redis.connect()];
     for round in 0..rounds {
         let mut ours = [connect(&server), connect(&server)];
         let mut theirs = [redis.connect(), redis.connect()];
@@ -1151,6 +1152,8 @@ fn conversations_of_two_connections_agree_with_redis(engine: Engine) {
                 show(&their_reply),
                 said[said.len().saturating_sub(60)..].join("\n")
             );
+            let [ours, theirs] = observers.each_mut().map(hits_and_misses);
+            assert_eq!(ours, theirs, "hits and misses after {line}");
         }
     }
     server.assert_well();

@@ -7,6 +7,7 @@
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_ops::{Absence, Outcome, Verb};
+use corewise_wire::Form;
 use corewise_wire::memcached::Command;
 
 macro_rules! counters {
@@ -45,6 +46,7 @@ macro_rules! counters {
 counters! {
     cmd_get, cmd_set, cmd_flush, cmd_touch, cmd_meta,
     get_hits, get_misses, get_expired, get_flushed,
+    lookup_hits, lookup_misses,
     delete_hits, delete_misses, incr_hits, incr_misses, decr_hits, decr_misses,
     cas_hits, cas_misses, cas_badval, touch_hits, touch_misses,
     store_too_large, store_no_memory, read_buf_oom, replies_refused, auth_cmds, auth_errors,
@@ -76,8 +78,9 @@ impl<T: Clone> Baseline<T> {
 impl Counters {
     /// Counts one completed operation.
     #[inline]
-    pub(crate) fn count(&mut self, command: Command, verb: &Verb<'_>, outcome: &Outcome<'_>) {
+    pub(crate) fn count(&mut self, form: &Form<'_>, verb: &Verb<'_>, outcome: &Outcome<'_>) {
         self.operations += 1;
+        let command = form.command();
         if matches!(
             command,
             Command::MetaGet | Command::MetaSet | Command::MetaDelete | Command::MetaArith
@@ -106,7 +109,21 @@ impl Counters {
                     _ => {}
                 }
             }
-            Verb::Edit(_) => {}
+            Verb::Edit(_) => {
+                if let Form::Resp(form) = form {
+                    self.count_lookup(form.is_hit(verb, outcome));
+                }
+            }
+        }
+    }
+
+    /// Counts a look-up to read that is no get of memcached's statistics, as Redis does. `is_hit`
+    /// is `None` if it does not count.
+    pub(crate) fn count_lookup(&mut self, is_hit: impl Into<Option<bool>>) {
+        match is_hit.into() {
+            Some(true) => self.lookup_hits += 1,
+            Some(false) => self.lookup_misses += 1,
+            None => {}
         }
     }
 

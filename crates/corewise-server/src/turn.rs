@@ -208,7 +208,7 @@ impl ReplySink for Printer<'_, '_, '_> {
         let mark = &self.marks[index];
         if let Kind::Op(form, verb) = &mark.kind {
             self.begin(mark.work);
-            self.counters.count(form.command(), verb, &outcome);
+            self.counters.count(form, verb, &outcome);
             let classes = &self.card.classes;
             classes.count(form.command(), form.key(), verb, &outcome);
             match &outcome {
@@ -727,6 +727,7 @@ impl<E: Engine> Turn<'_, E> {
                 member: self.member,
                 transaction: None,
                 counters: self.counters,
+                loop_index: self.loop_index,
                 now: self.now,
                 budget: self.budget,
                 conn: &mut self.conns[conn],

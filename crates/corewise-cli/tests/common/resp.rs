@@ -22,6 +22,17 @@ pub(crate) fn converse(client: &mut Client, lines: &[(&str, &str)]) {
     }
 }
 
+/// The hits and misses of the keyspace that `INFO` tells, to a client of RESP2.
+pub(crate) fn hits_and_misses(client: &mut Client) -> [u64; 2] {
+    client.send(b"info stats\r\n");
+    let text = String::from_utf8(read_element(client)).expect("text");
+    ["keyspace_hits:", "keyspace_misses:"].map(|name| {
+        let mut lines = text.lines();
+        let number = lines.find_map(|line| line.strip_prefix(name));
+        number.expect(name).parse().expect("a number")
+    })
+}
+
 /// Reads the next line of a reply, with the bulk string that it announces.
 pub(crate) fn read_element(client: &mut Client) -> Vec<u8> {
     let mut bytes = client.read_until(b"\r\n");

@@ -66,10 +66,15 @@ fn rewrite_if_changed(old: Option<&ItemView<'_>>, new: &[u8]) -> Decision {
 
 /// Shows the value of a key; `None` if there is none.
 fn read<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], mut look: impl FnMut(Option<&[u8]>)) {
+    let mut is_hit = false;
     cx.operate(key, Verb::Get(Get::default()), |outcome| match outcome {
-        Outcome::Found(view) => look(Some(view.value)),
+        Outcome::Found(view) => {
+            is_hit = true;
+            look(Some(view.value));
+        }
         _ => look(None),
     });
+    cx.counters.count_lookup(is_hit);
 }
 
 /// `GETBIT key offset`.

@@ -30,17 +30,22 @@ pub(super) fn del<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
 
 /// `EXISTS key …`.
 pub(super) fn exists<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    cx.count_keys(args, Context::exists);
+    cx.count_keys(args, |cx, key| {
+        let exists = cx.exists(key);
+        cx.counters.count_lookup(exists);
+        exists
+    });
 }
 
 /// `TOUCH key …`.
 pub(super) fn touch<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
     cx.count_keys(args, |cx, key| {
-        let mut is_found = false;
+        let mut exists = false;
         cx.operate(key, Verb::Get(Get::default()), |outcome| {
-            is_found = matches!(outcome, Outcome::Found(_));
+            exists = matches!(outcome, Outcome::Found(_));
         });
-        is_found
+        cx.counters.count_lookup(exists);
+        exists
     });
 }
 
@@ -228,6 +233,7 @@ fn time_left<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, form: fn(u6
             Some(Some(left)) => form(unix_ms, left) as i64,
         };
     });
+    cx.counters.count_lookup(reply != -2);
     cx.reply().integer(reply);
 }
 
@@ -238,6 +244,7 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         return cx.error("ERR invalid cursor");
     };
     let (mut pattern, mut count, mut shows_strings) = (&b"*"[..], SCAN_COUNT, true);
+    let mut looks_up = false;
     while let Some(option) = args.next() {
         match (option.to_ascii_lowercase().as_slice(), args.next()) {
             (b"match", Some(value)) if value.len() > glob::MAX_PATTERN => {
@@ -249,16 +256,22 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
                 Some(..=0) => return cx.error(text::SYNTAX),
                 Some(value) => count = value.min(MAX_SCAN_COUNT) as usize,
             },
-            (b"type", Some(value)) => shows_strings = value.eq_ignore_ascii_case(b"string"),
+            (b"type", Some(value)) => {
+                shows_strings = value.eq_ignore_ascii_case(b"string");
+                looks_up = true;
+            }
             _ => return cx.error(text::SYNTAX),
         }
     }
-    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let (mut keys, mut matching): (Vec<Vec<u8>>, _) = (Vec::new(), 0);
     let step = scan_step(cx, cursor, count, |key| {
-        if shows_strings && glob::matches(pattern, key) {
-            keys.push(key.to_vec());
+        if glob::matches(pattern, key) {
+            matching += 1;
+            keys.extend(shows_strings.then(|| key.to_vec()));
         }
     });
+    // As in Redis, the type of a key is looked up.
+    cx.counters.lookup_hits += if looks_up { matching } else { 0 };
     let next = match step {
         ScanStep::More(next) => next.to_bits(),
         ScanStep::Done => 0,

@@ -188,20 +188,23 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Prints what `tell` says of the item of a key, null if there is none.
+/// Prints what `tell` says of the item of a key, null if there is none. Returns whether there is
+/// one.
 fn describe<E: Engine>(
     cx: &mut Context<'_, E>,
     key: &[u8],
     tell: impl Fn(&ItemView<'_>) -> Description,
-) {
+) -> bool {
     let mut description = None;
     cx.peek(key, |item| description = item.map(&tell));
+    let exists = description.is_some();
     match description {
         None => cx.reply().null(),
         Some(Description::Number(number)) => cx.reply().integer(number),
         Some(Description::Word(word)) => cx.reply().bulk(word.as_bytes()),
         Some(Description::Error(text)) => cx.error(text),
     }
+    exists
 }
 
 /// What is told of an item.
@@ -226,13 +229,14 @@ fn encoding(value: &[u8]) -> &'static str {
 pub(super) fn object<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [subcommand] = first(&mut args);
     let [key] = first(&mut args);
-    match subcommand.to_ascii_lowercase().as_slice() {
+    let exists = match subcommand.to_ascii_lowercase().as_slice() {
         b"encoding" => describe(cx, key, |item| Description::Word(encoding(item.value))),
         b"idletime" => describe(cx, key, |item| Description::Number(i64::from(item.idle_s))),
         b"refcount" => describe(cx, key, |_| Description::Number(1)),
         b"freq" => describe(cx, key, |_| Description::Error(NO_FREQUENCY)),
-        _ => cx.help("OBJECT", "ENCODING, FREQ, IDLETIME, REFCOUNT"),
-    }
+        _ => return cx.help("OBJECT", "ENCODING, FREQ, IDLETIME, REFCOUNT"),
+    };
+    cx.counters.count_lookup(exists);
 }
 
 /// `MEMORY USAGE key [SAMPLES count]`: the bytes that the item takes.

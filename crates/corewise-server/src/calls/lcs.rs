@@ -51,11 +51,12 @@ impl Options {
 /// `LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]`.
 pub(super) fn lcs<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [first_key, second_key] = first(&mut args);
+    // As in Redis, the look-ups count even if an option is wrong.
+    let (a, b) = (value(cx, first_key), value(cx, second_key));
     let options = match Options::parse(args) {
         Ok(options) => options,
         Err(text) => return cx.error(text),
     };
-    let (a, b) = (value(cx, first_key), value(cx, second_key));
     if (a.len() + 1).saturating_mul(b.len() + 1) > MAX_PAIRS {
         return cx.error("ERR Insufficient memory, LCS compares up to 16777216 pairs of bytes");
     }
@@ -72,13 +73,14 @@ pub(super) fn lcs<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 }
 
 fn value<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> Vec<u8> {
-    let mut value = Vec::new();
+    let mut value = None;
     cx.operate(key, Verb::Get(Get::default()), |outcome| {
         if let Outcome::Found(view) = outcome {
-            value = view.value.to_vec();
+            value = Some(view.value.to_vec());
         }
     });
-    value
+    cx.counters.count_lookup(value.is_some());
+    value.unwrap_or_default()
 }
 
 fn print_matches<E: Engine>(

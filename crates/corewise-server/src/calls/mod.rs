@@ -140,6 +140,8 @@ pub(crate) struct Context<'c, E: Engine> {
     /// The transaction that the command runs in.
     pub(crate) transaction: Option<IsolatedTransaction<'c>>,
     pub(crate) counters: &'c mut Counters,
+    /// The index of the loop.
+    pub(crate) loop_index: usize,
     pub(crate) now: Now,
     pub(crate) budget: &'c Budget,
     pub(crate) conn: &'c mut Conn,
@@ -348,11 +350,13 @@ impl<'c, E: Engine> Context<'c, E> {
     /// Executes one operation, and prints its reply.
     fn run(&mut self, operation: &CommandOperation<'_>) {
         let (form, now) = (operation.form(self.codec.version()), self.now);
-        let mut out = std::mem::take(self.out);
+        let (mut out, mut is_hit) = (std::mem::take(self.out), None);
         self.operate(operation.key, operation.verb, |outcome| {
             form.encode(outcome, now, &mut out);
+            is_hit = form.is_hit(&operation.verb, outcome);
         });
         *self.out = out;
+        self.counters.count_lookup(is_hit);
     }
 
     /// Lists the subcommands of a command.

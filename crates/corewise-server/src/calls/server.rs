@@ -176,6 +176,9 @@ fn memory(text: &[u8]) -> Option<u64> {
 
 /// `INFO [section …]`.
 pub(super) fn info<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    // What this transaction has counted so far.
+    let card = &cx.shared.loops[cx.loop_index];
+    card.counts.publish(cx.counters);
     let mut text = String::new();
     for (name, print) in [
         ("Server", info_server as fn(&Context<'_, E>, &mut String)),
@@ -251,8 +254,8 @@ fn info_stats<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
         cx.shared.rejected_connections.load(Ordering::Relaxed),
         counts.bytes_read,
         counts.bytes_written,
-        counts.get_hits,
-        counts.get_misses,
+        counts.get_hits + counts.lookup_hits,
+        counts.get_misses + counts.lookup_misses,
         engine.evictions,
         counts.operations,
         counts.resp_calls,

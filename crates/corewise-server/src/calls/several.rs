@@ -18,6 +18,7 @@ pub(super) fn mget<E: Engine>(cx: &mut Context<'_, E>, keys: Args<'_>) {
                 value = Some(view.value.to_vec());
             }
         });
+        cx.counters.count_lookup(value.is_some());
         match value {
             Some(value) => cx.reply().bulk(&value),
             None => cx.reply().null(),
@@ -231,7 +232,9 @@ pub(super) fn copy<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     if from == to {
         return cx.error("ERR source and destination objects are the same");
     }
-    match cx.atomically([from, to], |cx| transfer(cx, from, to, replaces)) {
+    let transfer = cx.atomically([from, to], |cx| transfer(cx, from, to, replaces));
+    cx.counters.count_lookup(transfer != Transfer::NoSource);
+    match transfer {
         Transfer::NoSource | Transfer::Taken => cx.reply().integer(0),
         Transfer::Done => cx.reply().integer(1),
         Transfer::Failed => {}

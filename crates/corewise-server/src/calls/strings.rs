@@ -145,10 +145,12 @@ pub(super) fn getex<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     };
     // As in Redis, the time does not matter then.
     if !cx.exists(key) {
+        cx.counters.count_lookup(false);
         return cx.reply().null();
     }
-    if let Some(deadline) = deadline_of(cx, time, form, "getex") {
-        cx.run(&CommandOperation::getex(key, deadline));
+    match deadline_of(cx, time, form, "getex") {
+        Some(deadline) => cx.run(&CommandOperation::getex(key, deadline)),
+        None => cx.counters.count_lookup(true),
     }
 }
 

@@ -228,6 +228,7 @@ fn execute<'c, E: Engine>(
         session: cx.session,
         member: cx.member,
         counters: cx.counters,
+        loop_index: cx.loop_index,
         now: cx.now,
         budget: cx.budget,
         conn: cx.conn,

@@ -1,6 +1,6 @@
 //! Prints the outcomes of operations.
 
-use corewise_ops::{ItemView, Now, Outcome};
+use corewise_ops::{ItemView, Now, Outcome, Verb};
 
 use super::encoder::{Encoder, Version};
 use crate::memcached::Command;
@@ -93,6 +93,32 @@ impl<'i> ReplyForm<'i> {
             Kind::Ok | Kind::OkOrNull => Command::Set,
             Kind::Touched => Command::Touch,
             _ => Command::Get,
+        }
+    }
+
+    /// Whether the command found an item to read; `None` if it is none of those whose look-ups
+    /// Redis counts as hits and misses of the keyspace.
+    ///
+    /// ```
+    /// use corewise_ops::{Absence, Outcome};
+    /// use corewise_wire::resp::{CommandOperation, Version};
+    /// for (operation, expected) in [
+    ///     (CommandOperation::ttl(b"k"), Some(false)),
+    ///     (CommandOperation::persist(b"k"), None),
+    /// ] {
+    ///     let missing = Outcome::Missing(Absence::Unknown);
+    ///     let form = operation.form(Version::Resp2);
+    ///     assert_eq!(form.is_hit(&operation.verb, &missing), expected);
+    /// }
+    /// ```
+    #[must_use]
+    pub fn is_hit(&self, verb: &Verb<'_>, outcome: &Outcome<'_>) -> Option<bool> {
+        match (verb, self.kind, outcome) {
+            (Verb::Get(_), Kind::Touched, _) => None,
+            (Verb::Get(_), _, Outcome::Found(_)) => Some(true),
+            (Verb::Get(_), _, Outcome::Missing(_)) => Some(false),
+            (Verb::Edit(_), Kind::Old, Outcome::Edited { old, .. }) => Some(old.is_some()),
+            _ => None,
         }
     }
 

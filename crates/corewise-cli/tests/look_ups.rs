@@ -1,0 +1,159 @@
+//! Which commands count as hits and misses of the keyspace, alone and in transactions: as in Redis.
+
+use crate::common;
+
+use common::resp::{connect, hits_and_misses, start};
+use common::{Client, Engine, Redis, skip};
+
+for_all_engines_at_once! {
+    look_ups_count_as_in_redis
+    look_ups_of_an_unfinished_transaction_are_counted
+    a_scan_for_a_type_looks_up_the_keys
+}
+
+/// What is stored before each line: the key `e` has expired.
+const PRESENT: &str = "flushall\r\nset a hello\r\nset b help\r\nset n 12\r\nset e v pxat 1\r\n";
+
+/// Each line is a sequence of requests; those in parentheses cannot be part of a transaction.
+#[rustfmt::skip]
+const LINES: &[&str] = &[
+    "get a", "get x", "get e", "get", "mget a x a e b", "strlen a", "strlen x", "type a", "type x",
+    "exists a", "exists x", "exists a x a e", "touch a", "touch x", "touch a x a", "ttl a", "ttl x",
+    "ttl e", "pttl a", "pttl x", "expiretime a", "expiretime x", "pexpiretime a", "pexpiretime x",
+    "getrange a 0 1", "getrange x 0 1", "getrange a x 1", "substr a -2 -1", "substr x 0 0",
+    "getex a", "getex x", "getex a ex 10", "getex x ex 10", "getex e px 10000", "getex a persist",
+    "getex x persist", "getex a exat 4102444800", "getex x exat 4102444800", "getex a pxat 1",
+    "getex a ex 0", "getex x ex 0", "getex a foo", "getex x foo", "getdel a", "getdel x", "getdel e",
+    "getset a 1", "getset x 1", "getset e 1", "set a v", "set x v", "set a v get", "set x v get",
+    "set e v get", "set a v nx get", "set x v nx get", "set a v xx get", "set x v xx get", "set a v nx",
+    "set x v xx", "set a v keepttl", "set a v keepttl get", "set a v get ex 10", "set a v get ex 0",
+    "set a v get exat 4102444800", "set x v get pxat 1", "set a v get foo", "setnx a 1", "setnx x 1",
+    "setex a 10 v", "setex x 0 v", "psetex a 10000 v", "append a 1", "append x 1", "incr n", "incr x",
+    "incr a", "decr n", "incrby n 5", "incrby n x", "decrby n 5", "incrbyfloat n 1.5",
+    "incrbyfloat x 1", "setrange a 1 z", "setrange x 1 z", "setrange a -1 z", "setrange x 9000 z",
+    "mset a 1 x 2", "msetnx x 1 y 2", "msetnx a 1 x 2", "expire a 10", "expire x 10", "expire a 10 foo",
+    "expire a 10 xx", "pexpire a 10000", "pexpire a -1", "expireat a 4102444800",
+    "pexpireat x 4102444800000", "persist a", "persist x", "del a", "del a x", "unlink a", "copy a b",
+    "copy a x", "copy x a", "copy x y", "copy a a", "copy a b replace", "copy a x foo", "rename a x",
+    "rename x y", "rename a a", "renamenx a b", "renamenx a x", "renamenx x y", "lcs a b", "lcs a x",
+    "lcs x y", "lcs a a", "lcs a b len", "lcs a x foo", "lcs a b idx minmatchlen x",
+    "object encoding a", "object encoding x", "object refcount a", "object idletime x",
+    "object freq a", "object freq x", "object foo a", "object encoding", "memory usage a",
+    "memory usage x", "bitcount a", "bitcount x", "bitcount a 0", "bitcount x 0", "bitcount a 0 1",
+    "bitcount a 0 1 foo", "bitpos a 1", "bitpos x 1", "bitpos a 2", "bitpos a 1 x", "getbit a 1",
+    "getbit x 1", "getbit a -1", "setbit a 1 1", "setbit x 1 1", "bitfield a get u8 0",
+    "bitfield x get u8 0 get u8 8", "bitfield a", "bitfield x", "bitfield a get u8 0 set u8 8 1",
+    "bitfield a foo", "bitfield_ro a get u8 0", "bitfield_ro x get u8 0", "bitfield_ro a set u8 0 1",
+    "bitop and x a y b", "bitop or a a a", "bitop not x a", "bitop not x a b", "bitop foo x a",
+    "get e\r\nscan 0 count 1000", "scan 0 count 1000 match [ab]", "keys *",
+    "keys a", "randomkey", "dbsize", "flushdb\r\nget a", "flushall\r\nget a", "time", "info",
+    "config get maxmemory", "command count", "client id", "select 0", "echo x", "ping",
+    "get a\r\nset a 1\r\nget x\r\ngetset x 1\r\nget x", "(watch a x\r\nunwatch)",
+    "(multi\r\nget a\r\nget x\r\ndiscard)", "(multi\r\nget a\r\nget\r\nexec)",
+    "(watch a\r\nset a 1\r\nmulti\r\nget a\r\nexec)",
+];
+
+/// Commands that have nothing to do with keys, and would end or change the connections.
+const UNRELATED: [&str; 4] = ["auth", "hello", "quit", "reset"];
+
+/// Executes requests, whatever their replies are.
+fn execute(client: &mut Client, requests: &str) {
+    client.send(format!("{requests}\r\necho over-and-out\r\n").as_bytes());
+    client.read_until(b"$12\r\nover-and-out\r\n");
+}
+
+/// The hits and misses of requests.
+fn hits_and_misses_of(client: &mut Client, requests: &str) -> [u64; 2] {
+    execute(client, PRESENT);
+    let before = hits_and_misses(client);
+    execute(client, requests);
+    let after = hits_and_misses(client);
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+fn look_ups_count_as_in_redis(engine: Engine) {
+    let Some(mut server) = start(engine, &[]) else {
+        return;
+    };
+    let Some(redis) = Redis::start() else {
+        return skip("redis-server is not installed");
+    };
+    let mut clients = [connect(&server), redis.connect()];
+    for line in LINES {
+        let alone = line.trim_matches(['(', ')']).to_owned();
+        let is_alone = alone != *line;
+        let transaction = (!is_alone).then(|| format!("multi\r\n{line}\r\nexec"));
+        for requests in std::iter::once(alone).chain(transaction) {
+            let [ours, theirs] = clients
+                .each_mut()
+                .map(|client| hits_and_misses_of(client, &requests));
+            assert_eq!(ours, theirs, "hits and misses of {requests:?}");
+        }
+    }
+    clients[0].send(b"command list\r\n");
+    let count: usize = clients[0].line()[1..].parse().unwrap();
+    for _ in 0..count {
+        clients[0].line();
+        let name = clients[0].line();
+        let is_tested = LINES.iter().any(|line| {
+            let requests = line.trim_matches(['(', ')']).split("\r\n");
+            requests
+                .filter_map(|request| request.split(' ').next())
+                .any(|word| word == name)
+        });
+        let is_subcommand = name.contains('|');
+        assert!(
+            is_tested || is_subcommand || UNRELATED.contains(&&*name),
+            "{name}"
+        );
+    }
+    server.assert_well();
+}
+
+fn look_ups_of_an_unfinished_transaction_are_counted(engine: Engine) {
+    let Some(server) = start(engine, &[]) else {
+        return;
+    };
+    let mut client = connect(&server);
+    execute(&mut client, "set a v\r\nget a\r\nget x");
+    client.send(b"multi\r\nget a\r\ngetset x 1\r\nget a\r\ninfo stats\r\nexec\r\n");
+    let text = client.read_until(b"keyspace_misses:2\r\n");
+    let text = String::from_utf8(text).expect("text");
+    assert!(text.contains("keyspace_hits:3\r\n"), "{text}");
+}
+
+fn a_scan_for_a_type_looks_up_the_keys(engine: Engine) {
+    let Some(server) = start(engine, &[]) else {
+        return;
+    };
+    let Some(redis) = Redis::start() else {
+        return skip("redis-server is not installed");
+    };
+    for options in [
+        "",
+        "type string",
+        "type list",
+        "type STRING match [abx]",
+        "match [ab]",
+    ] {
+        let [ours, theirs] = [connect(&server), redis.connect()].map(|mut client| {
+            execute(&mut client, PRESENT);
+            execute(&mut client, "get e");
+            let before = hits_and_misses(&mut client);
+            let mut cursor = "0".to_owned();
+            loop {
+                client.send(format!("scan {cursor} count 1000 {options}\r\n").as_bytes());
+                client.line();
+                client.line();
+                cursor = client.line();
+                execute(&mut client, "ping");
+                if cursor == "0" {
+                    break;
+                }
+            }
+            let after = hits_and_misses(&mut client);
+            [after[0] - before[0], after[1] - before[1]]
+        });
+        assert_eq!(ours, theirs, "hits and misses of a scan {options}");
+    }
+}
