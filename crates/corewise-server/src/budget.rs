@@ -1,11 +1,11 @@
 //! How long the requests of one connection may hold its loop before other connections are served.
 //!
-//! A turn serves each ready connection once. When the requests of a connection have taken [`SHARE`]
-//! in a turn, the rest of them stays in its input, and the connection is served again in the next
-//! turn. So a client waits for at most [`SHARE`] and one step for each busy connection of its loop.
-//! A *step* is a call, or a batch of operations, of which those on large values end when
+//! A turn serves each ready connection once. When the requests of a connection have taken
+//! [`BUDGET`] in a turn, the rest of them stays in its input, and the connection is served again in
+//! the next turn. So a client waits for at most [`BUDGET`] and one *unit* for each busy connection
+//! of its loop. A unit is a call; or up to a batch of operations, which ends early when
 //! [`OUTPUT_PAUSE`](crate::turn::OUTPUT_PAUSE) bytes of values were read or written. A call that
-//! can be long does its work in parts, and is [unfinished](crate::calls) if the share is spent
+//! can be long does its work in parts, and is [unfinished](crate::calls) if the budget is spent
 //! between two of them.
 //!
 //! # Guarantees
@@ -16,7 +16,7 @@
 use std::time::{Duration, Instant};
 
 /// The time of a connection in a turn.
-pub(crate) const SHARE: Duration = Duration::from_millis(2);
+pub(crate) const BUDGET: Duration = Duration::from_millis(2);
 
 /// Whose requests are executed, and since when.
 pub(crate) struct Budget {
@@ -50,9 +50,9 @@ impl Budget {
         }
     }
 
-    /// Whether the connection whose requests are executed has had its share.
+    /// Whether the connection whose requests are executed has spent its budget.
     pub(crate) fn is_spent(&self) -> bool {
-        (self.clock)().saturating_sub(self.since) >= SHARE
+        (self.clock)().saturating_sub(self.since) >= BUDGET
     }
 
     /// As [`Self::is_spent`], for a connection whose requests may have just begun.

@@ -16,10 +16,10 @@
 //!
 //! 1. Replies of a connection leave in the order of its requests.
 //! 2. Everything received before SIGTERM, SIGINT or SIGUSR1 is executed, and answered if the client
-//!    reads within five seconds. This includes connections that the server has not accepted yet, up
-//!    to [`Config::max_connections`]. A client that keeps sending, without a pause of more than
-//!    100 ms, is served for up to another second. Then the connection is closed, and `run` returns
-//!    when all connections are closed.
+//!    reads, within five seconds; what takes longer is not. This includes connections that the
+//!    server has not accepted yet, up to [`Config::max_connections`]. A client that keeps sending,
+//!    without a pause of more than 100 ms, is served for up to another second. Then the connection
+//!    is closed, and `run` returns when all connections are closed.
 //! 3. No request makes a loop wait for a client, with one exception: sockets are non-blocking, each
 //!    buffer is bounded (`conn`, `event_loop`), and so is the memory of all buffers together
 //!    (`buffer_accounting`). The exception is a reply of 1 MiB or more that a client does not read:
@@ -29,7 +29,10 @@
 //!    [`Config::slow_reader_timeout`], or earlier, in the middle of a reply, when the memory of
 //!    waiting replies is exhausted (half of the memory limit; with [`Eviction::None`] that of
 //!    [`Config::connection_memory`]).
-//! 5. If an event loop panics or its poller fails, the connections of that loop are closed. The
+//! 5. A client waits for at most 2 ms and one unit of work for each other client of its loop that
+//!    is busy, whatever the others send (`budget`); and for a transaction of the others, whose cost
+//!    is bounded (`calls`).
+//! 6. If an event loop panics or its poller fails, the connections of that loop are closed. The
 //!    server stops as in 2, with the loops that are left, and `run` returns an error.
 //!
 //! Connections speak memcached's text and meta protocols, RESP if they come from a listener in

@@ -23,8 +23,8 @@
 //! 4. An operation allocates nothing: all vectors are reused.
 //! 5. A [call](corewise_wire::Call) runs alone: all operations before it in the batch have
 //!    completed, and the next request is parsed when it is over.
-//! 6. The requests of one connection take its share of a turn ([`budget`](crate::budget)) and one
-//!    step. The others are rewound, or are not parsed yet.
+//! 6. The requests of one connection take its time [`budget`](crate::budget) and one unit. The
+//!    others are rewound, or are not parsed yet.
 
 use crate::admin;
 use crate::budget::Budget;
@@ -439,7 +439,7 @@ impl<E: Engine> Turn<'_, E> {
     }
 
     /// Parses one connection's input, and executes the batch whenever it is full, until the
-    /// connection has had its share.
+    /// connection has spent its budget.
     fn gather<'i>(
         &mut self,
         index: usize,
@@ -511,7 +511,7 @@ impl<E: Engine> Turn<'_, E> {
         batch.progress[index] = at;
     }
 
-    /// Whether the connection, of which `rest` is not parsed yet, has had its share.
+    /// Whether the connection, of which `rest` is not parsed yet, has spent its budget.
     fn yields(&mut self, index: usize, rest: &[u8]) -> bool {
         let is_spent = self.budget.is_spent_by(index);
         self.counters.conn_yields += u64::from(is_spent && !rest.is_empty());
@@ -612,14 +612,15 @@ impl<E: Engine> Turn<'_, E> {
         batch.marks.clear();
     }
 
-    /// The connection of the mark before `next`, which was answered last, if it has had its share.
+    /// The connection that was answered last, with the mark before `next`, if it has spent its
+    /// budget.
     fn spent(&mut self, batch: &Batch<'_>, next: usize) -> Option<usize> {
         let last = batch.marks.get(next.checked_sub(1)?)?.work;
         self.budget.is_spent_by(last).then_some(last)
     }
 
-    /// Skips the operations of connections whose sockets are full or which have `spent` their
-    /// share, and rewinds each of those connections to the first of them. Returns the first
+    /// Skips the operations of connections whose sockets are full, or which have `spent` their
+    /// budget, and rewinds each of those connections to the first of them. Returns the first
     /// operation to go on with.
     fn rewind(
         &mut self,

@@ -155,26 +155,41 @@ impl Range {
         behind(from) & !behind(to)
     }
 
-    /// Positions and values of the bytes that have bits in the range.
-    fn bytes(self, value: &[u8]) -> impl Iterator<Item = (usize, u8)> {
-        let bytes = (self.start / 8) as usize..self.end.div_ceil(8) as usize;
-        let values = value.get(bytes.clone()).unwrap_or(b"");
-        bytes.zip(values.iter().copied())
+    /// The bytes that have bits in the range.
+    fn bytes(self) -> std::ops::Range<usize> {
+        (self.start / 8) as usize..self.end.div_ceil(8) as usize
     }
 
     fn count(self, value: &[u8]) -> u64 {
-        self.bytes(value)
-            .map(|(at, byte)| u64::from((byte & self.mask(at)).count_ones()))
-            .sum()
+        let bytes = self.bytes();
+        let values = value.get(bytes.clone()).unwrap_or(b"");
+        if values.is_empty() {
+            return 0;
+        }
+        let ones = |word: u64| u64::from(word.count_ones());
+        let (words, rest) = values.as_chunks();
+        let words = words.iter().map(|word| ones(u64::from_ne_bytes(*word)));
+        let rest = rest.iter().map(|byte| ones(u64::from(*byte)));
+        // Only the first byte and the last one may have bits outside.
+        let outside = |at: usize| ones(u64::from(value[at] & !self.mask(at)));
+        let last = bytes.end - 1;
+        let behind = if last > bytes.start { outside(last) } else { 0 };
+        words.chain(rest).sum::<u64>() - outside(bytes.start) - behind
     }
 
     /// The first bit that is, or is not, set.
     fn position(self, value: &[u8], is_set: bool) -> Option<u64> {
         let flip = if is_set { 0 } else { 0xff };
-        self.bytes(value)
-            .map(|(at, byte)| (at, (byte ^ flip) & self.mask(at)))
-            .find(|(_, wanted)| *wanted != 0)
-            .map(|(at, wanted)| at as u64 * 8 + u64::from(wanted.leading_zeros()))
+        let bytes = self.bytes();
+        let wanted = |at: usize| {
+            let bits = (value.get(at)? ^ flip) & self.mask(at);
+            (bits != 0).then(|| at as u64 * 8 + u64::from(bits.leading_zeros()))
+        };
+        wanted(bytes.start).or_else(|| {
+            let rest = value.get(bytes.start + 1..bytes.end)?;
+            let skipped = rest.iter().position(|byte| *byte != flip)?;
+            wanted(bytes.start + 1 + skipped)
+        })
     }
 }
 
@@ -417,6 +432,15 @@ fn field_commands(mut args: Args<'_>) -> Result<Vec<FieldCommand>, &'static str>
     Ok(commands)
 }
 
+/// The length of a value that these arguments of `BITFIELD` write, at least.
+pub(super) fn written_bytes(mut args: Args<'_>) -> usize {
+    let _key = args.next();
+    let commands = field_commands(args).unwrap_or_default();
+    let written = commands.iter().filter(|command| command.writes());
+    let last = written.map(|command| command.field.last_bit()).max();
+    last.map_or(0, |last| (last >> 3) as usize + 1)
+}
+
 /// `BITFIELD key [GET type offset | [OVERFLOW WRAP | SAT | FAIL] SET type offset value | INCRBY
 /// type offset increment] …`.
 pub(super) fn bitfield<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
@@ -481,21 +505,54 @@ fn print_fields<E: Engine>(cx: &mut Context<'_, E>, replies: &[Option<i64>]) {
     }
 }
 
+/// What `BITOP` does with values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    And,
+    Or,
+    Xor,
+    Not,
+}
+
+impl Operation {
+    fn parse(word: &[u8]) -> Option<Self> {
+        match word.to_ascii_lowercase().as_slice() {
+            b"and" => Some(Self::And),
+            b"or" => Some(Self::Or),
+            b"xor" => Some(Self::Xor),
+            b"not" => Some(Self::Not),
+            _ => None,
+        }
+    }
+
+    /// Combines two values, of which the shorter one is followed by zeros.
+    fn combine(self, a: &mut Vec<u8>, b: &[u8]) {
+        a.resize(a.len().max(b.len()), 0);
+        let (both, behind) = a.split_at_mut(b.len());
+        let pairs = both.iter_mut().zip(b);
+        match self {
+            Self::And => {
+                pairs.for_each(|(a, b)| *a &= b);
+                behind.fill(0);
+            }
+            Self::Or => pairs.for_each(|(a, b)| *a |= b),
+            Self::Xor => pairs.for_each(|(a, b)| *a ^= b),
+            Self::Not => {}
+        }
+    }
+}
+
 /// `BITOP AND | OR | XOR | NOT destination key …`. Atomic.
 pub(super) fn bitop<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [operation, destination] = first(&mut args);
-    let combine: fn(u8, u8) -> u8 = match operation.to_ascii_lowercase().as_slice() {
-        b"and" => |a, b| a & b,
-        b"or" => |a, b| a | b,
-        b"xor" => |a, b| a ^ b,
-        b"not" if args.len() == 1 => |a, _| !a,
-        b"not" => return cx.error(error::NOT),
-        _ => return cx.error(text::SYNTAX),
+    let operation = match Operation::parse(operation) {
+        Some(Operation::Not) if args.len() != 1 => return cx.error(error::NOT),
+        Some(operation) => operation,
+        None => return cx.error(text::SYNTAX),
     };
-    let is_not = operation.eq_ignore_ascii_case(b"not");
     let keys = std::iter::once(destination).chain(args);
     let len = cx.atomically(keys, |cx| {
-        let Some(result) = combination(cx, args, is_not, combine) else {
+        let Some(result) = combination(cx, args, operation) else {
             cx.error(error::MUCH);
             return None;
         };
@@ -510,28 +567,29 @@ pub(super) fn bitop<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 fn combination<E: Engine>(
     cx: &mut Context<'_, E>,
     keys: Args<'_>,
-    is_not: bool,
-    combine: fn(u8, u8) -> u8,
+    operation: Operation,
 ) -> Option<Vec<u8>> {
     let most = MAX_READ.max(4 * cx.shared.config.max_item_size);
     let mut result: Option<Vec<u8>> = None;
     let mut bytes = 0;
     for key in keys {
-        // A value that is shorter than the result so far is filled up with zeros.
         bytes += result.as_ref().map_or(0, Vec::len);
         if bytes > most {
             return None;
         }
         read(cx, key, |value| {
             let value = value.unwrap_or(b"");
-            result = Some(match result.take() {
-                Some(before) => combined(before, value, combine),
-                None if is_not => value.iter().map(|byte| combine(*byte, 0)).collect(),
-                None => value.to_vec(),
-            });
+            match &mut result {
+                Some(before) => operation.combine(before, value),
+                None => result = Some(value.to_vec()),
+            }
         });
     }
-    Some(result.unwrap_or_default())
+    let mut result = result.unwrap_or_default();
+    if operation == Operation::Not {
+        result.iter_mut().for_each(|byte| *byte = !*byte);
+    }
+    Some(result)
 }
 
 /// Stores a value, or deletes the key if it is empty. Returns false after it has printed an error.
@@ -541,16 +599,6 @@ fn store_bits<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], value: &[u8]) -> b
         return true;
     }
     store(cx, key, value, StoreMode::Overwrite, Deadline::NEVER).is_some()
-}
-
-/// Combines two values, of which the shorter one is followed by zeros.
-fn combined(mut a: Vec<u8>, b: &[u8], combine: fn(u8, u8) -> u8) -> Vec<u8> {
-    a.resize(a.len().max(b.len()), 0);
-    let others = b.iter().copied().chain(std::iter::repeat(0));
-    a.iter_mut()
-        .zip(others)
-        .for_each(|(a, b)| *a = combine(*a, b));
-    a
 }
 
 #[cfg(test)]
@@ -572,12 +620,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn values_are_combined_as_if_zeros_followed_them() {
+        for (operation, expected) in [
+            (Operation::And, [0b1000, 0, 0]),
+            (Operation::Or, [0b1110, 0b0011, 7]),
+            (Operation::Xor, [0b0110, 0b0011, 7]),
+        ] {
+            for (a, b) in [
+                (&[0b1010, 0b0011, 7][..], &[0b1100][..]),
+                (&[0b1100], &[0b1010, 0b0011, 7]),
+            ] {
+                let mut result = a.to_vec();
+                operation.combine(&mut result, b);
+                assert_eq!(result, expected, "{operation:?}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn ranges_are_counted_and_searched_bit_by_bit(
-            value in proptest::collection::vec(any::<u8>(), 0..6),
-            start in -60_i64..60,
-            end in -60_i64..60,
+            value in proptest::collection::vec(
+                prop_oneof![Just(0), Just(0xff), any::<u8>()],
+                0..40,
+            ),
+            start in -400_i64..400,
+            end in -400_i64..400,
         ) {
             let all = bits(&value);
             let total = all.len() as i64;

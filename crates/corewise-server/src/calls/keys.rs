@@ -286,8 +286,15 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     keys.iter().for_each(|key| reply.bulk(key));
 }
 
+/// The items that `SCAN` with these arguments visits at most, but for those that share a bucket.
+pub(super) fn scan_items(args: Args<'_>) -> usize {
+    let counts = args.skip(1).filter_map(parse_integer);
+    let count = counts.max().unwrap_or(0).clamp(0, MAX_SCAN_COUNT) as usize;
+    count.max(SCAN_PART)
+}
+
 /// Shows `count` keys to `look`, and more if they share a bucket; fewer if the keys are long, if
-/// the client has had its share of the turn, or after a number of buckets: the greater of `count`
+/// the client has spent its time budget, or after a number of buckets: the greater of `count`
 /// and [`MAX_SCAN_BUCKETS`].
 fn scan_step<E: Engine>(
     cx: &Context<'_, E>,

@@ -7,7 +7,14 @@ use corewise_wire::resp::{Args, parse_integer};
 
 /// The most pairs of bytes that are compared. A call holds up the connections of its loop for about
 /// a millisecond then, and takes a bit of memory for each pair.
-pub(super) const MAX_PAIRS: usize = 16 << 20;
+const MAX_PAIRS: usize = 16 << 20;
+
+/// The time that values of these lengths take, or longer ones, in bytes that could be copied
+/// meanwhile.
+pub(super) fn cost(a: usize, b: usize) -> usize {
+    let words = a.saturating_mul(b.div_ceil(64)).min(MAX_PAIRS / 64 + a);
+    words.saturating_mul(4)
+}
 
 /// A common substring that belongs to the subsequence: where it begins in each value.
 struct Match {
@@ -113,8 +120,7 @@ fn print_matches<E: Engine>(
 ///
 /// A row belongs to a prefix of the first value. It has a bit for each byte of the second value:
 /// whether the subsequence is longer with this byte than without it. The next row follows from it
-/// with a few instructions for 64 bytes (M. Crochemore et al., "A fast and practical bit-vector
-/// algorithm for the longest common subsequence problem", 2001).
+/// with a few instructions for 64 bytes (\[LCS01\]).
 struct Table {
     /// The rows for the prefixes of the first value, from that of one byte on.
     steps: Vec<u64>,

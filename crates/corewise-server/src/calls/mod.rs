@@ -34,7 +34,7 @@
 //! # Long calls
 //!
 //! `DEL EXISTS KEYS TOUCH UNLINK` look at the clock after each part of their work, and are
-//! *unfinished* if their connection has had its share of the turn ([`budget`](crate::budget)): the
+//! *unfinished* if their connection has spent its time [`budget`](crate::budget) of the turn: the
 //! request stays at the front of the input, its [`Progress`] in the state of the client, and the
 //! next turn calls it again. `SCAN` ends its step instead. All other calls end in the turn in which
 //! they begin:
@@ -46,11 +46,13 @@
 //! | `LCS` | [pairs of bytes](lcs), 16,777,216 at most |
 //! | `BITFIELD COMMAND INFO MSET MSETNX WATCH` | the request |
 //! | `CLIENT KILL`, `CLIENT LIST` | the connections of the server |
+//! | `EXEC` | the [cost](cost) of its requests, which is bounded |
 
 mod bits;
 mod client;
 mod command;
 mod connection;
+mod cost;
 mod float;
 mod glob;
 mod keys;
@@ -457,6 +459,14 @@ impl<'c, E: Engine> Context<'c, E> {
             _ => Deadline::PAST,
         })
     }
+}
+
+/// The names of the commands whose arguments name keys, but for those that no transaction has.
+#[cfg(test)]
+pub(crate) fn names_with_keys<E: Engine>() -> std::collections::HashSet<&'static str> {
+    let all = table::all::<E>().iter();
+    let with_keys = all.filter(|command| command.keys != [0, 0, 0] && command.name != "watch");
+    with_keys.map(|command| command.name).collect()
 }
 
 /// Whether a request is a line of HTTP, as a web page can make a browser send it. The connection is

@@ -10,10 +10,11 @@
 //! request may be. A client watches at most [`MAX_WATCHED`] keys. Requests and keys count as
 //! input of the connection, and are refused beyond the limit of all buffers. The replies to a
 //! transaction take at most [`Context::most_replies`] bytes; if they are longer, all requests are
-//! executed, and the connection is closed instead of a reply.
+//! executed, and the connection is closed instead of a reply. A transaction that [costs](cost) too
+//! much time is refused, and none of it is executed.
 
 use super::table::{self, Command};
-use super::{Context, text};
+use super::{Context, cost, text};
 use crate::turn::Answered;
 use corewise_cache::Engine;
 use corewise_cache::isolation::{IsolatedTransaction, Watches};
@@ -219,7 +220,6 @@ fn execute<'c, E: Engine>(
     requests: &RequestQueue,
 ) {
     let start = cx.out.len();
-    cx.reply().array(requests.len());
     let mut is_too_long = false;
     let mut inner = Context {
         transaction: Some(transaction),
@@ -238,6 +238,10 @@ fn execute<'c, E: Engine>(
         follows_flush: false,
         answered: Answered::Fully,
     };
+    if cost::is_too_high(&mut inner, requests) {
+        return inner.error("EXECABORT Transaction discarded because it would take too long.");
+    }
+    inner.reply().array(requests.len());
     for request in requests.iter() {
         let Some(command) = table::find::<E>(request.name()) else {
             continue;

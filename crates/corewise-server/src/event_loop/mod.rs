@@ -17,8 +17,9 @@
 //! Limits: a turn reads [`SLICE`] bytes from a connection, or four times the length of its last
 //! request up to [`LARGE_SLICE`], and [`ARENA`] bytes in all; further readable connections wait for
 //! the next turn.
-//! So a turn executes at most the requests in [`ARENA`] bytes, and one store for each value that
-//! was [received in place](crate::receiving).
+//! So a turn executes at most the requests in [`ARENA`] bytes, those in the connections' own
+//! buffers, and one store for each value that was [received in place](crate::receiving); but no
+//! more of one connection than its time [`budget`](crate::budget) allows.
 
 use crate::budget::Budget;
 use crate::buffer_accounting::{BufferAccounting, ReplyRoom, SHORT_MS, STALLED_MS};

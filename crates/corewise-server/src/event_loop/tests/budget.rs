@@ -1,8 +1,9 @@
-//! The share of a turn that one connection has. The clock moves with what the engine executes.
+//! The time budget of a connection in a turn. The clock moves with what the engine executes.
 
 use super::*;
-use crate::budget::SHARE;
-use corewise_wire::resp::CommandCodec;
+use crate::budget::BUDGET;
+use corewise_wire::resp::{CommandCodec, encode_request};
+use std::collections::HashSet;
 
 /// What an operation takes on the clock of a [`slow_server`].
 const OPERATION: Duration = Duration::from_micros(100);
@@ -19,12 +20,12 @@ fn slow_server(completion: Completion) -> TestServer {
 /// The most operations in a turn, for a connection whose steps have this number of them. A queue
 /// of the engine is executed to its end.
 fn most(step: usize, completion: Completion) -> usize {
-    let share = SHARE.as_nanos() / OPERATION.as_nanos();
-    share as usize + 2 * step + queue_of(completion)
+    let budget = BUDGET.as_nanos() / OPERATION.as_nanos();
+    budget as usize + 2 * step + queue_of(completion)
 }
 
 #[test]
-fn a_connection_has_a_share_of_a_turn_for_its_calls() {
+fn a_connection_has_a_time_budget_for_its_calls() {
     const REQUESTS: usize = 50;
     for &completion in COMPLETIONS {
         let mut server = slow_server(completion);
@@ -63,7 +64,7 @@ fn a_connection_has_a_share_of_a_turn_for_its_calls() {
 }
 
 #[test]
-fn a_connection_has_a_share_of_a_turn_for_operations_on_large_values() {
+fn a_connection_has_a_time_budget_for_operations_on_large_values() {
     const REQUESTS: usize = 300;
     const STEP: usize = 3;
     for &completion in COMPLETIONS {
@@ -99,7 +100,7 @@ fn a_connection_has_a_share_of_a_turn_for_operations_on_large_values() {
 }
 
 #[test]
-fn a_multiget_goes_on_where_its_share_ended() {
+fn a_multiget_goes_on_where_its_budget_ended() {
     for &completion in COMPLETIONS {
         let mut server = slow_server(completion);
         let mut client = server.connect();
@@ -180,7 +181,7 @@ fn converse(server: &mut TestServer, client: &mut Client, other: &mut Client) ->
 }
 
 #[test]
-fn a_long_call_goes_on_where_its_share_ended() {
+fn a_long_call_goes_on_where_its_budget_ended() {
     const KEYS: usize = 500;
     let mut server = slow_server(Completion::InSubmit);
     let (mut client, mut other) = (
@@ -256,4 +257,152 @@ fn keys_are_listed_in_steps() {
     let reply = server.talk(&mut client, b"");
     assert!(reply.starts_with(&format!("*{}\r\n", KEYS + 1)));
     assert!(held(&server) < early);
+}
+
+/// Commands whose time depends on values, with the number of them, about, that a transaction may
+/// have on a value of a million bytes.
+const ON_VALUES: &[(&str, usize)] = &[
+    ("append v x", 134),
+    ("bitcount v", 1_069),
+    ("bitfield v incrby u8 0 1", 134),
+    ("bitop not none v", 67),
+    ("bitpos v 1", 1_069),
+    ("copy v none replace", 67),
+    ("get v", 268),
+    ("getdel v", 268),
+    ("getex v", 268),
+    ("getset v x", 268),
+    ("getrange v -1 -1", 268),
+    ("incrbyfloat v 1", 268),
+    ("lcs v v", 38),
+    ("mget v none v", 134),
+    ("rename v none", 67),
+    ("renamenx v none", 67),
+    ("set v x get", 268),
+    ("setbit v 1 1", 134),
+    ("setrange v 0 x", 134),
+    ("substr v 0 -1", 268),
+];
+
+/// The others that have keys.
+const ON_KEYS: &[&str] = &[
+    "bitfield_ro v get u8 0",
+    "decr n",
+    "decrby n 1",
+    "del w",
+    "exists v",
+    "expire v 100",
+    "expireat v 2000000000",
+    "expiretime v",
+    "getbit v 1",
+    "getrange v 0 999",
+    "incr n",
+    "incrby n 1",
+    "mset w 1",
+    "msetnx w 1",
+    "persist v",
+    "pexpire v 100000",
+    "pexpireat v 2000000000000",
+    "pexpiretime v",
+    "psetex w 100000 1",
+    "pttl v",
+    "set w 1",
+    "setex w 100 1",
+    "setnx w 1",
+    "strlen v",
+    "substr v 0 999",
+    "touch v",
+    "ttl v",
+    "type v",
+    "unlink w",
+];
+
+/// Executes a command several times in a transaction. Returns the reply to `EXEC`, and what the
+/// engine has executed for it.
+fn transaction(command: &str, times: usize) -> (String, Vec<String>) {
+    let mut server = TestServer::new(Completion::InSubmit);
+    let mut client = server.connect_with(CommandCodec::new(true));
+    server.set("v", &[b'1'; 1_000_000]);
+    let queue = format!("multi\r\n{}", format!("{command}\r\n").repeat(times));
+    let queued = server.talk(&mut client, queue.as_bytes());
+    assert_eq!(queued, "+OK\r\n".to_owned() + &"+QUEUED\r\n".repeat(times));
+    let before = server.executed().len();
+    let reply = server.talk(&mut client, b"exec\r\n");
+    (reply, server.executed().split_off(before))
+}
+
+#[test]
+fn a_transaction_that_would_take_too_long_is_not_executed() {
+    const TOO_LONG: &str = "-EXECABORT Transaction discarded because it would take too long.\r\n";
+    for &(command, most) in ON_VALUES {
+        let (reply, executed) = transaction(command, most * 11 / 10);
+        assert!(reply == TOO_LONG, "{command}");
+        let keys = executed.iter().filter(|line| line.starts_with("get "));
+        assert_eq!(keys.count(), executed.len(), "{command}: {executed:?}");
+        assert!(executed.len() <= 2, "{command}: {executed:?}");
+        let (reply, _) = transaction(command, (most * 9 / 10).min(20));
+        assert!(reply != TOO_LONG, "{command}");
+    }
+    for command in ON_KEYS {
+        let (reply, _) = transaction(command, 300);
+        assert!(reply.starts_with("*300\r\n"), "{command}");
+    }
+    let named = ON_VALUES.iter().map(|(command, _)| command).chain(ON_KEYS);
+    let named: HashSet<&str> = named.map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(named, crate::calls::names_with_keys::<FakeEngine>());
+}
+
+#[test]
+fn the_cost_of_a_transaction_follows_what_it_writes() {
+    for (writes, most) in [
+        (&["set w LONG"][..], 268),
+        (&["set w HALF", "append w HALF"], 268),
+        (&["setrange w 999999 x"], 268),
+        (&["setbit w 7999999 1"], 268),
+        (&["bitfield w set u8 7999992 1"], 268),
+        (&["set x LONG", "copy x w replace"], 260),
+        (&["set x LONG", "rename x w"], 260),
+        (&["set x LONG", "bitop not w x"], 260),
+        (&["incr w", "append w 1", "incrby w 5", "set w 1"], 1_000),
+    ] {
+        for (times, is_executed) in [(most * 9 / 10, true), (most * 11 / 10, most == 1_000)] {
+            let mut server = TestServer::new(Completion::InSubmit);
+            let mut client = server.connect_with(CommandCodec::new(true));
+            let [half, long] = [500_000, 1_000_000].map(|len| "1".repeat(len));
+            let writes = writes
+                .join("\r\n")
+                .replace("HALF", &half)
+                .replace("LONG", &long);
+            let mut request = Vec::new();
+            for line in writes.split("\r\n") {
+                let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+                encode_request(&words, &mut request);
+            }
+            let gets = "get w\r\n".repeat(times);
+            let request = [b"multi\r\n", &request[..], gets.as_bytes()].concat();
+            let replies = server.talk(&mut client, &request);
+            assert!(replies.ends_with("QUEUED\r\n"), "{replies}");
+            let replies = server.talk(&mut client, b"exec\r\n");
+            let name = &writes[..writes.len().min(40)];
+            assert_eq!(replies.starts_with('-'), !is_executed, "{name} {times}");
+            let executed = server.executed();
+            let mut stored = executed.iter().filter(|line| !line.starts_with("get"));
+            assert_eq!(stored.next().is_some(), is_executed, "{name} {times}");
+        }
+    }
+}
+
+#[test]
+fn a_bitop_of_too_many_bytes_changes_nothing() {
+    let mut server = TestServer::new(Completion::InSubmit);
+    let mut client = server.connect_with(CommandCodec::new(true));
+    server.set("v", &[b'v'; 1_000_000]);
+    for (sources, reply) in [(3, ":1000000"), (80, "-ERR BITOP reads too many bytes")] {
+        let request = format!("bitop or d{}\r\n", " v".repeat(sources));
+        let replies = server.talk(&mut client, request.as_bytes());
+        assert_eq!(replies, format!("{reply}\r\n"));
+    }
+    let executed = server.executed();
+    let stores = executed.iter().filter(|line| *line == "store d");
+    assert_eq!(stores.count(), 1);
 }

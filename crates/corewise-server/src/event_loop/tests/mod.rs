@@ -144,7 +144,8 @@ impl TestServer {
             let before = replies.len();
             client.take(&mut replies);
             let is_idle = self.event_loop.ready.is_empty() && self.event_loop.dumping.is_empty();
-            if is_idle && more == 0 && replies.len() == before {
+            let is_sent = sent == request.len() || client.is_closed;
+            if is_idle && is_sent && more == 0 && replies.len() == before {
                 return String::from_utf8(replies).unwrap();
             }
         }

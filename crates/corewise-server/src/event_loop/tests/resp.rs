@@ -1,7 +1,7 @@
 //! RESP: operations of a batch, frames and calls in one pipeline.
 
 use super::*;
-use crate::budget::SHARE;
+use crate::budget::BUDGET;
 use corewise_atomic::sync::atomic::AtomicU32;
 use corewise_wire::resp::CommandCodec;
 use std::collections::HashMap;
@@ -169,10 +169,10 @@ fn random_pipelines_of_operations_and_calls_are_answered_in_order() {
         let completion = COMPLETIONS[index / 2];
         let mut server = TestServer::new(completion);
         if index % 2 == 1 {
-            // Each step takes the share of a connection.
+            // Each unit takes the budget of a connection.
             let steps = AtomicU32::new(0);
             // Relaxed: one thread.
-            let clock = move || SHARE * steps.fetch_add(1, Ordering::Relaxed);
+            let clock = move || BUDGET * steps.fetch_add(1, Ordering::Relaxed);
             server.event_loop.budget.clock = Box::new(clock);
         }
         let mut random = Numbers(index as u64);
