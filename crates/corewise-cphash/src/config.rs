@@ -45,7 +45,7 @@ pub const MAX_SERVER_THREADS: usize = 1 << 10;
 /// Every partition has an equal share of the budget, and its elements share no memory with those of
 /// other partitions. So the largest element takes `budget_bytes / partitions`. Unless
 /// [`partitions`](Self::partitions) names their number, this is at least 1 MiB, or a sixteenth of
-/// the budget if that is less.
+/// the budget if that is less; half of that if budgets [move](Self::moving_budgets).
 ///
 /// An element takes whole cache lines of 64 bytes: in a `LockHash` 48 bytes, in a `CpHash` 72, and
 /// those of its value and of its key (none for a number below 2^60). The budget counts these lines.

@@ -395,8 +395,6 @@ fn operations_that_are_refused_in_a_closure_drop_what_they_were_given() {
 #[cfg(target_os = "linux")]
 #[cfg_attr(miri, ignore = "forks")]
 fn a_forked_child_drops_a_table_whose_threads_it_does_not_have() {
-    /// The child ends by a signal if it waits for longer.
-    const MOST_SECONDS: u32 = 20;
     for servers in [0, 1, 3] {
         for is_adaptive in [false, true] {
             let mut table = CpHash::new(&config(), servers).unwrap();
@@ -406,24 +404,54 @@ fn a_forked_child_drops_a_table_whose_threads_it_does_not_have() {
             let mut client = table.client();
             use_all_partitions(&mut client);
             client.submit(1, CacheRequest::Get(1.into())).unwrap();
-            // SAFETY: the child drops what it has, which takes no lock that another thread may
-            // hold, and ends without running destructors of the test program.
-            let status = unsafe {
-                let child = libc::fork();
-                if child == 0 {
-                    libc::alarm(MOST_SECONDS);
-                    let drops = || drop((client, table));
-                    let code = catch_unwind(AssertUnwindSafe(drops)).is_err();
-                    libc::_exit(i32::from(code));
-                }
-                assert!(child > 0, "fork");
-                let mut status = -1;
-                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-                status
-            };
+            let status = in_child(|| drop((client, table)));
             assert_eq!(status, 0, "{servers} servers, adaptive: {is_adaptive}");
-            // The parent goes on.
-            drop(table);
         }
     }
+}
+
+/// The status of a forked child that calls `drops`, which drops what the child has of a table. The
+/// parent drops its own afterwards.
+#[cfg(target_os = "linux")]
+fn in_child(drops: impl FnOnce()) -> i32 {
+    /// The child ends by a signal if it waits for longer.
+    const MOST_SECONDS: u32 = 20;
+    // SAFETY: the child drops what it has, which takes no lock that another thread may hold, and
+    // ends without running destructors of the test program.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(MOST_SECONDS);
+            let code = catch_unwind(AssertUnwindSafe(drops)).is_err();
+            libc::_exit(i32::from(code));
+        }
+        assert!(child > 0, "fork");
+        let mut status = -1;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        status
+    }
+}
+
+/// Without servers, a client that is dropped serves its partitions, but not in a forked child:
+/// there, the other clients' threads do not exist, and the parent executes what they have sent.
+#[test]
+#[cfg(target_os = "linux")]
+#[cfg_attr(miri, ignore = "forks")]
+fn a_forked_child_executes_nothing_that_other_clients_have_sent() {
+    let table = CpHash::new(&config().partitions(1), 0).unwrap();
+    let [mut client, mut other] = [table.client(), table.client()];
+    client.insert(1, b"value").unwrap();
+    let executed = Arc::new(AtomicUsize::new(0));
+    let count = executed.clone();
+    let add = move |_: &mut Entry<'_>| count.fetch_add(1, Relaxed);
+    other.submit_execute(0, 1, add).unwrap();
+    other.flush();
+    let dropped = &mut Some(client);
+    let status = in_child(|| {
+        drop(dropped.take());
+        assert_eq!(executed.load(Relaxed), 0);
+    });
+    assert_eq!(status, 0);
+    drop(dropped.take());
+    assert_eq!(executed.load(Relaxed), 1);
 }

@@ -32,8 +32,8 @@ use crate::shape::{BuildError, FilterShape, MAX_DOUBLINGS, check_fpr};
 use std::fmt;
 use std::hash::Hash;
 
-/// The most links of a growing filter, and the default. Before a filter has this number, its next
-/// link would exceed [`MAX_BUCKETS`](crate::MAX_BUCKETS), whatever the first one was.
+/// The most links of a growing filter, and the default. One more would exceed
+/// [`MAX_BUCKETS`](crate::MAX_BUCKETS), however small the first one is.
 pub const MAX_LINKS: usize = 1 + MAX_DOUBLINGS as usize;
 /// Bytes by default: 1 GiB.
 pub const DEFAULT_MAX_BYTES: usize = 1 << 30;
@@ -47,8 +47,11 @@ const UNIQUE_LOCKS: usize = if cfg!(any(corewise_loom, corewise_shuttle)) {
 
 /// How far a [`GrowingFilter`] grows. At these bounds insertions return [`InsertError::Full`].
 ///
-/// By default memory is the bound: a filter grows until its links take [`DEFAULT_MAX_BYTES`], or
-/// the next one would have more than [`MAX_BUCKETS`](crate::MAX_BUCKETS).
+/// By default memory is the bound: a filter grows while it takes no more than
+/// [`DEFAULT_MAX_BYTES`]. It ends earlier where the next link would have more than
+/// [`MAX_BUCKETS`](crate::MAX_BUCKETS), or where more links would need fingerprints of more than
+/// [`MAX_FINGERPRINT_BITS`](crate::MAX_FINGERPRINT_BITS): with the lowest rates of false positives
+/// a filter has few links, or only one.
 ///
 /// ```
 /// use corewise_filter::Growth;
@@ -60,9 +63,10 @@ pub struct Growth {
     /// The most links, 1 to [`MAX_LINKS`]; other values are taken for the nearest of these. A
     /// filter of n links has 2^n − 1 times the slots of its first.
     pub max_links: usize,
-    /// The most bytes of all links together. The first link is exempt. Each link that these bytes
-    /// have room for has an equal part of the false positives: more links need wider fingerprints,
-    /// 3 bits for 8, 4 for 16, 5 for 31.
+    /// The most bytes of the filter, as [`size_in_bytes`](GrowingFilter::size_in_bytes) counts
+    /// them. The first link is exempt. Each link that these bytes have room for has an equal part
+    /// of the false positives: more links need wider fingerprints, 3 bits for 8, 4 for 16, 5 for
+    /// 31.
     pub max_bytes: usize,
 }
 
@@ -164,11 +168,12 @@ fn link_of(builder: &Builder, fpr: f64) -> Result<FilterShape, BuildError> {
     )
 }
 
-/// Whether links up to this number have buckets, and bytes apart from their locks.
+/// Whether a filter with this number of links has buckets and bytes for all of them.
 fn has_room(first: &FilterShape, links: usize, bytes: usize) -> bool {
-    let words = |index| Some(first.doubled(index as u32).ok()?.words());
-    let sum = (0..links).try_fold(0u64, |sum, index| Some(sum + words(index)?));
-    sum.is_some_and(|words| words * 8 <= bytes as u64)
+    let link = |index| Some(first.doubled(index as u32).ok()?.table_bytes());
+    let own = size_of::<GrowingFilter>() as u64;
+    let sum = (0..links).try_fold(own, |sum, index| Some(sum + link(index)?));
+    sum.is_some_and(|sum| sum <= bytes as u64)
 }
 
 impl GrowingFilter {
@@ -300,12 +305,8 @@ impl GrowingFilter {
         if !is_newest && !mutant!("grow_unchecked") {
             return Ok(());
         }
-        let shape = self
-            .first
-            .doubled(count as u32)
-            .map_err(|_| InsertError::Full)?;
-        let bytes = (shape.words() * 8).saturating_add(self.size_in_bytes() as u64);
-        if count == self.limits.max_links || bytes > self.limits.max_bytes as u64 {
+        // There are buckets and bytes for this number of links; see `first_link`.
+        if count == self.limits.max_links {
             return Err(InsertError::Full);
         }
         self.add_link(count).map_err(|_| InsertError::Full)?;
@@ -435,10 +436,11 @@ impl GrowingFilter {
         self.links().map(CuckooFilter::slots).sum()
     }
 
-    /// The bytes of all links.
+    /// The bytes of the filter: the buckets and stripes of all links, and this value.
     #[must_use]
     pub fn size_in_bytes(&self) -> usize {
-        size_of_val(self) + self.links().map(CuckooFilter::size_in_bytes).sum::<usize>()
+        let tables = self.links().map(|link| link.table.size_in_bytes());
+        size_of_val(self) + tables.sum::<usize>()
     }
 
     /// The rate of false positives that theory gives for the present items.

@@ -18,6 +18,8 @@ pub(crate) const MAX_DOUBLINGS: u32 = 30;
 /// The fewest bits of a fingerprint in semi-sorted buckets, which sort by four of its bits.
 pub(crate) const MIN_SEMI_SORTED_BITS: u32 = 5;
 
+/// Bytes of a stripe: its version and its lock.
+const STRIPE_BYTES: u64 = 12;
 /// The most stripes of a filter.
 const MAX_STRIPES: u64 = 8_192;
 /// Slots for which there is one stripe, at least.
@@ -172,6 +174,11 @@ impl FilterShape {
         (u64::from(self.buckets) * u64::from(self.bucket_bits())).div_ceil(64)
     }
 
+    /// Bytes of the buckets and of the stripes.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.words() * 8 + u64::from(self.stripes()) * STRIPE_BYTES
+    }
+
     /// Nonzero fingerprints.
     pub(crate) fn fingerprints(&self) -> u32 {
         u32::MAX >> (32 - self.bits)
@@ -298,7 +305,7 @@ mod tests {
     fn twelve_bits_at_95_percent_need_12_7_bits_an_item() {
         for (bits, is_semi_sorted) in [(12, false), (13, true)] {
             let shape = FilterShape::with_slots(1 << 24, 4, bits, is_semi_sorted).unwrap();
-            let bytes = shape.words() * 8 + u64::from(shape.stripes()) * 12 + 128;
+            let bytes = shape.table_bytes() + 128;
             let per_item = bytes as f64 * 8.0 / (0.95 * shape.slots() as f64);
             assert!(per_item <= 12.7, "{per_item}");
         }

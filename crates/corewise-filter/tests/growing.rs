@@ -116,6 +116,27 @@ fn a_filter_grows_until_its_memory_is_used() {
     }
 }
 
+/// Small bounds, of which the stripes of a link are a large part.
+#[test]
+fn a_filter_never_has_more_bytes_than_its_bound() {
+    for max_bytes in (0..20_000).step_by(491) {
+        for bucket_slots in [2, 4, 8] {
+            let builder = CuckooFilter::builder()
+                .capacity(1)
+                .bucket_slots(bucket_slots);
+            let limits = Growth {
+                max_bytes,
+                ..Growth::default()
+            };
+            let filter = GrowingFilter::with_builder(&builder, 0.5, limits).unwrap();
+            let most = filter.size_in_bytes().max(max_bytes);
+            assert!((0u64..).any(|item| filter.insert(&item) == Err(InsertError::Full)));
+            let used = filter.size_in_bytes();
+            assert!(used <= most, "{used} of {max_bytes} bytes");
+        }
+    }
+}
+
 /// Both kinds of filters take the same rates, and the same capacities for 0.
 #[test]
 fn rates_that_mean_nothing_are_refused() {

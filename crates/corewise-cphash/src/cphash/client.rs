@@ -906,12 +906,17 @@ fn check_lengths(key: &Identity<'_>, value: &[u8]) -> Result<(), InsertError> {
 
 impl<S> Drop for Client<S> {
     fn drop(&mut self) {
+        // A forked child serves nobody: what other clients have sent is executed in the parent, and
+        // a thread that the child does not have may hold the lock of new lanes.
+        let is_inherited = self.table.is_inherited();
         for (lane, shard) in self.lanes.iter_mut().zip(self.table.shards.iter()) {
             if let Some(lane) = lane.take() {
                 lane.close();
                 shard.leave();
                 self.table.call(shard);
-                self.table.help(shard);
+                if !is_inherited {
+                    self.table.help(shard);
+                }
             }
         }
         drop_early(&mut self.early);

@@ -104,8 +104,9 @@ pub use task::{Entry, TaskResult};
 /// Clients that are left keep working: they serve the partitions themselves while they wait.
 ///
 /// A child of `fork` has none of the server threads. It may drop the table and its clients, which
-/// keeps the memory of the elements until the child ends or executes another program, and may do
-/// nothing else with them.
+/// keeps the memory of the elements until the child ends or executes another program, and executes
+/// nothing that other clients have sent. It may do nothing else with them, and nothing with servers
+/// that their owners poll, [`Colocated`] included.
 pub struct CpHash<S = RandomState> {
     // Dropped first: its threads end.
     pool: Pool,
