@@ -171,6 +171,12 @@ pub trait Session: Send {
     /// Delivers completions that have become ready. Returns how many operations are still pending.
     fn poll<S: ReplySink>(&mut self, now: Now, sink: &mut S) -> usize;
 
+    /// Whether every operation completes in [`submit`](Self::submit): where the sink pauses, no
+    /// later operation has been executed.
+    fn completes_in_submit(&self) -> bool {
+        true
+    }
+
     /// Does a bounded piece of housekeeping (such as freeing flushed items) that takes some tens of
     /// microseconds at most. Returns whether more is waiting.
     fn maintain(&mut self, now: Now) -> bool;

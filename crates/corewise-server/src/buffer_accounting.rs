@@ -20,25 +20,30 @@
 //!    [`WAIT_MS`](crate::conn::WAIT_MS) at most. If there still is none then, the request is
 //!    refused: it is answered with an error, and its data is swallowed. A client that announces a
 //!    large value and sends little of it takes no memory from the others.
-//! 3. Every connection may have [`FREE`] bytes of waiting replies. Beyond that, a reply waits for
-//!    its client only if all buffers together stay below [`reply_limit`]. Otherwise connections of
-//!    the same loop are closed whose clients have not taken a byte of a waiting reply for
-//!    [`TAKES_NOTHING_MS`], longest silence first; if that is not enough, the connection itself is
-//!    closed, in the middle of its reply. Waiting replies leave less room for large requests.
-//! 4. While memory is short (a request or a reply was refused within [`SHORT_MS`], or the limit is
-//!    exceeded), a connection with more than [`FREE`] bytes that has neither sent nor taken a byte
-//!    for [`STALLED_MS`] is closed.
-//! 5. So the limits are exceeded only by what 1 and 3 allow each connection, and by what loops take
-//!    at the same instant: one step of growth, or one reply, for each loop.
+//! 3. Every connection may have [`FREE`] bytes of waiting replies. Beyond that, a reply is sent
+//!    only if all of it could wait for its client while all buffers together stay below
+//!    [`reply_limit`]. Otherwise connections of the same loop are closed whose clients have not
+//!    taken a byte of a waiting reply for [`TAKES_NOTHING_MS`], longest silence first. If that is
+//!    not enough, the request waits: it is executed again when there is room. So no client that
+//!    takes its replies is closed. Waiting replies leave less room for large requests.
+//! 4. Replies to requests that cannot be executed twice, and to calls, do not wait in this way. If
+//!    there is no room, what the socket does not take is lost, and the connection is closed.
+//! 5. While memory is short (a request or a reply was refused or put off within [`SHORT_MS`], or
+//!    the limit is exceeded), a connection with more than [`FREE`] bytes that has neither sent nor
+//!    taken a byte for [`STALLED_MS`] is closed.
+//! 6. So the limits are exceeded only by what 1 and 3 allow each connection, and by what loops take
+//!    at the same instant: one step of growth, and what one turn prints or one reply, for each
+//!    loop.
 //!
 //! Accounting costs a turn a few additions and plain stores to memory that no other thread writes.
 //! It costs a request nothing.
 
 use crate::config::Eviction;
-use crate::conn::{Conn, FREE, Growth, Held, MAX_WAIT, length};
+use crate::conn::{AwaitedRoom, Conn, FREE, Growth, Held, MAX_WAIT, length};
 use crate::memory;
 use crate::shared::Shared;
 use crate::spare_inputs::SpareInputs;
+use crate::turn::{LARGE as LARGE_VALUE, OUTPUT_PAUSE};
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::Engine;
 use corewise_ops::Now;
@@ -52,6 +57,11 @@ pub(crate) const STALLED_MS: u64 = 5_000;
 pub(crate) const TAKES_NOTHING_MS: u64 = 1_000;
 /// How long memory counts as short after a refusal. Stalled connections are found within that time.
 pub(crate) const SHORT_MS: u64 = 2 * STALLED_MS;
+/// How long a reply waits for memory before its request is executed again in any case.
+const RETRY_REPLY_MS: u64 = 100;
+/// While memory for replies is short, a turn prints this much before it sends it, and sends larger
+/// values from their items: what one turn prints for a connection then stays below [`FREE`].
+const SHORT_PAUSE: usize = 12 << 10;
 /// A loop reports to the engine when its resident bytes have changed by this many bytes.
 const TELL: u64 = 64 << 10;
 /// When a connection's buffers shrink by more than this, freed memory is returned to the system.
@@ -140,13 +150,35 @@ impl BufferAccounting {
 
     /// Bytes that a limit leaves.
     fn room(&self, shared: &Shared, limit: u64) -> u64 {
-        // Relaxed: the sums of other loops may be slightly out of date (guarantee 5).
+        // Relaxed: the sums of other loops may be slightly out of date (guarantee 6).
         let others = shared.loops.iter().enumerate();
         let others: u64 = others
             .filter(|(index, _)| *index != self.index)
             .map(|(_, card)| card.buffer_bytes.load(Ordering::Relaxed))
             .sum();
         limit.saturating_sub(others + self.sum())
+    }
+
+    /// Whether a connection whose reply was put off goes on waiting.
+    #[cold]
+    pub(crate) fn still_waits(
+        &self,
+        shared: &Shared,
+        memory_limit: u64,
+        conn: &mut Conn,
+        now: Now,
+    ) -> bool {
+        let Some(awaited) = conn.awaited_room else {
+            return false;
+        };
+        let room = self.room(shared, reply_limit(shared, memory_limit));
+        let waits = room < awaited.bytes && now.ms < awaited.retry_ms;
+        if waits {
+            conn.active_ms = now.ms; // it waits for the server
+        } else {
+            conn.awaited_room = None;
+        }
+        waits
     }
 
     fn sum(&self) -> u64 {
@@ -210,6 +242,12 @@ pub(crate) struct ReplyRoom<'t> {
     now: Now,
     /// Bytes that waiting replies may still take, from the first time that the turn needs some.
     bytes: Option<u64>,
+    /// Replies of this turn wait.
+    has_kept: bool,
+    /// The turn prints at most this many bytes before it sends them.
+    pub(crate) pause: usize,
+    /// Values of at least this many bytes are sent from their items.
+    pub(crate) large: usize,
     /// How long the turn may still wait for sockets.
     pub(crate) wait: Duration,
     /// Connections that were given up to make room. They are to be closed.
@@ -223,36 +261,84 @@ impl<'t> ReplyRoom<'t> {
         memory_limit: u64,
         now: Now,
     ) -> Self {
-        Self {
+        let mut room = Self {
             accounting,
             shared,
             limit: reply_limit(shared, memory_limit),
             now,
             bytes: None,
+            has_kept: false,
+            pause: OUTPUT_PAUSE,
+            large: LARGE_VALUE,
             wait: MAX_WAIT,
             given_up: Vec::new(),
+        };
+        // A loop that keeps no replies looks only when one must wait (guarantee 6).
+        if accounting.held.output > 0 {
+            room.set_bytes(accounting.room(shared, room.limit));
+        }
+        room
+    }
+
+    fn set_bytes(&mut self, bytes: u64) {
+        self.bytes = Some(bytes);
+        if bytes < (OUTPUT_PAUSE + LARGE_VALUE) as u64 {
+            (self.pause, self.large) = (SHORT_PAUSE, SHORT_PAUSE);
         }
     }
 
-    /// Keeps `rest`, which the socket of connection `key` has not taken, or gives the connection
-    /// up. Returns whether it kept it.
+    /// Whether each reply that is printed now fits what every connection may have.
+    pub(crate) fn is_short(&self) -> bool {
+        self.pause < OUTPUT_PAUSE
+    }
+
+    /// Whether a reply of `length` bytes may be sent to connection `key`: if the socket takes
+    /// nothing of it, it may wait. May give up other connections.
+    pub(crate) fn admits(&mut self, conns: &mut Slab<Conn>, key: usize, length: usize) -> bool {
+        let fits = conns[key].held().output + length <= FREE;
+        let has_none_waiting = || !self.has_kept && self.shared.sum(|card| &card.output_bytes) == 0;
+        fits || has_none_waiting() || self.has_room(conns, key, length as u64)
+    }
+
+    /// Lets connection `key` wait until there is room for a reply of `length` bytes.
     #[cold]
-    pub(crate) fn keep(&mut self, conns: &mut Slab<Conn>, key: usize, rest: [&[u8]; 3]) -> bool {
+    pub(crate) fn put_off(&self, conn: &mut Conn, length: usize) {
+        // Relaxed: a statistic.
+        self.shared.replies_put_off.fetch_add(1, Ordering::Relaxed);
+        conn.awaited_room = Some(AwaitedRoom {
+            bytes: length as u64,
+            retry_ms: self.now.ms + RETRY_REPLY_MS,
+        });
+    }
+
+    /// Keeps `rest`, which the socket of connection `key` has not taken. If it was not admitted and
+    /// there is no room, gives the connection up. Returns whether it kept it.
+    #[cold]
+    pub(crate) fn keep(
+        &mut self,
+        conns: &mut Slab<Conn>,
+        key: usize,
+        rest: [&[u8]; 3],
+        is_admitted: bool,
+    ) -> bool {
         let conn = &mut conns[key];
         if conn.failed {
             return true; // its client is gone
         }
         let before = conn.held().output;
         let length = length(&rest);
-        if before + length > FREE && !self.has_room(conns, key, length as u64) {
+        let fits = before + length <= FREE || is_admitted;
+        if !fits && !self.has_room(conns, key, length as u64) {
             conns[key].give_up();
             return false;
         }
         let conn = &mut conns[key];
         conn.keep(&rest);
-        if let Some(bytes) = &mut self.bytes {
-            *bytes = bytes.saturating_sub((conn.held().output - before) as u64);
-        }
+        self.has_kept = true;
+        let bytes = self
+            .bytes
+            .unwrap_or_else(|| self.accounting.room(self.shared, self.limit));
+        self.set_bytes(bytes.saturating_sub((conn.held().output - before) as u64));
         true
     }
 
@@ -273,7 +359,7 @@ impl<'t> ReplyRoom<'t> {
             conn.give_up();
             self.given_up.push(other);
         }
-        self.bytes = Some(bytes);
+        self.set_bytes(bytes);
         bytes >= length
     }
 }

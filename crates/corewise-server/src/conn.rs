@@ -81,6 +81,15 @@ pub(crate) enum Growth {
     NoMemory,
 }
 
+/// Memory that a reply needs before its first byte is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AwaitedRoom {
+    pub(crate) bytes: u64,
+    /// When the request is executed again even if there is not that much: connections that take
+    /// nothing may be closed for it by then.
+    pub(crate) retry_ms: u64,
+}
+
 /// A client's connection.
 pub(crate) struct Conn {
     pub(crate) stream: Stream,
@@ -93,7 +102,9 @@ pub(crate) struct Conn {
     pub(crate) slice: usize,
     /// The length that `input` must reach before it is parsed again.
     pub(crate) need: usize,
-    /// When the connection began to wait for that memory.
+    /// The memory that its next reply waits for.
+    pub(crate) awaited_room: Option<AwaitedRoom>,
+    /// When the connection began to wait for the memory of a large request.
     pub(crate) waits_since_ms: Option<u64>,
     /// Replies that the socket has not taken, from `sent` on.
     pub(crate) output: Vec<u8>,
@@ -134,6 +145,7 @@ impl Conn {
             receiving: None,
             slice: SLICE,
             need: 1,
+            awaited_room: None,
             waits_since_ms: None,
             output: Vec::new(),
             sent: 0,
@@ -158,9 +170,9 @@ impl Conn {
         !self.output.is_empty()
     }
 
-    /// Whether replies would have to wait, or its client is gone.
+    /// Whether replies would have to wait, for the socket or for memory, or its client is gone.
     pub(crate) fn takes_no_replies(&self) -> bool {
-        self.is_blocked() || self.failed
+        self.is_blocked() || self.failed || self.awaited_room.is_some()
     }
 
     /// Bytes that its buffers take.

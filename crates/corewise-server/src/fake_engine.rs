@@ -250,6 +250,10 @@ impl Session for FakeSession {
         self.queue.len()
     }
 
+    fn completes_in_submit(&self) -> bool {
+        matches!(self.completion(), Completion::InSubmit)
+    }
+
     fn maintain(&mut self, _: Now) -> bool {
         false
     }

@@ -389,6 +389,7 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         listen_disabled: AtomicU64::new(0),
         accepting: AtomicBool::new(true),
         listen_disabled_us: AtomicU64::new(0),
+        replies_put_off: AtomicU64::new(0),
         dumps: AtomicU64::new(0),
         binary_clients: Mutex::default(),
         ages: Ages::default(),

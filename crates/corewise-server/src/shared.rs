@@ -157,6 +157,8 @@ pub(crate) struct Shared {
     pub(crate) accepting: AtomicBool,
     /// How long no connections were accepted, in microseconds.
     pub(crate) listen_disabled_us: AtomicU64,
+    /// How often a reply was put off for lack of memory.
+    pub(crate) replies_put_off: AtomicU64,
     /// Dumps in progress.
     pub(crate) dumps: AtomicU64,
     pub(crate) ages: Ages,

@@ -37,9 +37,9 @@ use crate::shared::{BATCH, LoopCard, Shared};
 use bumpalo::Bump;
 use corewise_atomic::Backoff;
 use corewise_atomic::sync::atomic::Ordering;
-use corewise_cache::Engine;
 use corewise_cache::isolation::Member;
-use corewise_ops::{Flow, Now, Op, Outcome, ReplySink, Token, Verb};
+use corewise_cache::{Engine, Session};
+use corewise_ops::{Flow, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Token, Verb};
 use corewise_wire::memcached::{Admin, Command};
 use corewise_wire::{Call, Codec, Form, Step};
 use slab::Slab;
@@ -59,6 +59,9 @@ const MOST_IDLE_ROUNDS: u64 = 1 << 28;
 /// asks for several such values at a time, each costs a system call that a shared buffer would
 /// save: with eight values, that is as much as copying some 40 KiB.
 pub(crate) const LARGE: usize = 48 << 10;
+
+/// Maximum bytes of a reply beside its value: the key, numbers and flags.
+const HEAD_BYTES: usize = 1 << 10;
 
 /// A connection's part in this turn.
 pub(crate) struct ConnectionInput {
@@ -122,10 +125,14 @@ struct Printer<'t, 'i, 'r> {
     marks: &'t [PendingReply<'i>],
     /// The first mark that is not answered.
     next: usize,
-    /// The socket of the connection that was answered last is full.
+    /// The connection that was answered last takes no more replies now.
     blocked: bool,
     /// Bytes of values that were read or written, beside those that were printed.
     touched: usize,
+    /// Whether the engine executes nothing behind an operation at which the printer pauses.
+    may_put_off: bool,
+    /// The last operation was not answered, and is to be executed again.
+    has_put_off: bool,
     out: &'t mut Vec<u8>,
     segments: &'t mut Vec<Segment>,
     counters: &'t mut Counters,
@@ -168,7 +175,13 @@ impl Printer<'_, '_, '_> {
     /// if there is room. The engine then pauses, so that the connection's further requests can be
     /// rewound.
     #[cold]
-    fn complete_large(&mut self, mark: &PendingReply<'_>, form: &Form<'_>, outcome: &Outcome<'_>) {
+    fn complete_large(
+        &mut self,
+        mark: &PendingReply<'_>,
+        form: &Form<'_>,
+        outcome: &Outcome<'_>,
+        is_admitted: bool,
+    ) {
         let Some((value, tail)) = form.encode_parts(outcome, self.now, self.out) else {
             return;
         };
@@ -179,12 +192,26 @@ impl Printer<'_, '_, '_> {
         let mut parts = [&self.out[start..], value, tail];
         let taken = self.conns[key].send_front_of(&mut parts, &mut self.room.wait);
         self.counters.bytes_written += taken as u64;
-        if length(&parts) > 0 && !self.room.keep(self.conns, key, parts) {
+        if length(&parts) > 0 && !self.room.keep(self.conns, key, parts, is_admitted) {
             self.counters.replies_refused += 1;
         }
         self.blocked = self.conns[key].takes_no_replies();
         self.touched += value.len();
         self.out.truncate(start);
+    }
+
+    /// Whether the reply with a large value can be sent: if not, lets its connection wait.
+    #[cold]
+    fn admits(&mut self, work: usize, value_len: usize) -> bool {
+        let key = self.works[work].conn;
+        let segment = self.segments.last().filter(|last| last.work == work);
+        let printed = self.out.len() - segment.map_or(self.out.len(), |last| last.start);
+        let length = printed + value_len + HEAD_BYTES;
+        let is_admitted = self.conns[key].failed || self.room.admits(self.conns, key, length);
+        if !is_admitted {
+            self.room.put_off(&mut self.conns[key], length);
+        }
+        is_admitted
     }
 
     #[cold]
@@ -199,6 +226,11 @@ impl Printer<'_, '_, '_> {
     }
 }
 
+/// Whether a read that found `view` may be executed again: it has not won anything.
+fn is_repeatable(verb: &Verb<'_>, view: &ItemView<'_>) -> bool {
+    matches!(verb, Verb::Get(_)) && !view.flags.contains(ItemFlags::WON)
+}
+
 impl ReplySink for Printer<'_, '_, '_> {
     #[inline]
     fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow {
@@ -207,24 +239,34 @@ impl ReplySink for Printer<'_, '_, '_> {
         self.next = index + 1;
         let mark = &self.marks[index];
         if let Kind::Op(form, verb) = &mark.kind {
+            let mut is_large = false;
+            let mut is_admitted = false;
+            if let Outcome::Found(view) = &outcome {
+                is_large = view.value.len() >= self.room.large;
+                if is_large && self.may_put_off && is_repeatable(verb, view) {
+                    is_admitted = self.admits(mark.work, view.value.len());
+                    if !is_admitted {
+                        (self.blocked, self.has_put_off) = (true, true);
+                        return Flow::Pause;
+                    }
+                }
+            }
             self.begin(mark.work);
             self.counters.count(form, verb, &outcome);
             let classes = &self.card.classes;
             classes.count(form.command(), form.key(), verb, &outcome);
-            match &outcome {
-                Outcome::Found(view) if view.value.len() >= LARGE => {
-                    self.complete_large(mark, form, &outcome);
-                }
-                _ => {
-                    self.touched += changed_bytes(&outcome);
-                    form.encode(&outcome, self.now, self.out);
-                }
+            if is_large {
+                self.complete_large(mark, form, &outcome, is_admitted);
+            } else {
+                self.touched += changed_bytes(&outcome);
+                form.encode(&outcome, self.now, self.out);
             }
             if let Some(shared) = self.detail {
                 self.count_prefix(shared, form, verb, matches!(outcome, Outcome::Found(_)));
             }
         }
-        if self.out.len() + self.touched < OUTPUT_PAUSE && !self.blocked {
+        let is_short = self.out.len() < self.room.pause;
+        if is_short && self.out.len() + self.touched < OUTPUT_PAUSE && !self.blocked {
             Flow::Continue
         } else {
             Flow::Pause
@@ -335,6 +377,8 @@ macro_rules! printer {
             next: $next,
             blocked: false,
             touched: 0,
+            may_put_off: $turn.session.completes_in_submit(),
+            has_put_off: false,
             out: &mut *$turn.out,
             segments: $segments,
             counters: &mut *$turn.counters,
@@ -552,7 +596,7 @@ impl<E: Engine> Turn<'_, E> {
         batch.progress[index] = at;
         self.execute(works, batch);
         // Also if the batch was empty: administrative commands print without being part of one.
-        if self.out.len() >= OUTPUT_PAUSE {
+        if self.out.len() >= self.room.pause {
             self.write_out(works, &mut batch.segments);
         }
         !self.conns[conn].takes_no_replies() && batch.rewound != Some(index)
@@ -575,7 +619,8 @@ impl<E: Engine> Turn<'_, E> {
             printer.touched = touched;
             let ops = &batch.ops[first..];
             let progress = self.member.run(self.session, self.now, ops, &mut printer);
-            first += progress.accepted;
+            // An operation that was put off is the last one that the engine accepted.
+            first += progress.accepted - usize::from(printer.has_put_off);
             if first == batch.ops.len() && progress.pending == 0 {
                 printer.fixed_until(batch.marks.len());
                 break;
@@ -595,7 +640,7 @@ impl<E: Engine> Turn<'_, E> {
             );
             next = printer.next;
             backoff.snooze();
-            let full = self.out.len() >= OUTPUT_PAUSE;
+            let full = self.out.len() >= self.room.pause;
             let mut spent = None;
             if self.out.len() + touched >= OUTPUT_PAUSE {
                 touched = 0;
@@ -663,6 +708,7 @@ impl<E: Engine> Turn<'_, E> {
         self.shared.loops[self.loop_index]
             .counts
             .publish(self.counters);
+        let is_admitted = !self.room.is_short();
         for (index, segment) in segments.iter().enumerate() {
             let end = segments
                 .get(index + 1)
@@ -672,7 +718,11 @@ impl<E: Engine> Turn<'_, E> {
             let taken = self.conns[key].send_front(replies);
             self.counters.bytes_written += taken as u64;
             let rest = &replies[taken..];
-            if !rest.is_empty() && !self.room.keep(self.conns, key, [rest, &[], &[]]) {
+            if !rest.is_empty()
+                && !self
+                    .room
+                    .keep(self.conns, key, [rest, &[], &[]], is_admitted)
+            {
                 self.counters.replies_refused += 1;
             }
         }

@@ -159,7 +159,8 @@ pub(crate) struct EventLoop<E: Engine> {
     budget: Budget,
     counters: Counters,
     accounting: BufferAccounting,
-    /// Requests and replies that all loops had refused for lack of memory at the last sweep.
+    /// Requests and replies that all loops had refused or put off for lack of memory at the last
+    /// sweep.
     refusals_seen: u64,
     /// Memory counts as short until this time.
     short_until_ms: u64,
@@ -398,6 +399,7 @@ impl<E: Engine> EventLoop<E> {
             turn.run(&mut works, &self.arena, &mut self.spare);
         }
         let given_up = turn.room.given_up;
+        self.counters.replies_refused += given_up.len() as u64;
         for work in works.drain(..) {
             self.finish(work, now);
         }
@@ -453,18 +455,17 @@ impl<E: Engine> EventLoop<E> {
             return;
         };
         conn.queued = false;
-        if conn.is_blocked() {
-            let sent = conn.send_waiting();
-            self.counters.bytes_written += sent as u64;
-            if sent > 0 {
-                conn.active_ms = now.ms;
-            }
-            if conn.is_blocked() || conn.failed || conn.closing {
-                return;
-            }
+        if conn.is_blocked() && !send_waiting(conn, &mut self.counters, now) {
+            return;
         }
         if conn.dump.is_some() {
             return;
+        }
+        if conn.awaited_room.is_some() {
+            let limit = self.engine.memory_limit();
+            if self.accounting.still_waits(&self.shared, limit, conn, now) {
+                return;
+            }
         }
         let mut work = ConnectionInput {
             conn: key,
@@ -613,9 +614,10 @@ impl<E: Engine> EventLoop<E> {
         }
         if !blocked && !conn.queued && (conn.readable || conn.has_work()) {
             conn.queued = true;
-            match conn.waits_since_ms {
-                Some(_) => self.waiting.push(key),
-                None => self.ready.push(key),
+            if conn.waits_since_ms.is_some() || conn.awaited_room.is_some() {
+                self.waiting.push(key);
+            } else {
+                self.ready.push(key);
             }
         }
     }
@@ -694,11 +696,13 @@ impl<E: Engine> EventLoop<E> {
         self.publish();
     }
 
-    /// Whether a request or a reply was recently refused for lack of memory, or would be refused
+    /// Whether a request or a reply recently was refused or waited for memory, or would be refused
     /// now.
     fn memory_is_short(&mut self, now: Now) -> bool {
         let counts = self.shared.counters();
-        let refusals = counts.read_buf_oom + counts.replies_refused;
+        // Relaxed: a statistic.
+        let put_off = self.shared.replies_put_off.load(Ordering::Relaxed);
+        let refusals = counts.read_buf_oom + counts.replies_refused + put_off;
         if refusals != self.refusals_seen {
             self.refusals_seen = refusals;
             self.short_until_ms = now.ms + SHORT_MS;
@@ -738,6 +742,16 @@ impl<E: Engine> EventLoop<E> {
             self.close(key);
         }
     }
+}
+
+/// Sends waiting replies. Returns whether the connection goes on.
+fn send_waiting(conn: &mut Conn, counters: &mut Counters, now: Now) -> bool {
+    let sent = conn.send_waiting();
+    counters.bytes_written += sent as u64;
+    if sent > 0 {
+        conn.active_ms = now.ms;
+    }
+    !(conn.is_blocked() || conn.failed || conn.closing)
 }
 
 /// Reads into `slice`. A read that does not fill it has drained the socket.

@@ -20,6 +20,7 @@ mod binary;
 mod budget;
 mod clock;
 mod cphash;
+mod reply_room;
 mod resp;
 mod unfinished;
 
@@ -417,14 +418,14 @@ fn read_all(server: &mut TestServer, client: &mut Client) -> usize {
     }
 }
 
-/// A connection is closed when its reply does not fit, or when it has taken nothing for a while and
-/// another one needs the memory.
+/// If the engine may have executed later requests already, a connection is closed when its reply
+/// does not fit, or when it has taken nothing for a while and another one needs the memory.
 #[test]
 fn replies_wait_for_their_clients_within_a_limit() {
     const VALUE: usize = 4 << 20;
     let limit = 32 << 20; // half of the memory
     let whole = hit("v", &"v".repeat(VALUE)).len();
-    for &completion in COMPLETIONS {
+    for &completion in &COMPLETIONS[1..] {
         let mut server = TestServer::new(completion);
         server.set("v", &vec![b'v'; VALUE]);
         let mut clients: Vec<Client> = (0..12).map(|_| server.connect()).collect();
@@ -460,7 +461,7 @@ fn replies_wait_for_their_clients_within_a_limit() {
         );
         assert!(rest[2..kept].iter().all(|&bytes| bytes == whole));
         assert!(clients[kept..].iter().all(|client| client.is_closed));
-        assert_eq!(server.counters().replies_refused, 12 - kept as u64);
+        assert_eq!(server.counters().replies_refused, 13 - kept as u64);
     }
 }
 
