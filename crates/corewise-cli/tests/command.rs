@@ -215,9 +215,9 @@ fn notes_and_warnings_go_to_standard_error() {
 fn a_bad_value_that_the_server_finds_is_a_bad_option() {
     let long = format!("-s /tmp/{}", "x".repeat(120));
     for (words, part) in [
-        ("-m 65537", "1 to 65536 MiB"),
-        ("--memory 65g", "1 to 65536 MiB"),
-        ("--memory 100k -I 1k -t 1", "1 to 65536 MiB"),
+        ("-m 1048577", "1 to 1048576 MiB"),
+        ("--memory 1025g", "1 to 1048576 MiB"),
+        ("--memory 100k -I 1k -t 1", "1 to 1048576 MiB"),
         ("--engine locked --eviction random", "`random`"),
         ("--engine global-lock --eviction s3-fifo", "`s3-fifo`"),
         ("-Y /no/such/file", "/no/such/file"),

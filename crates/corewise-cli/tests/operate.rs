@@ -148,6 +148,49 @@ fn with_few_descriptors_it_serves_or_does_not_start() {
     assert!((1..20).contains(&served), "{served} of 20 served");
 }
 
+/// The largest limit reserves 4 TiB of addresses and touches few of them. (Sanitizers leave fewer.)
+#[test]
+fn the_largest_limit_serves_or_the_server_tells_why_not() {
+    if !common::concerns_the_server_under_test() || corewise_testkit::random::is_short() {
+        return;
+    }
+    let limits = ["-m", "1048576", "-t", "2"];
+    let refuses = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+    if refuses.is_ok_and(|mode| mode.trim() == "2") {
+        common::skip("the system does not overcommit memory");
+    } else {
+        let mut server = TestServer::with(&limits);
+        let mut client = server.connect();
+        for length in [1, 5_000, 200_000, 1_000_000] {
+            let value = "v".repeat(length);
+            client.ask(
+                format!("set k{length} 0 0 {length}\r\n{value}\r\n"),
+                "STORED\r\n",
+            );
+            let shown = format!("VALUE k{length} 0 {length}\r\n{value}\r\nEND\r\n");
+            client.ask(format!("get k{length}\r\n"), &shown);
+        }
+        let stats = stats(&mut client);
+        assert_eq!(stats["limit_maxbytes"], (1u64 << 40).to_string());
+        assert_eq!((&*stats["curr_items"], &*stats["evictions"]), ("4", "0"));
+        server.assert_well();
+    }
+    let binary = env!("CARGO_BIN_EXE_corewise");
+    let script = format!(
+        "ulimit -v 100000000; exec {binary} serve -p 0 -s x {}",
+        limits.join(" ")
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let ended = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output_within(Duration::from_secs(20));
+    let (code, said) = ended.expect("it does not serve");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("`ulimit -v`"), "{said}");
+}
+
 #[test]
 fn a_unix_socket_that_a_server_listens_on_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();

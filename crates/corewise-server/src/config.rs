@@ -291,7 +291,10 @@ impl StartError {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The system has no address range for the memory of the items.
-    #[error("the system has no range of addresses for the memory that was asked for")]
+    #[error(
+        "the system refuses the addresses of three times the memory (-m), which the engine reserves \
+         without using them: see `ulimit -v` and `vm.overcommit_memory`"
+    )]
     Memory,
     /// The accepting thread's poller failed.
     #[error("waiting for connections failed: {0}")]

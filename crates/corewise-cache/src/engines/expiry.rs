@@ -21,7 +21,7 @@ const STEP: usize = 256;
 const LOCKED: usize = 32;
 /// Items of an engine for which the pause is a second longer. So the search visits no more than
 /// this in a second on account of items that expire one by one.
-const ITEMS_PER_PAUSE_S: u64 = 1 << 20;
+const ITEMS_PER_PAUSE_S: u64 = 1 << 19;
 
 /// The search of an engine.
 pub(super) struct ExpirySearch(Mutex<Round>);

@@ -80,6 +80,8 @@ pub enum Eviction {
 const SMALL_PERCENT: u64 = 25;
 /// Bytes of memory per ghost entry of two bytes.
 const BYTES_PER_GHOST: u64 = 256;
+/// The most ghost entries: beyond 64 GiB of memory there are larger items, and not more.
+const MOST_GHOSTS: u64 = 1 << 28;
 /// Most segments at the old end of a queue that may be claimed, or still be written to, by other
 /// threads.
 const CLAIMED_AT_MOST: usize = 256;
@@ -116,7 +118,7 @@ impl Policy {
         Self {
             eviction,
             ghost: ghost
-                .then(|| Ghost::new(memory / BYTES_PER_GHOST))
+                .then(|| Ghost::new((memory / BYTES_PER_GHOST).min(MOST_GHOSTS)))
                 .flatten(),
             draws: AtomicU64::new(0),
         }

@@ -813,6 +813,42 @@ fn mixture(seed: u64) {
     assert!(!refuses || lost == 0, "seed {seed}: {lost} items lost");
 }
 
+/// At every limit items of all sizes are stored, found, overwritten, and expire, and the memory
+/// that is fixed stays small. (Sanitizers leave fewer addresses.)
+#[test]
+fn limits_up_to_the_largest_serve() {
+    if is_short() {
+        return;
+    }
+    for memory in [1 << 26, 64 << 30, (64 << 30) + 1, 300 << 30, MAX_MEMORY] {
+        let mut cache = Cache::new(memory, 3, Eviction::S3Fifo);
+        let fixed = memory - cache.engine.heap.allowed();
+        assert!(fixed <= memory / 64, "{memory}: {fixed} bytes for tables");
+        let lengths = [20, 900, 5_000, 40_000, 300_000, 2 << 20];
+        for round in 0..2 {
+            for key in 0..300u64 {
+                let length = lengths[(key + round) as usize % lengths.len()];
+                let length = if key < 30 { length } else { length % 3_000 };
+                assert!(cache.set(key, length));
+            }
+            assert!((0..300).all(|key| cache.get(key)));
+        }
+        let soon = Deadline::after_ms(cache.now, 500);
+        for key in (0..300).step_by(2) {
+            cache.touch(key, soon);
+        }
+        for _ in 0..3 {
+            cache.now.ms += 1_000;
+            let now = cache.now;
+            while cache.sessions[0].maintain(now) {}
+        }
+        let stats = cache.engine.stats();
+        assert_eq!((stats.items, stats.evictions), (150, 0), "{memory}");
+        cache.engine.set_memory_limit(memory / 2);
+        assert!((1..300).step_by(2).all(|key| cache.get(key)));
+    }
+}
+
 /// While a reader keeps memory from being reused, sessions that need some try again and again. They
 /// claim no more segments than there are evictors of sessions, and when the reader is gone, every
 /// store finds room. Mutant `others_begin_walks`.

@@ -20,9 +20,9 @@
 //!   sparse      1                      compaction may gain; used only where nothing may be evicted
 //! ```
 //!
-//! A node ID in the table is the node's offset in granules of 8 bytes (16 to 64 beyond 8 GiB of
+//! A node ID in the table is the node's offset in granules of 8 bytes (16 to 1,024 beyond 8 GiB of
 //! memory), so an address is `base + ID × granule`, and the ID shifted right gives the item's
-//! segment.
+//! segment. The units grow with the memory: see [`geometry`].
 //!
 //! # One rule for every size
 //!
@@ -75,22 +75,20 @@
 //! | file | contains |
 //! |---|---|
 //! | this one | the numbers of segments, addresses, what is resident, dead items |
+//! | `geometry` | the sizes of granules, pages and segments |
 //! | `room` | open segments, large and reserved items |
 //! | `claims` | which segment a thread walks |
 //! | `pool` | what the lock protects: the segments by state |
-//!
-//! # Limits
-//!
-//! Segments are 1/512 of the memory, rounded up to a power of two: at least 32 KiB below 16 MiB of
-//! memory, 64 KiB from there on, at most 256 KiB, and never less than a page. See [`MAX_MEMORY`].
 
 mod claims;
+mod geometry;
 mod pool;
 mod room;
 #[cfg(test)]
 mod tests;
 
 pub(super) use claims::{Candidate, Claim};
+pub use geometry::{MAX_MEMORY, MIN_MEMORY};
 pub(super) use room::{Open, Request};
 
 use super::session_counters::Removed;
@@ -102,35 +100,15 @@ use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use corewise_atomic::{Slots, mutant};
 use corewise_maps::relativistic::{Arena, Link, NodeId};
 use corewise_rcu::Domain;
+use geometry::Geometry;
 use pool::{Pool, State};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// The largest memory of an engine: node IDs have 32 bits and granules 64 bytes, and most of the
-/// range is for runs that leave addresses unused.
-pub const MAX_MEMORY: u64 = 64 << 30;
-/// The smallest memory of an engine. With less, it would hold nothing but open segments.
-pub const MIN_MEMORY: u64 = 1 << 20;
-
-const SMALLEST_GRANULE_LOG2: u32 = 3;
-const LARGEST_GRANULE_LOG2: u32 = 6;
-/// The reservation as a multiple of the memory, where node IDs reach that far: the limit may be
-/// raised, and runs leave addresses unused. (More would cost memory for the numbers of segments
-/// that are never used.)
-const ROOM: u64 = if super::MODELLED { 3 } else { 16 };
-const LEAST_RESERVED: u64 = if super::MODELLED { 0 } else { 4 << 30 };
 /// Size of huge pages: the usual one. With other sizes, the covered range is off by some small
 /// pages.
 const HUGE_LOG2: u32 = 21;
-/// Sizes of segments.
-const SMALLEST_LOG2: u32 = 15;
-const LARGEST_LOG2: u32 = 18;
-/// The smallest segment size from [`AMPLE`] memory on: a page is a sixteenth of it.
-const SMALLEST_AMPLE_LOG2: u32 = 16;
-const AMPLE: u64 = 16 << 20;
-/// The most segments that the memory is divided into.
-const SEGMENTS_LOG2: u32 = 9;
 /// The largest small item is a segment divided by two to this power.
 const SMALL_LOG2: u32 = 4;
 /// Items above this size may be large: they waste at most a page, an eighth of this.
@@ -230,16 +208,13 @@ impl Heap {
     /// As [`Heap::new`], with pages of `page` bytes: a multiple of the real page size.
     fn with_pages(memory: u64, huge_pages: bool, sums_dead: bool, page: usize) -> Option<Self> {
         let memory = memory.clamp(MIN_MEMORY, MAX_MEMORY);
-        let mut granule_log2 = SMALLEST_GRANULE_LOG2;
-        while (1 << (32 + granule_log2)) < 4 * memory && granule_log2 < LARGEST_GRANULE_LOG2 {
-            granule_log2 += 1;
-        }
-        let page_log2 = page.ilog2();
-        let segment_log2 = segment_log2(memory).max(page_log2);
-        let wanted = (ROOM * memory)
-            .max(LEAST_RESERVED)
-            .min(1 << (32 + granule_log2));
-        let (base, reserved, is_reservation) = addresses(wanted as usize, memory as usize * 3)?;
+        let Geometry {
+            granule_log2,
+            page_log2,
+            segment_log2,
+            reserved,
+        } = Geometry::new(memory, page);
+        let (base, reserved, is_reservation) = addresses(reserved as usize, memory as usize * 3)?;
         let segments = reserved >> segment_log2;
         let pages_per_segment = 1 << (segment_log2 - page_log2);
         let heap = Self {
@@ -632,16 +607,6 @@ impl Drop for Heap {
             }
         }
     }
-}
-
-fn segment_log2(memory: u64) -> u32 {
-    let wanted = memory.next_power_of_two().ilog2() - SEGMENTS_LOG2;
-    let least = if memory < AMPLE {
-        SMALLEST_LOG2
-    } else {
-        SMALLEST_AMPLE_LOG2
-    };
-    wanted.clamp(least, LARGEST_LOG2)
 }
 
 /// Reserves `most` bytes of addresses. Where the system refuses, reserves less, and finally takes

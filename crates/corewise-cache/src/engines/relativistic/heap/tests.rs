@@ -305,3 +305,44 @@ fn ids_lead_back_to_items() {
     assert_eq!(unsafe { heap.arena().link(id) }.cast(), node);
     heap.seal(&domain, open, NEWEST);
 }
+
+/// Both ends of the addresses are used: the first small items lie at the bottom, and the first
+/// large one at the top. (Sanitizers leave fewer addresses.)
+#[test]
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+fn the_largest_heap_uses_all_its_addresses() {
+    for memory in [65 << 30, 128 << 30, MAX_MEMORY / 2, MAX_MEMORY] {
+        if corewise_testkit::random::is_short() {
+            return;
+        }
+        let heap = Heap::new(memory, true, true).expect("addresses");
+        let domain = Builder::default().build("test");
+        assert_eq!(heap.most_allowed() >= memory, heap.is_reservation);
+        let value = vec![7; 2 * heap.segment_bytes() as usize];
+        let bytes = bytes_of(&heap, value.len());
+        let large = heap.open_large(&domain, request(bytes, 0), NEWEST, || true);
+        let large = write(large.expect("room"), &value);
+        settle(&heap, large, bytes);
+        let mut open = open_small(&heap, &domain);
+        let small = append(&heap, &mut open, b"small").expect("room");
+        let mut medium = self::open(&heap, &domain, Kind::Medium, 0).expect("room");
+        let medium = append(&heap, &mut medium, &value[..40_000]).expect("room");
+        let mut ids = [small, medium, large].map(|node| {
+            let id = heap.id(node);
+            // SAFETY: the ID of an item of this heap.
+            let link = unsafe { heap.arena().link(id) };
+            assert_eq!(link.cast(), node);
+            // SAFETY: written above, and not freed.
+            let item = unsafe { Item::<Link>::from_raw(node) };
+            assert_eq!(item.key(), b"key");
+            u64::from(id.0.get()) << heap.arena.granule_log2
+        });
+        let reserved = heap.reserved as u64;
+        assert!(ids[0] < 2 * heap.segment_bytes(), "{ids:?}");
+        assert!(ids[2] >= reserved - 4 * heap.segment_bytes(), "{ids:?}");
+        assert!(reserved >= 3 * memory);
+        ids.sort_unstable();
+        count_dead(&heap, &domain, large, bytes);
+        assert!(heap.waiting_bytes() >= bytes as u64);
+    }
+}
