@@ -84,6 +84,7 @@ impl Appender {
         let kind = heap.kind(request.bytes);
         if kind == Kind::Large {
             let is_current = || engine.generation().number == request.generation;
+            heap.collect_for(domain, request.bytes);
             return heap.open_large(domain, request, queue, is_current);
         }
         let mut opens = self.opens.lock();
@@ -186,6 +187,7 @@ fn open_next(
     seal(engine, open, queue);
     let (heap, domain) = (&engine.heap, engine.table.domain());
     let kind = heap.kind(request.bytes);
+    heap.collect_for(domain, request.bytes);
     *open = heap.open(domain, kind, request, is_current);
     heap.append(open.as_mut()?, request.bytes)
 }

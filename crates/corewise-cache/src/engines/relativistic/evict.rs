@@ -12,7 +12,8 @@
 //!
 //! # Guarantees
 //!
-//! 1. *Nothing is evicted without need*: a step begins with a headroom to reach, and ends as soon
+//! 1. *Nothing is evicted without need*: no walk over live items begins while a segment is left
+//!    that compaction gains an eighth of. A step begins with a headroom to reach, and ends as soon
 //!    as it is reached. So one step evicts at most what the stores since the last step took, and
 //!    the rest of a segment.
 //! 2. *Compaction gains*: a segment is compacted only if copying its live items takes less than the
@@ -23,7 +24,7 @@
 
 use super::Relativistic;
 use super::appender::Appender;
-use super::heap::{Candidate, Claim, Heap, Ptr, Request, Segment};
+use super::heap::{Candidate, Claim, Ptr, Request, Segment};
 use super::policy::{self, Eviction, Fate};
 use super::queues::Queue;
 use super::session_counters::SessionCounters;
@@ -38,17 +39,12 @@ use corewise_rcu::Guard;
 const BATCH: usize = 16;
 /// Number of items ahead of the walk whose buckets are prefetched.
 const AHEAD: usize = 8;
-/// Segments examined in a search for one to compact, if eviction is possible instead:
-/// [`SAMPLE_IDLE`] after a search that found no sparse segment. During a turnover of the memory
-/// every segment is still examined several times.
-const SAMPLE: u32 = 64;
-const SAMPLE_IDLE: u32 = 4;
-/// Number of sparse segments of which the best is compacted, if nothing may be evicted.
-const BEST_OF: usize = 16;
+/// Number of sparse segments of which the best is compacted.
+const BEST_OF: usize = 32;
 /// Least share of a segment's bytes, in 32nds, that compaction must gain to be preferred to
-/// evicting another segment: 16 %. It is more than [small items waste](super::heap::Kind) in the
-/// copy.
-const GAIN_32NDS: u64 = 5;
+/// evicting another segment: an eighth. It is more than [small items waste](super::heap::Kind) in
+/// the copy, and random overwrites of 93 % of the segments' bytes leave a segment that gains it.
+const GAIN_32NDS: u64 = 4;
 /// The same if nothing may be evicted. It is less than the [slack](Relativistic::has_slack): when
 /// nothing is left to compact, there is room.
 const GAIN_32NDS_REFUSING: u64 = 1;
@@ -60,8 +56,6 @@ const FRUITFUL_32NDS: u64 = 1;
 pub(super) struct Evictor {
     walk: Option<Walk>,
     sparse_from: Segment,
-    /// Segments to examine in the next search for a sparse one.
-    sample: u32,
     flushed_from: Segment,
     /// Bytes walked for eviction since something was last removed.
     kept_bytes: u64,
@@ -114,13 +108,13 @@ impl Evictor {
         Self {
             walk: None,
             sparse_from: 1,
-            sample: SAMPLE,
             flushed_from: 1,
             kept_bytes: 0,
         }
     }
 
     /// Walks until the heap's headroom is `target`, but for no more than about `bytes` bytes.
+    /// Compacts until its [ease](Heap::ease) is.
     pub(super) fn make_headroom(&mut self, site: &Site<'_>, target: i64, bytes: usize) -> Progress {
         self.walk_until(site, target, bytes, true)
     }
@@ -134,10 +128,14 @@ impl Evictor {
     fn walk_until(&mut self, site: &Site<'_>, target: i64, bytes: usize, begins: bool) -> Progress {
         let heap = &site.engine.heap;
         let (mut left, mut compacts) = (bytes as i64, true);
-        while left > 0 && heap.headroom() < target {
+        while left > 0 && heap.ease() < target {
+            let evicts = heap.headroom() < target;
             let mut next = self.walk.take();
+            if let Some(walk) = next.take_if(|walk| !evicts && walk.evicts_live(site.engine)) {
+                heap.unclaim(site.engine.table.domain(), walk.claim);
+            }
             if next.is_none() && begins {
-                next = self.begin(site, compacts);
+                next = self.begin(site, compacts, evicts);
             }
             let Some(walk) = next else {
                 let walked = left < bytes as i64;
@@ -148,6 +146,8 @@ impl Evictor {
                 };
             };
             let purpose = walk.purpose;
+            // Here, because no grace period ends while the walk is in its section.
+            heap.collect_for(site.engine.table.domain(), 1);
             match self.go_on(site, walk) {
                 Stop::After(walked) => left -= i64::from(walked.max(1)),
                 Stop::Blocked => return Progress::Blocked,
@@ -196,12 +196,12 @@ impl Evictor {
     }
 
     /// Claims the segment to walk next. A segment that must be compacted is claimed only if
-    /// `compacts`: there may be room for copies.
-    fn begin(&mut self, site: &Site<'_>, compacts: bool) -> Option<Walk> {
+    /// `compacts`: there may be room for copies. Live items are evicted only if `evicts`.
+    fn begin(&mut self, site: &Site<'_>, compacts: bool, evicts: bool) -> Option<Walk> {
         let engine = site.engine;
         self.begin_flushed(engine)
             .or_else(|| compacts.then(|| self.begin_sparse(engine)).flatten())
-            .or_else(|| begin_policy(engine))
+            .or_else(|| evicts.then(|| begin_policy(engine)).flatten())
     }
 
     fn begin_flushed(&mut self, engine: &Relativistic) -> Option<Walk> {
@@ -218,34 +218,14 @@ impl Evictor {
     }
 
     fn begin_sparse(&mut self, engine: &Relativistic) -> Option<Walk> {
-        let heap = &engine.heap;
-        let claim = if engine.may_evict() {
-            self.sample_sparse(heap)
+        let least = if engine.may_evict() {
+            GAIN_32NDS
         } else {
-            let from = &mut self.sparse_from;
-            heap.claim_sparsest(from, BEST_OF, gains(GAIN_32NDS_REFUSING))
+            GAIN_32NDS_REFUSING
         };
+        let from = &mut self.sparse_from;
+        let claim = engine.heap.claim_sparsest(from, BEST_OF, gains(least));
         Some(Walk::new(claim?, Purpose::Compact, 0))
-    }
-
-    /// Claims the segment of a sample that gains most; the claim checks it again.
-    fn sample_sparse(&mut self, heap: &Heap) -> Option<Claim> {
-        let mut looks = self.sample.min(heap.used_segments());
-        let is_sparse = gains(GAIN_32NDS);
-        let mut best: Option<(u64, Segment)> = None;
-        let mut from = self.sparse_from;
-        let none = heap.claim_where(&mut from, &mut looks, |candidate| {
-            let share = candidate.share();
-            if is_sparse(candidate) && best.is_none_or(|(best, _)| share > best) {
-                best = Some((share, candidate.segment));
-            }
-            false
-        });
-        debug_assert!(none.is_none());
-        self.sparse_from = from;
-        self.sample = if best.is_some() { SAMPLE } else { SAMPLE_IDLE };
-        let (_, mut segment) = best?;
-        heap.claim_where(&mut segment, &mut 1, is_sparse)
     }
 
     /// Continues a walk for some items, in one section, and parks the rest of it.
@@ -546,6 +526,12 @@ impl Walk {
             at: 0,
             ahead: 0,
         }
+    }
+
+    /// Whether the walk may evict live items: it is not one over a flushed segment.
+    fn evicts_live(&self, engine: &Relativistic) -> bool {
+        let generation = engine.heap.generation(self.claim.segment);
+        self.purpose == Purpose::Evict && generation >= engine.generation().number
     }
 
     /// A random number for an item's turn.

@@ -33,7 +33,8 @@
 //!    they take no lock and do no atomic read-modify-write. A hit on an item that was hit before
 //!    writes nothing. The sink receives the value inside the section, from the item itself.
 //! 3. *Writes* to different stripes meet in two places only: where a session has filled its
-//!    segment, and in a segment's count of dead bytes.
+//!    segment, and in a segment's count of dead bytes. When another 1/32 of a segment is dead, they
+//!    also meet in the sum of dead bytes. (Under `Refuse`, each dead item is added to it.)
 //! 4. *Memory.* Segments, bucket arrays, the ghost, and the owner's overhead
 //!    ([`Engine::set_overhead`]) are at most the budget; memory that waits for readers is a part of
 //!    the segments. The table asks before it grows, and room for the new array is made first. (When
@@ -1022,7 +1023,7 @@ impl Session for RelativisticSession {
         engine.heap.collect(engine.table.domain());
         let mut more = self.sweep_flushed(now);
         let reserve = engine.reserve() as i64;
-        if engine.heap.headroom() < reserve {
+        if engine.heap.ease() < reserve {
             let progress = self
                 .session_state
                 .evict_some(&engine, now, reserve, MAINTENANCE_BYTES);

@@ -49,7 +49,7 @@
 //! when popularity shifts. *Segments per range of expiry* (\[Segcache\] §3.2) gain nothing once
 //! sparse segments are compacted, and cost open segments. Compacting segments whose live share is
 //! below 85 % is the knee: a lower threshold keeps dead bytes, a higher one copies more than it
-//! gains.
+//! gains. The engine compacts below 7/8, so that overwriting 90 % of the memory evicts nothing.
 
 use super::heap::Segment;
 use super::queues::{Queue, Queues};

@@ -5,7 +5,9 @@
 //! Sessions take turns in one thread, so a run is determined by its seed. `COREWISE_SEED=n` runs
 //! the random mixture with another seed.
 
+use super::heap::Kind;
 use super::*;
+use corewise_atomic::alloc;
 use corewise_ops::{Arith, Delete, Get, Outcome, Store, StoreMode, Token, Verb};
 use corewise_testkit::random::{fewer, is_short};
 use std::collections::HashMap;
@@ -490,6 +492,95 @@ fn a_full_cache_stays_full_while_it_is_overwritten() {
                 );
             }
         }
+    }
+}
+
+// ---- overwriting with room to spare
+
+/// Bytes that an item takes in a full segment, or in its run.
+fn packed_bytes(heap: &Heap, bytes: usize) -> f64 {
+    let (segment, page) = (heap.segment_bytes() as usize, alloc::page_bytes());
+    let items = segment / bytes.min(segment);
+    let (held, items) = match heap.kind(bytes) {
+        Kind::Small => (segment, items),
+        Kind::Medium => (items * bytes, items),
+        Kind::Large => (bytes, 1),
+    };
+    (held.next_multiple_of(page) / items) as f64
+}
+
+/// Overwrites live items that take `percent` of the memory, with values of `size(draw)` bytes, of
+/// which the mean is `mean`. Checks that nothing is evicted, that at most `room` times the live
+/// bytes are resident, so that dead room is used again before untouched pages are, and that
+/// compaction copies little, from the first overwrite on.
+fn overwrites(
+    memory: u64,
+    percent: u64,
+    mean: usize,
+    room: f64,
+    size: impl Fn(&mut Draw) -> usize,
+) {
+    let what = format!("{} MiB, {mean} bytes, {percent} % live", memory / MIB);
+    let mut draw = Draw(mean as u64 + percent);
+    let mut cache = Cache::new(memory, 2, Eviction::S3Fifo);
+    let engine = cache.engine.clone();
+    let heap = &engine.heap;
+    // The reserve, and an open segment of each kind.
+    let apart = engine.reserve() + 2 * heap.segment_bytes();
+    let usable = (heap.allowed() - apart) as f64;
+    let packed = packed_bytes(heap, heap.rounded(mean + HEAD - 8));
+    // With what the table takes from items when it grows.
+    let keys = (usable * percent as f64 / 100.0 / (packed + 16.0)) as u64;
+    for key in 0..keys {
+        assert!(cache.set(key, size(&mut draw)));
+    }
+    let overwritten = (2 * keys).max(2 * memory / mean as u64);
+    let mut batch = 0;
+    for _ in 0..overwritten {
+        let length = size(&mut draw);
+        batch += length as u64;
+        assert!(cache.set(draw.below(keys), length), "{what}");
+        if batch < 4 * BATCH {
+            continue;
+        }
+        batch = 0;
+        cache.assert_budget();
+        let live = (keys as f64 * packed).max(engine.stats().bytes as f64);
+        let slack = heap.allowed() as f64 / 16.0 + (2 * apart + packed as u64) as f64;
+        let most = live * room + slack;
+        let resident = heap.resident() as f64;
+        assert!(
+            resident <= most,
+            "{what}: {resident} bytes resident for {live} live"
+        );
+    }
+    let stats = engine.stats();
+    assert_eq!((stats.evictions, stats.items), (0, keys), "{what}");
+    let copies = cache.copied_bytes() as f64 / (overwritten as f64 * packed);
+    let most_copies = if percent <= 70 { 1.5 } else { 8.0 };
+    println!("{what}: {copies:.2} bytes copied for each stored");
+    assert!(copies <= most_copies, "{what}: {copies} copies");
+    for key in 0..keys {
+        assert!(cache.get(key), "{what}: key {key} is gone");
+    }
+}
+
+/// Mutants `grows_before_it_compacts`, `touches_first`, `forgets_sparse`.
+#[test]
+fn overwriting_uses_dead_room_and_evicts_nothing() {
+    let small = [(2 * MIB, 60), (4 * MIB, 400), (4 * MIB, 1_500)];
+    let sizes = [1_000, 3_800, 5_000, 14_000, 30_000, 40_000, 150_000];
+    let sizes = sizes.map(|size| (16 * MIB, size));
+    for (memory, size) in small.into_iter().chain(sizes) {
+        for percent in [20, 39, 70, 90] {
+            overwrites(memory, percent, size, 4.0 / 3.0, |_| size);
+        }
+    }
+    for percent in [20, 39, 70] {
+        // A quarter may be free in segments of another kind.
+        overwrites(16 * MIB, percent, 20_000, 5.0 / 3.0, |draw| {
+            100 + draw.below(39_800) as usize
+        });
     }
 }
 

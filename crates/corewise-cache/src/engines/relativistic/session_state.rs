@@ -109,7 +109,7 @@ impl SessionState {
     /// sections and stripes.
     #[inline]
     pub(super) fn evict_ahead(&mut self, engine: &Relativistic, now: Now, bytes: usize) {
-        let headroom = engine.heap.headroom();
+        let headroom = engine.heap.ease();
         let reserve = engine.reserve() as i64;
         if headroom < reserve {
             let pace = match headroom {

@@ -1,24 +1,26 @@
-//! The segments from which compaction may gain, where nothing may be evicted.
+//! The segments from which compaction may gain.
 //!
-//! A full cache that may not evict searches for a segment to compact at every store. There may be
-//! thousands of segments and nothing to gain from any, so the search does not visit them all: a
-//! thread that counts an item of a segment as dead, or seals the segment, *marks* it, and the
-//! search visits marked segments only. The marks are a bitmap with one bit per segment; a search
-//! reads one word for every 64 segments.
+//! A full cache searches for a segment to compact before it evicts, and one that may not evict does
+//! so at every store. There may be thousands of segments and nothing to gain from any, so the
+//! search does not visit them all: a thread that adds to the summed dead bytes of a segment, or
+//! seals the segment, *marks* it, and the search visits marked segments only. The marks are a
+//! bitmap with one bit per segment; a search reads one word for every 64 segments.
 //!
 //! # Guarantees
 //!
-//! 1. *Nothing is missed*: a segment whose fill has changed since the last search visited it is
-//!    marked. The thread that changes the fill sets the mark afterwards ([`Marks::mark`]); a search
-//!    clears the mark before it reads the fill ([`Marks::take`]). Both are read-modify-writes of
-//!    the same word, so one precedes the other. If the mark was set first, the search that clears
-//!    it sees the new fill. If it was cleared first, the mark remains for the next search.
+//! 1. *Nothing is missed*: a segment whose summed dead bytes have changed since the last search
+//!    visited it is marked. The thread that changes the fill sets the mark afterwards
+//!    ([`Marks::mark`]); a search clears the mark before it reads the fill ([`Marks::take`]). Both
+//!    are read-modify-writes of the same word, so one precedes the other. If the mark was set
+//!    first, the search that clears it sees the new fill. If it was cleared first, the mark remains
+//!    for the next search.
 //! 2. A segment that may not be claimed yet keeps its mark.
 
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering, Ordering::AcqRel};
 use corewise_atomic::{Slots, mutant, ordering};
 
 use super::heap::Segment;
+use std::ops::Range;
 
 /// A bitmap of marked segments. See the [module](self).
 pub(super) struct Marks {
@@ -50,23 +52,16 @@ impl Marks {
         self.words[segment as usize / 64].fetch_and(!bit, ordering!(AcqRel, "relaxed_take"));
     }
 
-    /// Iterates over the marked segments, each once: those from `from` on and then those before it.
-    /// Segments marked during the iteration may be among them.
-    pub(super) fn marked_from(&self, from: Segment) -> impl Iterator<Item = Segment> {
-        let count = self.words.len();
-        let (first, bit) = ((from as usize / 64) % count, from % 64);
-        let behind = !0 << bit;
-        (0..=count).flat_map(move |step| {
-            let index = (first + step) % count;
-            let wanted = match step {
-                0 => behind,
-                _ if step == count => !behind,
-                _ => !0,
-            };
+    /// Iterates over the marked segments of a range. Segments marked during the iteration may be
+    /// among them.
+    pub(super) fn marked_in(&self, range: Range<Segment>) -> impl Iterator<Item = Segment> {
+        let words = range.start as usize / 64..(range.end as usize).div_ceil(64);
+        let within = words.flat_map(|index| {
             // Relaxed: a hint; `take` decides.
-            let word = self.words[index].load(Ordering::Relaxed) & wanted;
+            let word = self.words[index].load(Ordering::Relaxed);
             bits(word).map(move |bit| index as Segment * 64 + bit)
-        })
+        });
+        within.filter(move |segment| range.contains(segment))
     }
 }
 
@@ -84,22 +79,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marked_segments_are_found_once_from_anywhere() {
+    fn marked_segments_of_a_range_are_found_once() {
         let marks = Marks::new(200).unwrap();
         let marked = [1, 63, 64, 130, 199];
         marked.iter().for_each(|&segment| marks.mark(segment));
-        for from in 0..260 {
-            let from = from as Segment;
-            let found: Vec<Segment> = marks.marked_from(from).collect();
-            let mut sorted = found.clone();
-            sorted.sort_unstable();
-            assert_eq!(sorted, marked, "from {from}");
-            if let Some(next) = marked.iter().find(|&&segment| segment >= from) {
-                assert_eq!(found[0], *next, "from {from}");
+        for from in 0..=200 {
+            for to in 0..=200 {
+                let found: Vec<Segment> = marks.marked_in(from..to).collect();
+                let expected = marked.iter().copied();
+                let expected = expected.filter(|segment| (from..to).contains(segment));
+                assert_eq!(found, expected.collect::<Vec<_>>(), "{from}..{to}");
             }
         }
         marks.take(64);
-        assert_eq!(marks.marked_from(64).next(), Some(130));
+        assert_eq!(marks.marked_in(64..200).next(), Some(130));
     }
 }
 
@@ -125,7 +118,7 @@ mod models {
             shared.0.take(3);
             let seen = shared.1.load(Ordering::Relaxed);
             remover.join().unwrap();
-            let is_marked = shared.0.marked_from(0).any(|segment| segment == 3);
+            let is_marked = shared.0.marked_in(0..64).any(|segment| segment == 3);
             assert!(seen == 5 || is_marked, "a change of the fill was missed");
         });
     }

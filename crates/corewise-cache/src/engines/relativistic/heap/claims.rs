@@ -104,7 +104,18 @@ impl Heap {
         wanted: impl Fn(Candidate) -> bool,
     ) -> Option<Claim> {
         let mut pool = self.pool.lock();
-        let sparse = self.sparse.marked_from(*from).filter_map(|segment| {
+        let (low, high) = (1..pool.fresh, pool.runs.from()..pool.state.len() as Segment);
+        let from_here = [
+            (*from).max(low.start)..low.end,
+            (*from).max(high.start)..high.end,
+        ];
+        let before = [
+            low.start..low.end.min(*from),
+            high.start..high.end.min(*from),
+        ];
+        let ranges = from_here.into_iter().chain(before);
+        let marked = ranges.flat_map(|range| self.sparse.marked_in(range));
+        let sparse = marked.filter_map(|segment| {
             self.count_look();
             self.sparse.take(segment);
             let may_claim = pool.may_claim(self, segment);

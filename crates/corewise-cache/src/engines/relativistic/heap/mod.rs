@@ -17,7 +17,7 @@
 //!   settled     32                     bytes of items whose writers have finished with them
 //!   generation  32                     of all items in it; older than the last flush: flushed
 //!   due_s       32                     when to look for expired items next
-//!   sparse      1                      compaction may gain; used only where nothing may be evicted
+//!   sparse      1                      compaction may gain
 //! ```
 //!
 //! A node ID in the table is the node's offset in granules of 8 bytes (16 to 1,024 beyond 8 GiB of
@@ -68,7 +68,10 @@
 //!    walks it; any thread that unlinked an item counts it as dead. Everything else is under the
 //!    pool's lock.
 //! 4. Resident pages are reused before others are touched: a store of any size causes page faults
-//!    only while the heap grows into its memory, or when the mix of sizes shifts.
+//!    only while the live items grow, or when the mix of sizes shifts. While more than a quarter of
+//!    the held bytes are dead, the heap [has a goal](Heap::ease) that compaction reaches. While the
+//!    free pages that are resident exceed a quarter of the held bytes, each page that is touched
+//!    gives another one back.
 //!
 //! # Files
 //!
@@ -111,6 +114,17 @@ use std::ptr::NonNull;
 const HUGE_LOG2: u32 = 21;
 /// The largest small item is a segment divided by two to this power.
 const SMALL_LOG2: u32 = 4;
+/// Dead bytes of a segment are summed up in steps of a segment divided by two to this power. So
+/// threads that overwrite small items seldom meet at the sum.
+const DEAD_STEPS_LOG2: u32 = 5;
+/// Dead bytes beyond this share (1/4) of the held bytes are compacted before the heap grows. Random
+/// overwrites then copy about as many bytes as they store.
+const DEAD_SHARE: u64 = 4;
+/// Dead bytes up to this share (1/16) of the memory do not count for that: they cost little, and
+/// open segments, which cannot be compacted, may hold half as many.
+const DEAD_SLACK_SHARE: u64 = 16;
+/// Free pages beyond this share (1/4) of the held bytes are given back when others are touched.
+const SPARE_SHARE: u64 = 4;
 /// Items above this size may be large: they waste at most a page, an eighth of this.
 const LEAST_LARGE: usize = 32 << 10;
 /// The same in pages, where pages are larger than usual.
@@ -146,8 +160,8 @@ pub(super) struct Heap {
     /// Whether the range is a reservation of addresses; otherwise it is the allocator's memory.
     is_reservation: bool,
     huge_pages: bool,
-    /// Whether the heap sums up dead bytes and marks segments to compact.
-    sums_dead: bool,
+    /// Dead bytes of a segment are summed up in steps of two to this power.
+    dead_step_log2: u32,
     sparse: Marks,
     /// Number of segments examined in search of a sparse one.
     #[cfg(test)]
@@ -167,8 +181,12 @@ pub(super) struct Heap {
     held: AtomicU64,
     /// Bytes of held segments that wait for readers.
     retired: AtomicU64,
-    /// Dead bytes in segments that are not retired, if they are summed up.
+    /// Dead bytes in segments that are not retired, in whole steps of each segment; wraps.
     dead: AtomicU64,
+    /// Bytes that may be held before dead bytes have been compacted.
+    goal: AtomicU64,
+    /// Bytes of free segments that may be resident.
+    spare: AtomicU64,
     /// Pages of the longest run, rounded as in [`Runs::longest`](super::runs::Runs::longest).
     longest_run: AtomicU32,
     pool: Mutex<Pool>,
@@ -200,13 +218,13 @@ unsafe impl Arena for ItemArena {
 
 impl Heap {
     /// Creates a heap for `memory` bytes. Returns `None` if the system has no addresses for it.
-    /// `sums_dead` tells whether [`Heap::live_bytes`] and [`Heap::claim_sparsest`] will be called.
-    pub(super) fn new(memory: u64, huge_pages: bool, sums_dead: bool) -> Option<Self> {
-        Self::with_pages(memory, huge_pages, sums_dead, alloc::page_bytes())
+    /// `is_exact` tells whether [`Heap::live_bytes`] must count every dead byte.
+    pub(super) fn new(memory: u64, huge_pages: bool, is_exact: bool) -> Option<Self> {
+        Self::with_pages(memory, huge_pages, is_exact, alloc::page_bytes())
     }
 
     /// As [`Heap::new`], with pages of `page` bytes: a multiple of the real page size.
-    fn with_pages(memory: u64, huge_pages: bool, sums_dead: bool, page: usize) -> Option<Self> {
+    fn with_pages(memory: u64, huge_pages: bool, is_exact: bool, page: usize) -> Option<Self> {
         let memory = memory.clamp(MIN_MEMORY, MAX_MEMORY);
         let Geometry {
             granule_log2,
@@ -223,8 +241,12 @@ impl Heap {
             page_log2,
             reserved,
             is_reservation,
-            sums_dead,
-            sparse: Marks::new(if sums_dead { segments } else { 1 })?,
+            dead_step_log2: if is_exact {
+                0
+            } else {
+                segment_log2 - DEAD_STEPS_LOG2
+            },
+            sparse: Marks::new(segments)?,
             #[cfg(test)]
             looks: AtomicU64::new(0),
             fill: Slots::try_zeroed(segments)?,
@@ -237,6 +259,8 @@ impl Heap {
             held: AtomicU64::new(0),
             retired: AtomicU64::new(0),
             dead: AtomicU64::new(0),
+            goal: AtomicU64::new(memory),
+            spare: AtomicU64::new(0),
             longest_run: AtomicU32::new(0),
             pool: Mutex::new(Pool::new(segments, pages_per_segment)),
             huge_pages,
@@ -385,7 +409,7 @@ impl Heap {
         // Relaxed: a setting.
         let before = self.allowed.swap(bytes, Ordering::Relaxed);
         self.choose_large(bytes);
-        if bytes < before {
+        if bytes != before {
             self.pool.lock().trim(self);
         }
     }
@@ -420,12 +444,28 @@ impl Heap {
         self.allowed() as i64 - self.held() as i64 + self.waiting_bytes() as i64
     }
 
-    /// Bytes held for live items: the bytes that would be held if every segment was compacted.
-    /// Valid only if dead bytes are summed up; an estimate, as [`Heap::headroom`].
+    /// As [`Heap::headroom`], but less while there are many dead bytes: then it is what can be
+    /// allocated without touching pages that are not resident. Only compaction may raise it beyond
+    /// the headroom.
+    #[inline]
+    pub(super) fn ease(&self) -> i64 {
+        // Relaxed: a setting.
+        let goal = self.goal.load(Ordering::Relaxed);
+        goal as i64 - self.held() as i64 + self.waiting_bytes() as i64
+    }
+
+    /// Dead bytes that compaction can gain.
+    fn dead(&self) -> u64 {
+        // Relaxed: as in `held`. A thread may subtract the bytes of a retired segment before
+        // another has added its last ones: then the sum is negative.
+        (self.dead.load(Ordering::Relaxed) as i64).max(0) as u64
+    }
+
+    /// Bytes held for live items: the bytes that would be held if every segment was compacted. An
+    /// estimate, as [`Heap::headroom`].
     pub(super) fn live_bytes(&self) -> u64 {
-        // Relaxed: as in `held`.
-        let dead = self.dead.load(Ordering::Relaxed);
-        self.held().saturating_sub(self.waiting_bytes() + dead)
+        self.held()
+            .saturating_sub(self.waiting_bytes() + self.dead())
     }
 
     /// Bytes of the largest large item, rounded up by at most a quarter; 0 if there is none.
@@ -483,18 +523,26 @@ impl Heap {
     #[inline]
     pub(super) unsafe fn count_dead(&self, domain: &Domain, node: Ptr, bytes: usize) {
         let segment = self.segment_of(node);
-        if self.sums_dead {
-            // Relaxed: as in `held`. Added before the segment can be retired, which subtracts it.
-            self.dead.fetch_add(bytes as u64, Ordering::Relaxed);
-        }
         // AcqRel: see `set_used`.
         let before = self.fill[segment as usize].fetch_add(bytes as u64, Ordering::AcqRel);
-        let (used, dead) = (before >> 32, u64::from(before as u32) + bytes as u64);
+        let (used, dead_before) = (before >> 32, u64::from(before as u32));
+        let dead = dead_before + bytes as u64;
+        let steps = self.whole_steps(dead) - self.whole_steps(dead_before);
+        if steps > 0 {
+            // Relaxed: as in `held`.
+            self.dead.fetch_add(steps, Ordering::Relaxed);
+        }
         if used == dead {
             self.retire_dead(domain, segment);
-        } else if self.sums_dead {
+        } else if steps > 0 {
             self.sparse.mark(segment);
         }
+    }
+
+    /// The dead bytes of a segment that are summed up.
+    #[inline(always)]
+    fn whole_steps(&self, dead: u64) -> u64 {
+        dead >> self.dead_step_log2 << self.dead_step_log2
     }
 
     #[cold]
@@ -517,6 +565,17 @@ impl Heap {
         // Relaxed: numbers that decide nothing about lifetimes.
         let fill = self.fill[segment as usize].load(Ordering::Relaxed);
         ((fill >> 32) as u32, fill as u32)
+    }
+
+    /// [Collects](Heap::collect) if an item of `bytes` bytes might touch pages that are not
+    /// resident.
+    pub(super) fn collect_for(&self, domain: &Domain, bytes: usize) {
+        // Relaxed: as in `held`.
+        let spare = self.spare.load(Ordering::Relaxed);
+        let wanted = self.needed(bytes) + self.waiting_bytes();
+        if spare < wanted && !mutant!("touches_first") {
+            self.collect(domain);
+        }
     }
 
     /// Polls for the end of a grace period, then frees the segments that readers have left.

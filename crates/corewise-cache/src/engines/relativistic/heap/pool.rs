@@ -1,7 +1,7 @@
 //! The segments by their state: free, in a queue, waiting for readers.
 
 use super::claims::{Candidate, Claim};
-use super::{Heap, SMALL_LOG2, Segment};
+use super::{DEAD_SHARE, DEAD_SLACK_SHARE, Heap, SMALL_LOG2, SPARE_SHARE, Segment};
 use crate::engines::relativistic::queues::Queues;
 use crate::engines::relativistic::runs::{Run, Runs};
 use corewise_atomic::mutant;
@@ -141,13 +141,11 @@ impl Pool {
         let bytes = self.bytes(heap, segment);
         self.queues.remove(segment, bytes);
         self.set(segment, State::Retired);
-        // Relaxed, both: see `held`.
+        // Relaxed, here and below: see `held`.
         heap.retired.fetch_add(bytes, Ordering::Relaxed);
-        if heap.sums_dead {
-            let (used, dead) = heap.fill(segment);
-            let dead = u64::from(dead) + self.unused(heap, segment, used);
-            heap.dead.fetch_sub(dead, Ordering::Relaxed);
-        }
+        let (used, dead) = heap.fill(segment);
+        let dead = heap.whole_steps(dead.into()) + self.unused(heap, segment, used);
+        heap.dead.fetch_sub(dead, Ordering::Relaxed);
         self.waiting.push_back(Retired {
             segment,
             after: domain.start_poll(),
@@ -194,11 +192,9 @@ impl Pool {
     }
 
     pub(super) fn publish_longest(&self, heap: &Heap) {
-        if heap.sums_dead {
-            // Relaxed: as in `held`.
-            heap.longest_run
-                .store(self.runs.longest(), Ordering::Relaxed);
-        }
+        // Relaxed: as in `held`.
+        heap.longest_run
+            .store(self.runs.longest(), Ordering::Relaxed);
     }
 
     /// Bytes that may be resident, in use or free.
@@ -207,10 +203,34 @@ impl Pool {
         low + (self.runs.resident_pages() << heap.page_log2)
     }
 
-    /// Gives back free pages while more may be resident than is allowed.
+    /// Gives back free pages while more may be resident than is allowed, and sets the goal.
     pub(super) fn trim(&mut self, heap: &Heap) {
+        self.trim_to(heap, heap.allowed());
+        let most_dead = (heap.held() / DEAD_SHARE).max(heap.allowed() / DEAD_SLACK_SHARE);
+        let goal = if heap.dead() > most_dead && !mutant!("grows_before_it_compacts") {
+            self.resident(heap).min(heap.allowed())
+        } else {
+            heap.allowed()
+        };
+        let spare = self.resident(heap).saturating_sub(heap.held());
+        // Relaxed, both: a setting, and as in `held`.
+        heap.goal.store(goal, Ordering::Relaxed);
+        heap.spare.store(spare, Ordering::Relaxed);
+    }
+
+    /// Trims after memory was taken, when `before` bytes were resident before: if many were free,
+    /// there are no more afterwards.
+    pub(super) fn trim_taken(&mut self, heap: &Heap, before: u64) {
+        if self.resident(heap) > before {
+            let held = heap.held();
+            self.trim_to(heap, before.max(held + held / SPARE_SHARE));
+        }
+        self.trim(heap);
+    }
+
+    fn trim_to(&mut self, heap: &Heap, most: u64) {
         loop {
-            let excess = self.resident(heap).saturating_sub(heap.allowed());
+            let excess = self.resident(heap).saturating_sub(most);
             if excess == 0 {
                 return;
             }

@@ -60,6 +60,7 @@ impl Heap {
         if !is_current() || self.held() + bytes + request.spare > self.allowed() {
             return None;
         }
+        let before = pool.resident(self);
         let (segment, resident_before) = match kind {
             Kind::Small => (pool.take_low()?, 0),
             _ => pool.take_run(Run {
@@ -70,7 +71,7 @@ impl Heap {
         };
         self.hold(bytes);
         self.begin(&mut pool, segment, State::Open, request.generation);
-        pool.trim(self);
+        pool.trim_taken(self, before);
         Some(Open {
             segment,
             generation: request.generation,
@@ -168,15 +169,11 @@ impl Heap {
         let bytes = pool.bytes(self, open.segment);
         pool.queues.insert(open.segment, queue, bytes);
         pool.set(open.segment, State::Sealed);
-        if self.sums_dead {
-            let unused = pool.unused(self, open.segment, open.used);
-            // Relaxed: as in `held`. Before the segment can be retired, which subtracts it.
-            self.dead.fetch_add(unused, Ordering::Relaxed);
-        }
+        let unused = pool.unused(self, open.segment, open.used);
+        // Relaxed: as in `held`. Before the segment can be retired, which subtracts it.
+        self.dead.fetch_add(unused, Ordering::Relaxed);
         self.set_used(&mut pool, domain, open.segment, open.used);
-        if self.sums_dead {
-            self.sparse.mark(open.segment);
-        }
+        self.sparse.mark(open.segment);
     }
 
     /// Shrinks a run to the pages that its items use.
@@ -217,11 +214,12 @@ impl Heap {
         is_current: impl FnOnce() -> bool,
     ) -> Option<NonNull<u8>> {
         let mut pool = self.pool.lock();
+        let before = pool.resident(self);
         let segment = self.take_large(&mut pool, domain, request, State::Sealed, is_current)?;
         let bytes = pool.bytes(self, segment);
         pool.queues.insert(segment, queue, bytes);
         self.set_used(&mut pool, domain, segment, request.bytes as u32);
-        pool.trim(self);
+        pool.trim_taken(self, before);
         // SAFETY: 1: the beginning of a run.
         Some(unsafe { self.address(segment, 0) })
     }
@@ -275,11 +273,12 @@ impl Heap {
         if !self.may_reserve(request.bytes) {
             return None;
         }
+        let before = pool.resident(self);
         let segment = self.take_large(&mut pool, domain, request, State::Reserved, is_current)?;
         // Relaxed: as in `held`.
         self.awaited
             .fetch_add(pool.bytes(self, segment), Ordering::Relaxed);
-        pool.trim(self);
+        pool.trim_taken(self, before);
         // SAFETY: 1: the beginning of a run.
         Some(unsafe { self.address(segment, 0) })
     }
