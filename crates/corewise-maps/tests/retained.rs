@@ -66,6 +66,8 @@ fn settle_drops_what_ended_idle_and_own_threads_have_removed() {
     let (go_on, wait) = channel::<()>();
     let (say, idle) = channel();
     thread::scope(|scope| {
+        // Dropped if this thread panics, so that the other one ends.
+        let go_on = go_on;
         let ended = (0..8u64).map(|thread| {
             scope.spawn(move || {
                 // Not at the end of a batch.
@@ -102,6 +104,8 @@ fn others_drop_what_an_idle_or_ended_thread_has_removed() {
     let (go_on, wait) = channel::<()>();
     let (say, idle) = channel();
     thread::scope(|scope| {
+        // As above.
+        let go_on = go_on;
         let ended = scope.spawn(|| (0..20).for_each(|n| it.insert(n % 5)));
         ended.join().unwrap();
         scope.spawn(move || {

@@ -17,7 +17,8 @@
 //!    thread is idle, or it has ended. [`RelativisticMap::settle`] does the same to all threads at
 //!    once. A thread whose batch is lent closes a batch for each entry that it removes meanwhile.
 //! 3. *No wait.* Only `settle`, and beyond the soft limit an update after its section, wait for a
-//!    grace period; neither holds a lock then.
+//!    grace period; neither holds a lock then. An update that ends a batch while others wait yields
+//!    its processor, after its section: a reader may be switched out in one.
 //! 4. *Foreign code*: keys and values are dropped, and weighed, outside of locks; they are dropped
 //!    outside of sections too. A drop that removes more entries leaves them to later calls, so no
 //!    chain of drops needs stack.
@@ -30,6 +31,7 @@ use std::time::Duration;
 use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicUsize};
+use corewise_atomic::thread;
 use corewise_rcu::{Budget, Cookie, Limits, Pinned, Pressure, RetireList, Section, default_weight};
 use corewise_rcu::{is_reclaiming, reclaiming};
 
@@ -42,6 +44,8 @@ use crate::panics;
 
 /// How long an update waits for readers when the backlog is over its soft limit.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes of closed batches beyond which a thread that closes another lets others run.
+const LAGGING: usize = 2 * RetireList::<()>::BATCH_BYTES;
 /// Batches closed between two visits to all threads.
 pub(super) const VISIT_EVERY: usize = 16;
 
@@ -232,6 +236,11 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         }
         self.visit_others();
         self.reclaim_ready();
+        if self.removed.bytes() > LAGGING {
+            // A reader that was switched out in its section may need this processor.
+            thread::yield_now();
+            self.reclaim_ready();
+        }
         if self.removed.backlog.pressure() == Pressure::Fine || !self.domain().stalls().is_empty() {
             return;
         }
