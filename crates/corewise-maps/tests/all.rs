@@ -20,6 +20,7 @@ mod operations;
 mod panics;
 mod reentry;
 mod regressions;
+mod retained;
 mod shapes;
 mod stress;
 mod upserts;

@@ -1,12 +1,13 @@
 //! Memory that waits for a grace period: batches, and the budget that bounds them.
 //!
 //! A [`RetireList`] belongs to one thread at a time. Pushed objects collect in an open batch; a
-//! full batch is closed with a [`Cookie`] and may be taken once the cookie is complete. So up to
-//! some thousand objects share the cost of a cookie, of reading the readers' words, and of a grace
-//! period.
+//! full batch is closed with a [`Cookie`] and may be taken once the cookie is complete. So the
+//! objects of a batch share the cost of a cookie, of reading the readers' words, and of a grace
+//! period: some thousand objects that own nothing, and at most 32 others, unless the caller knows
+//! what they weigh ([`default_weight`]).
 //!
-//! A [`Budget`] counts the bytes of the closed batches of many threads. Open batches are not
-//! counted: each holds at most [`RetireList::BATCH_BYTES`], or one object that is larger.
+//! A [`Budget`] counts the bytes of the closed batches of many threads. Open batches are counted
+//! where they are: each holds at most [`RetireList::BATCH_BYTES`], or one object that is larger.
 
 use std::collections::VecDeque;
 
@@ -15,6 +16,33 @@ use corewise_atomic::sync::atomic::AtomicUsize;
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 
 use crate::Cookie;
+
+/// Bytes that an object with a destructor is taken to own, its own size included, unless the caller
+/// knows better: 32 such objects fill a batch ([`RetireList::BATCH_BYTES`]).
+const OWNED_BYTES: usize = 2 << 10;
+
+/// The weight of a retired object of this type of which nothing else is known, in bytes.
+///
+/// The size of the type if it has no destructor. An object with a destructor may own memory, a file
+/// or a lock, so it weighs at least 2 KiB: the next power of two that is not below its size.
+///
+/// ```
+/// use corewise_rcu::default_weight;
+/// assert_eq!(default_weight::<[u64; 3]>(), 24);
+/// assert_eq!(default_weight::<String>(), 2_048);
+/// ```
+pub const fn default_weight<T>() -> usize {
+    let size = size_of::<T>();
+    if !std::mem::needs_drop::<T>() || size > usize::MAX / 2 {
+        return size;
+    }
+    let size = if size < OWNED_BYTES {
+        OWNED_BYTES
+    } else {
+        size
+    };
+    size.next_power_of_two()
+}
 
 /// The limits of a backlog, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +60,15 @@ impl Limits {
         soft: 16 << 20,
         hard: 1 << 30,
     };
+
+    /// How full a backlog of this size is.
+    pub fn pressure(&self, bytes: usize) -> Pressure {
+        match bytes {
+            bytes if bytes <= self.soft => Pressure::Fine,
+            bytes if bytes <= self.hard => Pressure::OverSoft,
+            _ => Pressure::OverHard,
+        }
+    }
 }
 
 impl Default for Limits {
@@ -82,11 +119,7 @@ impl Budget {
     /// How full the backlog is.
     #[inline]
     pub fn pressure(&self) -> Pressure {
-        match self.bytes() {
-            bytes if bytes <= self.limits.soft => Pressure::Fine,
-            bytes if bytes <= self.limits.hard => Pressure::OverSoft,
-            _ => Pressure::OverHard,
-        }
+        self.limits.pressure(self.bytes())
     }
 
     /// Adds the bytes, up to the maximum of the counter; returns how many were added.
@@ -215,6 +248,12 @@ impl<T> RetireList<T> {
         all
     }
 
+    /// Bytes of the open batch, which no budget counts.
+    #[inline]
+    pub fn open_bytes(&self) -> usize {
+        self.open_bytes
+    }
+
     /// Whether the list has no objects.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty()
@@ -225,8 +264,8 @@ impl<T> RetireList<T> {
         !self.open.is_empty()
     }
 
-    /// Takes the closed batches of `other`, whose thread has ended or has too many. The oldest
-    /// batch stays in front, so that no batch waits for a later one's grace period.
+    /// Takes the closed batches of `other`. The oldest batch stays in front, so that no batch waits
+    /// for a later one's grace period.
     pub fn adopt(&mut self, other: &mut RetireList<T>) {
         let is_later = other.oldest() >= self.newest();
         self.closed.append(&mut other.closed);

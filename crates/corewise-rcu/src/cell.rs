@@ -22,7 +22,7 @@ use corewise_atomic::sync::atomic::AtomicPtr;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use corewise_atomic::{Backoff, mutant, ordering};
 
-use crate::backlog::Pressure;
+use crate::backlog::{Pressure, default_weight};
 use crate::domain::{BacklogFull, Domain, Guard, Pinned, Section};
 use crate::grace::Cookie;
 
@@ -44,16 +44,16 @@ const OVERHEAD: usize = 128;
 ///
 /// A replacement drops the values that readers have left: the value that it replaces too, if no
 /// thread is in a section of the domain. A value that is still read is dropped by a later
-/// replacement on the same thread (on any thread after that one has ended), by [`Domain::barrier`],
-/// or with the last handle of the domain. To drop a value at a certain time, wait for it:
-/// `drop(cell.swap(new).into_inner())`.
+/// replacement on the same thread, by some later one on any thread ([`Domain::defer`]), by
+/// [`Domain::barrier`], or with the last handle of the domain. To drop a value at a certain time,
+/// wait for it: `drop(cell.swap(new).into_inner())`.
 ///
 /// So a replaced value may outlive the cell, and may be dropped by any thread that uses the domain:
 /// to replace values, `T` must be `Send + 'static`. (A cell that is only read takes any `T`.) A
 /// panic of such a drop is reported by the panic hook and goes no further.
 ///
 /// Replaced values that wait for readers count in the domain's backlog, see
-/// [`Limits`](crate::Limits), with their own size and 128 bytes, without the memory that they own.
+/// [`Limits`](crate::Limits), with their [`default_weight`] and 128 bytes.
 /// Over the soft limit a replacement outside sections waits for readers, until one
 /// [stalls](crate::Builder::stall_after); [`try_store`](Self::try_store) fails over the hard limit.
 ///
@@ -381,7 +381,7 @@ unsafe fn retire<T: Send + 'static>(domain: &Domain, value: NonNull<T>) -> Press
         drop(unsafe { Box::from_raw(value.as_ptr()) });
         return Pressure::Fine;
     }
-    let bytes = size_of::<T>().saturating_add(OVERHEAD);
+    let bytes = default_weight::<T>().saturating_add(OVERHEAD);
     // SAFETY: 1: from a box, and owned. 2: no longer in the cell; references borrow sections.
     unsafe { domain.drop_soon(value, bytes) }
 }

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use corewise_atomic::barrier;
-use corewise_atomic::lock::Mutex;
+use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::mutant;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -15,7 +15,7 @@ use corewise_atomic::thread::{self, ThreadId};
 use corewise_atomic::time::now_ns;
 use corewise_atomic::{Backoff, Sleeps};
 
-use crate::backlog::{Budget, Limits, Pressure, RetireList};
+use crate::backlog::{Budget, Limits, Pressure, RetireList, default_weight};
 use crate::deferred::{Deferred, is_reclaiming, reclaiming, run_all};
 use crate::grace::{Cookie, Grace};
 use crate::local;
@@ -464,6 +464,11 @@ impl Domain {
     /// Runs `reclaim` once all sections that are running now have ended, during a later call to
     /// `defer` or [`Domain::barrier`], on the thread that makes that call.
     ///
+    /// A thread closes its batch of deferred closures when they have [`RetireList::BATCH_BYTES`],
+    /// or when there are [`RetireList::BATCH`]. Each time it also closes the batch of one other
+    /// thread, of each in turn, and runs what no longer waits of both. So what a thread has
+    /// deferred is run by others if that thread ends or does nothing.
+    ///
     /// `bytes` is the amount of memory that `reclaim` will free. Over the soft limit, a caller
     /// outside all sections waits for a grace period and reclaims, as long as no reader
     /// [stalls](Builder::stall_after); a caller inside a section learns of it from the returned
@@ -481,7 +486,8 @@ impl Domain {
         self.push(Deferred::call(reclaim), bytes)
     }
 
-    /// Like [`Domain::defer`], to drop a boxed object that readers may still use.
+    /// Like [`Domain::defer`], to drop a boxed object that readers may still use. It weighs
+    /// [`default_weight`].
     ///
     /// It takes a pointer because a `Box` asserts exclusive access to its contents: turning the
     /// pointer back into a box, or moving a box, is undefined behaviour while readers have
@@ -510,7 +516,7 @@ impl Domain {
     pub unsafe fn defer_drop<T: Send + 'static>(&self, object: NonNull<T>) -> Pressure {
         // SAFETY: 1, and 2: it is dropped after a grace period.
         let deferred = unsafe { Deferred::drop_box(object) };
-        self.push(deferred, size_of::<T>())
+        self.push(deferred, default_weight::<T>())
     }
 
     fn push(&self, deferred: Deferred, bytes: usize) -> Pressure {
@@ -544,7 +550,7 @@ impl Domain {
             retire_list.lock().push(deferred, bytes);
             self.shared.batch_is_full(retire_list);
         });
-        self.pressure()
+        self.shared.budget.pressure()
     }
 
     /// Waits for the cookie's grace period.
@@ -562,7 +568,7 @@ impl Domain {
 
     /// Makes room for one more object if the backlog is over its hard limit; false if that fails.
     pub(crate) fn has_room(&self) -> bool {
-        self.pressure() != Pressure::OverHard || self.shared.relieve()
+        self.shared.budget.pressure() != Pressure::OverHard || self.shared.relieve()
     }
 
     /// Like [`Domain::defer_drop`], but fails if the backlog is over its hard limit.
@@ -589,6 +595,9 @@ impl Domain {
     /// Waits until all that any thread deferred before the call has been reclaimed. (Other threads
     /// may still be running the last deferred closures.)
     ///
+    /// What a structure keeps itself until readers have left, such as the removed entries of a
+    /// `RelativisticMap` of `corewise-maps`, is not deferred: the map's `settle` drops it.
+    ///
     /// # Panics
     ///
     /// If the caller is in a section of this domain.
@@ -598,15 +607,20 @@ impl Domain {
         }
     }
 
-    /// Bytes deferred and not yet reclaimed, without the open batch of each thread (at most
-    /// [`RetireList::BATCH`] objects or [`RetireList::BATCH_BYTES`]).
+    /// Bytes deferred and not yet reclaimed. Linear in the number of records.
     pub fn backlog_bytes(&self) -> usize {
-        self.shared.budget.bytes()
+        let lists = self.shared.retire_lists();
+        let open = lists.map(|retire_list| retire_list.lock().open_bytes());
+        open.fold(self.shared.budget.bytes(), usize::saturating_add)
     }
 
-    /// How full the backlog is.
+    /// How full the backlog is. Linear in the number of records.
+    ///
+    /// The [`Pressure`] that other calls return does not count open batches, which have 64 KiB each
+    /// at most, or one object that is larger.
     pub fn pressure(&self) -> Pressure {
-        self.shared.budget.pressure()
+        let limits = self.shared.budget.limits();
+        limits.pressure(self.backlog_bytes())
     }
 
     /// The readers that have kept the current grace period waiting for longer than
@@ -733,8 +747,25 @@ impl Shared {
         if !is_reclaiming(self.address()) {
             self.reclaim_ready(retire_list);
             self.reclaim_ready(&self.orphans);
+            self.visit_another(retire_list);
             self.report_stalls();
             self.relieve_if_needed();
+        }
+    }
+
+    /// Reclaims what the thread of another record than the caller's has deferred, as it may be
+    /// idle: of each record in turn.
+    fn visit_another(&self, own: &Mutex<RetireList<Deferred>>) {
+        let Some(reader) = self.registry.next_in_turn() else {
+            return;
+        };
+        let theirs = &reader.retire_list;
+        // If it is locked, its owner is using it, and so is not idle.
+        let is_empty = |list: MutexGuard<'_, RetireList<_>>| list.is_empty();
+        let has_some = !std::ptr::eq(theirs, own) && !theirs.try_lock().is_none_or(is_empty);
+        if has_some && !mutant!("visits_nobody") {
+            self.close(theirs);
+            self.reclaim_ready(theirs);
         }
     }
 
@@ -783,7 +814,11 @@ impl Shared {
     /// It waits no longer than the time after which a reader counts as stalled: such a reader may
     /// be waiting for the caller.
     fn relieve(&self) -> bool {
-        if !self.is_pinned() && !is_reclaiming(self.address()) {
+        let is_stalled = || {
+            let stalls = self.grace.stalls(&self.name, self.stall_after, false);
+            !stalls.is_empty()
+        };
+        if !self.is_pinned() && !is_reclaiming(self.address()) && !is_stalled() {
             let deadline = now_ns().saturating_add(saturating_ns(self.stall_after));
             self.reclaim_after_a_grace_period(deadline);
         }

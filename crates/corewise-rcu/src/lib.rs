@@ -182,7 +182,7 @@ mod reader;
 mod registry;
 mod stall;
 
-pub use backlog::{Budget, Limits, Pressure, RetireList};
+pub use backlog::{Budget, Limits, Pressure, RetireList, default_weight};
 pub use cell::{CellGuard, RcuCell, Replaced};
 pub use deferred::{is_reclaiming, reclaiming};
 pub use domain::{BacklogFull, Builder, Domain, Guard, Pinned, Section, pin};

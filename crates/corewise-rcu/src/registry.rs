@@ -17,6 +17,8 @@ use crate::reader::Reader;
 pub(crate) struct Registry {
     head: AtomicPtr<Reader>,
     made: AtomicUsize,
+    /// The record that was returned by `next_in_turn` last.
+    in_turn: AtomicPtr<Reader>,
 }
 
 impl Registry {
@@ -24,6 +26,7 @@ impl Registry {
         Self {
             head: AtomicPtr::new(std::ptr::null_mut()),
             made: AtomicUsize::new(0),
+            in_turn: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
@@ -38,6 +41,22 @@ impl Registry {
             at = reader.next.load(Relaxed);
             Some(reader)
         })
+    }
+
+    /// Returns one record after the other, and the first again after the last.
+    pub(crate) fn next_in_turn(&self) -> Option<&Reader> {
+        // Acquire: pairs with the Release below, so that the record's fields are seen.
+        let last = self.in_turn.load(Acquire);
+        // SAFETY: records live as long as the registry.
+        let last = unsafe { last.as_ref() };
+        // Relaxed: written before the record was published.
+        let next = last.map_or(std::ptr::null_mut(), |last| last.next.load(Relaxed));
+        // SAFETY: records live as long as the registry.
+        let next = unsafe { next.as_ref() }.or_else(|| self.iter().next())?;
+        // Release: pairs with the Acquire above.
+        self.in_turn
+            .store(std::ptr::from_ref(next).cast_mut(), Release);
+        Some(next)
     }
 
     /// Claims a record for the calling thread, which owns it from now on.

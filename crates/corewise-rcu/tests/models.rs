@@ -15,7 +15,7 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::AtomicUsize;
 use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use corewise_atomic::{Slots, model, model_bounded, thread};
-use corewise_rcu::{Domain, Qsbr, Section, pin};
+use corewise_rcu::{Domain, Qsbr, RetireList, Section, pin};
 
 /// The value of a reclaimed object.
 const POISON: usize = usize::MAX;
@@ -350,6 +350,31 @@ fn a_barrier_beside_a_thread_that_ends_loses_nothing() {
         writer.join().unwrap();
         domain.barrier();
         assert_eq!(shared.reclaimed.load(Relaxed), 3);
+    });
+}
+
+/// Closes some batches, of one object each.
+fn close_batches(domain: &Domain, batches: usize) {
+    for _ in 0..batches {
+        domain.defer(RetireList::<()>::BATCH_BYTES, || ());
+    }
+}
+
+#[test]
+fn what_an_idle_thread_has_deferred_is_run_by_others() {
+    model_bounded(2, || {
+        let (domain, shared) = (Domain::new(), Shared::new(2));
+        // The batch of this thread stays open.
+        let reader = spawn_reader(&domain, &shared, 1);
+        defer_reclaim(&domain, &shared, shared.unlink(1));
+        let other = domain.clone();
+        let other = thread::spawn(move || close_batches(&other, 2));
+        join_all([reader, other]);
+        // Not fewer than there are records: each is visited, and no reader is left.
+        let other = domain.clone();
+        join_all([thread::spawn(move || close_batches(&other, 4))]);
+        // Relaxed: the threads were joined.
+        assert_eq!(shared.reclaimed.load(Relaxed), 1);
     });
 }
 

@@ -12,7 +12,7 @@ use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::AtomicPtr;
 use corewise_maps::parts::{EntryCounts, Panics, Shared, in_groups, in_stages, prefetch_entry};
 use corewise_maps::relativistic::{DefaultHasher, ResizeError};
-use corewise_rcu::{Domain, Guard, Pressure};
+use corewise_rcu::{Domain, Guard, Pressure, default_weight};
 
 use super::algorithm::{ChainLink, Lookups};
 use super::{ChainedTable, Resized};
@@ -334,7 +334,7 @@ where
         // period. Not a `Box`: readers may still use it.
         let node = unsafe { Shared::of(removed.cast::<Node<K, V>>()) };
         let free = move || drop(node);
-        self.map.domain.defer(size_of::<Node<K, V>>(), free);
+        self.map.domain.defer(default_weight::<Node<K, V>>(), free);
         // SAFETY: dropped after our section at the earliest.
         Some(unsafe { &Node::<K, V>::of(removed).value })
     }

@@ -106,7 +106,7 @@ use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 use corewise_atomic::{CachePadded, Slots, mutant, ordering};
 use corewise_maps::parts::{Panics, Shared};
 use corewise_maps::relativistic::DefaultHasher;
-use corewise_rcu::{Domain, Section};
+use corewise_rcu::{Domain, Section, default_weight};
 
 use crate::rename::RenameError;
 
@@ -358,7 +358,7 @@ where
         self.len.fetch_sub(1, Relaxed);
         // SAFETY: kept by `insert`, and unlinked once. Not a box: readers may still use it.
         let node = unsafe { Shared::of(removed) };
-        (self.domain).defer(size_of::<Node<V>>(), move || drop(node));
+        (self.domain).defer(default_weight::<Node<V>>(), move || drop(node));
         true
     }
 

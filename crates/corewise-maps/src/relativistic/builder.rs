@@ -29,8 +29,12 @@ pub struct Builder<K, V, S = DefaultHasher> {
     hasher: S,
     domain: Option<Domain>,
     limits: Limits,
+    weigh: Option<Weigher<K, V>>,
     _entries: PhantomData<fn() -> (K, V)>,
 }
+
+/// See [`Builder::weigher`].
+pub(super) type Weigher<K, V> = fn(&K, &V) -> usize;
 
 impl<K, V, S> Builder<K, V, S> {
     /// Reserves room for this many entries before the map grows.
@@ -88,6 +92,7 @@ impl<K, V, S> Builder<K, V, S> {
             hasher,
             domain: self.domain,
             limits: self.limits,
+            weigh: self.weigh,
             _entries: PhantomData,
         }
     }
@@ -108,8 +113,8 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Sets the limits of removed entries that wait for readers, in bytes of nodes. (Memory that
-    /// keys and values own elsewhere is not counted.)
+    /// Sets the limits of removed entries that wait for readers, in bytes of their weights: see
+    /// [`weigher`](Self::weigher).
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;
@@ -119,6 +124,33 @@ impl<K, V, S> Builder<K, V, S> {
     /// ```
     pub fn backlog_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Sets a function that returns the number of bytes that a key and a value own beside their own
+    /// size: what a removed entry costs until it is dropped.
+    ///
+    /// Without it, an entry without a destructor weighs its size, and every other one 2 KiB, or if
+    /// it is larger, the next power of two ([`default_weight`](corewise_rcu::default_weight)). A
+    /// thread hands its removed entries to all threads, to be dropped after a grace period, when
+    /// they weigh 64 KiB together.
+    ///
+    /// It is called once for each entry that is about to be removed or replaced, and again if
+    /// another thread is faster. If it panics, the operation has changed nothing.
+    ///
+    /// ```
+    /// # use corewise_maps::RelativisticMap;
+    /// let builder = RelativisticMap::builder().weigher(|_: &u64, page: &Vec<u8>| page.capacity());
+    /// let pages = builder.build();
+    /// pages.insert(1, vec![0; 30_000]);
+    /// pages.remove(&1);
+    /// assert!(pages.backlog_bytes() >= 30_000);
+    /// pages.settle()?;
+    /// assert_eq!(pages.backlog_bytes(), 0);
+    /// # Ok::<(), corewise_maps::relativistic::ResizeError>(())
+    /// ```
+    pub fn weigher(mut self, weigh: fn(&K, &V) -> usize) -> Self {
+        self.weigh = Some(weigh);
         self
     }
 
@@ -143,7 +175,7 @@ impl<K, V, S> Builder<K, V, S> {
         let domain = self.domain.unwrap_or_else(|| Domain::global().clone());
         let slabs = Slabs::new(Layout::new::<Node<K, V>>());
         let raw = RawTable::new(self.buckets, policy, domain, slabs);
-        RelativisticMap::of(raw, self.hasher, self.limits)
+        RelativisticMap::of(raw, self.hasher, self.limits, self.weigh)
     }
 }
 
@@ -162,6 +194,7 @@ impl<K, V> RelativisticMap<K, V> {
             hasher: DefaultHasher::default(),
             domain: None,
             limits: Limits::DEFAULT,
+            weigh: None,
             _entries: PhantomData,
         }
     }

@@ -156,7 +156,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         // SAFETY: 1: the section is of the map's domain. 1: its contents were moved out, and no
         // link leads to it, by 1. 2: a magazine of this map.
         unsafe {
-            self.threads.count(&section, -1, |own| {
+            self.threads.count(&section, -1, |own, _| {
                 own.unreported -= 1;
                 self.slabs().free(&mut own.magazine, id);
             });

@@ -7,11 +7,12 @@ use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
 use corewise_atomic::alloc::Layout;
-use corewise_rcu::{Guard, OwnedGuard, RetireList, Section};
+use corewise_rcu::{Guard, OwnedGuard, Section};
 
 use super::chain::Link;
-use super::map::{DefaultHasher, Node, Own, RelativisticMap, Retired};
+use super::map::{DefaultHasher, Node, Own, RelativisticMap};
 use super::raw::RawIter;
+use super::reclaim::{Pushed, Waiting};
 use super::slab::{Slabs, View};
 use super::word::NodeId;
 use crate::{Equivalent, batch};
@@ -352,12 +353,13 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     /// 1. The node was found or linked by this handle.
     #[inline]
     pub(super) unsafe fn unlink(&self, node: &Node<K, V>) -> bool {
+        let weight = self.map.weight(node);
         let node = NonNull::from(node);
         // SAFETY: the section is of the map's domain, and the node was found in it, by 1.
         let removed = unsafe { self.map.raw.remove(&*self.section, node.cast()) };
         if let Some(removed) = removed {
             // SAFETY: 1: removed just now.
-            unsafe { self.retire(removed, -1) };
+            unsafe { self.retire(removed, weight, -1) };
         }
         removed.is_some()
     }
@@ -368,19 +370,17 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     ///
     /// 1. The caller has removed the node from this map's table.
     #[inline]
-    unsafe fn retire(&self, node: NodeId, by: isize) {
-        let bytes = size_of::<Node<K, V>>();
-        // SAFETY: 1.
-        let retired = unsafe { Retired::new(node) };
-        self.changed(by, |retire_list| retire_list.push(retired, bytes));
+    unsafe fn retire(&self, node: NodeId, weight: usize, by: isize) {
+        // SAFETY: 1: the section is of the map's domain, and the thread's. 2: our 1.
+        self.changed(by, |waiting| unsafe { waiting.push(node, weight) });
     }
 
     /// Counts, retires, and does a share of the resizing.
     #[inline]
-    fn changed(&self, by: isize, retire: impl FnOnce(&mut RetireList<Retired<K, V>>) -> bool) {
+    fn changed(&self, by: isize, retire: impl FnOnce(&Waiting<K, V>) -> Pushed) {
         let map = self.map;
-        let update = |own: &mut Own<K, V>| {
-            let full = retire(&mut own.retire_list);
+        let update = |own: &mut Own, waiting: &Waiting<K, V>| {
+            let pushed = retire(waiting);
             own.unreported += by;
             own.turn = own.turn.wrapping_add(1);
             let due = own.unreported.unsigned_abs() >= map.raw.report_after();
@@ -389,10 +389,10 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
             } else {
                 0
             };
-            (full, report, own.turn)
+            (pushed, report, own.turn)
         };
         // SAFETY: the section is of the map's domain.
-        let (full, report, turn) = unsafe { map.threads.count(&*self.section, by, update) };
+        let (pushed, report, turn) = unsafe { map.threads.count(&*self.section, by, update) };
         if report != 0 {
             map.raw.adjust(report);
         }
@@ -400,8 +400,14 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
             let thread = self.section.reader_index();
             map.raw.step_after_update(thread, turn);
         }
-        if full {
-            self.close();
+        match pushed {
+            Pushed::Fits => {}
+            Pushed::Fills => self.close(),
+            Pushed::Lent(node, weight) => {
+                // SAFETY: 1: retired by this call.
+                unsafe { map.push_elsewhere(node, weight) };
+                self.due.set(true);
+            }
         }
     }
 
@@ -418,13 +424,11 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     /// its record for them.
     #[cold]
     fn leave_owned(&self) {
-        let leave = |own: &mut Own<K, V>| {
-            // SAFETY: 1: a magazine of this map.
-            unsafe { self.map.slabs().flush(&mut own.magazine) };
-            !own.retire_list.is_empty()
-        };
+        // SAFETY: 1: a magazine of this map.
+        let flush = |own: &mut Own| unsafe { self.map.slabs().flush(&mut own.magazine) };
         // SAFETY: 1: the section is of the map's domain.
-        if unsafe { self.map.threads.with(&*self.section, leave) } {
+        unsafe { self.map.threads.with(&*self.section, flush) };
+        if self.map.threads.public(&*self.section).bytes() > 0 {
             self.close();
         }
     }
@@ -457,7 +461,7 @@ impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
         match inserted {
             Ok(()) => {
                 std::mem::forget(self);
-                handle.changed(1, |_| false);
+                handle.changed(1, |_| Pushed::Fits);
                 // SAFETY: linked, and kept by the section.
                 Ok(unsafe { node.as_ref() })
             }
@@ -474,6 +478,7 @@ impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
     #[inline]
     pub(super) unsafe fn swap(self, old: &'h Node<K, V>) -> Result<&'h Node<K, V>, Self> {
         let (handle, node) = (self.handle, self.node);
+        let weight = handle.map.weight(old);
         let old = NonNull::from(old);
         // SAFETY: as in `link`; `old` was found in this section, and has the same hash, by 1.
         let replaced = unsafe {
@@ -485,7 +490,7 @@ impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
         };
         std::mem::forget(self);
         // SAFETY: 1: removed just now.
-        unsafe { handle.retire(replaced, 0) };
+        unsafe { handle.retire(replaced, weight, 0) };
         // SAFETY: linked, and kept by the section.
         Ok(unsafe { node.as_ref() })
     }

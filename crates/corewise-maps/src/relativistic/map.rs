@@ -1,22 +1,19 @@
-//! The map: its nodes, their memory, reclamation, and when to resize.
+//! The map: its nodes, their memory, and when to resize.
 
 use std::hash::{BuildHasher, Hash};
-use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::{self, NonNull};
-use std::time::Duration;
+use std::ptr::NonNull;
 
-use corewise_atomic::lock::Mutex;
-use corewise_rcu::{Budget, Cookie, Domain, Limits, Pressure, RetireList, Section};
-use corewise_rcu::{is_reclaiming, reclaiming};
+use corewise_rcu::{Domain, Limits, Pressure};
 
+use super::builder::Weigher;
 use super::chain::{Arena, Link};
 use super::owned::PerThread;
 use super::raw::RawTable;
+use super::reclaim::{Removed, Waiting};
 use super::resize::{ResizeError, ResizeState};
 use super::slab::{Magazine, Slabs};
 use super::word::NodeId;
-use crate::panics::{self, Panics};
+use crate::panics::Panics;
 
 /// The default hasher: foldhash with a random seed for each map.
 ///
@@ -54,9 +51,6 @@ impl<K, V> Node<K, V> {
     }
 }
 
-/// How long an update waits for readers when the backlog is over its soft limit.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// A concurrent hash map with wait-free lookups that a resize does not disturb.
 ///
 /// A handle, which [`pin`](Self::pin) creates, has all operations, and keeps the references that it
@@ -82,11 +76,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct RelativisticMap<K, V, S = DefaultHasher> {
     pub(super) raw: RawTable<Slabs>,
     hasher: S,
-    pub(super) threads: PerThread<Own<K, V>>,
-    backlog: Budget,
-    /// Batches of removed entries beyond the soft limit, for any thread to free: a thread that ends
-    /// may leave no more than that behind.
-    surplus: Mutex<RetireList<Retired<K, V>>>,
+    pub(super) threads: PerThread<Own, Waiting<K, V>>,
+    pub(super) removed: Removed<K, V>,
 }
 
 // SAFETY: the map owns its entries; threads share them by reference, and drop those of others.
@@ -95,40 +86,13 @@ unsafe impl<K: Send + Sync, V: Send + Sync, S: Send> Send for RelativisticMap<K,
 unsafe impl<K: Send + Sync, V: Send + Sync, S: Sync> Sync for RelativisticMap<K, V, S> {}
 
 /// A thread's private data in a map.
-pub(super) struct Own<K, V> {
+#[derive(Default)]
+pub(super) struct Own {
     pub(super) magazine: Magazine,
-    pub(super) retire_list: RetireList<Retired<K, V>>,
     /// The change of the number of entries that was not reported to the table yet.
     pub(super) unreported: isize,
     /// Counts updates, for [`RawTable::step_after_update`]; wraps.
     pub(super) turn: usize,
-}
-
-/// A node that was removed.
-pub(super) struct Retired<K, V>(NodeId, PhantomData<Node<K, V>>);
-
-impl<K, V> Retired<K, V> {
-    /// # Safety
-    ///
-    /// 1. The node was removed from the map whose retire list takes this.
-    #[inline]
-    pub(super) unsafe fn new(node: NodeId) -> Self {
-        Self(node, PhantomData)
-    }
-}
-
-// SAFETY: it represents the node's key and value.
-unsafe impl<K: Send, V: Send> Send for Retired<K, V> {}
-
-impl<K, V> Default for Own<K, V> {
-    fn default() -> Self {
-        Self {
-            magazine: Magazine::new(),
-            retire_list: RetireList::new(),
-            unreported: 0,
-            turn: 0,
-        }
-    }
 }
 
 impl<K, V> RelativisticMap<K, V> {
@@ -162,13 +126,17 @@ impl<K, V> RelativisticMap<K, V> {
 
 impl<K, V, S> RelativisticMap<K, V, S> {
     /// A map of an empty table.
-    pub(super) fn of(raw: RawTable<Slabs>, hasher: S, limits: Limits) -> Self {
+    pub(super) fn of(
+        raw: RawTable<Slabs>,
+        hasher: S,
+        limits: Limits,
+        weigh: Option<Weigher<K, V>>,
+    ) -> Self {
         Self {
             raw,
             hasher,
             threads: PerThread::new(),
-            backlog: Budget::new(limits),
-            surplus: Mutex::new(RetireList::new()),
+            removed: Removed::new(limits, weigh),
         }
     }
 
@@ -218,10 +186,13 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     where
         S: Clone,
     {
-        let builder = RelativisticMap::<K, V>::builder()
+        let mut builder = RelativisticMap::<K, V>::builder()
             .hasher(self.hasher.clone())
             .domain(self.domain().clone())
-            .backlog_limits(self.backlog.limits());
+            .backlog_limits(self.removed.limits());
+        if let Some(weigh) = self.removed.weigher() {
+            builder = builder.weigher(weigh);
+        }
         if self.raw.is_automatic() {
             builder.capacity(self.len()).build()
         } else {
@@ -388,10 +359,11 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// assert_eq!(map.pressure(), Pressure::Fine);
     /// ```
     pub fn pressure(&self) -> Pressure {
-        self.backlog.pressure()
+        self.removed.limits().pressure(self.backlog_bytes())
     }
 
-    /// Bytes of removed entries that wait for readers, except for each thread's last few.
+    /// The [weight](super::Builder::weigher) of the removed entries that are not dropped yet, in
+    /// bytes. Linear in the number of threads.
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;
@@ -402,7 +374,8 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// # Ok::<(), corewise_maps::relativistic::ResizeError>(())
     /// ```
     pub fn backlog_bytes(&self) -> usize {
-        self.backlog.bytes()
+        let open = self.threads.all_public().map(Waiting::bytes);
+        open.fold(self.removed.bytes(), usize::saturating_add)
     }
 
     /// Bytes of nodes, used and free, without the bucket array.
@@ -416,8 +389,9 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         self.slabs().bytes()
     }
 
-    /// Waits until the resize under way is complete, then frees the entries that the calling thread
-    /// removed, and those of other threads beyond the soft limit of the backlog.
+    /// Waits until the resize under way is complete and all readers of removed entries have left,
+    /// then drops these entries: all that were removed before the call, by this thread or others,
+    /// ended or alive. (Another thread may still be dropping some that it found first.)
     ///
     /// # Errors
     ///
@@ -439,10 +413,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
             self.raw.domain().try_synchronize()?;
             self.raw.step(1 << 12);
         }
-        // SAFETY: 1: pinned here.
-        unsafe { self.close_batch(&self.raw.domain().pin()) };
-        self.raw.domain().try_synchronize()?;
-        self.reclaim_ready();
+        self.collect()?;
         self.give_memory_back();
         Ok(())
     }
@@ -463,61 +434,10 @@ impl<K, V, S> RelativisticMap<K, V, S> {
 
     pub(super) fn report(&self) {
         let section = self.raw.domain().pin();
-        let take = |own: &mut Own<K, V>| std::mem::take(&mut own.unreported);
+        let take = |own: &mut Own| std::mem::take(&mut own.unreported);
         // SAFETY: 1: sections of a map are of its domain.
         let unreported = unsafe { self.threads.with(&section, take) };
         self.raw.adjust(unreported);
-    }
-
-    /// Closes the batch of the section's thread; returns the cookie that it waits for.
-    ///
-    /// # Safety
-    ///
-    /// 1. The section is one of the map's domain.
-    pub(super) unsafe fn close_batch(&self, section: &impl Section) -> Cookie {
-        let cookie = self.raw.domain().start_poll();
-        let close = |own: &mut Own<K, V>| {
-            own.retire_list.close(cookie, &self.backlog);
-            if self.backlog.pressure() != Pressure::Fine || !section.is_bound_to_thread() {
-                self.surplus.lock().adopt(&mut own.retire_list);
-            }
-        };
-        // SAFETY: 1: as all sections that are used with this map, by our 1.
-        unsafe { self.threads.with(section, close) };
-        cookie
-    }
-
-    /// Reclaims all batches that no longer wait; returns false if this thread is already
-    /// reclaiming. (A drop may remove more entries; the outer loop then reclaims them.)
-    fn reclaim_ready(&self) -> bool {
-        let owner = ptr::from_ref(self).cast();
-        if is_reclaiming(owner) {
-            return false;
-        }
-        reclaiming(owner, || while self.reclaim() {});
-        true
-    }
-
-    /// Reclaims one batch that no longer waits; returns whether there was one. Drops keys and
-    /// values outside of the section.
-    fn reclaim(&self) -> bool {
-        let batch = {
-            let section = self.raw.domain().pin();
-            // Quietly: the handler of a stall may use the map, and call this function again.
-            let is_complete = |cookie| self.raw.domain().poll_quietly(cookie);
-            // SAFETY: 1: sections of a map are of its domain.
-            unsafe {
-                self.threads.with(&section, |own| {
-                    own.retire_list.take_ready(&self.backlog, is_complete)
-                })
-            }
-        };
-        let is_complete = |cookie| self.raw.domain().poll_quietly(cookie);
-        let surplus = || self.surplus.lock().take_ready(&self.backlog, is_complete);
-        let batch = batch.or_else(surplus);
-        // SAFETY: 1: retired by handles of this map, and no longer waiting.
-        let reclaim = |batch| unsafe { self.reclaim_batch(batch) };
-        batch.map(reclaim).is_some()
     }
 
     fn give_memory_back(&self) {
@@ -528,41 +448,6 @@ impl<K, V, S> RelativisticMap<K, V, S> {
             self.threads
                 .with(&section, |own| self.slabs().flush(&mut own.magazine));
         }
-    }
-}
-
-impl<K, V, S> RelativisticMap<K, V, S> {
-    /// Drops a batch that no longer waits for readers. A panic in the drop of a key or value is
-    /// reported by the panic hook and goes no further: the thread that reclaims an entry is rarely
-    /// the one that removed it.
-    ///
-    /// # Safety
-    ///
-    /// 1. The batch is one of this map, and a grace period has passed since it was closed.
-    unsafe fn reclaim_batch(&self, mut batch: Vec<Retired<K, V>>) {
-        let mut nodes = batch.iter();
-        // SAFETY: a grace period has passed since the node was removed, by 1, so no other thread
-        // has it; the iterator yields it once.
-        let drop_all = |retired: &Retired<K, V>| unsafe { self.node(retired.0).drop_in_place() };
-        while let Err(payload) =
-            catch_unwind(AssertUnwindSafe(|| nodes.by_ref().for_each(drop_all)))
-        {
-            panics::discard(payload);
-        }
-        let section = self.raw.domain().pin();
-        let give = |own: &mut Own<K, V>| {
-            for retired in batch.drain(..) {
-                // SAFETY: 1: dropped above, and a slot of these slabs. 2: a magazine of this map.
-                unsafe { self.slabs().free(&mut own.magazine, retired.0) };
-            }
-            if self.slabs().is_wasteful(self.raw.count()) {
-                // SAFETY: 1: a magazine of this map.
-                unsafe { self.slabs().flush(&mut own.magazine) };
-            }
-            own.retire_list.recycle(std::mem::take(&mut batch));
-        };
-        // SAFETY: sections of a map are of its domain.
-        unsafe { self.threads.with(&section, give) };
     }
 }
 
@@ -580,31 +465,10 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
             unsafe { slabs.free(&mut magazine, id) };
         };
         self.raw.for_each_mut(&mut reclaim_batch);
-        let (slabs, backlog) = (self.raw.arena(), &self.backlog);
-        self.threads.for_each_mut(|own| {
-            for retired in own.retire_list.take_all(backlog) {
-                reclaim_batch(slabs, retired.0);
-            }
-        });
-        for retired in self.surplus.get_mut().take_all(backlog) {
-            reclaim_batch(slabs, retired.0);
-        }
+        let slabs = self.raw.arena();
+        let (threads, removed) = (&mut self.threads, &mut self.removed);
+        removed.take_all(threads, |node| reclaim_batch(slabs, node));
         panics.resume();
-    }
-}
-
-impl<K, V, S> RelativisticMap<K, V, S> {
-    /// Runs after a handle that closed a batch: reclaims what is ready. Beyond the soft limit, if
-    /// the thread holds no other guard, also waits for readers to make more ready.
-    #[cold]
-    pub(super) fn relieve(&self) {
-        if !self.reclaim_ready() || self.backlog.pressure() == Pressure::Fine {
-            return;
-        }
-        // The wait is bounded: a reader may be waiting for this thread.
-        if self.raw.domain().synchronize_timeout(PATIENCE) == Ok(true) {
-            self.reclaim_ready();
-        }
     }
 }
 

@@ -55,7 +55,7 @@
 //! | entries | memory; some number from 2^31 to 2^32 | allocation fails as in `std` |
 //! | buckets | 2^31 | chains get longer |
 //! | load | 3 entries for 4 buckets, [`Builder::automatic_resize`] | the table doubles; below 2^20 buckets it quadruples, and below 2^9 it grows by 8; without memory for that, chains get longer |
-//! | removed entries that wait for readers | [`Builder::backlog_limits`], and 64 KiB per thread | see [`MapRef::try_upsert`] |
+//! | removed entries that wait for readers | [`Builder::backlog_limits`], and 64 KiB per thread, by [weight](Builder::weigher) | see [`MapRef::try_upsert`] |
 //! | free memory kept for a thread | 256 KiB, and a thousandth of the map's nodes that were never used | goes to the map's other threads, then to the allocator |
 //! | free slabs kept | one: 2 MiB at most | are returned to the allocator |
 //! | stacked expansions | 46 | chains get longer |
@@ -79,6 +79,7 @@ mod entry;
 mod exclusive;
 mod handle;
 mod iter;
+mod lendable;
 mod lookup;
 mod map;
 #[cfg(test)]
@@ -88,6 +89,7 @@ mod nodes;
 mod ops;
 mod owned;
 mod raw;
+mod reclaim;
 mod resize;
 mod scan;
 pub mod set;

@@ -3,7 +3,7 @@
 //! A section identifies the record that its thread (or an owned guard) has in the domain, and the
 //! domain guarantees that no two of them have the same record at a time (`corewise_rcu::Section`).
 //! So the slot with the record's index belongs to the section's holder as long as it lasts. What a
-//! holder leaves in its slot goes to the next one.
+//! holder leaves in its slot goes to the next one. A part of each slot is open to all threads.
 //!
 //! Slots are allocated in blocks of 4, 4, 8, 16, ... and live as long as the map.
 
@@ -19,21 +19,21 @@ use corewise_rcu::Section;
 const FIRST: usize = 4;
 const BLOCKS: usize = usize::BITS as usize - FIRST.ilog2() as usize;
 
-/// One slot for each thread.
-pub(super) struct PerThread<T> {
-    blocks: [AtomicPtr<Block<T>>; BLOCKS],
+/// One slot for each thread: a `T` that is its own, and a `P` that other threads reach too.
+pub(super) struct PerThread<T, P> {
+    blocks: [AtomicPtr<Block<T, P>>; BLOCKS],
 }
 
-type Block<T> = Slots<CachePadded<Slot<T>>>;
+type Block<T, P> = Slots<CachePadded<Slot<T, P>>>;
 
-/// A slot: data that only its thread touches, and a count that other threads may read.
-struct Slot<T> {
+struct Slot<T, P> {
     own: DataCell<T>,
+    public: P,
     /// Insertions minus removals of this thread, wrapping; written by this thread only.
     entries: AtomicUsize,
 }
 
-impl<T: Default> PerThread<T> {
+impl<T: Default, P: Default> PerThread<T, P> {
     pub(super) fn new() -> Self {
         Self {
             blocks: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
@@ -64,18 +64,25 @@ impl<T: Default> PerThread<T> {
         &self,
         section: &impl Section,
         by: isize,
-        f: impl FnOnce(&mut T) -> R,
+        f: impl FnOnce(&mut T, &P) -> R,
     ) -> R {
         let slot = self.slot(section.reader_index());
         // Relaxed, both: only this thread writes it, and it publishes nothing.
         let entries = slot.entries.load(Relaxed).wrapping_add_signed(by);
         slot.entries.store(entries, Relaxed);
         // SAFETY: as in `with`.
-        slot.own.with_mut(|own| f(unsafe { &mut *own }))
+        slot.own
+            .with_mut(|own| f(unsafe { &mut *own }, &slot.public))
+    }
+
+    /// The public part of the slot of the section's thread.
+    #[inline]
+    pub(super) fn public(&self, section: &impl Section) -> &P {
+        &self.slot(section.reader_index()).public
     }
 
     #[inline]
-    fn slot(&self, index: usize) -> &Slot<T> {
+    fn slot(&self, index: usize) -> &Slot<T, P> {
         let (block, offset) = place(index);
         // Acquire: pairs with the Release in `make`, so that the slots are seen.
         let at = self.blocks[block].load(Acquire);
@@ -86,7 +93,7 @@ impl<T: Default> PerThread<T> {
     }
 
     #[cold]
-    fn make(&self, block: usize) -> *mut Block<T> {
+    fn make(&self, block: usize) -> *mut Block<T, P> {
         let len = if block == 0 {
             FIRST
         } else {
@@ -95,6 +102,7 @@ impl<T: Default> PerThread<T> {
         let slots = Slots::from_fn(len, |_| {
             CachePadded::new(Slot {
                 own: DataCell::new(T::default()),
+                public: P::default(),
                 entries: AtomicUsize::new(0),
             })
         });
@@ -111,38 +119,45 @@ impl<T: Default> PerThread<T> {
     }
 }
 
-impl<T> PerThread<T> {
-    fn blocks(&self) -> impl Iterator<Item = *mut Block<T>> {
+impl<T, P> PerThread<T, P> {
+    fn blocks(&self) -> impl Iterator<Item = *mut Block<T, P>> {
         // Acquire: as in `slot`.
         let blocks = self.blocks.iter().map(|block| block.load(Acquire));
         blocks.filter(|block| !block.is_null())
     }
 
-    /// The sum of all counts: exact while no thread counts.
-    pub(super) fn entries(&self) -> usize {
+    fn slots(&self) -> impl Iterator<Item = &Slot<T, P>> {
         // SAFETY: blocks live as long as the directory.
         let blocks = self.blocks().map(|block| unsafe { &*block });
-        let slots = blocks.flat_map(|block| block.iter());
+        blocks.flat_map(|block| block.iter().map(|slot| &**slot))
+    }
+
+    /// The public parts of all slots.
+    pub(super) fn all_public(&self) -> impl Iterator<Item = &P> {
+        self.slots().map(|slot| &slot.public)
+    }
+
+    /// The sum of all counts: exact while no thread counts.
+    pub(super) fn entries(&self) -> usize {
         // Relaxed: as in `count`.
-        let sum = slots.fold(0usize, |sum, slot| {
+        let sum = self.slots().fold(0usize, |sum, slot| {
             sum.wrapping_add(slot.entries.load(Relaxed))
         });
         sum.cast_signed().max(0).cast_unsigned()
     }
 
     /// Visits all slots, for the exclusive owner of the map.
-    pub(super) fn for_each_mut(&mut self, mut visit: impl FnMut(&mut T)) {
+    pub(super) fn for_each_mut(&mut self, mut visit: impl FnMut(&mut P)) {
         for block in self.blocks() {
             // SAFETY: blocks live as long as the directory, which is ours alone.
-            for slot in unsafe { &*block }.iter() {
-                // SAFETY: no other thread has the directory.
-                slot.own.with_mut(|own| visit(unsafe { &mut *own }));
+            for slot in unsafe { &mut *block }.iter_mut() {
+                visit(&mut slot.public);
             }
         }
     }
 }
 
-impl<T> Drop for PerThread<T> {
+impl<T, P> Drop for PerThread<T, P> {
     fn drop(&mut self) {
         for block in self.blocks() {
             // SAFETY: made by `make`, and freed once.

@@ -80,6 +80,7 @@ pub(super) struct Slabs {
 }
 
 /// Free slots of one thread.
+#[derive(Default)]
 pub(super) struct Magazine {
     free: Vec<NodeId>,
     /// Untouched slots, contiguous: the ID of the next one, and their number.

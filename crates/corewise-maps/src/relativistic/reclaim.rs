@@ -1,0 +1,405 @@
+//! Removed entries: where they wait for readers, and who drops them.
+//!
+//! ```text
+//!  one thread's slot             the map, one lock             any thread
+//! ┌─────────────────┐  closes   ┌───────────────────────┐  a grace period later
+//! │ its open batch  ├──────────▶│ closed batches, by age├──────────▶ drops, frees the slots
+//! └────────┬────────┘           └───────────────────────┘
+//!          │  ▲ idle, or `settle`: lent, and a grace period later taken
+//!          └──┴───────────────────────▲
+//! ```
+//!
+//! 1. *A removed entry costs what it weighs*: see [`Builder::weigher`](super::Builder::weigher). A
+//!    batch is full at [`RetireList::BATCH_BYTES`]. The thread that fills one closes it, and drops
+//!    the oldest batches that no longer wait, of every thread.
+//! 2. *Nothing stays with a thread.* Its open batch is lent ([`Lendable`]) and closed by others if
+//!    it is unchanged between two visits, which happen each [`VISIT_EVERY`] closed batches: the
+//!    thread is idle, or it has ended. [`RelativisticMap::settle`] does the same to all threads at
+//!    once. A thread whose batch is lent closes a batch for each entry that it removes meanwhile.
+//! 3. *No wait.* Only `settle`, and beyond the soft limit an update after its section, wait for a
+//!    grace period; neither holds a lock then. An update that ends a batch while others wait yields
+//!    its processor, after its section: a reader may be switched out in one.
+//! 4. *Foreign code*: keys and values are dropped, and weighed, outside of locks; they are dropped
+//!    outside of sections too. A drop that removes more entries leaves them to later calls, so no
+//!    chain of drops needs stack.
+
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::time::Duration;
+
+use corewise_atomic::lock::{Mutex, MutexGuard};
+use corewise_atomic::sync::atomic::Ordering::Relaxed;
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicUsize};
+use corewise_atomic::thread;
+use corewise_rcu::{Budget, Cookie, Limits, Pinned, Pressure, RetireList, Section, default_weight};
+use corewise_rcu::{is_reclaiming, reclaiming};
+
+use super::builder::Weigher;
+use super::lendable::Lendable;
+use super::map::{Node, Own, RelativisticMap};
+use super::owned::PerThread;
+use super::word::NodeId;
+use crate::panics;
+
+/// How long an update waits for readers when the backlog is over its soft limit.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes of closed batches beyond which a thread that closes another lets others run.
+const LAGGING: usize = 2 * RetireList::<()>::BATCH_BYTES;
+/// Batches closed between two visits to all threads.
+pub(super) const VISIT_EVERY: usize = 16;
+
+/// A node that was removed.
+struct Retired<K, V>(NodeId, PhantomData<Node<K, V>>);
+
+// SAFETY: it represents the node's key and value.
+unsafe impl<K: Send, V: Send> Send for Retired<K, V> {}
+
+impl<K, V> Retired<K, V> {
+    fn new(node: NodeId) -> Self {
+        Self(node, PhantomData)
+    }
+}
+
+/// What one thread has removed lately.
+pub(super) struct Waiting<K, V> {
+    /// Its open batch; it has no other.
+    list: Lendable<RetireList<Retired<K, V>>>,
+    /// Bytes of the batch; written by the thread that may change the list.
+    bytes: AtomicUsize,
+}
+
+/// What became of a removed node.
+pub(super) enum Pushed {
+    Fits,
+    /// The thread is to close the batch.
+    Fills,
+    /// The batch is lent: the thread is to put the node elsewhere, with this weight.
+    Lent(NodeId, usize),
+}
+
+/// What all threads share.
+pub(super) struct Removed<K, V> {
+    backlog: Budget,
+    weigh: Option<Weigher<K, V>>,
+    /// Closed batches.
+    closed: Mutex<RetireList<Retired<K, V>>>,
+    lent: Mutex<Lent>,
+    /// Whether `lent` has any; a hint.
+    has_lent: AtomicBool,
+    /// Counts closed batches; wraps.
+    closes: AtomicUsize,
+}
+
+/// The slots whose batches are lent.
+#[derive(Default)]
+struct Lent {
+    /// The slot's index, and the grace period after which its batch may be taken.
+    slots: Vec<(usize, Cookie)>,
+    /// The bytes of each slot at the last visit.
+    seen: Vec<usize>,
+}
+
+impl<K, V> Default for Waiting<K, V> {
+    fn default() -> Self {
+        Self {
+            list: Lendable::new(RetireList::new()),
+            bytes: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl<K, V> Waiting<K, V> {
+    /// Keeps a removed node until readers have left it.
+    ///
+    /// # Safety
+    ///
+    /// 1. The slot is that of the calling thread, which is in a section of the map's domain.
+    /// 2. The caller has removed the node from the table of the map that the slot belongs to.
+    #[inline]
+    pub(super) unsafe fn push(&self, node: NodeId, weight: usize) -> Pushed {
+        let push = |list: &mut RetireList<_>| {
+            let is_full = list.push(Retired::new(node), weight);
+            self.count(list);
+            is_full
+        };
+        // SAFETY: 1.
+        match unsafe { self.list.with(push) } {
+            Some(false) => Pushed::Fits,
+            Some(true) => Pushed::Fills,
+            None => Pushed::Lent(node, weight),
+        }
+    }
+
+    #[inline]
+    fn count(&self, list: &RetireList<Retired<K, V>>) {
+        // Relaxed: a number that publishes nothing.
+        self.bytes.store(list.open_bytes(), Relaxed);
+    }
+
+    /// Bytes of the open batch.
+    pub(super) fn bytes(&self) -> usize {
+        // Relaxed: as in `count`.
+        self.bytes.load(Relaxed)
+    }
+}
+
+impl<K, V> Removed<K, V> {
+    pub(super) fn new(limits: Limits, weigh: Option<Weigher<K, V>>) -> Self {
+        Self {
+            backlog: Budget::new(limits),
+            weigh,
+            closed: Mutex::new(RetireList::new()),
+            lent: Mutex::new(Lent::default()),
+            has_lent: AtomicBool::new(false),
+            closes: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.backlog.limits()
+    }
+
+    pub(super) fn weigher(&self) -> Option<Weigher<K, V>> {
+        self.weigh
+    }
+
+    /// Bytes of the closed batches.
+    pub(super) fn bytes(&self) -> usize {
+        self.backlog.bytes()
+    }
+
+    /// Calls `visit` with all removed nodes, for the exclusive owner of the map.
+    pub(super) fn take_all(
+        &mut self,
+        threads: &mut PerThread<Own, Waiting<K, V>>,
+        mut visit: impl FnMut(NodeId),
+    ) {
+        let backlog = &self.backlog;
+        let mut visit_all = |list: &mut RetireList<Retired<K, V>>| {
+            let all = list.take_all(backlog);
+            all.into_iter().for_each(|retired| visit(retired.0));
+        };
+        threads.for_each_mut(|waiting| waiting.list.with_exclusive(&mut visit_all));
+        visit_all(self.closed.get_mut());
+    }
+}
+
+impl<K, V, S> RelativisticMap<K, V, S> {
+    /// What a node will cost once it is removed.
+    #[inline]
+    pub(super) fn weight(&self, node: &Node<K, V>) -> usize {
+        match self.removed.weigh {
+            None => const { default_weight::<Node<K, V>>() },
+            Some(weigh) => size_of::<Node<K, V>>().saturating_add(weigh(&node.key, &node.value)),
+        }
+    }
+
+    /// Keeps a removed node, of a thread whose batch is lent, until readers have left it.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller has removed the node from this map's table.
+    #[cold]
+    pub(super) unsafe fn push_elsewhere(&self, node: NodeId, weight: usize) {
+        let cookie = self.domain().start_poll();
+        let mut closed = self.removed.closed.lock();
+        closed.push(Retired::new(node), weight);
+        closed.close(cookie, &self.removed.backlog);
+    }
+
+    /// Closes the batch of the section's thread, unless it is lent; returns a cookie that all that
+    /// the thread has removed may wait for.
+    ///
+    /// # Safety
+    ///
+    /// 1. The section is one of the map's domain.
+    pub(super) unsafe fn close_batch(&self, section: &impl Section) -> Cookie {
+        let cookie = self.domain().start_poll();
+        let waiting = self.threads.public(section);
+        let close = |list: &mut RetireList<_>| {
+            list.close(cookie, &self.removed.backlog);
+            waiting.count(list);
+            self.removed.closed.lock().adopt(list);
+        };
+        // SAFETY: 1: the section's slot, by our 1.
+        unsafe { waiting.list.with(close) };
+        cookie
+    }
+
+    /// Runs after a handle that closed a batch: drops what is ready. Beyond the soft limit, if the
+    /// thread holds no other guard, also waits for readers to make more ready.
+    #[cold]
+    pub(super) fn relieve(&self) {
+        if self.is_reclaiming() {
+            return;
+        }
+        self.visit_others();
+        self.reclaim_ready();
+        if self.removed.bytes() > LAGGING {
+            // A reader that was switched out in its section may need this processor.
+            thread::yield_now();
+            self.reclaim_ready();
+        }
+        if self.removed.backlog.pressure() == Pressure::Fine || !self.domain().stalls().is_empty() {
+            return;
+        }
+        // The wait is bounded: a reader may be waiting for this thread.
+        if self.domain().synchronize_timeout(PATIENCE) == Ok(true) {
+            self.reclaim_ready();
+        }
+    }
+
+    /// Drops all entries that were removed before the call, a grace period after taking them from
+    /// the threads that have them.
+    pub(super) fn collect(&self) -> Result<(), Pinned> {
+        if self.domain().is_pinned() {
+            return Err(Pinned);
+        }
+        if self.lend(|_, _| true) {
+            self.domain().try_synchronize()?;
+        }
+        self.take_lent(self.removed.lent.lock());
+        self.domain().try_synchronize()?;
+        self.reclaim_ready();
+        Ok(())
+    }
+
+    /// Takes the batches of threads that do nothing; see 2 above.
+    fn visit_others(&self) {
+        // Relaxed, both: hints.
+        let turn = self.removed.closes.fetch_add(1, Relaxed);
+        if self.removed.has_lent.load(Relaxed)
+            && let Some(lent) = self.removed.lent.try_lock()
+        {
+            self.take_lent(lent);
+        }
+        if turn % VISIT_EVERY == VISIT_EVERY - 1 {
+            let _ = self.lend(|before, now| before == now);
+        }
+    }
+
+    /// Lends the batches whose bytes at the last visit and now say that they are to be taken;
+    /// returns whether any batch is lent now.
+    fn lend(&self, is_to_go: impl Fn(usize, usize) -> bool) -> bool {
+        let mut lent = self.removed.lent.lock();
+        let Lent { slots, seen } = &mut *lent;
+        let known = slots.len();
+        for (index, waiting) in self.threads.all_public().enumerate() {
+            let now = waiting.bytes();
+            if index == seen.len() {
+                seen.push(0);
+            }
+            let before = std::mem::replace(&mut seen[index], now);
+            let is_lent = slots[..known].iter().any(|slot| slot.0 == index);
+            if now > 0 && is_to_go(before, now) && !is_lent {
+                waiting.list.lend();
+                slots.push((index, Cookie::DONE));
+            }
+        }
+        let cookie = self.domain().start_poll();
+        slots[known..].iter_mut().for_each(|slot| slot.1 = cookie);
+        // Relaxed: a hint.
+        self.removed.has_lent.store(!slots.is_empty(), Relaxed);
+        !slots.is_empty()
+    }
+
+    /// Closes the lent batches that their threads have left, and gives the slots back.
+    #[cold]
+    fn take_lent(&self, mut lent: MutexGuard<'_, Lent>) {
+        // Advances the grace period; a lock is held, but nothing waits.
+        let newest = lent.slots.iter().map(|slot| slot.1).max();
+        self.domain().poll_quietly(newest.unwrap_or(Cookie::DONE));
+        let mut closed = self.removed.closed.lock();
+        let mut threads = self.threads.all_public().enumerate();
+        lent.slots.sort_unstable_by_key(|slot| slot.0);
+        lent.slots.retain(|&(index, lent_at)| {
+            if !self.domain().is_complete(lent_at) {
+                return true;
+            }
+            let found = threads.find(|slot| slot.0 == index);
+            let waiting = found.expect("slots stay").1;
+            let close = |list: &mut RetireList<_>| {
+                // After the last push, which happened before the grace period ended.
+                list.close(self.domain().start_poll(), &self.removed.backlog);
+                waiting.count(list);
+                closed.adopt(list);
+            };
+            // SAFETY: 1: it is in `lent`, whose lock is held. 2: since its cookie was taken.
+            unsafe { waiting.list.take_back(close) };
+            false
+        });
+        // Relaxed: a hint.
+        let has_lent = !lent.slots.is_empty();
+        self.removed.has_lent.store(has_lent, Relaxed);
+    }
+
+    /// Whether this thread is dropping entries of the map in an outer call.
+    fn is_reclaiming(&self) -> bool {
+        is_reclaiming(ptr::from_ref(self).cast())
+    }
+
+    /// Drops the batches that are closed by now and no longer wait, unless this thread is already
+    /// reclaiming.
+    fn reclaim_ready(&self) {
+        if !self.is_reclaiming() {
+            let newest = self.removed.closed.lock().newest();
+            reclaiming(ptr::from_ref(self).cast(), || while self.reclaim(newest) {});
+        }
+    }
+
+    /// Drops the oldest batch if it no longer waits, and its cookie is not beyond `newest`; returns
+    /// whether it was dropped.
+    fn reclaim(&self, newest: Option<Cookie>) -> bool {
+        let oldest = self.removed.closed.lock().oldest();
+        let Some(oldest) = oldest.filter(|oldest| Some(*oldest) <= newest) else {
+            return false;
+        };
+        // Quietly: the handler of a stall may use the map, and call this function again.
+        if !self.domain().poll_quietly(oldest) {
+            return false;
+        }
+        let is_complete = |cookie| self.domain().is_complete(cookie);
+        let mut closed = self.removed.closed.lock();
+        let batch = closed.take_ready(&self.removed.backlog, is_complete);
+        drop(closed);
+        // SAFETY: 1: retired by handles of this map, and no longer waiting.
+        batch.is_none_or(|batch| unsafe { self.reclaim_batch(batch) })
+    }
+
+    /// Drops a batch that no longer waits for readers. A panic in the drop of a key or value is
+    /// reported by the panic hook and goes no further: the thread that reclaims an entry is rarely
+    /// the one that removed it.
+    ///
+    /// # Safety
+    ///
+    /// 1. The batch is one of this map, and a grace period has passed since it was closed.
+    unsafe fn reclaim_batch(&self, mut batch: Vec<Retired<K, V>>) -> bool {
+        let mut nodes = batch.iter();
+        // SAFETY: a grace period has passed since the node was removed, by 1, so no other thread
+        // has it; the iterator yields it once.
+        let drop_all = |retired: &Retired<K, V>| unsafe { self.node(retired.0).drop_in_place() };
+        while let Err(payload) =
+            catch_unwind(AssertUnwindSafe(|| nodes.by_ref().for_each(drop_all)))
+        {
+            panics::discard(payload);
+        }
+        let section = self.domain().pin();
+        let give = |own: &mut Own| {
+            for retired in batch.drain(..) {
+                // SAFETY: 1: dropped above, and a slot of these slabs. 2: a magazine of this map.
+                unsafe { self.slabs().free(&mut own.magazine, retired.0) };
+            }
+            if self.slabs().is_wasteful(self.raw.count()) {
+                // SAFETY: 1: a magazine of this map.
+                unsafe { self.slabs().flush(&mut own.magazine) };
+            }
+        };
+        // SAFETY: 1: sections of a map are of its domain.
+        unsafe { self.threads.with(&section, give) };
+        let recycle = |list: &mut RetireList<_>| list.recycle(batch);
+        // SAFETY: 1: the slot of the section.
+        unsafe { self.threads.public(&section).list.with(recycle) };
+        true
+    }
+}
