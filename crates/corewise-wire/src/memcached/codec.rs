@@ -222,9 +222,22 @@ impl Codec {
                     return self.storage(input, line_len, storage, cx);
                 }
             }
+            _ if self.begins(input) => return self.next(input, limits, now, scratch),
             _ => {}
         }
         self.general(input, cx)
+    }
+
+    /// Whether `input` is the beginning of a connection in this protocol; if so, it is at a line
+    /// now.
+    #[inline]
+    fn begins(&mut self, input: &[u8]) -> bool {
+        let is_text = input.first().is_some_and(|first| *first != binary::REQUEST);
+        let begins = self.mode == Mode::First && is_text;
+        if begins {
+            self.mode = Mode::Line;
+        }
+        begins
     }
 
     /// Gives up the unfinished request at the start of `input`. Call it instead of
@@ -323,14 +336,9 @@ impl Codec {
 
     /// Handles any state and any command.
     fn general<'i>(&mut self, input: &'i [u8], cx: Context<'_, 'i>) -> Step<'i> {
-        if self.mode == Mode::First {
-            match input.first() {
-                Some(&binary::REQUEST) => return binary::request(input),
-                Some(_) => self.mode = Mode::Line,
-                None => {}
-            }
-        }
+        self.begins(input);
         match self.mode {
+            Mode::First if !input.is_empty() => binary::request(input),
             Mode::Swallow => self.swallowed(input),
             Mode::Keys => self.next_key(input, 0),
             Mode::First | Mode::Line => match self.line(input, cx.limits) {
