@@ -124,8 +124,9 @@ struct Printer<'t, 'i, 'r> {
     next: usize,
     /// The socket of the connection that was answered last is full.
     blocked: bool,
-    /// Bytes of values that were read or written, beside those that were printed.
-    touched: usize,
+    /// The batch pauses when this many bytes of replies wait: [`OUTPUT_PAUSE`], less the bytes of
+    /// values that were read or written and not printed.
+    pause_at: usize,
     out: &'t mut Vec<u8>,
     segments: &'t mut Vec<Segment>,
     counters: &'t mut Counters,
@@ -183,7 +184,7 @@ impl Printer<'_, '_, '_> {
             self.counters.replies_refused += 1;
         }
         self.blocked = self.conns[key].takes_no_replies();
-        self.touched += value.len();
+        self.pause_at = self.pause_at.saturating_sub(value.len());
         self.out.truncate(start);
     }
 
@@ -211,34 +212,28 @@ impl ReplySink for Printer<'_, '_, '_> {
             self.counters.count(form.command(), verb, &outcome);
             let classes = &self.card.classes;
             classes.count(form.command(), form.key(), verb, &outcome);
-            match &outcome {
-                Outcome::Found(view) if view.value.len() >= LARGE => {
-                    self.complete_large(mark, form, &outcome);
-                }
-                _ => {
-                    self.touched += changed_bytes(&outcome);
-                    form.encode(&outcome, self.now, self.out);
-                }
+            let (is_large, changed) = match &outcome {
+                Outcome::Found(view) => (view.value.len() >= LARGE, 0),
+                Outcome::Stored(view) => (false, view.value.len()),
+                Outcome::Edited { old: Some(old), .. } => (false, old.len()),
+                _ => (false, 0),
+            };
+            if is_large {
+                self.complete_large(mark, form, &outcome);
+            } else {
+                // It may have copied them.
+                self.pause_at = self.pause_at.saturating_sub(changed);
+                form.encode(&outcome, self.now, self.out);
             }
             if let Some(shared) = self.detail {
                 self.count_prefix(shared, form, verb, matches!(outcome, Outcome::Found(_)));
             }
         }
-        if self.out.len() + self.touched < OUTPUT_PAUSE && !self.blocked {
+        if self.out.len() < self.pause_at && !self.blocked {
             Flow::Continue
         } else {
             Flow::Pause
         }
-    }
-}
-
-/// Bytes of the value that an operation has changed, which it may have copied.
-#[inline]
-fn changed_bytes(outcome: &Outcome<'_>) -> usize {
-    match outcome {
-        Outcome::Stored(view) => view.value.len(),
-        Outcome::Edited { old: Some(old), .. } => old.len(),
-        _ => 0,
     }
 }
 
@@ -334,7 +329,7 @@ macro_rules! printer {
             marks: $marks,
             next: $next,
             blocked: false,
-            touched: 0,
+            pause_at: OUTPUT_PAUSE,
             out: &mut *$turn.out,
             segments: $segments,
             counters: &mut *$turn.counters,
@@ -567,12 +562,12 @@ impl<E: Engine> Turn<'_, E> {
         self.counters.batches += 1;
         let mut first = 0; // first operation that is not executed
         let mut next = 0; // first mark that is not answered
-        let mut touched = 0; // bytes of values since the last pause
+        let mut pause_at = OUTPUT_PAUSE;
         let mut idle_rounds = 0;
         let mut backoff = Backoff::new();
         loop {
             let mut printer = printer!(self, works, &batch.marks, next, &mut batch.segments);
-            printer.touched = touched;
+            printer.pause_at = pause_at;
             let ops = &batch.ops[first..];
             let progress = self.member.run(self.session, self.now, ops, &mut printer);
             first += progress.accepted;
@@ -581,7 +576,7 @@ impl<E: Engine> Turn<'_, E> {
                 break;
             }
             let blocked = printer.blocked;
-            touched = printer.touched;
+            pause_at = printer.pause_at;
             // Every engine completes something, or waits for another session for a bounded time.
             if printer.next == next {
                 idle_rounds += 1;
@@ -597,8 +592,8 @@ impl<E: Engine> Turn<'_, E> {
             backoff.snooze();
             let full = self.out.len() >= OUTPUT_PAUSE;
             let mut spent = None;
-            if self.out.len() + touched >= OUTPUT_PAUSE {
-                touched = 0;
+            if self.out.len() >= pause_at {
+                pause_at = OUTPUT_PAUSE;
                 spent = self.spent(batch, next);
             }
             if full {
