@@ -127,8 +127,9 @@ struct Printer<'t, 'i, 'r> {
     next: usize,
     /// The connection that was answered last takes no more replies now.
     blocked: bool,
-    /// Bytes of values that were read or written, beside those that were printed.
-    touched: usize,
+    /// The batch pauses when this many bytes of replies wait: [`ReplyRoom::pause`], less the bytes
+    /// of values that were read or written and not printed.
+    pause_at: usize,
     /// Whether the engine executes nothing behind an operation at which the printer pauses.
     may_put_off: bool,
     /// The last operation was not answered, and is to be executed again.
@@ -196,7 +197,7 @@ impl Printer<'_, '_, '_> {
             self.counters.replies_refused += 1;
         }
         self.blocked = self.conns[key].takes_no_replies();
-        self.touched += value.len();
+        self.pause_at = self.pause_at.saturating_sub(value.len());
         self.out.truncate(start);
     }
 
@@ -239,16 +240,22 @@ impl ReplySink for Printer<'_, '_, '_> {
         self.next = index + 1;
         let mark = &self.marks[index];
         if let Kind::Op(form, verb) = &mark.kind {
-            let mut is_large = false;
+            let (is_large, changed) = match &outcome {
+                Outcome::Found(view) => (view.value.len() >= self.room.large, 0),
+                Outcome::Stored(view) => (false, view.value.len()),
+                Outcome::Edited { old: Some(old), .. } => (false, old.len()),
+                _ => (false, 0),
+            };
             let mut is_admitted = false;
-            if let Outcome::Found(view) = &outcome {
-                is_large = view.value.len() >= self.room.large;
-                if is_large && self.may_put_off && is_repeatable(verb, view) {
-                    is_admitted = self.admits(mark.work, view.value.len());
-                    if !is_admitted {
-                        (self.blocked, self.has_put_off) = (true, true);
-                        return Flow::Pause;
-                    }
+            if let Outcome::Found(view) = &outcome
+                && is_large
+                && self.may_put_off
+                && is_repeatable(verb, view)
+            {
+                is_admitted = self.admits(mark.work, view.value.len());
+                if !is_admitted {
+                    (self.blocked, self.has_put_off) = (true, true);
+                    return Flow::Pause;
                 }
             }
             self.begin(mark.work);
@@ -258,29 +265,19 @@ impl ReplySink for Printer<'_, '_, '_> {
             if is_large {
                 self.complete_large(mark, form, &outcome, is_admitted);
             } else {
-                self.touched += changed_bytes(&outcome);
+                // It may have copied them.
+                self.pause_at = self.pause_at.saturating_sub(changed);
                 form.encode(&outcome, self.now, self.out);
             }
             if let Some(shared) = self.detail {
                 self.count_prefix(shared, form, verb, matches!(outcome, Outcome::Found(_)));
             }
         }
-        let is_short = self.out.len() < self.room.pause;
-        if is_short && self.out.len() + self.touched < OUTPUT_PAUSE && !self.blocked {
+        if self.out.len() < self.pause_at && !self.blocked {
             Flow::Continue
         } else {
             Flow::Pause
         }
-    }
-}
-
-/// Bytes of the value that an operation has changed, which it may have copied.
-#[inline]
-fn changed_bytes(outcome: &Outcome<'_>) -> usize {
-    match outcome {
-        Outcome::Stored(view) => view.value.len(),
-        Outcome::Edited { old: Some(old), .. } => old.len(),
-        _ => 0,
     }
 }
 
@@ -376,7 +373,7 @@ macro_rules! printer {
             marks: $marks,
             next: $next,
             blocked: false,
-            touched: 0,
+            pause_at: $turn.room.pause,
             may_put_off: $turn.session.completes_in_submit(),
             has_put_off: false,
             out: &mut *$turn.out,
@@ -611,12 +608,12 @@ impl<E: Engine> Turn<'_, E> {
         self.counters.batches += 1;
         let mut first = 0; // first operation that is not executed
         let mut next = 0; // first mark that is not answered
-        let mut touched = 0; // bytes of values since the last pause
+        let mut pause_at = OUTPUT_PAUSE;
         let mut idle_rounds = 0;
         let mut backoff = Backoff::new();
         loop {
             let mut printer = printer!(self, works, &batch.marks, next, &mut batch.segments);
-            printer.touched = touched;
+            printer.pause_at = printer.pause_at.min(pause_at);
             let ops = &batch.ops[first..];
             let progress = self.member.run(self.session, self.now, ops, &mut printer);
             // An operation that was put off is the last one that the engine accepted.
@@ -626,7 +623,7 @@ impl<E: Engine> Turn<'_, E> {
                 break;
             }
             let blocked = printer.blocked;
-            touched = printer.touched;
+            pause_at = printer.pause_at;
             // Every engine completes something, or waits for another session for a bounded time.
             if printer.next == next {
                 idle_rounds += 1;
@@ -642,8 +639,8 @@ impl<E: Engine> Turn<'_, E> {
             backoff.snooze();
             let full = self.out.len() >= self.room.pause;
             let mut spent = None;
-            if self.out.len() + touched >= OUTPUT_PAUSE {
-                touched = 0;
+            if self.out.len() >= pause_at {
+                pause_at = OUTPUT_PAUSE;
                 spent = self.spent(batch, next);
             }
             if full {
