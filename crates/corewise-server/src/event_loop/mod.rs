@@ -247,7 +247,7 @@ impl<E: Engine> EventLoop<E> {
             }
             let now = self.shared.clock.now();
             self.serve(&events, now);
-            more_maintenance = self.session.maintain(now);
+            more_maintenance = self.maintain(now);
             self.sweep_if_due(now);
             self.drain(now);
             if self.is_drained(now) {
@@ -255,6 +255,19 @@ impl<E: Engine> EventLoop<E> {
                 return Ok(());
             }
         }
+    }
+
+    /// Does some maintenance of the engine, and more of it if buffers have grown: otherwise they
+    /// take memory faster than items give it back.
+    fn maintain(&mut self, now: Now) -> bool {
+        let mut more = self.session.maintain(now);
+        for _ in 0..self.accounting.take_steps() {
+            if !more {
+                break;
+            }
+            more = self.session.maintain(now);
+        }
+        more
     }
 
     /// Waits for events.

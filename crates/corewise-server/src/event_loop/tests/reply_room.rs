@@ -30,7 +30,8 @@ fn take_all(server: &mut TestServer, clients: &mut [Client], silent: usize) -> V
             client.take(taken);
             idle = if taken.len() > before { 0 } else { idle };
             server.turn();
-            let most = LIMIT + OUTPUT_PAUSE + LARGE + clients_room(server);
+            let limit = server.event_loop.shared.buffer_limit as usize;
+            let most = limit + OUTPUT_PAUSE + LARGE + clients_room(server);
             assert!(server.waiting_bytes() <= most, "{}", server.waiting_bytes());
         }
         server.now.ms += 10;
@@ -126,4 +127,29 @@ fn clients_that_take_nothing_make_room_for_others() {
         .filter(|op| *op == "arith n")
         .count();
     assert_eq!(increments, 12);
+}
+
+/// Items make room for buffers between turns, so one turn must not take much.
+#[test]
+fn one_turn_keeps_few_replies() {
+    let mut server = TestServer::new(Completion::InSubmit);
+    server.set("v", &[b'v'; 1_000]);
+    let mut clients: Vec<Client> = (0..25).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send(&b"get v\r\n".repeat(500));
+    }
+    server.turn();
+    let most = (1 << 20) + OUTPUT_PAUSE + LARGE + clients_room(&server);
+    let waiting = server.waiting_bytes();
+    assert!(waiting <= most, "{waiting} bytes");
+    assert!(
+        server
+            .event_loop
+            .conns
+            .iter()
+            .all(|(_, conn)| conn.is_blocked())
+    );
+    let taken = take_all(&mut server, &mut clients, 0);
+    let reply = hit("v", &"v".repeat(1_000)).repeat(500);
+    taken.iter().for_each(|text| assert_same(text, &reply));
 }
