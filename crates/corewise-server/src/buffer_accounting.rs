@@ -354,6 +354,9 @@ impl<'t> ReplyRoom<'t> {
             return false;
         }
         let conn = &mut conns[key];
+        if !conn.is_blocked() {
+            conn.active_ms = self.now.ms; // it took all that came before
+        }
         conn.keep(&rest);
         self.kept += length;
         let bytes = self

@@ -129,7 +129,8 @@ pub(crate) struct Conn {
     pub(crate) ended: bool,
     /// The socket has failed.
     pub(crate) failed: bool,
-    /// When bytes were last received or sent.
+    /// When bytes were last received or sent, its requests last waited for the server, or its
+    /// replies began to wait.
     pub(crate) active_ms: u64,
     pub(crate) card: Arc<ConnCard>,
     /// The state that the card shows.
@@ -318,16 +319,14 @@ impl Conn {
         self.sent = 0;
     }
 
-    /// Sends waiting replies. Returns how many bytes the socket took.
+    /// Sends waiting replies. Returns how many bytes the socket took. Keeps no memory when it has
+    /// sent all: others may wait until no replies wait.
     pub(crate) fn send_waiting(&mut self) -> usize {
-        let mut waiting = std::mem::take(&mut self.output);
+        let waiting = std::mem::take(&mut self.output);
         let start = std::mem::take(&mut self.sent);
         let taken = self.write(&waiting[start..]);
         if start + taken < waiting.len() {
             self.sent = start + taken;
-            self.output = waiting;
-        } else if waiting.capacity() <= KEEP_CAPACITY {
-            waiting.clear();
             self.output = waiting;
         }
         taken

@@ -588,6 +588,9 @@ impl<E: Engine> EventLoop<E> {
             arena,
             &mut self.accounting.spare_inputs,
         );
+        if conn.has_work() {
+            conn.active_ms = now.ms; // it waits for the server
+        }
     }
 
     /// Decides what a connection waits for next.

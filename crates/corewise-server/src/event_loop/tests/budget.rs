@@ -10,7 +10,11 @@ const OPERATION: Duration = Duration::from_micros(100);
 
 /// A server with an engine whose operations take long.
 fn slow_server(completion: Completion) -> TestServer {
-    let mut server = TestServer::new(completion);
+    slow_server_with(completion, Config::default())
+}
+
+fn slow_server_with(completion: Completion, config: Config) -> TestServer {
+    let mut server = TestServer::with(completion, config);
     let engine = Arc::clone(&server.engine);
     let clock = move || OPERATION * engine.script.lock().executed.len() as u32;
     server.event_loop.budget.clock = Box::new(clock);
@@ -130,6 +134,73 @@ fn a_stopping_loop_does_not_wait_for_all_requests_of_a_pipeline() {
     server.turn();
     assert_eq!(client.taken(), ":0\r\n");
     assert!(server.event_loop.is_drained(server.now));
+}
+
+/// Its client waits for the server, and not the other way round.
+#[test]
+fn a_connection_whose_requests_wait_for_their_turn_is_not_silent() {
+    const REQUESTS: usize = 20;
+    let config = Config {
+        idle_timeout: Some(Duration::from_secs(10)),
+        ..Config::default()
+    };
+    let mut server = slow_server_with(Completion::InSubmit, config);
+    let mut client = server.connect_with(CommandCodec::new(true));
+    let request = format!("exists{}\r\n", " k".repeat(40));
+    client.send(request.repeat(REQUESTS).as_bytes());
+    let mut replies = String::new();
+    for _ in 0..REQUESTS {
+        server.turn();
+        replies += &client.taken();
+        server.now.ms += 6_000;
+        server.event_loop.sweep_if_due(server.now);
+    }
+    assert_eq!(replies, ":0\r\n".repeat(REQUESTS));
+    assert!(!client.is_closed);
+    server.now.ms += 10_000;
+    server.event_loop.sweep_if_due(server.now);
+    assert_eq!(server.counters().idle_kicks, 1);
+}
+
+/// What a client sent long ago, and could not be answered before, does not make it a client that
+/// takes nothing.
+#[test]
+fn a_reply_that_begins_to_wait_is_not_given_up() {
+    const CLIENTS: usize = 8;
+    let config = Config {
+        connection_memory: Some(2 << 20),
+        eviction: crate::config::Eviction::None,
+        ..Config::default()
+    };
+    let mut server = slow_server_with(Completion::InSubmit, config);
+    server.set("v", &[b'v'; 300_000]);
+    server.event_loop.sweep_if_due(server.now);
+    let mut clients: Vec<Client> = (0..CLIENTS)
+        .map(|_| server.connect_with(CommandCodec::new(true)))
+        .collect();
+    let long = format!("exists{}\r\n", " k".repeat(40));
+    clients[0].send(format!("{}get v\r\n", long.repeat(20)).as_bytes());
+    let mut taken = vec![String::new(); CLIENTS];
+    for _ in 0..20 {
+        server.turn();
+        taken[0] += &clients[0].taken();
+        server.now.ms += TAKES_NOTHING_MS;
+    }
+    for client in &mut clients[1..] {
+        client.send(b"get v\r\n");
+    }
+    let expected = format!("$300000\r\n{}\r\n", "v".repeat(300_000));
+    for _ in 0..3_000 {
+        server.turn();
+        for (client, taken) in clients.iter_mut().zip(&mut taken) {
+            *taken += &client.taken();
+        }
+        server.now.ms += 1;
+    }
+    assert_same(&taken[0], &(":0\r\n".repeat(20) + &expected));
+    taken[1..]
+        .iter()
+        .for_each(|taken| assert_same(taken, &expected));
 }
 
 #[test]

@@ -129,6 +129,30 @@ fn clients_that_take_nothing_make_room_for_others() {
     assert_eq!(increments, 12);
 }
 
+/// A reply that is longer than the limit allows is sent when no other waits.
+#[test]
+fn a_reply_over_the_limit_waits_for_others_that_wait_and_for_nothing_else() {
+    let config = Config {
+        connection_memory: Some(FREE as u64),
+        eviction: crate::config::Eviction::None,
+        ..Config::default()
+    };
+    let mut server = TestServer::with(Completion::InSubmit, config);
+    server.set("v", &[b'v'; 300_000]);
+    server.event_loop.sweep_if_due(server.now);
+    let mut clients = [server.connect(), server.connect()];
+    let filler = server.fill_sockets();
+    clients[0].send(b"mn\r\n");
+    server.turn();
+    clients[1].send(b"get v\r\n");
+    server.turn();
+    assert!(put_off(&server) > 0);
+    let taken = take_all(&mut server, &mut clients, 0);
+    assert_same(&taken[0], &format!("{filler}MN\r\n"));
+    let value = hit("v", &"v".repeat(300_000));
+    assert_same(&taken[1], &format!("{filler}{value}"));
+}
+
 /// Items make room for buffers between turns, so one turn must not take much.
 #[test]
 fn one_turn_keeps_few_replies() {
