@@ -84,8 +84,11 @@ const MAX_REPLIES: usize = 64 << 20;
 
 /// The bytes of values that `BITOP` reads at most, unless items may be larger.
 const MAX_READ: usize = 64 << 20;
-/// The keys after which a call on many of them looks at the clock.
+/// The keys after which a call on many of them looks at the clock, unless they are more than
+/// [`MAX_PARTS`] times this number.
 const KEYS_PART: usize = 64;
+/// The parts of a call on many keys: in each turn the whole request is parsed again.
+const MAX_PARTS: usize = 32;
 
 /// Error texts that several commands have.
 mod text {
@@ -339,10 +342,11 @@ impl<'c, E: Engine> Context<'c, E> {
             Some(Progress::Keys { done, count }) => (done, count),
             _ => (0, 0),
         };
+        let part = KEYS_PART.max(keys.len() / MAX_PARTS);
         for key in keys.skip(done) {
             count += i64::from(is_counted(self, key));
             done += 1;
-            if done.is_multiple_of(KEYS_PART) && self.must_pause() {
+            if done.is_multiple_of(part) && self.must_pause() {
                 return self.pause(Progress::Keys { done, count });
             }
         }

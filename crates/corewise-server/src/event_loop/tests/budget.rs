@@ -284,6 +284,25 @@ fn a_long_call_goes_on_where_its_budget_ended() {
     assert_eq!(server.counters().resp_calls, calls + 2);
 }
 
+/// Each turn parses the whole request.
+#[test]
+fn a_call_on_many_keys_goes_on_in_a_bounded_number_of_turns() {
+    const KEYS: usize = 6_400;
+    let mut server = slow_server(Completion::InSubmit);
+    let mut client = server.connect_with(CommandCodec::new(true));
+    let request = format!("exists{}\r\n", " k".repeat(KEYS));
+    client.send(request.as_bytes());
+    let (mut reply, mut turns) = (String::new(), 0);
+    while reply.is_empty() {
+        server.turn();
+        turns += 1;
+        reply = client.taken();
+    }
+    assert_eq!(reply, ":0\r\n");
+    assert!((10..=33).contains(&turns), "{turns}");
+    assert_eq!(server.executed().len(), KEYS);
+}
+
 #[test]
 fn keys_are_listed_in_steps() {
     const KEYS: usize = 20_000;
