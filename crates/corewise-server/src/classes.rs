@@ -52,7 +52,7 @@ impl ClassCounts {
     }
 
     /// Counts one completed operation on `key`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count(
         &self,
         command: Command,

@@ -130,6 +130,8 @@ struct Printer<'t, 'i, 'r> {
     /// The batch pauses when this many bytes of replies wait: [`ReplyRoom::pause`], less the bytes
     /// of values that were read or written and not printed.
     pause_at: usize,
+    /// See [`ReplyRoom::large`].
+    large: usize,
     /// Whether the engine executes nothing behind an operation at which the printer pauses.
     may_put_off: bool,
     /// The last operation was not answered, and is to be executed again.
@@ -197,22 +199,36 @@ impl Printer<'_, '_, '_> {
             self.counters.replies_refused += 1;
         }
         self.blocked = self.conns[key].takes_no_replies();
-        self.pause_at = self.pause_at.saturating_sub(value.len());
+        self.touch(value.len());
         self.out.truncate(start);
     }
 
-    /// Whether the reply with a large value can be sent: if not, lets its connection wait.
+    /// Whether the reply with a large value may wait for its client; `None` if its connection waits
+    /// until it may, and the read is to be executed again.
     #[cold]
-    fn admits(&mut self, work: usize, value_len: usize) -> bool {
+    fn admits(&mut self, work: usize, verb: &Verb<'_>, outcome: &Outcome<'_>) -> Option<bool> {
+        let Outcome::Found(view) = outcome else {
+            return Some(false);
+        };
+        if !self.may_put_off || !is_repeatable(verb, view) {
+            return Some(false);
+        }
         let key = self.works[work].conn;
         let segment = self.segments.last().filter(|last| last.work == work);
         let printed = self.out.len() - segment.map_or(self.out.len(), |last| last.start);
-        let length = printed + value_len + HEAD_BYTES;
-        let is_admitted = self.conns[key].failed || self.room.admits(self.conns, key, length);
-        if !is_admitted {
-            self.room.put_off(&mut self.conns[key], length);
+        let length = printed + view.value.len() + HEAD_BYTES;
+        if self.conns[key].failed || self.room.admits(self.conns, key, length) {
+            return Some(true);
         }
-        is_admitted
+        self.room.put_off(&mut self.conns[key], length);
+        (self.blocked, self.has_put_off) = (true, true);
+        None
+    }
+
+    /// Lets the batch pause earlier for bytes of values that were not printed.
+    #[inline]
+    fn touch(&mut self, bytes: usize) {
+        self.pause_at = self.pause_at.saturating_sub(bytes);
     }
 
     #[cold]
@@ -240,22 +256,13 @@ impl ReplySink for Printer<'_, '_, '_> {
         self.next = index + 1;
         let mark = &self.marks[index];
         if let Kind::Op(form, verb) = &mark.kind {
-            let (is_large, changed) = match &outcome {
-                Outcome::Found(view) => (view.value.len() >= self.room.large, 0),
-                Outcome::Stored(view) => (false, view.value.len()),
-                Outcome::Edited { old: Some(old), .. } => (false, old.len()),
-                _ => (false, 0),
-            };
+            let is_large =
+                matches!(&outcome, Outcome::Found(view) if view.value.len() >= self.large);
             let mut is_admitted = false;
-            if let Outcome::Found(view) = &outcome
-                && is_large
-                && self.may_put_off
-                && is_repeatable(verb, view)
-            {
-                is_admitted = self.admits(mark.work, view.value.len());
-                if !is_admitted {
-                    (self.blocked, self.has_put_off) = (true, true);
-                    return Flow::Pause;
+            if is_large {
+                match self.admits(mark.work, verb, &outcome) {
+                    Some(admitted) => is_admitted = admitted,
+                    None => return Flow::Pause,
                 }
             }
             self.begin(mark.work);
@@ -265,9 +272,13 @@ impl ReplySink for Printer<'_, '_, '_> {
             if is_large {
                 self.complete_large(mark, form, &outcome, is_admitted);
             } else {
-                // It may have copied them.
-                self.pause_at = self.pause_at.saturating_sub(changed);
                 form.encode(&outcome, self.now, self.out);
+                // The engine may have copied these bytes.
+                match &outcome {
+                    Outcome::Stored(view) => self.touch(view.value.len()),
+                    Outcome::Edited { old: Some(old), .. } => self.touch(old.len()),
+                    _ => {}
+                }
             }
             if let Some(shared) = self.detail {
                 self.count_prefix(shared, form, verb, matches!(outcome, Outcome::Found(_)));
@@ -374,6 +385,7 @@ macro_rules! printer {
             next: $next,
             blocked: false,
             pause_at: $turn.room.pause,
+            large: $turn.room.large,
             may_put_off: $turn.session.completes_in_submit(),
             has_put_off: false,
             out: &mut *$turn.out,

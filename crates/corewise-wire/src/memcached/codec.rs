@@ -222,22 +222,9 @@ impl Codec {
                     return self.storage(input, line_len, storage, cx);
                 }
             }
-            _ if self.begins(input) => return self.next(input, limits, now, scratch),
             _ => {}
         }
         self.general(input, cx)
-    }
-
-    /// Whether `input` is the beginning of a connection in this protocol; if so, it is at a line
-    /// now.
-    #[inline]
-    fn begins(&mut self, input: &[u8]) -> bool {
-        let is_text = input.first().is_some_and(|first| *first != binary::REQUEST);
-        let begins = self.mode == Mode::First && is_text;
-        if begins {
-            self.mode = Mode::Line;
-        }
-        begins
     }
 
     /// Gives up the unfinished request at the start of `input`. Call it instead of
@@ -336,12 +323,11 @@ impl Codec {
 
     /// Handles any state and any command.
     fn general<'i>(&mut self, input: &'i [u8], cx: Context<'_, 'i>) -> Step<'i> {
-        self.begins(input);
         match self.mode {
-            Mode::First if !input.is_empty() => binary::request(input),
+            Mode::First => self.first(input, cx),
             Mode::Swallow => self.swallowed(input),
             Mode::Keys => self.next_key(input, 0),
-            Mode::First | Mode::Line => match self.line(input, cx.limits) {
+            Mode::Line => match self.line(input, cx.limits) {
                 Err(NoLine::Unfinished) => Step::Incomplete {
                     need: input.len() + 1,
                 },
@@ -349,6 +335,19 @@ impl Codec {
                 Ok(line) if self.authenticated => self.command(line, cx),
                 Ok(line) => admin::authenticate(self, line),
             },
+        }
+    }
+
+    /// Handles the beginning of a connection.
+    #[cold]
+    fn first<'i>(&mut self, input: &'i [u8], cx: Context<'_, 'i>) -> Step<'i> {
+        match input.first() {
+            None => Step::Incomplete { need: 1 },
+            Some(&binary::REQUEST) => binary::request(input),
+            Some(_) => {
+                self.mode = Mode::Line;
+                self.general(input, cx)
+            }
         }
     }
 
