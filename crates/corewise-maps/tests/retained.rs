@@ -16,6 +16,8 @@ use crate::common::fewer;
 
 /// Removed values with a destructor that a thread keeps at most, while no reader is left.
 const MOST: isize = 31;
+/// Values in the batches that wait for a common grace period, for each further thread.
+const SHARED: isize = 4 * 32;
 
 /// A value of some bytes that counts the instances that are alive.
 #[derive(Clone)]
@@ -146,6 +148,11 @@ fn an_owned_handle_leaves_nothing() {
     it.settle();
 }
 
+fn most(threads: u64) -> isize {
+    let threads = threads as isize;
+    MOST * threads + SHARED * (threads - 1)
+}
+
 /// The threads take turns, so no reader is left when one of them ends a batch.
 fn keeps_few<const BYTES: usize>(threads: u64, entries: u64, operations: u64) {
     let it = &Fixture::<BYTES>::new();
@@ -163,14 +170,14 @@ fn keeps_few<const BYTES: usize>(threads: u64, entries: u64, operations: u64) {
                         } else {
                             it.insert(key);
                         }
-                        let most = MOST * threads as isize;
+                        let most = most(threads);
                         assert!((0..=most).contains(&it.kept()), "{} are kept", it.kept());
                     }
                 }
             });
         }
     });
-    let most = MOST.min(operations as isize) * threads as isize;
+    let most = most(threads).min(operations as isize * threads as isize);
     assert!((0..=most).contains(&it.kept()), "{} are kept", it.kept());
     it.settle();
 }
@@ -187,6 +194,45 @@ fn threads_keep_at_most_a_small_batch_each() {
         }
     }
     keeps_few::<8>(4, 100_000, fewer(20_000));
+}
+
+/// Two threads take turns to fill a batch; then one of them goes on alone.
+#[test]
+fn threads_share_grace_periods_and_one_alone_waits_for_nobody() {
+    let it = &Fixture::<8>::new();
+    let fill_batch = || (0..32).for_each(|n| it.insert(n % 5));
+    let take_turns = || {
+        thread::scope(|scope| {
+            let (go, wait) = channel();
+            let (say, done) = channel();
+            scope.spawn(move || {
+                for () in wait {
+                    fill_batch();
+                    say.send(()).unwrap();
+                }
+            });
+            for _ in 0..50 {
+                fill_batch();
+                go.send(()).unwrap();
+                done.recv().unwrap();
+                assert!(it.kept() <= most(2), "{} are kept", it.kept());
+            }
+        });
+    };
+    (0..5).for_each(|n| it.insert(n));
+    let grace_periods = it.map.domain().grace_periods();
+    take_turns();
+    let used = it.map.domain().grace_periods() - grace_periods;
+    // Each for five batches; some more for batches of idle threads.
+    assert!(
+        (15..=30).contains(&used),
+        "{used} grace periods for 100 batches"
+    );
+    (0..3 * 5).for_each(|_| fill_batch());
+    for _ in 0..100 {
+        it.insert(1);
+        assert!(it.kept() <= 2 * MOST, "{} are kept", it.kept());
+    }
 }
 
 /// No more are kept than by a collector whose batches are of 32.

@@ -254,6 +254,11 @@ impl<T> RetireList<T> {
         self.open_bytes
     }
 
+    /// The number of closed batches.
+    pub fn closed(&self) -> usize {
+        self.closed.len()
+    }
+
     /// Whether the list has no objects.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty()

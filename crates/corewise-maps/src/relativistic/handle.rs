@@ -413,10 +413,8 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
 
     #[cold]
     fn close(&self) {
-        let map = self.map;
         // SAFETY: 1: the handle's section.
-        let cookie = unsafe { map.close_batch(&*self.section) };
-        map.raw.domain().poll(cookie);
+        unsafe { self.map.close_batch(&*self.section) };
         self.due.set(true);
     }
 

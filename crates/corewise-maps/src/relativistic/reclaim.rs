@@ -16,10 +16,14 @@
 //!    it is unchanged between two visits, which happen each [`VISIT_EVERY`] closed batches: the
 //!    thread is idle, or it has ended. [`RelativisticMap::settle`] does the same to all threads at
 //!    once. A thread whose batch is lent closes a batch for each entry that it removes meanwhile.
-//! 3. *No wait.* Only `settle`, and beyond the soft limit an update after its section, wait for a
-//!    grace period; neither holds a lock then. An update that ends a batch while others wait yields
-//!    its processor, after its section: a reader may be switched out in one.
-//! 4. *Foreign code*: keys and values are dropped, and weighed, outside of locks; they are dropped
+//! 3. *Threads share grace periods.* To begin one costs a system call, which is dear while other
+//!    threads run. So closed batches wait until there are more than [`SHARE`] for each further
+//!    thread that closes batches too; then one grace period is for all of them. A thread that
+//!    updates alone waits for nobody.
+//! 4. *No wait.* Only `settle`, and beyond the soft limit an update after its section, wait for a
+//!    grace period; neither holds a lock then. An update that ends a batch while readers hold up
+//!    others yields its processor, after its section: a reader may be switched out in one.
+//! 5. *Foreign code*: keys and values are dropped, and weighed, outside of locks; they are dropped
 //!    outside of sections too. A drop that removes more entries leaves them to later calls, so no
 //!    chain of drops needs stack.
 
@@ -44,8 +48,10 @@ use crate::panics;
 
 /// How long an update waits for readers when the backlog is over its soft limit.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes of closed batches beyond which a thread that closes another lets others run.
-const LAGGING: usize = 2 * RetireList::<()>::BATCH_BYTES;
+/// Closed batches that wait for a common grace period, for each thread but one that closes batches.
+pub(super) const SHARE: usize = 4;
+/// Closed batches beyond those, of which the thread that closes one more lets others run.
+const LAGGING: usize = 2;
 /// Batches closed between two visits to all threads.
 pub(super) const VISIT_EVERY: usize = 16;
 
@@ -82,13 +88,41 @@ pub(super) enum Pushed {
 pub(super) struct Removed<K, V> {
     backlog: Budget,
     weigh: Option<Weigher<K, V>>,
-    /// Closed batches.
-    closed: Mutex<RetireList<Retired<K, V>>>,
+    closed: Mutex<Closed<K, V>>,
     lent: Mutex<Lent>,
     /// Whether `lent` has any; a hint.
     has_lent: AtomicBool,
     /// Counts closed batches; wraps.
     closes: AtomicUsize,
+}
+
+/// Closed batches, and the grace periods that they share; see 3 above.
+struct Closed<K, V> {
+    list: RetireList<Retired<K, V>>,
+    /// The last cookie for which a grace period may begin.
+    due: Cookie,
+    /// Calls of [`Closed::share`] since `due` was set.
+    waiting: usize,
+    /// The threads that made them, and those that made the calls before: a bit for each, which few
+    /// share.
+    updaters: [u64; 2],
+}
+
+impl<K, V> Closed<K, V> {
+    /// Notes that this thread has closed a batch, and decides whether a grace period may begin;
+    /// returns whether more batches wait than those that are to share one.
+    fn share(&mut self, thread: usize) -> bool {
+        self.waiting += 1;
+        self.updaters[1] |= 1 << (thread % 64);
+        let threads = (self.updaters[0] | self.updaters[1]).count_ones() as usize;
+        let bound = SHARE * (threads - 1);
+        if self.waiting > bound {
+            self.due = self.due.max(self.list.newest().unwrap_or(Cookie::DONE));
+            self.waiting = 0;
+            self.updaters = [self.updaters[1], 0];
+        }
+        self.list.closed() > bound + LAGGING
+    }
 }
 
 /// The slots whose batches are lent.
@@ -149,7 +183,12 @@ impl<K, V> Removed<K, V> {
         Self {
             backlog: Budget::new(limits),
             weigh,
-            closed: Mutex::new(RetireList::new()),
+            closed: Mutex::new(Closed {
+                list: RetireList::new(),
+                due: Cookie::DONE,
+                waiting: 0,
+                updaters: [0; 2],
+            }),
             lent: Mutex::new(Lent::default()),
             has_lent: AtomicBool::new(false),
             closes: AtomicUsize::new(0),
@@ -181,7 +220,7 @@ impl<K, V> Removed<K, V> {
             all.into_iter().for_each(|retired| visit(retired.0));
         };
         threads.for_each_mut(|waiting| waiting.list.with_exclusive(&mut visit_all));
-        visit_all(self.closed.get_mut());
+        visit_all(&mut self.closed.get_mut().list);
     }
 }
 
@@ -203,28 +242,26 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     #[cold]
     pub(super) unsafe fn push_elsewhere(&self, node: NodeId, weight: usize) {
         let cookie = self.domain().start_poll();
-        let mut closed = self.removed.closed.lock();
-        closed.push(Retired::new(node), weight);
-        closed.close(cookie, &self.removed.backlog);
+        let list = &mut self.removed.closed.lock().list;
+        list.push(Retired::new(node), weight);
+        list.close(cookie, &self.removed.backlog);
     }
 
-    /// Closes the batch of the section's thread, unless it is lent; returns a cookie that all that
-    /// the thread has removed may wait for.
+    /// Closes the batch of the section's thread, unless it is lent.
     ///
     /// # Safety
     ///
     /// 1. The section is one of the map's domain.
-    pub(super) unsafe fn close_batch(&self, section: &impl Section) -> Cookie {
+    pub(super) unsafe fn close_batch(&self, section: &impl Section) {
         let cookie = self.domain().start_poll();
         let waiting = self.threads.public(section);
         let close = |list: &mut RetireList<_>| {
             list.close(cookie, &self.removed.backlog);
             waiting.count(list);
-            self.removed.closed.lock().adopt(list);
+            self.removed.closed.lock().list.adopt(list);
         };
         // SAFETY: 1: the section's slot, by our 1.
         unsafe { waiting.list.with(close) };
-        cookie
     }
 
     /// Runs after a handle that closed a batch: drops what is ready. Beyond the soft limit, if the
@@ -235,8 +272,15 @@ impl<K, V, S> RelativisticMap<K, V, S> {
             return;
         }
         self.visit_others();
+        let thread = self.domain().pin().reader_index();
+        let (lags, due) = {
+            let mut closed = self.removed.closed.lock();
+            (closed.share(thread), closed.due)
+        };
+        // No lock is held: this reports readers that stall.
+        self.domain().poll(due);
         self.reclaim_ready();
-        if self.removed.bytes() > LAGGING {
+        if lags && self.waits_for_readers() {
             // A reader that was switched out in its section may need this processor.
             thread::yield_now();
             self.reclaim_ready();
@@ -323,7 +367,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
                 // After the last push, which happened before the grace period ended.
                 list.close(self.domain().start_poll(), &self.removed.backlog);
                 waiting.count(list);
-                closed.adopt(list);
+                closed.list.adopt(list);
             };
             // SAFETY: 1: it is in `lent`, whose lock is held. 2: since its cookie was taken.
             unsafe { waiting.list.take_back(close) };
@@ -343,25 +387,37 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// reclaiming.
     fn reclaim_ready(&self) {
         if !self.is_reclaiming() {
-            let newest = self.removed.closed.lock().newest();
+            let newest = self.removed.closed.lock().list.newest();
             reclaiming(ptr::from_ref(self).cast(), || while self.reclaim(newest) {});
         }
+    }
+
+    /// Whether a grace period that may begin is not over for some batch.
+    fn waits_for_readers(&self) -> bool {
+        let closed = self.removed.closed.lock();
+        closed
+            .list
+            .oldest()
+            .is_some_and(|oldest| oldest <= closed.due)
     }
 
     /// Drops the oldest batch if it no longer waits, and its cookie is not beyond `newest`; returns
     /// whether it was dropped.
     fn reclaim(&self, newest: Option<Cookie>) -> bool {
-        let oldest = self.removed.closed.lock().oldest();
+        let closed = self.removed.closed.lock();
+        let (oldest, due) = (closed.list.oldest(), closed.due);
+        drop(closed);
         let Some(oldest) = oldest.filter(|oldest| Some(*oldest) <= newest) else {
             return false;
         };
         // Quietly: the handler of a stall may use the map, and call this function again.
-        if !self.domain().poll_quietly(oldest) {
+        let poll = || oldest <= due && self.domain().poll_quietly(oldest);
+        if !self.domain().is_complete(oldest) && !poll() {
             return false;
         }
         let is_complete = |cookie| self.domain().is_complete(cookie);
         let mut closed = self.removed.closed.lock();
-        let batch = closed.take_ready(&self.removed.backlog, is_complete);
+        let batch = closed.list.take_ready(&self.removed.backlog, is_complete);
         drop(closed);
         // SAFETY: 1: retired by handles of this map, and no longer waiting.
         batch.is_none_or(|batch| unsafe { self.reclaim_batch(batch) })
