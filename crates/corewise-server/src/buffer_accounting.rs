@@ -74,6 +74,9 @@ const MOST_STEPS: u64 = 512;
 const MOST_KEPT: usize = 1 << 20;
 /// When a connection's buffers shrink by more than this, freed memory is returned to the system.
 const LARGE: usize = 128 << 10;
+/// The same if many smaller buffers have shrunk by more than this together: the pages that the
+/// allocator keeps of each size add up.
+const KEEPS_FREED: usize = 512 << 10;
 /// Bytes of buffers that are not charged to the engine: they are part of the 5 % and 8 MiB that the
 /// server may take beyond its limit. Otherwise a few connections would take half of a small cache,
 /// and a reply of a tenth of a large one, which the client takes in parts, would displace an item.
@@ -102,8 +105,8 @@ pub(crate) struct BufferAccounting {
     told: u64,
     /// Bytes by which they have grown since the loop last made room for them.
     grown: u64,
-    /// A large buffer was freed.
-    freed_large: bool,
+    /// Bytes of buffers freed since freed memory was last returned to the system.
+    freed: usize,
     pub(crate) spare_inputs: SpareInputs,
 }
 
@@ -115,7 +118,7 @@ impl BufferAccounting {
             common: 0,
             told: 0,
             grown: 0,
-            freed_large: false,
+            freed: 0,
             spare_inputs,
         }
     }
@@ -140,7 +143,10 @@ impl BufferAccounting {
         self.held.input = self.held.input - noted.input + held.input;
         self.held.output = self.held.output - noted.output + held.output;
         self.held.unwritten = self.held.unwritten - noted.unwritten + held.unwritten;
-        self.freed_large |= noted.resident() > held.resident() + LARGE;
+        self.freed += match noted.resident().saturating_sub(held.resident()) {
+            freed if freed > LARGE => freed.max(KEEPS_FREED + 1),
+            freed => freed,
+        };
     }
 
     /// Gives `conn` room for `target` bytes of input. Changes nothing unless it returns
@@ -227,12 +233,22 @@ impl BufferAccounting {
     #[inline]
     pub(crate) fn close<E: Engine>(&mut self, shared: &Shared, engine: &E) {
         self.publish(shared);
-        if std::mem::take(&mut self.freed_large) {
+        if self.must_return() {
             memory::return_freed();
         }
         if self.resident().abs_diff(self.told) >= TELL {
             self.tell(shared, engine);
         }
+    }
+
+    /// Whether freed memory is to be returned to the system now.
+    #[inline]
+    fn must_return(&mut self) -> bool {
+        let must = self.freed > KEEPS_FREED;
+        if must {
+            self.freed = 0;
+        }
+        must
     }
 
     /// The number of steps of the engine's maintenance that evict about the bytes by which buffers
@@ -385,5 +401,33 @@ impl<'t> ReplyRoom<'t> {
         }
         self.set_bytes(bytes);
         bytes >= length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_small_frees_return_memory_as_one_large_free_does() {
+        let mut accounting = BufferAccounting::new(0, SpareInputs::new(0));
+        for (input, most) in [(2 * LARGE, 1), (LARGE / 2, 20), (LARGE, 20)] {
+            let held = Held {
+                input,
+                ..Held::default()
+            };
+            let mut kept = 0;
+            for _ in 0..most {
+                accounting.replace(Held::default(), held);
+                accounting.replace(held, Held::default());
+                kept = if accounting.must_return() {
+                    0
+                } else {
+                    kept + input
+                };
+                assert!(kept <= KEEPS_FREED, "{input}: {kept}");
+            }
+            accounting.freed = 0;
+        }
     }
 }
