@@ -15,7 +15,7 @@ pub fn model(body: impl Fn() + Send + Sync + 'static) {
     #[cfg(corewise_loom)]
     loom::model(with_reset_clock(body));
     #[cfg(corewise_shuttle)]
-    shuttle::check_random(with_reset_clock(body), shuttle_iterations());
+    check_random(with_reset_clock(body));
     #[cfg(not(any(corewise_loom, corewise_shuttle)))]
     body();
 }
@@ -54,6 +54,19 @@ fn with_reset_clock(body: impl Fn() + Send + Sync + 'static) -> impl Fn() + Send
         crate::time::reset_model_clock();
         body();
     }
+}
+
+/// Bytes of the stack of a thread under shuttle. Its atomics are large, and a structure with hundreds
+/// of them is moved over the stack while it is made.
+#[cfg(corewise_shuttle)]
+const SHUTTLE_STACK: usize = 1 << 20;
+
+#[cfg(corewise_shuttle)]
+fn check_random(body: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::new();
+    config.stack_size = SHUTTLE_STACK;
+    let scheduler = shuttle::scheduler::RandomScheduler::new(shuttle_iterations());
+    shuttle::Runner::new(scheduler, config).run(body);
 }
 
 #[cfg(corewise_shuttle)]
