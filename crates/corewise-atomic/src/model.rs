@@ -56,8 +56,8 @@ fn with_reset_clock(body: impl Fn() + Send + Sync + 'static) -> impl Fn() + Send
     }
 }
 
-/// Bytes of the stack of a thread under shuttle. Its atomics are large, and a structure with hundreds
-/// of them is moved over the stack while it is made.
+/// Bytes of the stack of a thread under shuttle. Its atomics are large, and a structure with
+/// hundreds of them is moved over the stack while it is made.
 #[cfg(corewise_shuttle)]
 const SHUTTLE_STACK: usize = 1 << 20;
 
