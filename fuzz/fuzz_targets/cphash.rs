@@ -7,7 +7,7 @@
 use corewise_wire::memcached::Limits;
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/corewise-wire/tests/common/mod.rs"]
+#[path = "../../crates/product/corewise-wire/tests/common/mod.rs"]
 mod common;
 mod pieces;
 

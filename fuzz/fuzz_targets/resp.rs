@@ -7,7 +7,7 @@
 use corewise_wire::resp::{Limits, ReplyReader};
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/corewise-wire/tests/resp_driver/mod.rs"]
+#[path = "../../crates/product/corewise-wire/tests/resp_driver/mod.rs"]
 mod resp_driver;
 
 use resp_driver::{Connection, receive, reference};

@@ -68,7 +68,7 @@ fn output_of(program: &str, arguments: &[&str]) -> String {
 
 /// The newest version in the lock file, which is the version that the benchmarks use.
 fn locked_version(name: &str) -> &'static str {
-    let lock = include_str!("../../../../Cargo.lock");
+    let lock = include_str!("../../../../../Cargo.lock");
     let head = format!("name = \"{name}\"\nversion = \"");
     let versions = lock.split(head.as_str()).skip(1);
     let versions = versions.filter_map(|rest| rest.split('"').next());

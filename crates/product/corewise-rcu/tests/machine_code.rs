@@ -47,7 +47,7 @@ fn compile() -> String {
     fs::write(folder.join("Cargo.toml"), manifest).unwrap();
     // Uses the versions that are downloaded already.
     fs::copy(
-        crate_dir.join("../../Cargo.lock"),
+        crate_dir.join("../../../Cargo.lock"),
         folder.join("Cargo.lock"),
     )
     .unwrap();

@@ -241,7 +241,7 @@ fn cards_say_something_and_names_differ() {
 
 #[test]
 fn versions_are_those_of_the_lock_file() {
-    let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock"))
+    let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../Cargo.lock"))
         .expect("lock file");
     let pairs: HashMap<&str, Vec<&str>> =
         lock.split("[[package]]")

@@ -7,7 +7,7 @@ use std::process::Command;
 /// Sets `COREWISE_COMMIT`, `COREWISE_DIRTY`, `COREWISE_RUSTC` and `COREWISE_BUILD`. Never fails:
 /// unknown facts are "unknown".
 pub(crate) fn describe_build() {
-    let root = Path::new("../..");
+    let root = Path::new("../../..");
     // A prefix means that the enclosing repository is not ours.
     let is_ours =
         git(root, &["rev-parse", "--show-prefix"]).is_some_and(|prefix| prefix.is_empty());

@@ -22,7 +22,7 @@ for_all_engines_at_once! {
 
 /// Where `.ci/install` installs to.
 fn installed(name: &str) -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")).join(name)
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../target")).join(name)
 }
 
 fn chosen_or(variable: &str, default: PathBuf) -> PathBuf {

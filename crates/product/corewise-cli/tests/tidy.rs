@@ -50,8 +50,8 @@ const SHARED_NAMES: &[(&str, &str)] = &[
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
-        .nth(2)
-        .expect("the crate lies in crates/")
+        .nth(3)
+        .expect("the crate lies in crates/FOLDER/")
         .to_path_buf()
 }
 
@@ -271,7 +271,7 @@ fn sources() -> Vec<PathBuf> {
     let crates = root().join("crates");
     let is_source = |path: &PathBuf| {
         let inside = path.strip_prefix(&crates).ok();
-        inside.is_some_and(|path| path.iter().nth(1).is_some_and(|part| part == "src"))
+        inside.is_some_and(|path| path.iter().nth(2).is_some_and(|part| part == "src"))
     };
     let all: Vec<PathBuf> = files("rs").into_iter().filter(is_source).collect();
     let tests: HashSet<PathBuf> = all.iter().flat_map(|path| test_modules(path)).collect();
@@ -377,12 +377,20 @@ fn rust_files(folder: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
+fn crate_folders() -> Vec<PathBuf> {
+    let inside = |folder: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    let groups = inside(&root().join("crates"));
+    groups.iter().flat_map(|group| inside(group)).collect()
+}
+
 /// With `autotests = false`, cargo ignores a file that nothing names.
 #[test]
 fn every_test_file_is_in_a_program() {
     let mut left_out = String::new();
-    for folder in fs::read_dir(root().join("crates")).unwrap() {
-        let folder = folder.unwrap().path();
+    for folder in crate_folders() {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
         if !manifest.lines().any(|line| line == "autotests = false") {
             continue;
@@ -517,7 +525,7 @@ fn published_crates_have_the_licences() {
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         let text = fs::read(root().join(name)).unwrap();
         for package in ["corewise-atomic", "corewise-rcu", "corewise-maps"] {
-            let path = root().join("crates").join(package).join(name);
+            let path = root().join("crates/product").join(package).join(name);
             assert!(!path.is_symlink(), "{} is a link", path.display());
             assert!(fs::read(&path).unwrap() == text, "{}", path.display());
         }
