@@ -12,14 +12,14 @@
 //! `buffer_accounting` bounds the memory that all connections hold together. A large value is
 //! received in the memory of its item (see `receiving`), which the engine bounds.
 
-use crate::calls::ClientState;
+use crate::codec::Codec;
+use crate::commands::ClientState;
 use crate::dump::Dump;
 use crate::receiving::Receiving;
 use crate::shared::{ConnCard, ConnState};
 use crate::spare_inputs::SpareInputs;
 use crate::stream::Stream;
 use corewise_atomic::sync::atomic::Ordering;
-use corewise_wire::Codec;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

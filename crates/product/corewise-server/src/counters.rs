@@ -4,10 +4,10 @@
 //! client that has received a reply finds its request counted. Publishing is a plain store to
 //! memory that no other thread writes.
 
+use crate::codec::Form;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_ops::{Absence, Outcome, Verb};
-use corewise_wire::Form;
 use corewise_wire::memcached::Command;
 
 macro_rules! counters {

@@ -31,7 +31,7 @@
 //!    [`Config::connection_memory`]).
 //! 5. A client waits for at most 2 ms and one unit of work for each other client of its loop that
 //!    is busy, whatever the others send (`budget`); and for a transaction of the others, whose cost
-//!    is bounded (`calls`).
+//!    is bounded (`commands`).
 //! 6. If an event loop panics or its poller fails, the connections of that loop are closed. The
 //!    server stops as in 2, with the loops that are left, and `run` returns an error.
 //!
@@ -46,8 +46,9 @@ mod admin;
 mod auth;
 mod budget;
 mod buffer_accounting;
-mod calls;
 mod classes;
+mod codec;
+mod commands;
 mod complaints;
 mod config;
 mod conn;

@@ -12,9 +12,10 @@
 //! The engine owns the value's memory and bounds it: see [`corewise_cache::reservation`]. The
 //! connection itself holds only the command line.
 
+use crate::codec::{Codec, Limits};
 use corewise_cache::{Reservation, Session};
 use corewise_ops::Now;
-use corewise_wire::{Announced, Codec, Limits};
+use corewise_wire::Announced;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 

@@ -5,6 +5,7 @@
 
 use crate::auth::Users;
 use crate::classes::Ages;
+use crate::codec::Codec;
 use crate::complaints::Complaints;
 use crate::config::{Config, EngineKind, Eviction, RunError, StartError};
 use crate::counters::Baseline;
@@ -20,7 +21,7 @@ use corewise_cache::engines::{locked, lockhash, relativistic};
 use corewise_cache::isolation::Isolation;
 use corewise_topology::{Topology, pin_current_thread, plan};
 use corewise_wire::memcached::{self, Limits, reply};
-use corewise_wire::{Codec, cphash, resp};
+use corewise_wire::{cphash, resp};
 use mio::net::{TcpListener, UnixListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -74,7 +75,7 @@ impl Listener {
         match self {
             Self::Tcp(..) | Self::Unix(..) => memcached::Codec::new(shared.asks_for_users()).into(),
             Self::Cphash(..) => cphash::Codec::default().into(),
-            Self::Resp(..) => resp::CommandCodec::new(!shared.asks_for_users()).into(),
+            Self::Resp(..) => crate::commands::CommandCodec::new(!shared.asks_for_users()).into(),
         }
     }
 
@@ -369,7 +370,7 @@ fn resp_limits(config: &Config) -> resp::Limits {
 
 /// The state that all threads of a server share.
 pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {
-    let limits = corewise_wire::Limits {
+    let limits = crate::codec::Limits {
         memcached: limits(&config),
         resp: resp_limits(&config),
     };

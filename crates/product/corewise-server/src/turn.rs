@@ -21,7 +21,7 @@
 //!    the replies of its connection so far, its head, the value from the item, and its tail. If the
 //!    socket is full then, the batch pauses as in 2.
 //! 4. An operation allocates nothing: all vectors are reused.
-//! 5. A [call](corewise_wire::Call) runs alone: all operations before it in the batch have
+//! 5. A [call](crate::codec::Call) runs alone: all operations before it in the batch have
 //!    completed, and the next request is parsed when it is over.
 //! 6. The requests of one connection take its time [`budget`](crate::budget) and one unit. The
 //!    others are rewound, or are not parsed yet.
@@ -29,7 +29,8 @@
 use crate::admin;
 use crate::budget::Budget;
 use crate::buffer_accounting::ReplyRoom;
-use crate::calls;
+use crate::codec::{Call, Codec, Form, Step};
+use crate::commands;
 use crate::conn::{Conn, length};
 use crate::counters::Counters;
 use crate::receiving::Receiving;
@@ -41,7 +42,6 @@ use corewise_cache::isolation::Member;
 use corewise_cache::{Engine, Session};
 use corewise_ops::{Flow, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Token, Verb};
 use corewise_wire::memcached::{Admin, Command};
-use corewise_wire::{Call, Codec, Form, Step};
 use slab::Slab;
 use std::ops::Range;
 use std::sync::Arc;
@@ -780,7 +780,7 @@ impl<E: Engine> Turn<'_, E> {
         let follows_flush = batch.has_flushed;
         match (call, codec) {
             (Call::Memcached(admin), codec) => self.administer(conn, admin, codec, follows_flush),
-            (Call::Resp(request), Codec::Resp(codec)) => calls::Context {
+            (Call::Resp(request), Codec::Resp(codec)) => commands::Context {
                 shared: self.shared,
                 engine: self.engine,
                 session: self.session,

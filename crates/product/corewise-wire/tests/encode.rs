@@ -5,17 +5,13 @@ use crate::common;
 use bumpalo::Bump;
 use common::NOW;
 use corewise_ops::{Absence, Deadline, Flow, ItemFlags, ItemView, Outcome, ReplySink};
-use corewise_wire::Form;
 use corewise_wire::memcached::{Codec, Command, Limits, ReplyEncoder, ReplyWriter, Step};
 
 /// Calls `look` with the encoder of a request that is one operation.
 #[track_caller]
 fn with_form<T>(request: &str, limits: Limits, look: impl FnOnce(ReplyEncoder<'_>) -> T) -> T {
     match Codec::new(false).next(request.as_bytes(), &limits, NOW, &Bump::new()) {
-        Step::Op {
-            form: Form::Memcached(form),
-            ..
-        } => look(form),
+        Step::Op { form, .. } => look(form),
         other => panic!("{request:?}: {other:?}"),
     }
 }

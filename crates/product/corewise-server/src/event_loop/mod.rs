@@ -23,6 +23,7 @@
 
 use crate::budget::Budget;
 use crate::buffer_accounting::{BufferAccounting, ReplyRoom, SHORT_MS, STALLED_MS};
+use crate::codec::Codec;
 use crate::config::Config;
 use crate::conn::{Conn, FREE, Growth, SLICE};
 use crate::counters::Counters;
@@ -37,7 +38,6 @@ use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::isolation::Member;
 use corewise_cache::{Engine, Session};
 use corewise_ops::Now;
-use corewise_wire::Codec;
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;

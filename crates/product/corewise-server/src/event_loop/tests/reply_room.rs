@@ -1,7 +1,7 @@
 //! Replies that have no room until other clients have taken theirs.
 
 use super::*;
-use corewise_wire::resp::CommandCodec;
+use crate::commands::CommandCodec;
 
 /// Memory of connections: that of the loop, and room for a few replies.
 const LIMIT: usize = 2 << 20;

@@ -1,8 +1,8 @@
 //! Requests that arrive in parts: what their memory is charged, and that it is not refused.
 
 use super::*;
+use crate::commands::CommandCodec;
 use corewise_wire::cphash::{self, KeyNumber};
-use corewise_wire::resp::CommandCodec;
 
 /// A page of memory.
 const PAGE: usize = 4 << 10;

@@ -4,10 +4,8 @@ use corewise_ops::{
     Deadline, Decide, Decided, Decision, Delete, Edit, Get, ItemView, Now, Store, StoreMode, Verb,
 };
 
-use super::encoder::Version;
 use super::form::{Kind, ReplyForm};
-use super::number::parse_integer;
-use super::request::Args;
+use corewise_wire::resp::{Args, Version, parse_integer};
 
 /// The error text for an item or an argument that is no integer.
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
@@ -17,16 +15,16 @@ const MAX_RANGE_END: i64 = 4 << 10;
 
 /// The options of `SET`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SetOptions {
+pub(crate) struct SetOptions {
     /// When the value is stored: [`StoreMode::Overwrite`], [`StoreMode::Add`] or
     /// [`StoreMode::Replace`].
-    pub mode: StoreMode,
+    pub(crate) mode: StoreMode,
     /// The new deadline.
-    pub deadline: Deadline,
+    pub(crate) deadline: Deadline,
     /// A present item keeps its deadline.
-    pub keeps_deadline: bool,
+    pub(crate) keeps_deadline: bool,
     /// The reply is the old value.
-    pub returns_old: bool,
+    pub(crate) returns_old: bool,
 }
 
 impl Default for SetOptions {
@@ -43,19 +41,12 @@ impl Default for SetOptions {
 /// One operation for the engine, and the form of its reply.
 ///
 /// The constructors are named after the commands of Redis, and check nothing.
-///
-/// ```
-/// use corewise_ops::Verb;
-/// use corewise_wire::resp::CommandOperation;
-/// let operation = CommandOperation::incrby(b"n", 5);
-/// assert!(matches!((operation.key, operation.verb), (b"n", Verb::Edit(_))));
-/// ```
 #[derive(Clone, Copy, Debug)]
-pub struct CommandOperation<'i> {
+pub(crate) struct CommandOperation<'i> {
     /// The key.
-    pub key: &'i [u8],
+    pub(crate) key: &'i [u8],
     /// What to do with its item.
-    pub verb: Verb<'i>,
+    pub(crate) verb: Verb<'i>,
     kind: Kind,
 }
 
@@ -194,8 +185,7 @@ impl<'i> CommandOperation<'i> {
 
     /// How to print the outcome.
     #[inline]
-    #[must_use]
-    pub fn form(&self, version: Version) -> ReplyForm<'i> {
+    pub(crate) fn form(&self, version: Version) -> ReplyForm<'i> {
         ReplyForm::new(self.key, self.kind, version)
     }
 
@@ -239,14 +229,12 @@ impl<'i> CommandOperation<'i> {
 
     /// `GET key`.
     #[inline]
-    #[must_use]
-    pub fn get(key: &'i [u8]) -> Self {
+    pub(crate) fn get(key: &'i [u8]) -> Self {
         Self::new(key, Verb::Get(Get::default()), Kind::Value)
     }
 
     /// `GETEX key` with a new deadline.
-    #[must_use]
-    pub fn getex(key: &'i [u8], deadline: Deadline) -> Self {
+    pub(crate) fn getex(key: &'i [u8], deadline: Deadline) -> Self {
         let get = Get {
             touch: Some(deadline),
             ..Get::default()
@@ -255,57 +243,48 @@ impl<'i> CommandOperation<'i> {
     }
 
     /// `STRLEN key`.
-    #[must_use]
-    pub fn strlen(key: &'i [u8]) -> Self {
+    pub(crate) fn strlen(key: &'i [u8]) -> Self {
         Self::new(key, Verb::Get(Get::default()), Kind::Length)
     }
 
     /// `TOUCH key`.
-    #[must_use]
-    pub fn touch(key: &'i [u8]) -> Self {
+    pub(crate) fn touch(key: &'i [u8]) -> Self {
         Self::new(key, Verb::Get(Get::default()), Kind::Flag)
     }
 
     /// `EXISTS key`.
-    #[must_use]
-    pub fn exists(key: &'i [u8]) -> Self {
+    pub(crate) fn exists(key: &'i [u8]) -> Self {
         Self::quiet(key, Kind::Flag)
     }
 
     /// `TYPE key`.
-    #[must_use]
-    pub fn type_of(key: &'i [u8]) -> Self {
+    pub(crate) fn type_of(key: &'i [u8]) -> Self {
         Self::quiet(key, Kind::Type)
     }
 
     /// `TTL key`.
-    #[must_use]
-    pub fn ttl(key: &'i [u8]) -> Self {
+    pub(crate) fn ttl(key: &'i [u8]) -> Self {
         Self::quiet(key, Kind::SecondsLeft)
     }
 
     /// `PTTL key`.
-    #[must_use]
-    pub fn pttl(key: &'i [u8]) -> Self {
+    pub(crate) fn pttl(key: &'i [u8]) -> Self {
         Self::quiet(key, Kind::MillisecondsLeft)
     }
 
     /// `DEL key`, `UNLINK key`.
-    #[must_use]
-    pub fn del(key: &'i [u8]) -> Self {
+    pub(crate) fn del(key: &'i [u8]) -> Self {
         Self::new(key, Verb::Delete(Delete::default()), Kind::Flag)
     }
 
     /// `GETEX key PERSIST`.
-    #[must_use]
-    pub fn getex_persist(key: &'i [u8]) -> Self {
+    pub(crate) fn getex_persist(key: &'i [u8]) -> Self {
         Self::edit(key, edit(persist, b"", 0), Kind::Old)
     }
 
     /// `GETRANGE key start end`: the bytes from `start` to `end`, both included; negative numbers
     /// count from the end.
-    #[must_use]
-    pub fn getrange(key: &'i [u8], start: i64, end: i64) -> Self {
+    pub(crate) fn getrange(key: &'i [u8], start: i64, end: i64) -> Self {
         let kind = if start < 0 && end < 0 && start > end {
             Kind::Range(1, 0)
         } else {
@@ -317,8 +296,7 @@ impl<'i> CommandOperation<'i> {
     }
 
     /// `EXPIRE key` with this deadline.
-    #[must_use]
-    pub fn expire(key: &'i [u8], deadline: Deadline) -> Self {
+    pub(crate) fn expire(key: &'i [u8], deadline: Deadline) -> Self {
         let get = Get {
             touch: Some(deadline),
             ..Get::default()
@@ -327,22 +305,19 @@ impl<'i> CommandOperation<'i> {
     }
 
     /// `PERSIST key`.
-    #[must_use]
-    pub fn persist(key: &'i [u8]) -> Self {
+    pub(crate) fn persist(key: &'i [u8]) -> Self {
         Self::edit(key, edit(persist, b"", 0), Kind::Number)
     }
 
     /// `SET key value` with a deadline.
     #[inline]
-    #[must_use]
-    pub fn set(key: &'i [u8], value: &'i [u8], deadline: Deadline) -> Self {
+    pub(crate) fn set(key: &'i [u8], value: &'i [u8], deadline: Deadline) -> Self {
         Self::store(key, value, StoreMode::Overwrite, deadline, Kind::Ok)
     }
 
     /// `SET key value` with options.
     #[inline]
-    #[must_use]
-    pub fn set_with(key: &'i [u8], value: &'i [u8], options: SetOptions) -> Self {
+    pub(crate) fn set_with(key: &'i [u8], value: &'i [u8], options: SetOptions) -> Self {
         if options.keeps_deadline || options.returns_old {
             return Self::assign(key, value, options);
         }
@@ -365,38 +340,32 @@ impl<'i> CommandOperation<'i> {
     }
 
     /// `SETNX key value`.
-    #[must_use]
-    pub fn setnx(key: &'i [u8], value: &'i [u8]) -> Self {
+    pub(crate) fn setnx(key: &'i [u8], value: &'i [u8]) -> Self {
         Self::store(key, value, StoreMode::Add, Deadline::NEVER, Kind::Flag)
     }
 
     /// `APPEND key value`.
-    #[must_use]
-    pub fn append(key: &'i [u8], value: &'i [u8]) -> Self {
+    pub(crate) fn append(key: &'i [u8], value: &'i [u8]) -> Self {
         Self::store(key, value, StoreMode::Append, Deadline::NEVER, Kind::Length)
     }
 
     /// `INCRBY key delta`.
-    #[must_use]
-    pub fn incrby(key: &'i [u8], delta: i64) -> Self {
+    pub(crate) fn incrby(key: &'i [u8], delta: i64) -> Self {
         Self::edit(key, edit(add, b"", delta), Kind::Number)
     }
 
     /// `GETSET key value`.
-    #[must_use]
-    pub fn getset(key: &'i [u8], value: &'i [u8]) -> Self {
+    pub(crate) fn getset(key: &'i [u8], value: &'i [u8]) -> Self {
         Self::edit(key, edit(replace, value, 0), Kind::Old)
     }
 
     /// `GETDEL key`.
-    #[must_use]
-    pub fn getdel(key: &'i [u8]) -> Self {
+    pub(crate) fn getdel(key: &'i [u8]) -> Self {
         Self::edit(key, edit(remove, b"", 0), Kind::Old)
     }
 
     /// `SETRANGE key offset value`, where `offset` is not negative.
-    #[must_use]
-    pub fn setrange(key: &'i [u8], offset: i64, value: &'i [u8]) -> Self {
+    pub(crate) fn setrange(key: &'i [u8], offset: i64, value: &'i [u8]) -> Self {
         Self::edit(key, edit(overlay, value, offset), Kind::Number)
     }
 }

@@ -1,9 +1,8 @@
 //! Prints the outcomes of operations.
 
 use corewise_ops::{ItemView, Now, Outcome, Verb};
-
-use super::encoder::{Encoder, Version};
-use crate::memcached::Command;
+use corewise_wire::memcached::Command;
+use corewise_wire::resp::{Encoder, Version};
 
 /// Which reply an operation has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,23 +49,8 @@ fn range(value: &[u8], start: i32, end: i32) -> &[u8] {
 }
 
 /// How to print the outcome of one operation.
-///
-/// ```
-/// use bumpalo::Bump;
-/// use corewise_ops::{Absence, Now, Outcome};
-/// use corewise_wire::Step;
-/// use corewise_wire::resp::{CommandCodec, Limits};
-///
-/// let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
-/// let (limits, scratch) = (Limits::default(), Bump::new());
-/// let Step::Op { form, .. } = CommandCodec::new(true).next(b"GET k\r\n", &limits, now, &scratch)
-/// else { panic!() };
-/// let mut out = Vec::new();
-/// form.encode(&Outcome::Missing(Absence::Unknown), now, &mut out);
-/// assert_eq!(out, b"$-1\r\n");
-/// ```
 #[derive(Clone, Copy, Debug)]
-pub struct ReplyForm<'i> {
+pub(crate) struct ReplyForm<'i> {
     key: &'i [u8],
     kind: Kind,
     version: Version,
@@ -80,15 +64,13 @@ impl<'i> ReplyForm<'i> {
 
     /// The key.
     #[inline]
-    #[must_use]
-    pub fn key(&self) -> &'i [u8] {
+    pub(crate) fn key(&self) -> &'i [u8] {
         self.key
     }
 
     /// The command that the operation counts as in memcached's statistics.
     #[inline]
-    #[must_use]
-    pub fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         match self.kind {
             Kind::Ok | Kind::OkOrNull => Command::Set,
             Kind::Touched => Command::Touch,
@@ -98,21 +80,7 @@ impl<'i> ReplyForm<'i> {
 
     /// Whether the command found an item to read; `None` if it is none of those whose look-ups
     /// Redis counts as hits and misses of the keyspace.
-    ///
-    /// ```
-    /// use corewise_ops::{Absence, Outcome};
-    /// use corewise_wire::resp::{CommandOperation, Version};
-    /// for (operation, expected) in [
-    ///     (CommandOperation::ttl(b"k"), Some(false)),
-    ///     (CommandOperation::persist(b"k"), None),
-    /// ] {
-    ///     let missing = Outcome::Missing(Absence::Unknown);
-    ///     let form = operation.form(Version::Resp2);
-    ///     assert_eq!(form.is_hit(&operation.verb, &missing), expected);
-    /// }
-    /// ```
-    #[must_use]
-    pub fn is_hit(&self, verb: &Verb<'_>, outcome: &Outcome<'_>) -> Option<bool> {
+    pub(crate) fn is_hit(&self, verb: &Verb<'_>, outcome: &Outcome<'_>) -> Option<bool> {
         match (verb, self.kind, outcome) {
             (Verb::Get(_), Kind::Touched, _) => None,
             (Verb::Get(_), _, Outcome::Found(_)) => Some(true),
@@ -124,7 +92,7 @@ impl<'i> ReplyForm<'i> {
 
     /// Appends the reply to `out`.
     #[inline]
-    pub fn encode(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
         let mut reply = Encoder::new(self.version, out);
         match (self.kind, outcome) {
             (Kind::Value, Outcome::Found(view)) => reply.bulk(view.value),
@@ -196,14 +164,7 @@ impl<'i> ReplyForm<'i> {
     }
 
     /// The error text for an operation that failed, without `-` and line break.
-    ///
-    /// ```
-    /// use corewise_ops::{ItemView, Now, Outcome};
-    /// use corewise_wire::resp::ReplyForm;
-    /// assert!(ReplyForm::error_text(&Outcome::OutOfMemory).starts_with("OOM "));
-    /// ```
-    #[must_use]
-    pub fn error_text(outcome: &Outcome<'_>) -> &'static str {
+    pub(crate) fn error_text(outcome: &Outcome<'_>) -> &'static str {
         match outcome {
             Outcome::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
             Outcome::TooLarge => "ERR key or value exceeds the maximum size of an item",

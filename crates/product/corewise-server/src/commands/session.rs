@@ -3,12 +3,9 @@
 use bumpalo::Bump;
 use corewise_ops::Now;
 
-use super::codec::{Access, Codec, Keys, Limits, Parsed, Refusal};
-use super::encoder::Version;
-use super::inline;
 use super::operation::CommandOperation;
-use super::request::{Args, Request};
-use crate::step::{Call, Step};
+use crate::codec::{Call, Step};
+use corewise_wire::resp::{ArgForm, Args, Codec, Limits, Parsed, Refusal, Request, Version};
 
 /// The codec of a server's connection: [`Codec`] with the meaning of the most frequent commands.
 ///
@@ -26,38 +23,38 @@ use crate::step::{Call, Step};
 ///
 /// Before the client has authenticated, all requests are calls. A plain value of 24 bytes: copy it
 /// before a step, and restore the copy to undo the step.
-///
-/// ```
-/// use bumpalo::Bump;
-/// use corewise_ops::Now;
-/// use corewise_wire::resp::{CommandCodec, Limits};
-/// use corewise_wire::{Call, Step};
-///
-/// let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
-/// let (limits, scratch) = (Limits::default(), Bump::new());
-/// let input = b"MGET a b\r\nTIME\r\n";
-/// let mut codec = CommandCodec::new(true);
-/// let mut at = 0;
-/// let mut steps = Vec::new();
-/// while at < input.len() {
-///     at += match codec.next(&input[at..], &limits, now, &scratch) {
-///         Step::Frame { consumed, bytes } => { steps.push(bytes); consumed }
-///         Step::Op { consumed, key, .. } => { steps.push(key); consumed }
-///         Step::Call { consumed, call: Call::Resp(request) } => {
-///             steps.push(request.name());
-///             consumed
-///         }
-///         other => panic!("{other:?}"),
-///     };
-/// }
-/// assert_eq!(steps, [&b"*2\r\n"[..], b"a", b"b", b"TIME"]);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CommandCodec(Codec);
+pub(crate) struct CommandCodec {
+    codec: Codec,
+    /// The keys of an `MGET` that are left, if the input begins with one.
+    keys_left: u32,
+    keys: Option<ArgForm>,
+    access: Access,
+    version: Version,
+}
+
+/// What becomes of the requests of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// The client has not authenticated: short requests only, all of them calls.
+    Unauthenticated,
+    /// Every request becomes a call.
+    Calls,
+    /// As `Calls`, and a request has been refused.
+    CallsAfterRefusal,
+    /// As `Calls`, and no request has a reply.
+    Silent,
+    /// As `Silent`, and a request has been refused.
+    SilentAfterRefusal,
+    /// As `Operations`, but the next request becomes a call, and has no reply.
+    SilentNext,
+    /// Frequent requests become operations.
+    Operations,
+}
 
 /// Which requests have a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replies {
+pub(crate) enum Replies {
     /// All.
     All,
     /// All but the next one, which may be an empty request.
@@ -68,85 +65,64 @@ pub enum Replies {
 
 impl CommandCodec {
     /// The state of a new connection, which speaks RESP2; see [`Codec::new`].
-    #[must_use]
-    pub fn new(authenticated: bool) -> Self {
-        Self(Codec::new(authenticated))
+    pub(crate) fn new(authenticated: bool) -> Self {
+        Self {
+            codec: Codec::new(authenticated),
+            keys_left: 0,
+            keys: None,
+            access: if authenticated {
+                Access::Operations
+            } else {
+                Access::Unauthenticated
+            },
+            version: Version::Resp2,
+        }
     }
 
     /// Whether the client has authenticated, or need not.
     #[inline]
-    #[must_use]
-    pub fn is_authenticated(&self) -> bool {
-        self.0.is_authenticated()
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.codec.is_authenticated()
     }
 
     /// Accepts operations from the next request on; see [`Codec::set_authenticated`].
-    pub fn set_authenticated(&mut self) {
-        self.0.set_authenticated();
+    pub(crate) fn set_authenticated(&mut self) {
+        if !self.is_authenticated() {
+            self.codec.set_authenticated();
+            self.access = Access::Operations;
+        }
     }
 
     /// From the next request on, and until [`end_calls`](Self::end_calls), every request becomes a
     /// call, so that the caller can collect requests. The client must have authenticated.
-    ///
-    /// ```
-    /// # use bumpalo::Bump;
-    /// # use corewise_ops::Now;
-    /// # use corewise_wire::resp::{CommandCodec, Limits};
-    /// # use corewise_wire::Step;
-    /// # let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
-    /// # let (limits, scratch) = (Limits::default(), Bump::new());
-    /// let mut codec = CommandCodec::new(true);
-    /// codec.begin_calls();
-    /// let step = codec.next(b"GET k\r\n", &limits, now, &scratch);
-    /// assert!(matches!(step, Step::Call { .. }));
-    /// assert!(!codec.end_calls());
-    /// let step = codec.next(b"GET k\r\n", &limits, now, &scratch);
-    /// assert!(matches!(step, Step::Op { .. }));
-    /// ```
-    pub fn begin_calls(&mut self) {
+    pub(crate) fn begin_calls(&mut self) {
         debug_assert!(self.is_authenticated());
-        self.0.access = match self.0.access {
+        self.access = match self.access {
             Access::Silent | Access::SilentAfterRefusal => Access::Silent,
             _ => Access::Calls,
         };
     }
 
     /// Ends [`begin_calls`](Self::begin_calls). Returns whether a request was
-    /// [refused](super::Parsed::Refused) since.
-    pub fn end_calls(&mut self) -> bool {
-        let (access, has_refused) = match self.0.access {
+    /// [refused](Parsed::Refused) since.
+    pub(crate) fn end_calls(&mut self) -> bool {
+        let (access, has_refused) = match self.access {
             Access::Calls => (Access::Operations, false),
             Access::CallsAfterRefusal => (Access::Operations, true),
             Access::SilentAfterRefusal => (Access::Silent, true),
             access => (access, false),
         };
-        self.0.access = access;
+        self.access = access;
         has_refused
     }
 
     /// Decides which of the requests that follow have a reply. Those that have none become calls,
-    /// or are skipped if they are [refused](super::Parsed::Refused), and an error that closes the
+    /// or are skipped if they are [refused](Parsed::Refused), and an error that closes the
     /// connection is empty. The client must have authenticated, and not be between
     /// [`begin_calls`](Self::begin_calls) and [`end_calls`](Self::end_calls).
-    ///
-    /// ```
-    /// # use bumpalo::Bump;
-    /// # use corewise_ops::Now;
-    /// # use corewise_wire::resp::{CommandCodec, Limits, Replies};
-    /// # use corewise_wire::Step;
-    /// # let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
-    /// # let (limits, scratch) = (Limits::default(), Bump::new());
-    /// let mut codec = CommandCodec::new(true);
-    /// codec.set_replies(Replies::AllButNext);
-    /// let step = codec.next(b"GET k\r\n", &limits, now, &scratch);
-    /// assert!(matches!(step, Step::Call { .. }));
-    /// assert!(codec.takes_silence(), "the call has no reply");
-    /// let step = codec.next(b"GET k\r\n", &limits, now, &scratch);
-    /// assert!(matches!(step, Step::Op { .. }));
-    /// ```
-    pub fn set_replies(&mut self, replies: Replies) {
+    pub(crate) fn set_replies(&mut self, replies: Replies) {
         debug_assert!(self.is_authenticated());
-        self.0.access = match replies {
+        self.access = match replies {
             Replies::All => Access::Operations,
             Replies::AllButNext => Access::SilentNext,
             Replies::None => Access::Silent,
@@ -156,11 +132,11 @@ impl CommandCodec {
     /// Whether the call that was the last step has no reply. Call it once for each call, before it
     /// is executed.
     #[inline]
-    pub fn takes_silence(&mut self) -> bool {
-        match self.0.access {
+    pub(crate) fn takes_silence(&mut self) -> bool {
+        match self.access {
             Access::Silent | Access::SilentAfterRefusal => true,
             Access::SilentNext => {
-                self.0.access = Access::Operations;
+                self.access = Access::Operations;
                 true
             }
             _ => false,
@@ -169,52 +145,52 @@ impl CommandCodec {
 
     /// The version of the protocol that the client has chosen.
     #[inline]
-    #[must_use]
-    pub fn version(&self) -> Version {
-        self.0.version
+    pub(crate) fn version(&self) -> Version {
+        self.version
     }
 
     /// Replies to the requests that follow are in this version.
-    pub fn set_version(&mut self, version: Version) {
-        self.0.version = version;
+    pub(crate) fn set_version(&mut self, version: Version) {
+        self.version = version;
     }
 
     /// Whether the rest of a request that is discarded has yet to arrive.
     #[inline]
-    #[must_use]
-    pub fn is_swallowing(&self) -> bool {
-        self.0.is_swallowing()
+    pub(crate) fn is_swallowing(&self) -> bool {
+        self.codec.is_swallowing()
     }
 
     /// Parses the unread `input` and returns what to do with its first bytes: see [`Codec::next`].
     #[inline]
-    pub fn next<'i>(
+    pub(crate) fn next<'i>(
         &mut self,
         input: &'i [u8],
         limits: &Limits,
         now: Now,
         scratch: &'i Bump,
     ) -> Step<'i> {
-        if self.0.keys != Keys::No && !input.is_empty() {
-            return self.next_key(input, scratch);
+        if let Some(keys) = self.keys
+            && !input.is_empty()
+        {
+            return self.next_key(keys, input, scratch);
         }
-        let parsed = self.0.next(input, limits, scratch);
+        let parsed = self.codec.next(input, limits, scratch);
         self.step(parsed, input, now, scratch)
     }
 
     /// Gives up the unfinished request at the start of `input`: see [`Codec::refuse`].
     #[cold]
-    pub fn refuse<'i>(
+    pub(crate) fn refuse<'i>(
         &mut self,
         input: &'i [u8],
         limits: &Limits,
         now: Now,
         scratch: &'i Bump,
     ) -> Step<'i> {
-        if self.0.keys != Keys::No {
+        if self.keys.is_some() {
             return self.next(input, limits, now, scratch); // the request is whole
         }
-        let parsed = self.0.refuse(input, limits, scratch);
+        let parsed = self.codec.refuse(input, limits, scratch);
         self.step(parsed, input, now, scratch)
     }
 
@@ -230,8 +206,8 @@ impl CommandCodec {
             Parsed::Incomplete { need } => Step::Incomplete { need },
             Parsed::Skip { consumed } => {
                 // An empty request counts as the next one; a part of a discarded request does not.
-                if self.0.access == Access::SilentNext && !self.is_swallowing() {
-                    self.0.access = Access::Operations;
+                if self.access == Access::SilentNext && !self.is_swallowing() {
+                    self.access = Access::Operations;
                 }
                 Step::Skip { consumed }
             }
@@ -246,10 +222,9 @@ impl CommandCodec {
     }
 
     /// Whether the next request has no reply.
-    #[must_use]
-    pub fn is_silent(&self) -> bool {
+    pub(crate) fn is_silent(&self) -> bool {
         matches!(
-            self.0.access,
+            self.access,
             Access::Silent | Access::SilentAfterRefusal | Access::SilentNext
         )
     }
@@ -257,7 +232,7 @@ impl CommandCodec {
     #[cold]
     fn refused<'i>(&mut self, consumed: usize, refusal: Refusal) -> Step<'i> {
         let is_silent = self.is_silent();
-        self.0.access = match self.0.access {
+        self.access = match self.access {
             Access::Calls => Access::CallsAfterRefusal,
             Access::Silent => Access::SilentAfterRefusal,
             Access::SilentNext => Access::Operations,
@@ -285,7 +260,7 @@ impl CommandCodec {
             consumed,
             call: Call::Resp(request),
         };
-        if self.0.access != Access::Operations {
+        if self.access != Access::Operations {
             return call;
         }
         let (name, args) = (request.name(), request.args());
@@ -322,16 +297,9 @@ impl CommandCodec {
         input: &'i [u8],
         scratch: &'i Bump,
     ) -> Step<'i> {
-        let is_inline = input.first() != Some(&b'*');
-        let keys_at = if is_inline {
-            let rest = inline::first(input, scratch).map_or(0, |(_, rest)| rest.len());
-            input.len() - rest
-        } else {
-            // The elements of the request are followed by the rest of the input.
-            consumed - args.rest().len()
-        };
-        self.0.keys = if is_inline { Keys::Words } else { Keys::Bulk };
-        self.0.left = args.len() as u32;
+        let (keys, keys_at) = args.position_in(input, consumed, scratch);
+        self.keys = Some(keys);
+        self.keys_left = args.len() as u32;
         Step::Frame {
             consumed: keys_at,
             bytes: array_head(args.len(), scratch),
@@ -340,21 +308,12 @@ impl CommandCodec {
 
     /// The next key of an `MGET`.
     #[cold]
-    fn next_key<'i>(&mut self, input: &'i [u8], scratch: &'i Bump) -> Step<'i> {
-        let (key, rest) = match self.0.keys {
-            Keys::Words => inline::first(input, scratch).unwrap_or((b"", input)),
-            Keys::Bulk | Keys::No => {
-                let mut args = Args::new(input, self.0.left);
-                (args.next().unwrap_or(b""), args.rest())
-            }
-        };
-        let mut consumed = input.len() - rest.len();
-        self.0.left = self.0.left.saturating_sub(1);
-        if self.0.left == 0 {
-            if self.0.keys == Keys::Words {
-                consumed += memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1);
-            }
-            self.0.keys = Keys::No;
+    fn next_key<'i>(&mut self, keys: ArgForm, input: &'i [u8], scratch: &'i Bump) -> Step<'i> {
+        self.keys_left = self.keys_left.saturating_sub(1);
+        let is_last = self.keys_left == 0;
+        let (key, consumed) = keys.take(input, is_last, scratch);
+        if is_last {
+            self.keys = None;
         }
         self.operation(consumed, &CommandOperation::get(key))
     }

@@ -54,14 +54,19 @@ mod command;
 mod connection;
 mod cost;
 mod float;
+mod form;
 mod glob;
 mod keys;
 mod keyspace;
 mod lcs;
+mod operation;
 mod server;
+mod session;
 mod several;
 mod strings;
 mod table;
+#[cfg(test)]
+mod tests;
 mod transactions;
 
 use crate::budget::Budget;
@@ -75,8 +80,11 @@ use corewise_ops::{
     Change, Deadline, Decision, Flow, Get, ItemView, Now, Op, Outcome, ReplySink, Token, Update,
     Updated, Verb,
 };
-use corewise_wire::resp::{Args, CommandCodec, CommandOperation, Encoder, ReplyForm, Request};
+use corewise_wire::resp::{Args, Encoder, Request};
+pub(crate) use form::ReplyForm;
 use keys::TimeForm;
+use operation::CommandOperation;
+pub(crate) use session::CommandCodec;
 use std::sync::Arc;
 
 /// The most bytes that [`Context::most_replies`] returns, unless requests may be longer.

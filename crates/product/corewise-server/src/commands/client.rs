@@ -1,10 +1,11 @@
 //! `CLIENT`: what connections know of each other.
 
+use super::session::Replies;
 use super::{ClientState, Context, first, text};
 use crate::shared::ConnCard;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::Engine;
-use corewise_wire::resp::{Args, Replies, parse_integer};
+use corewise_wire::resp::{Args, parse_integer};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,12 +1,13 @@
 //! Commands that read or change several keys at once.
 
+use super::ReplyForm;
 use super::connection::is_database;
 use super::{Context, Decision, first, text, transactions};
 use crate::shared::BATCH;
 use corewise_cache::Engine;
 use corewise_cache::item::Contents;
 use corewise_ops::{Deadline, Delete, Get, Op, Outcome, Store, StoreMode, Verb};
-use corewise_wire::resp::{Args, ReplyForm};
+use corewise_wire::resp::Args;
 
 /// `MGET key …`, in a transaction; otherwise the codec makes it a sequence of operations.
 pub(super) fn mget<E: Engine>(cx: &mut Context<'_, E>, keys: Args<'_>) {

@@ -1,9 +1,10 @@
 //! Commands on keys, whatever their values are.
 
+use super::operation::CommandOperation;
 use super::{Context, first, glob, text, until_nul};
 use corewise_cache::{Cursor, Engine, ScanStep};
 use corewise_ops::{Deadline, Decision, Delete, Get, Outcome, Verb};
-use corewise_wire::resp::{Args, CommandOperation, parse_integer};
+use corewise_wire::resp::{Args, parse_integer};
 
 /// The items and buckets that a step of a scan visits, unless `COUNT` says otherwise.
 const SCAN_COUNT: usize = 10;

@@ -398,7 +398,7 @@ fn get_keys<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
 #[cfg(test)]
 mod tests {
     use super::{FACTS, find};
-    use crate::calls::table;
+    use crate::commands::table;
     use crate::fake_engine::FakeEngine;
 
     #[test]

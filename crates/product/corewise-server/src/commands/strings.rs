@@ -1,11 +1,13 @@
 //! Commands on values.
 
+use super::ReplyForm;
 use super::float::Extended;
 use super::keys::{TimeForm, invalid_time};
+use super::operation::{CommandOperation, SetOptions};
 use super::{Context, first, text};
 use corewise_cache::Engine;
 use corewise_ops::{Deadline, Decision, ItemView, Outcome, Store, StoreMode, Verb};
-use corewise_wire::resp::{Args, CommandOperation, ReplyForm, SetOptions, parse_integer};
+use corewise_wire::resp::{Args, parse_integer};
 
 /// The longest value that Redis allows, in bytes.
 pub(super) const MAX_VALUE: i64 = 512 << 20;

@@ -1,9 +1,10 @@
 //! Commands on the connection itself.
 
+use super::CommandCodec;
 use super::client::{client, set_name};
 use super::{Context, first, text, transactions, until_nul};
 use corewise_cache::Engine;
-use corewise_wire::resp::{Args, CommandCodec, Version, parse_integer};
+use corewise_wire::resp::{Args, Version, parse_integer};
 
 /// `PING [message]`.
 pub(super) fn ping<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {

@@ -1,10 +1,11 @@
 //! Commands on the bits of values. Bit 0 is the top bit of the first byte.
 
+use super::ReplyForm;
 use super::strings::{MAX_VALUE, rewrite, store, value_of};
 use super::{Context, MAX_READ, first, text, until_nul};
 use corewise_cache::Engine;
 use corewise_ops::{Deadline, Decision, Delete, Get, ItemView, Outcome, StoreMode, Verb};
-use corewise_wire::resp::{Args, ReplyForm, parse_integer};
+use corewise_wire::resp::{Args, parse_integer};
 
 mod error {
     pub(super) const OFFSET: &str = "ERR bit offset is not an integer or out of range";
