@@ -1,13 +1,11 @@
 //! The codec of a connection whose protocol is known at run time only, and what it makes of input.
 
 use crate::commands::{CommandCodec, ReplyForm};
+use crate::shared::Shared;
 use bumpalo::Bump;
 use corewise_ops::{Now, Outcome};
 use corewise_wire::memcached::{Admin, Command, ReplyEncoder};
-use corewise_wire::{Announced, cphash, memcached, resp};
-
-/// What to do with the first bytes of the input.
-pub(crate) type Step<'i> = corewise_wire::Step<'i, Form<'i>, Call<'i>>;
+use corewise_wire::{Announced, Step, cphash, memcached, resp};
 
 /// The limits and options of a server, for all protocols.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,19 +16,62 @@ pub(crate) struct Limits {
     pub(crate) resp: resp::Limits,
 }
 
-impl From<memcached::Limits> for Limits {
-    fn from(memcached: memcached::Limits) -> Self {
+/// What the meaning of input depends on, the same for a whole turn.
+#[derive(Clone, Copy)]
+pub(crate) struct Parse<'i> {
+    pub(crate) limits: &'i Limits,
+    pub(crate) now: Now,
+    /// Holds what steps borrow and the input does not have.
+    pub(crate) scratch: &'i Bump,
+}
+
+impl<'i> Parse<'i> {
+    pub(crate) fn new(shared: &'i Shared, now: Now, scratch: &'i Bump) -> Self {
         Self {
-            memcached,
-            ..Self::default()
+            limits: &shared.limits,
+            now,
+            scratch,
         }
     }
 }
 
-/// The codec of one connection, for any protocol.
+/// A step of one protocol.
+pub(crate) type StepOf<'i, P> = Step<'i, <P as Protocol>::Form<'i>, <P as Protocol>::Call<'i>>;
+
+/// The state of one connection's codec.
 ///
-/// Its methods have the promises and the costs of the methods of the three codecs. A plain value:
-/// copy it before a step, and restore the copy to undo the step.
+/// A plain value: copy it before a step, and restore the copy to undo the step. The methods have the
+/// promises and the costs of those of [`memcached::Codec`].
+pub(crate) trait Protocol: Copy + Into<Codec> + TryFrom<Codec> {
+    /// How to print the outcome of an operation.
+    type Form<'i>: Into<Form<'i>>;
+    /// A command that the server executes.
+    type Call<'i>: Into<Call<'i>>;
+
+    /// Parses the unread `input`.
+    fn next<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self>;
+
+    /// Gives up the unfinished request at the start of `input`.
+    fn refuse<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self>;
+
+    /// The store at the start of `input` of which only part of the value is missing.
+    fn announced<'i>(&self, _: &'i [u8], _: &Parse<'i>) -> Option<Announced<'i>> {
+        None
+    }
+
+    /// Continues after a value that was announced and received separately. The bytes behind it are
+    /// in `end`, if there are any.
+    fn next_apart<'i>(
+        &mut self,
+        head: &'i [u8],
+        _end: [u8; 2],
+        parse: &Parse<'i>,
+    ) -> StepOf<'i, Self> {
+        self.next(head, parse)
+    }
+}
+
+/// The codec of one connection, for any protocol.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Codec {
     /// memcached's text protocol.
@@ -43,114 +84,114 @@ pub(crate) enum Codec {
 
 const _: () = assert!(size_of::<Codec>() <= 32);
 
-impl From<memcached::Codec> for Codec {
-    fn from(codec: memcached::Codec) -> Self {
-        Self::Memcached(codec)
-    }
+/// Evaluates an expression on the codec of whichever protocol.
+macro_rules! with_codec {
+    ($codec:expr, $one:ident => $body:expr) => {
+        match $codec {
+            $crate::codec::Codec::Memcached($one) => $body,
+            $crate::codec::Codec::Cphash($one) => $body,
+            $crate::codec::Codec::Resp($one) => $body,
+        }
+    };
 }
-
-impl From<cphash::Codec> for Codec {
-    fn from(codec: cphash::Codec) -> Self {
-        Self::Cphash(codec)
-    }
-}
-
-impl From<CommandCodec> for Codec {
-    fn from(codec: CommandCodec) -> Self {
-        Self::Resp(codec)
-    }
-}
+pub(crate) use with_codec;
 
 impl Codec {
-    /// Parses the unread `input`: see [`memcached::Codec::next`],
-    /// [`cphash::Codec::next`] and [`CommandCodec::next`].
-    #[inline]
-    pub(crate) fn next<'i>(
-        &mut self,
-        input: &'i [u8],
-        limits: &Limits,
-        now: Now,
-        scratch: &'i Bump,
-    ) -> Step<'i> {
-        match self {
-            Self::Memcached(codec) => lift(codec.next(input, &limits.memcached, now, scratch)),
-            Self::Cphash(codec) => lift(codec.next(input, &limits.memcached, scratch)),
-            Self::Resp(codec) => codec.next(input, &limits.resp, now, scratch),
-        }
-    }
-
-    /// Gives up the unfinished request at the start of `input`: see [`memcached::Codec::refuse`],
-    /// [`cphash::Codec::refuse`] and [`CommandCodec::refuse`].
-    #[cold]
-    pub(crate) fn refuse<'i>(
-        &mut self,
-        input: &'i [u8],
-        limits: &Limits,
-        now: Now,
-        scratch: &'i Bump,
-    ) -> Step<'i> {
-        match self {
-            Self::Memcached(codec) => lift(codec.refuse(input, &limits.memcached, now, scratch)),
-            Self::Cphash(codec) => lift(codec.refuse(input, &limits.memcached, scratch)),
-            Self::Resp(codec) => codec.refuse(input, &limits.resp, now, scratch),
-        }
-    }
-
-    /// The store at the start of `input` of which only part of the value is missing: see
-    /// [`memcached::Codec::announced`] and [`cphash::Codec::announced`]. RESP announces none.
+    /// See [`Protocol::announced`].
     pub(crate) fn announced<'i>(
         &self,
         input: &'i [u8],
-        limits: &Limits,
-        now: Now,
-        scratch: &'i Bump,
+        parse: &Parse<'i>,
     ) -> Option<Announced<'i>> {
-        match self {
-            Self::Memcached(codec) => codec.announced(input, &limits.memcached, now, scratch),
-            Self::Cphash(codec) => codec.announced(input, &limits.memcached, scratch),
-            Self::Resp(_) => None,
-        }
-    }
-
-    /// Continues after a value that was received separately: see [`memcached::Codec::next_apart`]
-    /// and [`cphash::Codec::next_apart`]. The latter has no `end`, so it is ignored. RESP announces
-    /// no store, so there is nothing to continue after.
-    #[cold]
-    pub(crate) fn next_apart<'i>(
-        &mut self,
-        head: &'i [u8],
-        end: [u8; 2],
-        limits: &Limits,
-        now: Now,
-        scratch: &'i Bump,
-    ) -> Step<'i> {
-        match self {
-            Self::Memcached(codec) => {
-                lift(codec.next_apart(head, end, &limits.memcached, now, scratch))
-            }
-            Self::Cphash(codec) => lift(codec.next_apart(head, &limits.memcached, scratch)),
-            Self::Resp(codec) => codec.next(head, &limits.resp, now, scratch),
-        }
+        with_codec!(self, codec => Protocol::announced(codec, input, parse))
     }
 
     /// Whether data to discard has yet to arrive.
     #[inline]
     pub(crate) fn is_swallowing(&self) -> bool {
-        match self {
-            Self::Memcached(codec) => codec.is_swallowing(),
-            Self::Cphash(codec) => codec.is_swallowing(),
-            Self::Resp(codec) => codec.is_swallowing(),
+        with_codec!(self, codec => codec.is_swallowing())
+    }
+}
+
+/// The conversions between the codec of a protocol and that of any.
+macro_rules! variant {
+    ($variant:ident, $codec:ty) => {
+        impl From<$codec> for Codec {
+            #[inline]
+            fn from(codec: $codec) -> Self {
+                Self::$variant(codec)
+            }
         }
+
+        impl TryFrom<Codec> for $codec {
+            type Error = ();
+
+            fn try_from(codec: Codec) -> Result<Self, ()> {
+                match codec {
+                    Codec::$variant(codec) => Ok(codec),
+                    _ => Err(()),
+                }
+            }
+        }
+    };
+}
+
+variant!(Memcached, memcached::Codec);
+variant!(Cphash, cphash::Codec);
+variant!(Resp, CommandCodec);
+
+impl Protocol for memcached::Codec {
+    type Form<'i> = ReplyEncoder<'i>;
+    type Call<'i> = Admin<'i>;
+
+    #[inline]
+    fn next<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
+        self.next(input, &parse.limits.memcached, parse.now, parse.scratch)
     }
 
-    /// Accepts every command from now on: see [`memcached::Codec::set_authenticated`]. The protocol
-    /// of \[CPHASH\] has no authentication, so this changes nothing there.
-    pub(crate) fn set_authenticated(&mut self) {
-        match self {
-            Self::Memcached(codec) => codec.set_authenticated(),
-            Self::Cphash(_) => {}
-            Self::Resp(codec) => codec.set_authenticated(),
-        }
+    fn refuse<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
+        self.refuse(input, &parse.limits.memcached, parse.now, parse.scratch)
+    }
+
+    fn announced<'i>(&self, input: &'i [u8], parse: &Parse<'i>) -> Option<Announced<'i>> {
+        self.announced(input, &parse.limits.memcached, parse.now, parse.scratch)
+    }
+
+    fn next_apart<'i>(
+        &mut self,
+        head: &'i [u8],
+        end: [u8; 2],
+        parse: &Parse<'i>,
+    ) -> StepOf<'i, Self> {
+        let limits = &parse.limits.memcached;
+        self.next_apart(head, end, limits, parse.now, parse.scratch)
+    }
+}
+
+impl Protocol for cphash::Codec {
+    type Form<'i> = ReplyEncoder<'i>;
+    type Call<'i> = Admin<'i>;
+
+    #[inline]
+    fn next<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
+        self.next(input, &parse.limits.memcached, parse.scratch)
+    }
+
+    fn refuse<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
+        self.refuse(input, &parse.limits.memcached, parse.scratch)
+    }
+
+    fn announced<'i>(&self, input: &'i [u8], parse: &Parse<'i>) -> Option<Announced<'i>> {
+        self.announced(input, &parse.limits.memcached, parse.scratch)
+    }
+
+    fn next_apart<'i>(
+        &mut self,
+        head: &'i [u8],
+        _: [u8; 2],
+        parse: &Parse<'i>,
+    ) -> StepOf<'i, Self> {
+        self.next_apart(head, &parse.limits.memcached, parse.scratch)
     }
 }
 
@@ -176,6 +217,13 @@ impl<'i> From<Admin<'i>> for Call<'i> {
     #[inline]
     fn from(admin: Admin<'i>) -> Self {
         Self::Memcached(admin)
+    }
+}
+
+impl<'i> From<resp::Request<'i>> for Call<'i> {
+    #[inline]
+    fn from(request: resp::Request<'i>) -> Self {
+        Self::Resp(request)
     }
 }
 
@@ -233,32 +281,5 @@ impl<'i> Form<'i> {
             Self::Memcached(form) => form.encode_parts(outcome, now, out),
             Self::Resp(form) => form.encode_parts(outcome, now, out),
         }
-    }
-}
-
-/// A step of one protocol as one of any.
-#[inline]
-fn lift<'i, F: Into<Form<'i>>, C: Into<Call<'i>>>(step: corewise_wire::Step<'i, F, C>) -> Step<'i> {
-    use corewise_wire::Step as Wire;
-    match step {
-        Wire::Incomplete { need } => Step::Incomplete { need },
-        Wire::Skip { consumed } => Step::Skip { consumed },
-        Wire::Op {
-            consumed,
-            key,
-            verb,
-            form,
-        } => Step::Op {
-            consumed,
-            key,
-            verb,
-            form: form.into(),
-        },
-        Wire::Frame { consumed, bytes } => Step::Frame { consumed, bytes },
-        Wire::Call { consumed, call } => Step::Call {
-            consumed,
-            call: call.into(),
-        },
-        Wire::Close { reply } => Step::Close { reply },
     }
 }

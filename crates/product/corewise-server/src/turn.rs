@@ -29,7 +29,7 @@
 use crate::admin;
 use crate::budget::Budget;
 use crate::buffer_accounting::ReplyRoom;
-use crate::codec::{Call, Codec, Form, Step};
+use crate::codec::{Call, Codec, Form, Parse, Protocol, StepOf, with_codec};
 use crate::commands;
 use crate::conn::{Conn, length};
 use crate::counters::Counters;
@@ -41,6 +41,7 @@ use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::isolation::Member;
 use corewise_cache::{Engine, Session};
 use corewise_ops::{Flow, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Token, Verb};
+use corewise_wire::Step;
 use corewise_wire::memcached::{Admin, Command};
 use slab::Slab;
 use std::ops::Range;
@@ -414,10 +415,10 @@ impl<E: Engine> Turn<'_, E> {
         };
         batch.progress.clear();
         batch.progress.resize(works.len(), 0);
-        let scratch = self.scratch;
+        let parse = Parse::new(self.shared, self.now, self.scratch);
         for index in 0..works.len() {
             if let Some(received) = works[index].received.take() {
-                self.store_received(index, *received, works, &mut batch.segments);
+                self.store_received(index, *received, &parse, works, &mut batch.segments);
             }
         }
         // Before any other reply: a connection has one segment in a batch, and a large value is
@@ -430,7 +431,10 @@ impl<E: Engine> Turn<'_, E> {
                 continue; // by the reply to its received value; its input stays where it is
             }
             batch.has_flushed = false; // for the requests of other connections
-            self.gather(index, work.input(arena), scratch, works, &mut batch);
+            let input = work.input(arena);
+            with_codec!(self.conns[work.conn].codec, codec => {
+                self.gather(index, codec, input, &parse, works, &mut batch);
+            });
         }
         self.execute(works, &mut batch);
         self.write_out(works, &mut batch.segments);
@@ -451,6 +455,7 @@ impl<E: Engine> Turn<'_, E> {
         &mut self,
         index: usize,
         received: Receiving,
+        parse: &Parse<'_>,
         works: &[ConnectionInput],
         segments: &mut Vec<Segment>,
     ) {
@@ -460,17 +465,13 @@ impl<E: Engine> Turn<'_, E> {
         let Receiving {
             line, reservation, ..
         } = received;
-        let mut codec = self.conns[works[index].conn].codec;
-        let before = codec;
-        let step = codec.next_apart(&line, end, &self.shared.limits, self.now, self.scratch);
-        self.conns[works[index].conn].codec = codec;
-        let (kind, op) = match step {
-            Step::Op {
-                key, verb, form, ..
-            } => (Kind::Op(form, verb), Some((key, verb))),
+        let codec = &mut self.conns[works[index].conn].codec;
+        let before = *codec;
+        let (kind, op) = with_codec!(codec, codec => match Protocol::next_apart(codec, &line, end, parse) {
+            Step::Op { key, verb, form, .. } => (Kind::Op(form.into(), verb), Some((key, verb))),
             Step::Frame { bytes, .. } => (Kind::Fixed(bytes), None),
             _ => (Kind::Void, None),
-        };
+        });
         let marks = [PendingReply {
             work: index,
             at: 0,
@@ -493,16 +494,16 @@ impl<E: Engine> Turn<'_, E> {
 
     /// Parses one connection's input, and executes the batch whenever it is full, until the
     /// connection has spent its budget.
-    fn gather<'i>(
+    fn gather<'i, P: Protocol>(
         &mut self,
         index: usize,
+        mut codec: P,
         input: &'i [u8],
-        scratch: &'i Bump,
+        parse: &Parse<'i>,
         works: &[ConnectionInput],
         batch: &mut Batch<'i>,
     ) {
         let conn = works[index].conn;
-        let mut codec = self.conns[conn].codec;
         self.conns[conn].need = 1; // unless the codec sets it below
         let mut at = 0;
         while at < input.len() {
@@ -510,10 +511,10 @@ impl<E: Engine> Turn<'_, E> {
             let mark = |kind| PendingReply {
                 work,
                 at,
-                codec: before,
+                codec: before.into(),
                 kind,
             };
-            match self.step(&mut codec, &input[at..], scratch, works[index].refused) {
+            match self.step(&mut codec, &input[at..], parse, works[index].refused) {
                 Step::Incomplete { need } => {
                     self.conns[conn].need = need;
                     break;
@@ -525,7 +526,7 @@ impl<E: Engine> Turn<'_, E> {
                     verb,
                     form,
                 } => {
-                    batch.push_op(key, verb, mark(Kind::Op(form, verb)));
+                    batch.push_op(key, verb, mark(Kind::Op(form.into(), verb)));
                     at += consumed;
                 }
                 Step::Frame { consumed, bytes } => {
@@ -533,12 +534,15 @@ impl<E: Engine> Turn<'_, E> {
                     at += consumed;
                 }
                 Step::Call { consumed, call } => {
-                    if !self.run_batch(index, before, at, works, batch) {
+                    if !self.run_batch(index, before.into(), at, works, batch) {
                         return;
                     }
-                    if self.call(index, conn, call, &mut codec, batch) == Answered::NotYet {
+                    let mut changed = codec.into();
+                    let call = call.into();
+                    if self.call(index, conn, call, &mut changed, batch) == Answered::NotYet {
                         return;
                     }
+                    codec = P::try_from(changed).unwrap_or(codec);
                     at += consumed;
                     if self.conns[conn].closing {
                         at = input.len();
@@ -554,13 +558,13 @@ impl<E: Engine> Turn<'_, E> {
                 }
             }
             if batch.marks.len() >= BATCH
-                && (!self.run_batch(index, codec, at, works, batch)
+                && (!self.run_batch(index, codec.into(), at, works, batch)
                     || self.yields(index, &input[at..]))
             {
                 return;
             }
         }
-        self.conns[conn].codec = codec;
+        self.conns[conn].codec = codec.into();
         batch.progress[index] = at;
     }
 
@@ -573,18 +577,17 @@ impl<E: Engine> Turn<'_, E> {
 
     /// The codec's next step. Gives up an incomplete request that is `refused` more memory.
     #[inline]
-    fn step<'i>(
+    fn step<'i, P: Protocol>(
         &mut self,
-        codec: &mut Codec,
+        codec: &mut P,
         input: &'i [u8],
-        scratch: &'i Bump,
+        parse: &Parse<'i>,
         refused: bool,
-    ) -> Step<'i> {
-        let limits = &self.shared.limits;
-        let mut step = codec.next(input, limits, self.now, scratch);
+    ) -> StepOf<'i, P> {
+        let mut step = codec.next(input, parse);
         if refused && matches!(step, Step::Incomplete { .. }) {
             self.counters.read_buf_oom += 1;
-            step = codec.refuse(input, limits, self.now, scratch);
+            step = codec.refuse(input, parse);
         }
         step
     }
@@ -824,7 +827,11 @@ impl<E: Engine> Turn<'_, E> {
         match context.answer(admin) {
             admin::After::GoOn => {}
             admin::After::Flushed => return Answered::ByFlush,
-            admin::After::Admitted => codec.set_authenticated(),
+            admin::After::Admitted => {
+                if let Codec::Memcached(codec) = codec {
+                    codec.set_authenticated();
+                }
+            }
             admin::After::Dumps(dump) => {
                 // Relaxed: a gauge.
                 self.shared.dumps.fetch_add(1, Ordering::Relaxed);

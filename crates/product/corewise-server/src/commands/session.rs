@@ -1,11 +1,13 @@
 //! Requests to steps: which commands are operations, and which are calls.
 
 use bumpalo::Bump;
-use corewise_ops::Now;
 
+use super::form::ReplyForm;
 use super::operation::CommandOperation;
-use crate::codec::{Call, Step};
-use corewise_wire::resp::{ArgForm, Args, Codec, Limits, Parsed, Refusal, Request, Version};
+use crate::codec::{Parse, Protocol, StepOf};
+use corewise_wire::resp::{ArgForm, Args, Codec, Parsed, Refusal, Request, Version};
+
+type Step<'i> = StepOf<'i, CommandCodec>;
 
 /// The codec of a server's connection: [`Codec`] with the meaning of the most frequent commands.
 ///
@@ -61,6 +63,31 @@ pub(crate) enum Replies {
     AllButNext,
     /// None.
     None,
+}
+
+impl Protocol for CommandCodec {
+    type Form<'i> = ReplyForm<'i>;
+    type Call<'i> = Request<'i>;
+
+    #[inline]
+    fn next<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> Step<'i> {
+        if let Some(keys) = self.keys
+            && !input.is_empty()
+        {
+            return self.next_key(keys, input, parse);
+        }
+        let parsed = self.codec.next(input, &parse.limits.resp, parse.scratch);
+        self.step(parsed, input, parse)
+    }
+
+    #[cold]
+    fn refuse<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> Step<'i> {
+        if self.keys.is_some() {
+            return self.next(input, parse); // the request is whole
+        }
+        let parsed = self.codec.refuse(input, &parse.limits.resp, parse.scratch);
+        self.step(parsed, input, parse)
+    }
 }
 
 impl CommandCodec {
@@ -160,48 +187,8 @@ impl CommandCodec {
         self.codec.is_swallowing()
     }
 
-    /// Parses the unread `input` and returns what to do with its first bytes: see [`Codec::next`].
     #[inline]
-    pub(crate) fn next<'i>(
-        &mut self,
-        input: &'i [u8],
-        limits: &Limits,
-        now: Now,
-        scratch: &'i Bump,
-    ) -> Step<'i> {
-        if let Some(keys) = self.keys
-            && !input.is_empty()
-        {
-            return self.next_key(keys, input, scratch);
-        }
-        let parsed = self.codec.next(input, limits, scratch);
-        self.step(parsed, input, now, scratch)
-    }
-
-    /// Gives up the unfinished request at the start of `input`: see [`Codec::refuse`].
-    #[cold]
-    pub(crate) fn refuse<'i>(
-        &mut self,
-        input: &'i [u8],
-        limits: &Limits,
-        now: Now,
-        scratch: &'i Bump,
-    ) -> Step<'i> {
-        if self.keys.is_some() {
-            return self.next(input, limits, now, scratch); // the request is whole
-        }
-        let parsed = self.codec.refuse(input, limits, scratch);
-        self.step(parsed, input, now, scratch)
-    }
-
-    #[inline]
-    fn step<'i>(
-        &mut self,
-        parsed: Parsed<'i>,
-        input: &'i [u8],
-        now: Now,
-        scratch: &'i Bump,
-    ) -> Step<'i> {
+    fn step<'i>(&mut self, parsed: Parsed<'i>, input: &'i [u8], parse: &Parse<'i>) -> Step<'i> {
         match parsed {
             Parsed::Incomplete { need } => Step::Incomplete { need },
             Parsed::Skip { consumed } => {
@@ -215,9 +202,7 @@ impl CommandCodec {
                 reply: if self.is_silent() { b"" } else { reply },
             },
             Parsed::Refused { consumed, refusal } => self.refused(consumed, refusal),
-            Parsed::Request { consumed, request } => {
-                self.request(consumed, request, input, now, scratch)
-            }
+            Parsed::Request { consumed, request } => self.request(consumed, request, input, parse),
         }
     }
 
@@ -253,23 +238,22 @@ impl CommandCodec {
         consumed: usize,
         request: Request<'i>,
         input: &'i [u8],
-        now: Now,
-        scratch: &'i Bump,
+        parse: &Parse<'i>,
     ) -> Step<'i> {
         let call = Step::Call {
             consumed,
-            call: Call::Resp(request),
+            call: request,
         };
         if self.access != Access::Operations {
             return call;
         }
         let (name, args) = (request.name(), request.args());
-        if let Some(operation) = CommandOperation::parse(name, args, now) {
+        if let Some(operation) = CommandOperation::parse(name, args, parse.now) {
             return self.operation(consumed, &operation);
         }
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"mget") && args.len() > 0 => {
-                self.multiget(consumed, args, input, scratch)
+                self.multiget(consumed, args, input, parse)
             }
             4 if name.eq_ignore_ascii_case(b"ping") && args.len() == 0 => Step::Frame {
                 consumed,
@@ -285,7 +269,7 @@ impl CommandCodec {
             consumed,
             key: operation.key,
             verb: operation.verb,
-            form: operation.form(self.version()).into(),
+            form: operation.form(self.version()),
         }
     }
 
@@ -295,23 +279,23 @@ impl CommandCodec {
         consumed: usize,
         args: Args<'i>,
         input: &'i [u8],
-        scratch: &'i Bump,
+        parse: &Parse<'i>,
     ) -> Step<'i> {
-        let (keys, keys_at) = args.position_in(input, consumed, scratch);
+        let (keys, keys_at) = args.position_in(input, consumed, parse.scratch);
         self.keys = Some(keys);
         self.keys_left = args.len() as u32;
         Step::Frame {
             consumed: keys_at,
-            bytes: array_head(args.len(), scratch),
+            bytes: array_head(args.len(), parse.scratch),
         }
     }
 
     /// The next key of an `MGET`.
     #[cold]
-    fn next_key<'i>(&mut self, keys: ArgForm, input: &'i [u8], scratch: &'i Bump) -> Step<'i> {
+    fn next_key<'i>(&mut self, keys: ArgForm, input: &'i [u8], parse: &Parse<'i>) -> Step<'i> {
         self.keys_left = self.keys_left.saturating_sub(1);
         let is_last = self.keys_left == 0;
-        let (key, consumed) = keys.take(input, is_last, scratch);
+        let (key, consumed) = keys.take(input, is_last, parse.scratch);
         if is_last {
             self.keys = None;
         }

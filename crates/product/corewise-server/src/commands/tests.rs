@@ -2,17 +2,38 @@
 
 use super::CommandCodec;
 use super::session::Replies;
-use crate::codec::{Call, Step};
+use crate::codec::{Limits, Parse, Protocol};
 use bumpalo::Bump;
 use corewise_ops::{
     Deadline, Edit, Get, ItemFlags, ItemView, Now, Outcome, Store, StoreMode, Verb,
 };
-use corewise_wire::resp::{Limits, Refusal, Version, encode_request};
+use corewise_wire::Step;
+use corewise_wire::resp::{self, Refusal, Version, encode_request};
 
 const NOW: Now = Now {
     ms: 1_000_000,
     unix_s: 1_800_000_000,
 };
+
+fn parse<'i>(limits: &'i Limits, scratch: &'i Bump) -> Parse<'i> {
+    Parse {
+        limits,
+        now: NOW,
+        scratch,
+    }
+}
+
+/// Limits of so many bytes a request.
+fn limited(max_request: usize) -> Limits {
+    let resp = resp::Limits {
+        max_request,
+        ..resp::Limits::default()
+    };
+    Limits {
+        resp,
+        ..Limits::default()
+    }
+}
 
 /// The steps of one connection, as texts, with the input in pieces of `size` bytes. Every step is
 /// taken twice, the first time with a copy of the codec.
@@ -24,8 +45,8 @@ fn steps(mut codec: CommandCodec, limits: &Limits, input: &[u8], size: usize) ->
         loop {
             let scratch = Bump::new();
             let mut copy = codec;
-            let rehearsal = copy.next(&unread[at..], limits, NOW, &scratch);
-            let step = codec.next(&unread[at..], limits, NOW, &scratch);
+            let rehearsal = copy.next(&unread[at..], &parse(limits, &scratch));
+            let step = codec.next(&unread[at..], &parse(limits, &scratch));
             assert_eq!(format!("{rehearsal:?}"), format!("{step:?}"));
             at += match step {
                 Step::Incomplete { need } => {
@@ -64,14 +85,10 @@ fn steps(mut codec: CommandCodec, limits: &Limits, input: &[u8], size: usize) ->
                     steps.push(format!("frame {}", bytes.escape_ascii()));
                     consumed
                 }
-                Step::Call {
-                    consumed,
-                    call: Call::Resp(request),
-                } => {
-                    steps.push(format!("{request:?}"));
+                Step::Call { consumed, call } => {
+                    steps.push(format!("{call:?}"));
                     consumed
                 }
-                Step::Call { call, .. } => panic!("{call:?}"),
                 Step::Close { reply } => {
                     steps.push(format!("close {}", reply.escape_ascii()));
                     return steps;
@@ -231,7 +248,7 @@ fn a_long_inline_mget_takes_memory_in_proportion() {
     let (mut codec, scratch) = (CommandCodec::new(true), Bump::new());
     let (mut at, mut keys) = (0, 0);
     while at < input.len() {
-        at += match codec.next(&input[at..], &limits, NOW, &scratch) {
+        at += match codec.next(&input[at..], &parse(&limits, &scratch)) {
             Step::Frame { consumed, .. } => consumed,
             Step::Op { consumed, key, .. } => {
                 assert_eq!(key, b"k");
@@ -270,10 +287,7 @@ fn a_discarded_request_is_an_error_between_other_replies() {
     let mut input = b"GET a\r\n".to_vec();
     encode_request(&[b"SET", b"k", &[b'v'; 90], &[b'w'; 90]], &mut input);
     input.extend_from_slice(b"GET b\r\n");
-    let limits = Limits {
-        max_request: 150,
-        ..Limits::default()
-    };
+    let limits = limited(150);
     for size in [1, 5, input.len()] {
         let steps = steps(CommandCodec::new(true), &limits, &input, size);
         let refused = format!("frame {}", Refusal::TooLong.line().escape_ascii());
@@ -304,7 +318,7 @@ fn assert_printed(request: &str, outcome: &Outcome<'_>, two: &str, three: &str) 
         let input = format!("{request}\r\n");
         let mut codec = CommandCodec::new(true);
         codec.set_version(version);
-        let Step::Op { form, .. } = codec.next(input.as_bytes(), &limits, NOW, &scratch) else {
+        let Step::Op { form, .. } = codec.next(input.as_bytes(), &parse(&limits, &scratch)) else {
             panic!("{request}")
         };
         let (mut out, mut parts) = (Vec::new(), Vec::new());
@@ -424,10 +438,7 @@ fn ranges_include_their_end_and_may_count_from_the_end() {
 
 #[test]
 fn requests_without_a_reply_are_calls() {
-    let limits = Limits {
-        max_request: 30,
-        ..Limits::default()
-    };
+    let limits = limited(30);
     let input =
         b"ping\r\n*2\r\n$3\r\nget\r\n$30\r\n012345678901234567890123456789\r\nping\r\n*x\r\n";
     let mut next = CommandCodec::new(true);
@@ -458,7 +469,7 @@ fn edited(request: &str, old: Option<&str>) -> Result<(String, i64), &'static st
     let (limits, scratch) = (Limits::default(), Bump::new());
     let input = format!("{request}\r\n");
     let mut codec = CommandCodec::new(true);
-    let step = codec.next(input.as_bytes(), &limits, NOW, &scratch);
+    let step = codec.next(input.as_bytes(), &parse(&limits, &scratch));
     let Step::Op {
         verb: Verb::Edit(edit),
         ..

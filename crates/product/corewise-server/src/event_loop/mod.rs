@@ -23,7 +23,7 @@
 
 use crate::budget::Budget;
 use crate::buffer_accounting::{BufferAccounting, ReplyRoom, SHORT_MS, STALLED_MS};
-use crate::codec::Codec;
+use crate::codec::{Codec, Parse};
 use crate::config::Config;
 use crate::conn::{Conn, FREE, Growth, SLICE};
 use crate::counters::Counters;
@@ -570,9 +570,8 @@ impl<E: Engine> EventLoop<E> {
         }
         // An unterminated line asks for one more byte.
         if conn.need > rest.len() + 1 && conn.receiving.is_none() {
-            let (session, limits) = (&mut self.session, &self.shared.limits);
-            conn.receiving =
-                Receiving::begin(session, &conn.codec, rest, limits, now, &self.scratch);
+            let parse = Parse::new(&self.shared, now, &self.scratch);
+            conn.receiving = Receiving::begin(&mut self.session, &conn.codec, rest, &parse);
             if conn.receiving.is_some() {
                 conn.need = 1;
                 conn.slice = HEAD_SLICE;
