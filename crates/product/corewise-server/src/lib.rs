@@ -35,9 +35,7 @@
 //! 6. If an event loop panics or its poller fails, the connections of that loop are closed. The
 //!    server stops as in 2, with the loops that are left, and `run` returns an error.
 //!
-//! Connections speak memcached's text and meta protocols, RESP if they come from a listener in
-//! [`Config::resp_listen`], or the protocol of \[CPHASH\] if they come from a listener in
-//! [`Config::cphash_listen`].
+//! A connection speaks the protocol of the listener that accepted it ([`ListenAt`]).
 //!
 //! Out of scope: UDP, SASL, TLS, and memcached's binary protocol.
 
@@ -57,8 +55,11 @@ mod dump;
 mod event_loop;
 #[cfg(test)]
 mod fake_engine;
+mod front;
+mod listener;
 mod memory;
 mod process;
+mod protocol;
 mod receiving;
 mod server;
 mod shared;
@@ -67,5 +68,6 @@ mod stream;
 mod turn;
 mod unix_socket;
 
-pub use config::{Config, EngineKind, Eviction, RunError, StartError};
+pub use config::{BindAddress, Config, EngineKind, Eviction, ListenAt, RunError, StartError};
+pub use protocol::ProtocolKind;
 pub use server::Server;
