@@ -93,7 +93,8 @@ impl Reservation {
 
     /// Memory for the part of the value that is not yet written.
     pub fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: `new` 1 and 2: a reservation whose methods can be called has its item.
+        // SAFETY: the item and its value are valid, and only the reservation uses them, by the
+        // contract of `new`: a reservation whose methods can be called has its item.
         unsafe {
             let at = self.value.add(self.filled).cast().as_ptr();
             std::slice::from_raw_parts_mut(at, self.len - self.filled)

@@ -152,7 +152,8 @@ pub fn pin() -> Guard<'static> {
 #[inline(never)]
 fn pin_global_first() -> Guard<'static> {
     let reader = local::join(&global_domain().shared);
-    // SAFETY: 1: the thread has joined with this record; those of the global domain live for ever.
+    // SAFETY: the thread owns the record, with which it has just joined (1). Records of the global
+    // domain live for ever.
     unsafe { Guard::enter(&*reader) }
 }
 
@@ -166,7 +167,7 @@ impl<'d> Guard<'d> {
     /// 1. The calling thread owns the record.
     #[inline]
     unsafe fn enter(reader: &'d Reader) -> Self {
-        // SAFETY: 1.
+        // SAFETY: the caller's thread owns the record, by the contract of this function.
         unsafe { reader.enter() };
         Self {
             reader,
@@ -179,7 +180,7 @@ impl<'d> Guard<'d> {
     /// 1. The calling thread has the record at hand.
     #[inline(always)]
     unsafe fn enter_at_hand(reader: &'d Reader) -> Self {
-        // SAFETY: 1.
+        // SAFETY: the caller's thread has the record at hand, by the contract of this function.
         unsafe { reader.enter_at_hand() };
         Self {
             reader,
@@ -201,8 +202,8 @@ impl<'d> Guard<'d> {
 impl Drop for Guard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: 1 and 2: the guard entered the section on this thread, which it cannot leave, and
-        // what the section protects borrows the guard.
+        // SAFETY: the guard entered the section on this thread, which it cannot leave, and what the
+        // section protects borrows the guard.
         unsafe { self.reader.leave() };
     }
 }
@@ -299,7 +300,7 @@ impl Drop for Domain {
         // AcqRel: the last drop comes after everything done with other handles, the accesses of
         // sections included.
         if self.shared.handles.fetch_sub(1, AcqRel) == 1 {
-            // SAFETY: 1: this was the last handle.
+            // SAFETY: this was the last handle, and guards borrow handles (1).
             unsafe { self.shared.reclaim_rest() };
         }
     }
@@ -362,8 +363,8 @@ impl Domain {
     #[inline(never)]
     fn pin_elsewhere(&self) -> Guard<'_> {
         let reader = local::join(&self.shared);
-        // SAFETY: 1: the thread has joined with this record, which lives as long as the domain, and
-        // the domain outlives the guard.
+        // SAFETY: the thread owns the record, with which it has just joined (1). The record lives
+        // as long as the domain, which outlives the guard.
         unsafe { Guard::enter(&*reader) }
     }
 
@@ -514,7 +515,8 @@ impl Domain {
     /// 2. Sections of this domain that begin after the call cannot reach it, and no code uses it
     ///    outside a section of this domain.
     pub unsafe fn defer_drop<T: Send + 'static>(&self, object: NonNull<T>) -> Pressure {
-        // SAFETY: 1, and 2: it is dropped after a grace period.
+        // SAFETY: the object comes from a box that nothing else frees, by 1. It is dropped after a
+        // grace period, when no thread uses it, by 2.
         let deferred = unsafe { Deferred::drop_box(object) };
         self.push(deferred, default_weight::<T>())
     }
@@ -544,7 +546,8 @@ impl Domain {
         object: NonNull<T>,
         bytes: usize,
     ) -> Pressure {
-        // SAFETY: 1, and 2: it is dropped after a grace period.
+        // SAFETY: the object comes from a box that nothing else frees, by 1. It is dropped after a
+        // grace period, when no thread uses it, by 2.
         let deferred = unsafe { Deferred::drop_box(object) };
         self.with_retire_list(|retire_list| {
             retire_list.lock().push(deferred, bytes);
@@ -588,7 +591,7 @@ impl Domain {
         if !self.has_room() {
             return Err(BacklogFull(object));
         }
-        // SAFETY: 1 and 2.
+        // SAFETY: the contract of `defer_drop` is the one of this function.
         Ok(unsafe { self.defer_drop(object) })
     }
 
@@ -694,7 +697,8 @@ impl Shared {
 
     /// As [`Shared::advance`], but reports no stalls.
     fn advance_quietly(&self, cookie: Cookie) -> bool {
-        // SAFETY: 1: both belong to this domain.
+        // SAFETY: the registry is that of this domain, to which `grace` belongs, and both are freed
+        // with it (1).
         unsafe { self.grace.advance(&self.registry, cookie) }
     }
 
@@ -870,14 +874,15 @@ impl Shared {
     pub(crate) unsafe fn give_back(&self, reader: &Reader) {
         self.close(&reader.retire_list);
         self.orphans.lock().adopt(&mut reader.retire_list.lock());
-        // SAFETY: 1 and 2.
+        // SAFETY: the thread owns the record, no longer uses it, and is in no section of it,
+        // running or paused, by the contract of this function.
         unsafe { self.registry.release(reader) };
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: 1: a handle would own the domain.
+        // SAFETY: every handle shares ownership of this value, so none is left (1).
         unsafe { self.reclaim_rest() };
     }
 }

@@ -97,8 +97,8 @@ pub(crate) fn record(shared: &Arc<Shared>) -> Option<*const Reader> {
 fn join_for_good(shared: &Arc<Shared>) -> Option<*const Reader> {
     let kept = MEMBERSHIPS.try_with(|memberships| memberships.find_or_claim(shared));
     let reader = kept.ok()?;
-    // SAFETY: 1: from the memberships of the calling thread, which `find_or_claim` searches by
-    // domain.
+    // SAFETY: it is the calling thread's record in this domain: it comes from the memberships of
+    // the thread, which `find_or_claim` searches by domain (1).
     unsafe { remember(shared, reader) };
     Some(reader)
 }
@@ -132,7 +132,7 @@ unsafe fn remember(shared: &Shared, reader: *const Reader) {
 }
 
 fn claim(shared: &Arc<Shared>) -> *const Reader {
-    // SAFETY: 1: its registry; the `Arc` keeps the domain where it is.
+    // SAFETY: the registry is that of `shared`, and the `Arc` keeps the domain where it is (1).
     let reader = unsafe { shared.registry.claim(shared) };
     *reader.owner.lock() = Owner::current();
     reader
@@ -177,8 +177,9 @@ impl Drop for Memberships {
         let _ = RECENT.try_with(|recent| recent.set((0, ptr::null())));
         for membership in self.0.take() {
             let reader = membership.reader();
-            // SAFETY: 1 and 2: the thread owns the records of its memberships. `thread_ends` has
-            // found it in no section, and from here on no code finds the record at hand.
+            // SAFETY: the thread owns the records of its memberships, and no code finds them at
+            // hand from here on. `give_back` is called only if `thread_ends` has found the thread
+            // in no section, running or paused.
             unsafe {
                 if reader.thread_ends() {
                     membership.shared.give_back(reader);

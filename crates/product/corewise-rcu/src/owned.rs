@@ -70,11 +70,11 @@ impl Domain {
 impl<'d> OwnedGuard<'d> {
     fn enter(shared: &'d Arc<Shared>) -> Self {
         let name = format!("an owned guard of {}", Owner::current().name);
-        // SAFETY: 1: the registry is that of the domain; the `Arc` keeps it where it is.
+        // SAFETY: the registry is that of `shared`, and the `Arc` keeps the domain where it is (1).
         let reader = unsafe { shared.registry.claim(shared) };
         // Before it enters: see `Shared::entered_reader_of`.
         *reader.owner.lock() = Owner { name, thread: None };
-        // SAFETY: 1: the new guard owns the record, and this thread has the guard.
+        // SAFETY: the new guard owns the record, and this thread owns the guard (1).
         unsafe { reader.enter() };
         Self {
             reader,
@@ -90,12 +90,12 @@ impl Drop for OwnedGuard<'_> {
             // SAFETY: none: the mistake is that the next owner may enter before this one has left.
             unsafe { registry.release(self.reader) };
         }
-        // SAFETY: 1 and 2: the guard owns the record and is in its section; what the section
-        // protects borrows the guard.
+        // SAFETY: the guard owns the record and is in its section, and what the section protects
+        // borrows the guard.
         unsafe { self.reader.leave() };
         if !mutant!("owned_given_back_first") {
-            // SAFETY: 1 and 2: the guard owned the record, and its only section has ended just now.
-            // Nothing was deferred with the record: threads defer with their own.
+            // SAFETY: the guard owned the record and does not use it afterwards. Its only section
+            // has just ended. Nothing was deferred with the record: threads defer with their own.
             unsafe { registry.release(self.reader) };
         }
     }
@@ -107,9 +107,10 @@ impl fmt::Debug for OwnedGuard<'_> {
     }
 }
 
-// SAFETY: 1: the record is in a section from the guard's creation to its drop. The guard is not
-// `Sync`, and what moves it to another thread orders the accesses of the two. 2: no thread and no
-// other guard has the record meanwhile; the registry hands it over with Release and Acquire.
+// SAFETY: the record is in a section from the guard's creation to its drop. The guard is not
+// `Sync`, and what moves it to another thread orders the accesses of the two (1). No thread and no
+// other guard has the record meanwhile, and the registry hands it over with Release and Acquire
+// (2).
 unsafe impl Section for OwnedGuard<'_> {
     #[inline(always)]
     fn domain_id(&self) -> u64 {

@@ -131,7 +131,8 @@ impl Reader {
     #[inline(always)]
     pub(crate) unsafe fn enter_at_hand(&self) {
         if self.count_in() && !mutant!("no_light") {
-            // SAFETY: 1: the record was put at hand after `barrier::prepare` had returned true.
+            // SAFETY: the record is at hand, so `barrier::prepare` has returned true on this thread
+            // (1).
             unsafe { barrier::light_prepared() };
         }
     }
@@ -193,7 +194,7 @@ impl Reader {
         // Release: pairs with the Acquire in `section`, see 2 above.
         self.word.store(word, ordering!(Release, "relaxed_leave"));
         if word & ONE_SHOT != 0 {
-            // SAFETY: 1.
+            // SAFETY: the calling thread owns the record, by 1.
             unsafe { self.left_one_shot(word) };
         }
     }
@@ -210,8 +211,8 @@ impl Reader {
         if word & NEST == 0 && !is_paused {
             // Release: as in `enter`.
             self.word.store(word & !ONE_SHOT, Release);
-            // SAFETY: 1 and 2: a record of its domain, which the thread owns, by 1; the thread is
-            // in no section and has none paused.
+            // SAFETY: it is a record of this domain, which the thread owns, by 1. The thread is in
+            // no section of it and has none paused.
             unsafe { self.shared().give_back(self) };
         }
     }
@@ -248,7 +249,7 @@ impl Reader {
     pub(crate) unsafe fn resume(&self) {
         // Relaxed: accessed by the owner only.
         self.paused.store(self.paused() - 1, Relaxed);
-        // SAFETY: 1.
+        // SAFETY: the calling thread owns the record, by 1.
         unsafe { self.enter() };
     }
 

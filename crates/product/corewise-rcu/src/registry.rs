@@ -66,7 +66,7 @@ impl Registry {
     /// 1. This is the registry of `shared`, which is not moved.
     pub(crate) unsafe fn claim(&self, shared: &Shared) -> &Reader {
         let found = self.iter().find(|reader| try_claim(reader));
-        // SAFETY: 1.
+        // SAFETY: this is the registry of `shared`, which stays where it is, by 1.
         found.unwrap_or_else(|| unsafe { self.push(shared) })
     }
 

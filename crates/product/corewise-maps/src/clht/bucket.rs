@@ -68,8 +68,8 @@ pub struct Bucket<S> {
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 const _: () = assert!(size_of::<Bucket<u64>>() == 64 && align_of::<Bucket<u64>>() == 64);
 
-// SAFETY: 1: its atomics have the layout of the integers and pointers they hold, and a state of
-// zero has no entries (1 of `BucketState`).
+// SAFETY: the atomics have the layout of the integers and pointers that they hold, and a state of
+// zero has no entries, by 1 of `BucketState`.
 unsafe impl<S: BucketState> memory_budget::ZeroedBucket for Bucket<S> {
     fn empty() -> Self {
         Self {

@@ -14,8 +14,9 @@ use crate::word::Raw;
 /// The lock-based variant.
 pub struct LockBasedForm;
 
-// SAFETY: 1: see `BucketState` and *Correctness* in the module's header. 2: entries are changed
-// under the chain's lock, by the operation that reports them.
+// SAFETY: lookups read values only from slots that have entries; see `BucketState` and
+// *Correctness* in the module's header (1). Entries are changed under the chain's lock, by the
+// operation that reports them (2).
 unsafe impl ClhtVariant for LockBasedForm {
     type State = LockState;
     type Stopped<'b> = LockedChain<'b>;
@@ -34,19 +35,22 @@ unsafe impl ClhtVariant for LockBasedForm {
                 Found::At(slot) => {
                     let there = locked.value(slot);
                     if replace {
-                        // SAFETY: 1: found in this chain.
+                        // SAFETY: `find` returned a slot of this locked chain that has an entry
+                        // (1).
                         unsafe { locked.replace(slot, value) };
                     }
                     return Ok(Ok(Put::There(there)));
                 }
                 Found::Free(slot) => {
-                    // SAFETY: 1: found in this chain.
+                    // SAFETY: `find` returned a slot of this locked chain that has no entry (1).
                     unsafe { locked.insert(slot, key, value) };
                     return Ok(Ok(Put::New { crowded: false }));
                 }
                 Found::Full(last) => {
                     if let Some(spare) = memory.take() {
-                        // SAFETY: 1: found in this chain. 2: by our 1.
+                        // SAFETY: `find` returned the last bucket of this locked chain (1). The
+                        // spare bucket is from the memory of the chain's table, by the contract of
+                        // this function (2).
                         unsafe { locked.append(last, spare, key, value) };
                         return Ok(Ok(Put::New { crowded: true }));
                     }
@@ -71,7 +75,7 @@ unsafe impl ClhtVariant for LockBasedForm {
             return Ok(None);
         };
         let value = locked.value(slot);
-        // SAFETY: 1: found in this chain.
+        // SAFETY: `find` returned a slot of this locked chain that has an entry (1).
         unsafe { locked.remove(slot) };
         Ok(Some(value))
     }
@@ -94,7 +98,7 @@ unsafe impl ClhtVariant for LockBasedForm {
                 return Ok(None);
             };
             if locked.value(slot) == old {
-                // SAFETY: 1, both: found in this chain.
+                // SAFETY: `find` returned a slot of this locked chain that has an entry (1).
                 unsafe {
                     match change {
                         EntryChange::Keep => {}
@@ -143,7 +147,9 @@ impl LockState {
     }
 }
 
-// SAFETY: 1: `HELD` bits are clear. 2: a wrapper of the bits. 3: a removal adds to the version.
+// SAFETY: a word of zeros has no `HELD` bit, so it has no entries (1). The type wraps the bits, and
+// `with` sets the bit of one entry (2). A removal adds to the version, and a slot must be freed
+// before it is used again (3).
 unsafe impl BucketState for LockState {
     const STRIDE: usize = 1;
 
@@ -276,7 +282,8 @@ impl<'b> LockedChain<'b> {
     /// 1. The slot is one of this chain and has no entry.
     unsafe fn insert(mut self, slot: SlotRef<'_>, key: Raw, value: Raw) {
         let SlotRef { bucket, slot } = slot;
-        // SAFETY: 1: by our 1, and because we have the chain's lock.
+        // SAFETY: the slot has no entry, by 1, and only the owner of the chain's lock writes to
+        // free slots (1).
         unsafe { bucket.store(slot, key, value) };
         self.publish(bucket, |state| state.with(slot));
     }
@@ -325,8 +332,8 @@ impl<'b> LockedChain<'b> {
     }
 }
 
-// SAFETY: 1: the entries of the chain's buckets. 2: the lock is held, and a chain that is marked is
-// not locked again.
+// SAFETY: `copy` visits the buckets of the chain, and appends the entries of each (1). The lock is
+// held until the drop, and a chain that is marked is not locked again (2).
 unsafe impl Held<(Raw, Raw)> for LockedChain<'_> {
     fn copy(&self, to: &mut Vec<Moving<(Raw, Raw)>>) -> Result<(), NoMemory> {
         let mut chain = self.head.chain();

@@ -147,7 +147,8 @@ impl<S: BucketState> Overflow<S> {
         // Relaxed, both: the list is ours.
         let rest = first.next.load(Relaxed);
         first.next.store(ptr::null_mut(), Relaxed);
-        // SAFETY: a bucket of a chunk, too. 1: the rest of the list, which is ours.
+        // SAFETY: this is a bucket of a chunk, too. The rest of the list has no entries, and only
+        // this thread has it (1).
         unsafe {
             if let Some(rest) = rest.as_ref() {
                 self.put_back(rest);
@@ -228,7 +229,7 @@ impl<S> Overflow<S> {
 
 impl<S> Drop for Overflow<S> {
     fn drop(&mut self) {
-        // SAFETY: 1: the table is being dropped.
+        // SAFETY: the table is being dropped, so its chains are no longer used (1).
         while unsafe { self.free_share() } {}
     }
 }
@@ -266,7 +267,8 @@ impl<S: BucketState> Deref for SpareBucket<'_, S> {
 impl<S: BucketState> Drop for SpareBucket<'_, S> {
     fn drop(&mut self) {
         // A thread that failed to link the bucket may have written to it.
-        // SAFETY: 1, both: the bucket is ours alone, and no longer used.
+        // SAFETY: the bucket was never linked, so only this value can reach it, and it is not used
+        // any more.
         unsafe {
             self.bucket.wipe();
             self.overflow.put_back(self.bucket);

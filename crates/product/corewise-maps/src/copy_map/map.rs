@@ -563,7 +563,8 @@ impl<T: Table, S: BuildHasher, L> CopyMap<T, S, L> {
             let rehearsed = handle.version().rehearse(next, these, &self.hash_of());
             rehearsed.map_err(|_| ResizeError::NoMemory)?;
         }
-        // SAFETY: 1: the table is borrowed exclusively.
+        // SAFETY: the new table is borrowed exclusively, so no other thread can reach its entries
+        // (1).
         (0..next.buckets()).for_each(|bucket| unsafe { next.wipe(bucket) });
         Ok(())
     }
@@ -605,8 +606,9 @@ impl<T: Table, S: BuildHasher, L> CopyMap<T, S, L> {
         let version = handle.version();
         assert!(version.next().is_none(), "a resize is in progress");
         let next = NonNull::from(Box::leak(TableVersion::new(next)));
-        // SAFETY: 1: the successor is retired after this table, or freed with it by `drop`. 2:
-        // there is no successor, and only the thread with the lock links one. 3: `next` was ours.
+        // SAFETY: the successor is retired after this table, or freed with it by `drop` (1). There
+        // is no successor yet, and only the thread that holds the lock links one (2). `next` was
+        // just made, and only this thread has it (3).
         unsafe { version.link(next) };
     }
 
@@ -620,7 +622,8 @@ impl<T: Table, S: BuildHasher, L> CopyMap<T, S, L> {
                 return Ok(());
             }
             match version.step(share::<T>() * LARGE, &self.hash_of()) {
-                // SAFETY: 1: a step ends so only in the current table.
+                // SAFETY: only a step of the current table ends with `Last`, and this one has just
+                // done so (1).
                 Ok(ResizeStep::Last) => unsafe { self.finish(version) },
                 Ok(ResizeStep::Working) => {}
                 Ok(ResizeStep::Idle) => backoff.snooze(),
@@ -694,7 +697,8 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         step: Result<ResizeStep, NoMemory>,
     ) -> Result<ResizeStep, NoMemory> {
         if step == Ok(ResizeStep::Last) {
-            // SAFETY: 1: the map's table, in which a step ends so only while it is current.
+            // SAFETY: the table is the map's, and only a step of the current table ends with `Last`
+            // (1).
             unsafe { self.map.finish(version) };
         }
         step

@@ -451,7 +451,7 @@ impl<T: Table> TableVersion<T> {
         let mut entries = Vec::new();
         self.move_each(groups, first..first + share, |group| {
             entries.clear();
-            // SAFETY: 1: see `next`.
+            // SAFETY: `to` is the table that `next` returned, so it was linked to `from` (1).
             unsafe { move_group(from, to, group, hash_of, &mut entries) }
         })
     }
@@ -500,7 +500,7 @@ impl<T: Table> TableVersion<T> {
         self.move_each(groups, homes, |group| {
             let mut backoff = Backoff::new();
             loop {
-                // SAFETY: 1: see `next`.
+                // SAFETY: `to` is the table that `next` returned, so it was linked to `from` (1).
                 match unsafe { move_group(from, to, group, hash_of, &mut Vec::new()) } {
                     Ok(GroupMove::Held) => backoff.snooze(),
                     moved => break moved,
@@ -534,7 +534,8 @@ impl<T: Table> TableVersion<T> {
             if no_memory {
                 return Err(NoMemory);
             }
-            // SAFETY: 1: entries of `from`; 1: `to` is borrowed exclusively; 2: entries of `from`.
+            // SAFETY: the entries are copies of those of `from`, a table of this type. `to` is
+            // borrowed exclusively, so no other thread can reach its entries.
             unsafe {
                 place::<T>(&mut entries, to.buckets(), (groups, group), hash_of);
                 to.take_in(&mut entries)?;
@@ -604,7 +605,8 @@ impl<T: Table> TableVersion<T> {
     /// 1. No other thread uses the table, now or later, and the caller only calls this and drops
     ///    the table.
     pub unsafe fn free_share(&mut self, from: usize) -> Option<usize> {
-        // SAFETY: 1.
+        // SAFETY: no other thread uses the table, and the caller only calls this and drops it, by
+        // 1.
         if unsafe { self.table.free_share() } {
             return Some(from);
         }
@@ -628,7 +630,7 @@ impl<T: Table> TableVersion<T> {
     /// Calls `each` with the pairs that are in a bucket of this table and were not moved out of it.
     pub fn for_each_unmoved(&self, bucket: usize, each: &mut impl FnMut(T::Key, T::Value)) {
         let _moved = self.table().for_each_in(bucket, |entry| {
-            // SAFETY: 1: an entry of this table.
+            // SAFETY: `for_each_in` yields entries of this table (1).
             let (key, value) = unsafe { T::pair(&entry) };
             each(key, value);
         });
@@ -648,9 +650,9 @@ impl<T: Table> TableVersion<T> {
         for bucket in (first..table.buckets()).step_by(mask.min(own) as usize + 1) {
             let moved = table.for_each_in(bucket, |entry| {
                 // If the table before had more buckets, one of ours has the entries of several.
-                // SAFETY: 1: an entry of this table.
+                // SAFETY: `for_each_in` yields entries of this table (1).
                 if mask <= own || unsafe { T::home_of(&entry, hash_of) } & mask == index {
-                    // SAFETY: 1: an entry of this table.
+                    // SAFETY: `for_each_in` yields entries of this table (1).
                     let (key, value) = unsafe { T::pair(&entry) };
                     each(key, value);
                 }
@@ -715,8 +717,8 @@ unsafe fn move_group<T: Table>(
     for held in all() {
         held.copy(entries)?;
     }
-    // SAFETY: 1 and 2: entries of `from`, by 1 of `Held`. 1: by our 1 and the marks, which are not
-    // set yet, no other thread can reach the buckets; see above.
+    // SAFETY: `copy` yields entries of `from`, by 1 of `Held`. `to` was linked to `from`, and the
+    // buckets are not marked yet, so no other thread can reach their new ones; see above.
     unsafe {
         place::<T>(entries, to.buckets(), (groups, group), hash_of);
         to.take_in(entries)?;
@@ -738,7 +740,7 @@ unsafe fn place<T: Table>(
     hash_of: &impl Fn(&T::Key) -> u64,
 ) {
     for moving in entries {
-        // SAFETY: 1.
+        // SAFETY: the entries are those of a table of this type, by 1.
         moving.number = unsafe { T::home_of(&moving.entry, hash_of) };
         // Whatever the hasher returns, this is a bucket of the group.
         let home = moving.number as usize & (buckets - 1);

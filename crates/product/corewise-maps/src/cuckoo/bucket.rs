@@ -15,7 +15,7 @@ use crate::pair_cell::{PairCell, Torn};
 /// The cells of a bucket, one for each slot.
 pub(super) struct Cells<K, V>([PairCell<K, V>; SLOTS]);
 
-// SAFETY: 1: cells of zeros are cells, and no cell is read before it was written.
+// SAFETY: cells of zeros are valid, and a cell is read only after it was written (1).
 unsafe impl<K: Copy, V: Copy> memory_budget::ZeroedBucket for Cells<K, V> {
     fn empty() -> Self {
         Self(std::array::from_fn(|_| PairCell::empty()))
@@ -28,7 +28,7 @@ pub(super) struct Node<K, V> {
     cells: Cells<K, V>,
 }
 
-// SAFETY: 1: a word of zeros is `State::EMPTY`, and zeros are cells.
+// SAFETY: a word of zeros is `State::EMPTY`, and cells of zeros are valid (1).
 unsafe impl<K: Copy, V: Copy> memory_budget::ZeroedBucket for Node<K, V> {
     fn empty() -> Self {
         Self {
@@ -265,7 +265,7 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
     {
         self.parts().find_map(|(part, state)| {
             let mut places = state.matches(tag).map(|slot| SlotRef { part, slot });
-            // SAFETY: 1: the slot has a tag in the state of the bucket that it is of.
+            // SAFETY: the slot has a tag in the state of its bucket, so it is held (1).
             places.find(|place| unsafe { self.pair(*place) }.0 == *key)
         })
     }
@@ -310,7 +310,8 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
     ///
     /// 1. The place is one of this bucket or its overflow buckets, and is free.
     pub(super) unsafe fn insert(&mut self, place: SlotRef<'t, K, V>, entry: &CuckooEntry<K, V>) {
-        // SAFETY: 1: free, by our 1; `remove` has counted what was there. 2: the lock is ours.
+        // SAFETY: the place is free, by 1, and `remove` has counted the entry that it held before
+        // (1). The lock of the bucket is held by this value (2).
         unsafe { place.part.fill(place.slot, entry.pair) };
         let state = |state: State| state.with(place.slot, entry.tag, entry.side);
         if self.is_head(place.part) {
@@ -327,7 +328,7 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
     /// 1. The overflow bucket is one of this bucket's table.
     pub(super) unsafe fn hang(&mut self, spare: Spare<'t, K, V>, entry: &CuckooEntry<K, V>) {
         let part = spare.node().part();
-        // SAFETY: 1 and 2: the spare bucket is empty and ours alone.
+        // SAFETY: the spare bucket is empty, and only this thread can reach it.
         unsafe { part.fill(0, entry.pair) };
         let next = self.state.next().unwrap_or(0);
         let state = State::EMPTY.with(0, entry.tag, entry.side);
@@ -371,16 +372,16 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
             return;
         };
         drop(hung);
-        // SAFETY: 1: the slot has a tag in the state of an overflow bucket.
+        // SAFETY: the slot has a tag in the state of its overflow bucket, so it is held (1).
         let entry = CuckooEntry::new(unsafe { self.pair(from) }, tag, side);
-        // SAFETY: 1: a free slot of the bucket itself.
+        // SAFETY: `free` returned a free slot of the bucket itself (1).
         unsafe { self.insert(free, &entry) };
         self.publish();
         // Counted twice, as in `CuckooTable::displace`.
         if !mutant!("cuckoo_draws_late") {
             self.table.count(self.bucket);
         }
-        // SAFETY: 1: held, as above, since we have the lock.
+        // SAFETY: the slot is still held: its pair was read under the same lock (1).
         unsafe { self.remove(from) };
     }
 
@@ -408,7 +409,8 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
         if !mutant!("cuckoo_torn") {
             self.table.count(self.bucket);
         }
-        // SAFETY: 1: published as being written, and counted. 2: the lock is ours.
+        // SAFETY: the slot was published as being written, and counted (1). The lock of the bucket
+        // is held by this value (2).
         unsafe { part.fill(slot, pair) };
         if self.is_head(part) {
             self.publish();
@@ -418,14 +420,14 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
     }
 }
 
-// SAFETY: 1: the slots with tags of the bucket and its overflow buckets. 2: the lock is held, and a
-// bucket that is marked is not locked again.
+// SAFETY: `copy` appends the slots with tags, of the bucket and of its overflow buckets (1). The
+// lock is held until the drop, and a bucket that is marked is not locked again (2).
 unsafe impl<K: Copy, V: Copy> Held<CuckooEntry<K, V>> for LockedBucket<'_, K, V> {
     fn copy(&self, to: &mut Vec<Moving<CuckooEntry<K, V>>>) -> Result<(), NoMemory> {
         for (part, state) in self.parts() {
             to.try_reserve(SLOTS).map_err(|_| NoMemory)?;
             to.extend(state.held().map(|(slot, tag)| {
-                // SAFETY: 1: the slot has a tag in the state of the bucket that it is of.
+                // SAFETY: the slot has a tag in the state of its bucket, so it is held (1).
                 let pair = unsafe { self.pair(SlotRef { part, slot }) };
                 Moving::new(CuckooEntry::new(pair, tag, state.side(slot)))
             }));

@@ -76,7 +76,7 @@ impl<K: Copy, V: Copy> Overflow<K, V> {
             id
         };
         drop(ids);
-        // SAFETY: 1: the ID was unused, and only we have it.
+        // SAFETY: the ID was unused, so only this thread can reach its bucket (1).
         unsafe { self.node(id).clear() };
         Some(Spare { overflow: self, id })
     }
@@ -158,7 +158,7 @@ impl<'t, K: Copy, V: Copy> Spare<'t, K, V> {
 impl<K: Copy, V: Copy> Drop for Spare<'_, K, V> {
     fn drop(&mut self) {
         let mut ids = self.overflow.ids.lock();
-        // SAFETY: 1: the bucket is ours until its ID is in the list.
+        // SAFETY: only this value has the bucket until its ID is in the list (1).
         unsafe { self.node().set_returned(ids.returned) };
         ids.returned = self.id;
     }

@@ -125,13 +125,13 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         }
         let hole = source.place(slot);
         let side = source.state().side(slot).other();
-        // SAFETY: 1: the source has a tag there, so the slot is held.
+        // SAFETY: the source has a tag there, so the slot is held (1).
         let entry = CuckooEntry::new(unsafe { source.pair(hole) }, tag, side);
         if mutant!("cuckoo_clears_first") {
-            // SAFETY: 1: held.
+            // SAFETY: the slot is held: its pair was read under the same lock (1).
             unsafe { source.remove(hole) };
         }
-        // SAFETY: 1: a free place of the target.
+        // SAFETY: the place is free, and the target is locked (1).
         unsafe { target.insert(place, &entry) };
         target.publish();
         // Counted twice. A lookup that began before and sees the entry gone from here retries. A
@@ -141,7 +141,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
             self.count(from);
         }
         if !mutant!("cuckoo_clears_first") {
-            // SAFETY: 1: held, as when its pair was read: we have the lock.
+            // SAFETY: the slot is still held: its pair was read under the same lock (1).
             unsafe { source.remove(hole) };
         }
         Displaced::Done

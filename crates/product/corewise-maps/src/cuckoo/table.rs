@@ -242,8 +242,9 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         for place in State::matches_of(view.states, homes.tag) {
             let (side, slot) = (place / SLOTS, place % SLOTS);
             let slot = (self.part(view.at[side]), slot);
-            // SAFETY: 1. 2: the slot has a tag in the view's state, which was read after the counts
-            // and is plain.
+            // SAFETY: the view is one of this table, by 1. The slot has a tag in the view's state,
+            // which was read after the counts and is plain, so it was held and not being written
+            // (2).
             if let Some(seen) = unsafe { self.compare(view, side, slot, key) }? {
                 return Ok(Some(seen));
             }
@@ -268,7 +269,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
             if !State::are_plain(view.states) {
                 return Self::look_around(at, homes, key, [true; 2]);
             }
-            // SAFETY: 1: a view of this table, whose states are plain.
+            // SAFETY: `view` has read this table, and its states are plain (1).
             if let Ok(answer) = unsafe { table.look(&view, homes, key) } {
                 return answer;
             }
@@ -300,7 +301,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
             }
             let mut answer = Ok(None);
             for side in (0..2).filter(|side| wanted[*side] && !moved[*side]) {
-                // SAFETY: 1: a view of this table.
+                // SAFETY: `view` has read this table (1).
                 answer = unsafe { table.look_in_chain(&view, side, homes, key) };
                 if !matches!(answer, Ok(None)) {
                     break;
@@ -358,8 +359,8 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
                 if state.is_writing() {
                     return Err(Disturbed);
                 }
-                // SAFETY: 1. 2: the slot has a tag in this state, which is the view's or was read
-                // after it.
+                // SAFETY: the view is one of this table, by 1. The slot has a tag in this state,
+                // which is the view's or was read after it, and is not being written (2).
                 if let Some(seen) = unsafe { self.compare(view, side, (part, slot), key) }? {
                     return Ok(Some(seen));
                 }
@@ -384,7 +385,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
                 return Err(Moved);
             }
             let is_still = !state.is_locked() || mutant!("cuckoo_walks_on");
-            // SAFETY: 1: loaded in this order.
+            // SAFETY: the state was read after the count of its stripe (1).
             if is_still && let Ok(entries) = unsafe { self.copy_chain(bucket, count, state) } {
                 return Ok(entries);
             }
@@ -469,7 +470,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         if taken.is_err() {
             return Ok(None);
         }
-        // SAFETY: 1: locked just now.
+        // SAFETY: the exchange above has locked the bucket, in this state (1).
         Ok(Some(unsafe { LockedBucket::new(self, bucket, state) }))
     }
 

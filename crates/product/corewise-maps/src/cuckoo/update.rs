@@ -284,10 +284,12 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
             let (mut held, place) = Held::find(at, homes, &pair.0, both);
             if let Some((side, place)) = place.filter(|_| !mutant!("cuckoo_no_second_scan")) {
                 let bucket = held.of(side);
-                // SAFETY: 1: found in this bucket, under its lock.
+                // SAFETY: the place was found in this bucket or its overflow buckets, under the
+                // lock (1).
                 let there = unsafe { bucket.pair(place) };
                 if replace {
-                    // SAFETY: 1: as for `pair`. 2: the key that is there.
+                    // SAFETY: the place was found in this bucket or its overflow buckets, under the
+                    // lock (1). The key is the one that was read there (2).
                     unsafe { bucket.replace(place, (there.0, pair.1)) };
                 }
                 return Attempt::Done(Put::There(there.1));
@@ -312,12 +314,13 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
                     let Some(spare) = spare else {
                         return Attempt::NoRoom(table);
                     };
-                    // SAFETY: 1: checked by `is_of`, for the table of the first bucket.
+                    // SAFETY: `is_of` has checked that the spare bucket is of the first bucket's
+                    // table (1).
                     unsafe { held.first.hang(spare, &entry(Side::First)) };
                 }
             }
             if let Some((side, place)) = room {
-                // SAFETY: 1: a free place of that bucket, under its lock.
+                // SAFETY: `room` returned a free place of that bucket, under its lock (1).
                 unsafe { held.of(side).insert(place, &entry(side)) };
             }
             held.unlock();
@@ -332,7 +335,7 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
         let (mut held, place) = Held::find(at, homes, key, false);
         let (side, place) = place?;
         let bucket = held.of(side);
-        // SAFETY: 1, both: found in this bucket, under its lock.
+        // SAFETY: the place was found in this bucket or its overflow buckets, under the lock (1).
         let value = unsafe {
             let (_, value) = bucket.pair(place);
             bucket.remove(place);
@@ -362,8 +365,9 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
             if !seen.is(&bucket.load(place)) {
                 continue;
             }
-            // SAFETY: 1, both: found in this bucket, under its lock. 2: the bytes that were
-            // compared are those of the old pair, so its key is there.
+            // SAFETY: the place was found in this bucket or its overflow buckets, under the lock
+            // (1). The bytes that were compared are those of the old pair, so its key is still
+            // there (2).
             unsafe {
                 match change {
                     EntryChange::Keep => {}

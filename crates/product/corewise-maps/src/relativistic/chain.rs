@@ -149,7 +149,8 @@ impl<'t> Slot<'t> {
     #[inline]
     pub(super) unsafe fn to<A: Arena>(mut self, arena: &'t A, node: &Link) -> Option<Slot<'t>> {
         loop {
-            // SAFETY: 1.
+            // SAFETY: the chain's nodes are kept, by 1, and the ID was read from a link of the
+            // chain (1).
             let link = unsafe { arena.link(self.leads_to()?).as_ref() };
             if ptr::eq(link, node) {
                 return Some(self);
@@ -226,7 +227,7 @@ pub(super) unsafe fn first_of_child<A: Arena>(
     table: &Table,
     bucket: usize,
 ) -> Option<NodeId> {
-    // SAFETY: 1.
+    // SAFETY: the chain's nodes are kept while they are used, by 1.
     let mut nodes = unsafe { nodes(arena, first) };
     let own = nodes.find(|(_, link)| table.index(link.hash()) == bucket);
     own.map(|(id, _)| id)

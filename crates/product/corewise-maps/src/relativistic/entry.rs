@@ -341,7 +341,7 @@ where
     /// assert_eq!(entry.remove(), Err(Changed));
     /// ```
     pub fn remove(self) -> Result<&'h V, Changed> {
-        // SAFETY: 1: found by the handle when the entry was made.
+        // SAFETY: the handle found the node when the entry was made (1).
         if unsafe { self.handle.unlink(self.node) } {
             Ok(&self.node.value)
         } else {
@@ -365,7 +365,7 @@ where
     /// ```
     pub fn replace(self, value: V) -> Result<&'h V, V> {
         let fresh = self.handle.make(self.hash, self.key, value);
-        // SAFETY: 1: found by the handle, by this hash, when the entry was made.
+        // SAFETY: the handle found the node by this hash when the entry was made (1).
         match unsafe { fresh.swap(self.node) } {
             Ok(node) => Ok(&node.value),
             Err(fresh) => Err(fresh.into_value()),

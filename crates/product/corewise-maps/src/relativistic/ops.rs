@@ -98,7 +98,7 @@ where
                 Ok(_) => return None,
                 Err(occupied) => occupied,
             };
-            // SAFETY: 1: found by the hash of the new node.
+            // SAFETY: this handle found the node, by the hash of the new one (1).
             fresh = match unsafe { back.swap(found) } {
                 Ok(_) => return Some(found),
                 Err(back) => back,
@@ -286,7 +286,7 @@ where
             let found = self.find(hash, key)?;
             let value = change(&found.value);
             let fresh = self.make(hash, found.key.clone(), value);
-            // SAFETY: 1: found by this hash.
+            // SAFETY: this handle found the node, by this hash (1).
             if let Ok(node) = unsafe { fresh.swap(found) } {
                 return Some(&node.value);
             }
@@ -374,7 +374,7 @@ where
     ) -> Result<&'h Node<K, V>, K> {
         while let Some(old) = found {
             let fresh = self.make(hash, key, change(&old.value));
-            // SAFETY: 1: found by this hash.
+            // SAFETY: this handle found the node, by this hash (1).
             match unsafe { fresh.swap(old) } {
                 Ok(node) => return Ok(node),
                 Err(fresh) => (key, _) = fresh.into_parts(),
@@ -416,14 +416,14 @@ where
                 }
                 (Operation::Remove, None) => return Compute::Aborted(None),
                 (Operation::Remove, Some(old)) => {
-                    // SAFETY: 1: found above.
+                    // SAFETY: this handle found the node above (1).
                     if unsafe { self.unlink(old) } {
                         return Compute::Removed(&old.key, &old.value);
                     }
                 }
                 (Operation::Insert(value), Some(old)) => {
                     let fresh = self.make(hash, key, value);
-                    // SAFETY: 1: found by this hash.
+                    // SAFETY: this handle found the node, by this hash (1).
                     match unsafe { fresh.swap(old) } {
                         Ok(new) => {
                             let (old, new) = (old.pair(), new.pair());
@@ -471,7 +471,7 @@ where
         let hash = self.map().hash(key);
         loop {
             let found = self.find(hash, key)?;
-            // SAFETY: 1: found above.
+            // SAFETY: this handle found the node above (1).
             if unsafe { self.unlink(found) } {
                 return Some(found.pair());
             }
@@ -511,7 +511,7 @@ where
             if !is_to_go(&found.key, &found.value) {
                 return Err(found.pair());
             }
-            // SAFETY: 1: found above.
+            // SAFETY: this handle found the node above (1).
             if unsafe { self.unlink(found) } {
                 return Ok(Some(found.pair()));
             }

@@ -306,7 +306,7 @@ impl<A: Arena> RawTable<A> {
         let table = unsafe { self.current() };
         let hash = fold(hash);
         let shifted = ShiftedHash::new(hash);
-        // SAFETY: 1: the section began before the word is read.
+        // SAFETY: the section began before the word is read (1).
         unsafe { search(view, table.first_for(hash, shifted), shifted, eq) }
     }
 
@@ -383,7 +383,8 @@ impl<A: Arena> RawTable<A> {
         section: &impl Section,
         hash: u64,
     ) -> Option<NonNull<Link>> {
-        // SAFETY: 1; the section keeps the node.
+        // SAFETY: the section is one of this table's domain, by 1. It keeps the node while the
+        // header is read.
         let header = unsafe { self.first_by(view, section, hash)?.as_ref() }.header();
         if header.has_hash(ShiftedHash::new(fold(hash))) {
             return None;
@@ -419,7 +420,7 @@ impl<A: Arena> RawTable<A> {
             let slot = table.slot(hash);
             let seen = load(slot);
             let first = seen.first_for(probe);
-            // SAFETY: 1: the section began before the word was read.
+            // SAFETY: the section began before the word was read (1).
             if let Some(found) = unsafe { search(&self.arena, first, shifted, &mut eq) } {
                 return Err(found);
             }
@@ -427,7 +428,8 @@ impl<A: Arena> RawTable<A> {
                 link.prepare(seen.first());
                 exchange(slot, seen, seen.prepend(node, probe))
             } else {
-                // SAFETY: 1 and 2.
+                // SAFETY: the caller is in a section (1), and the node fulfils the contract of this
+                // function; `link` is its link (2).
                 unsafe { self.insert_slowly(node, link, table, seen) }
             };
             if inserted {
@@ -450,14 +452,15 @@ impl<A: Arena> RawTable<A> {
         table: &Table,
         seen: BucketWord,
     ) -> bool {
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section, and the lineage is unlocked below, by 1.
         let lineage = unsafe { self.lock_slowly(link.hash()) };
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section, by 1, and the reference is only compared.
         let unchanged = ptr::eq(unsafe { self.current() }, table)
             && table.word(link.hash()).first() == seen.first()
             || mutant!("insert_blind");
         if unchanged {
-            // SAFETY: 1: by our 2.
+            // SAFETY: the node fulfils 2 of `RawTable::insert`, and `link` is its link, by our 2
+            // (1).
             unsafe { lineage.insert(node, link) };
         }
         lineage.unlock();
@@ -475,7 +478,7 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the node lives while the section does, by 1.
         let link = unsafe { node.as_ref() };
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section, by 1, and the lineage is unlocked below.
         let lineage = unsafe { self.lock(link.hash()) };
         let present = !link.is_removed();
         let removed = present.then(|| lineage.remove(link));
@@ -500,10 +503,12 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the node lives while the section does, by 1.
         let old = unsafe { old.as_ref() };
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section, by 1, and the lineage is unlocked below.
         let lineage = unsafe { self.lock(old.hash()) };
         let present = !old.is_removed();
-        // SAFETY: 1: not removed, and the lineage is locked. 2.
+        // SAFETY: the old node is not removed, and the lineage of its hash is locked, so it is in
+        // the table (1). The new node fulfils 2 of `RawTable::insert` and has the same hash, by our
+        // 2 (2).
         let replaced = present.then(|| unsafe { lineage.replace(old, new) });
         lineage.unlock();
         replaced
@@ -517,7 +522,7 @@ impl<A: Arena> RawTable<A> {
     /// 1. The caller is in a section of this table's domain until it has unlocked the lineage.
     #[inline]
     pub(super) unsafe fn lock(&self, hash: u32) -> Lineage<'_, A> {
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section until it has unlocked the lineage, by 1.
         let table = unsafe { self.current() };
         let slot = table.slot(hash);
         let word = load(slot);
@@ -529,7 +534,7 @@ impl<A: Arena> RawTable<A> {
                 hash,
             };
         }
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section until it has unlocked the lineage, by 1.
         unsafe { self.lock_slowly(hash) }
     }
 
@@ -540,7 +545,7 @@ impl<A: Arena> RawTable<A> {
     /// 1. As for [`RawTable::lock`].
     #[cold]
     unsafe fn lock_slowly(&self, hash: u32) -> Lineage<'_, A> {
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section until it has unlocked the lineage, by 1.
         let mut table = unsafe { self.oldest() };
         let mut came_from = None;
         let mut backoff = Backoff::new();
@@ -646,8 +651,8 @@ impl<A: Arena> RawTable<A> {
         let table = unsafe { self.current() };
         for bucket in 0..table.len() {
             let first = load(table.slot_at(bucket)).first();
-            // SAFETY: 1: the table is ours alone, and each node is in it; its next link is read
-            // before it is given to `visit`.
+            // SAFETY: only this thread has the table, so each node stays until it is given to
+            // `visit`. Its next link is read before (1).
             for (id, _) in unsafe { nodes(&self.arena, first) } {
                 visit(&self.arena, id);
             }
@@ -664,7 +669,8 @@ impl<A: Arena> RawTable<A> {
     pub(super) unsafe fn iter_alone(&self) -> RawIter<'_, A> {
         // SAFETY: nothing replaces or frees the table, by 1.
         let table = unsafe { self.current() };
-        // SAFETY: 1: a yielded node was left already; others stay, by 1, as in a section.
+        // SAFETY: the iterator has left a node before it yields it, so the caller may remove that
+        // one. Other nodes stay, by 1, as in a section.
         unsafe { RawIter::new(&self.arena, table, 0..table.len()) }
     }
 
@@ -681,7 +687,7 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
-        // SAFETY: 1.
+        // SAFETY: the section is one of this table's domain, and the table was found in it, by 1.
         unsafe { RawIter::new(&self.arena, table, 0..table.len()) }
     }
 
@@ -701,7 +707,7 @@ impl<A: Arena> RawTable<A> {
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
         let end = table.len().min(from.saturating_add(count));
-        // SAFETY: 1: the section began before the table was found.
+        // SAFETY: the section began before the table was found (1).
         let length = |bucket| unsafe { self.chain_length(table, bucket) };
         let longest = (from.min(end)..end).map(length).max().unwrap_or(0);
         (longest, if end == table.len() { 0 } else { end })
@@ -712,7 +718,7 @@ impl<A: Arena> RawTable<A> {
     /// 1. The caller is in a section that began before the table was found.
     unsafe fn chain_length(&self, table: &Table, bucket: usize) -> usize {
         let first = load(table.slot_at(bucket)).first();
-        // SAFETY: 1: the section keeps the nodes.
+        // SAFETY: the caller's section keeps the nodes, by 1.
         unsafe { nodes(&self.arena, first) }.count()
     }
 
@@ -725,7 +731,7 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
-        // SAFETY: 1: the section began before the table was found.
+        // SAFETY: the section began before the table was found (1).
         let length = |bucket| unsafe { self.chain_length(table, bucket) };
         (0..table.len()).map(length).max().unwrap_or(0)
     }
@@ -774,7 +780,8 @@ impl<'t, A: Arena> Lineage<'t, A> {
     #[inline]
     fn slot_of(&self, link: &Link, table: &'t Table) -> Option<Slot<'t>> {
         let bucket = Slot::Bucket(table.slot(self.hash));
-        // SAFETY: 1: the lock keeps the chain, and the owner's section its nodes.
+        // SAFETY: the lock keeps the chain as it is, and the section of its owner keeps the nodes
+        // (1).
         unsafe { bucket.to(self.arena, link) }
     }
 
@@ -884,7 +891,8 @@ impl<'t, A: Arena> Lineage<'t, A> {
         let mut links = Links::new();
         let next_of_child = |children: &Table| {
             let bucket = children.index(link.hash());
-            // SAFETY: 1: the lock keeps the chain, and the owner's section its nodes.
+            // SAFETY: the lock keeps the chain as it is, and the section of its owner keeps the
+            // nodes (1).
             unsafe { first_of_child(self.arena, link.next(), children, bucket) }
         };
         // In the mirror, at most the bucket's own word leads to the node, into a chain of the root.
@@ -975,7 +983,8 @@ impl<'t, A: Arena> RawIter<'t, A> {
             table,
             bucket: buckets.start,
             end: buckets.end,
-            // SAFETY: 1: the section keeps the nodes, by our 1.
+            // SAFETY: the caller's section keeps the nodes while the iterator and what it yields
+            // are used, by 1.
             rest: unsafe { nodes(arena, first) },
         }
     }
@@ -992,7 +1001,8 @@ impl<'t, A: Arena> RawIter<'t, A> {
         if middle >= self.end {
             return None;
         }
-        // SAFETY: 1: as for this iterator, by the contract of `iter`.
+        // SAFETY: the new iterator borrows as this one does, and the contract of `iter` covers both
+        // (1).
         let second = unsafe { RawIter::new(self.arena, self.table, middle..self.end) };
         self.end = middle;
         Some(second)
@@ -1008,7 +1018,7 @@ impl<'t, A: Arena> RawIter<'t, A> {
         }
         self.bucket += 1;
         if self.bucket < self.end {
-            // SAFETY: 1: as for this iterator, by the contract of `iter`.
+            // SAFETY: the contract of `iter` still covers this iterator (1).
             *self = unsafe { RawIter::new(self.arena, self.table, self.bucket..self.end) };
         }
         None

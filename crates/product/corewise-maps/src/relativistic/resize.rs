@@ -327,7 +327,8 @@ impl<A: Arena> RawTable<A> {
         };
         // The share's tables stay because it is not done; the section keeps the tables that lead to
         // them.
-        // SAFETY: 1: taken just now, and worked on once. 2: see above.
+        // SAFETY: this thread has just taken the share, and works on it once (1). It is in a
+        // section, and the tables stay, see above (2).
         let unfinished = unsafe { work(self, &share) };
         shares.done(&share, unfinished);
     }
@@ -439,7 +440,7 @@ impl<A: Arena> RawTable<A> {
     /// The progress of resizing.
     pub fn resize_state(&self) -> ResizeState {
         let resizer = self.resizer();
-        // SAFETY: 1: the pass is under way, and the lock is held.
+        // SAFETY: the pass is under way, and the resizer, which retires its tables, is locked (1).
         let target = |build: &Pass| unsafe { build.target() }.len();
         ResizeState {
             buckets: resizer.newest().len(),
@@ -533,13 +534,14 @@ impl Pass {
 /// 1. The share is one of a pass of `raw`, and was not worked on before.
 /// 2. The caller is in a section of the domain of `raw`.
 unsafe fn work(raw: &RawTable<impl Arena>, share: &Share) -> usize {
-    // SAFETY: 1: the pass is not done before this share is.
+    // SAFETY: the pass is not done before this share is, so its tables are not retired (1).
     let (from, to) = unsafe { (share.pass.source(), share.pass.target()) };
     let arena = raw.arena();
     let buckets = share.buckets.clone();
     let pair = Expansion::new(arena, from, to);
     let mut unfinished = 0;
-    // SAFETY: 1, all: by our 2; they are consecutive tables of `raw`, by our 1.
+    // SAFETY: the caller is in a section, by 2. The share is one of a pass of `raw`, by 1, so these
+    // are consecutive tables of `raw`, and no other thread works on its buckets.
     unsafe {
         match share.pass.kind {
             Kind::Zip => {
@@ -662,7 +664,8 @@ impl<A> DerefMut for LockedResizer<'_, A> {
 impl<A: Arena> LockedResizer<'_, A> {
     /// The newest table in use.
     fn newest(&self) -> &Table {
-        // SAFETY: 1: only the owner of this lock replaces tables, and the reference borrows it.
+        // SAFETY: only the owner of this lock replaces tables, and the reference borrows the lock
+        // (1).
         unsafe { self.raw.current() }
     }
 
@@ -817,8 +820,8 @@ impl<A: Arena> LockedResizer<'_, A> {
         // Relaxed: see `RawTable::array_bytes`.
         raw.array_bytes
             .fetch_add(buckets * size_of::<u64>(), Relaxed);
-        // SAFETY: 1: tables are retired, and freed, in the order of this list. 1: as in `built`,
-        // but for the mutant.
+        // SAFETY: tables are retired, and freed, in the order of this list (1 of `set_next`).
+        // `publish` is called with the contract as in `built`, but for the mutant.
         unsafe {
             from.set_next(to.as_ptr());
             if mutant!("early_publish") {
@@ -874,7 +877,7 @@ impl<A: Arena> LockedResizer<'_, A> {
             end,
             per_budget: Ratio { times: 1, by: 1 },
         };
-        // SAFETY: 1, both: the pass begins.
+        // SAFETY: the pass begins here, so its tables are not retired (1).
         let (source, target) = unsafe { (pass.source(), pass.target()) };
         let fan = source.len().max(target.len()) / end;
         let (times, by) = match kind {
@@ -890,11 +893,13 @@ impl<A: Arena> LockedResizer<'_, A> {
     fn built(&mut self, pass: Pass) {
         let raw = self.raw;
         if pass.kind == Kind::Open {
-            // SAFETY: 1: every bucket of the larger table was forwarded when it was linked.
+            // SAFETY: every bucket of the larger table was forwarded when it was linked, and the
+            // smaller table follows (1).
             return unsafe { self.retire(pass.from, pass.to) };
         }
-        // SAFETY: 1: it was made by `begin`, follows the current table, and `retire` is given it
-        // later. 1: its pass is handled here.
+        // SAFETY: `begin` has linked the new table to the current one, and `retire` is given the
+        // table later that it replaces (1 of `publish`). The pass is handled here, and does not
+        // retire the target (1 of `target`).
         let target = unsafe {
             raw.publish(pass.to.as_ptr());
             pass.target()
@@ -927,7 +932,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         if !raw.domain().poll_quietly(self.after) {
             return;
         }
-        // SAFETY: 1: only the owner of this lock replaces tables.
+        // SAFETY: only the owner of this lock retires the oldest table (1).
         let old = unsafe { raw.oldest() };
         let new = old.follow();
         let (from, to) = (NonNull::from(old), NonNull::from(new));
@@ -942,7 +947,8 @@ impl<A: Arena> LockedResizer<'_, A> {
         if unfinished == 0 {
             self.levels -= 1;
             self.sparse = 1;
-            // SAFETY: 1: the sweep has forwarded every bucket of the oldest table.
+            // SAFETY: the sweep has forwarded every bucket of the oldest table, and the next table
+            // follows it (1).
             unsafe { self.retire(pass.from, pass.to) };
         }
         self.wait_for_sweep();
@@ -955,7 +961,8 @@ impl<A: Arena> LockedResizer<'_, A> {
     /// 1. Every bucket of `old` is forwarded, and `next` follows it.
     unsafe fn retire(&mut self, old: NonNull<Table>, next: NonNull<Table>) {
         let raw = self.raw;
-        // SAFETY: 1. From here on no thread finds the old table.
+        // SAFETY: `next` follows the oldest table, of which every bucket is forwarded and so has no
+        // lock, by 1. From here on no thread finds the old table.
         unsafe { raw.set_oldest(next.as_ptr()) };
         self.completed += 1;
         self.garbage.push_back(Garbage {
@@ -1043,7 +1050,7 @@ unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usiz
             rest = first;
             continue;
         }
-        // SAFETY: 1: the chain is locked, and we are in a section, by our 1.
+        // SAFETY: the chain is locked, and the caller is in a section, by 1.
         if let Some((_, last)) = unsafe { nodes(arena, first.first()) }.last() {
             last.set_next(rest.first());
             rest = if mutant!("narrow_filter") {
@@ -1070,7 +1077,7 @@ unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usiz
 #[inline(never)]
 unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usize) {
     // For this table, a bucket index serves as the hash of its nodes.
-    // SAFETY: 1: it is unlocked below, in the section.
+    // SAFETY: the caller is in a section, by 1, and the lineage is unlocked below.
     let lineage = unsafe { raw.lock(bucket as u32) };
     let slot = from.slot_at(bucket);
     let word = load(slot);
@@ -1079,7 +1086,7 @@ unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usi
     let mut used = None;
     let mut pure = if is_plain { PURE } else { 0 };
     // Other threads do not use the new words before this one has `INIT`.
-    // SAFETY: 1: the chain is locked, and we are in a section, by our 1.
+    // SAFETY: the chain is locked, and the caller is in a section, by 1.
     for (id, link) in unsafe { nodes(raw.arena(), word.first()) } {
         if is_plain || from.index(link.hash()) == bucket {
             let child = new.index(link.hash());
@@ -1181,7 +1188,7 @@ impl<'t, A: Arena> Expansion<'t, A> {
             return false;
         }
         let mut used = None;
-        // SAFETY: 1: the word was read in the section, by our 1.
+        // SAFETY: the word was read in the caller's section, by 1.
         for (_, link) in unsafe { nodes(self.arena, word.first()) } {
             let child = self.new.index(link.hash());
             if *used.get_or_insert(child) != child {
@@ -1224,7 +1231,7 @@ impl<'t, A: Arena> Expansion<'t, A> {
             return false;
         }
         if !word.has(PURE)
-            // SAFETY: 1: locked above, and by our 1.
+            // SAFETY: the bucket was locked above, and the caller is in a section, by 1.
             && let Some(trunk) = unsafe { cut(self.arena, word.first(), self.new) }
         {
             store(slot, BucketWord::to_any(trunk).replace_flags(INIT | BUSY));
@@ -1255,7 +1262,8 @@ impl<'t, A: Arena> Expansion<'t, A> {
 /// 1. The trunk's lineage is locked, and the caller is in a section of the table's domain.
 unsafe fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<NodeId> {
     let child = |link: &Link| new.index(link.hash());
-    // SAFETY: 1: by our 1.
+    // SAFETY: the lineage is locked and the caller is in a section, by 1, so the chain's nodes are
+    // kept.
     let mut nodes = unsafe { nodes(arena, trunk) };
     let (_, mut last) = nodes.next()?;
     let own = child(last);

@@ -115,7 +115,7 @@ impl Appender {
         }
         let mut opens = self.opens.lock();
         let open = opens[queue as usize][kind as usize].as_mut();
-        // SAFETY: 1.
+        // SAFETY: the item was never linked and is not used any more, by 1.
         open.is_some_and(|open| unsafe { engine.heap.take_back(open, node, bytes) })
     }
 

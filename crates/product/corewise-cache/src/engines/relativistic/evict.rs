@@ -264,15 +264,17 @@ impl Evictor {
         let forces = self.forces(engine.heap.allowed());
         let (begin, mut removed) = (walk.at, 0);
         for _ in 0..BATCH {
-            // SAFETY: 1: pinned above. 2: evictors walk segments of their engine.
+            // SAFETY: the guard is of the table's domain (1). Evictors walk segments of their own
+            // engine (2).
             unsafe { walk.look_ahead(engine, &guard) };
-            // SAFETY: 1: evictors walk segments of their engine. 2: `at` is 0 first, and then what
-            // was returned.
+            // SAFETY: evictors walk segments of their engine (1). `at` is 0 first, and then
+            // what this function returned for the claim (2).
             let Some((node, next)) = (unsafe { engine.heap.item_at(&walk.claim, walk.at) }) else {
                 self.count_walked(u64::from(walk.at - begin), removed);
                 return Visited::End(walk.at - begin);
             };
-            // SAFETY: 1: pinned above. 2: found just now.
+            // SAFETY: the guard is of the table's domain (1). The node was just found in the walk's
+            // claim (2).
             match unsafe { visit(site, &guard, walk, node, forces) } {
                 Visit::Kept => {}
                 Visit::Removed => removed += u64::from(next - walk.at),
@@ -358,7 +360,8 @@ unsafe fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forc
         return Visit::Removed;
     }
     if site.is_over(walk, found) {
-        // SAFETY: 1 and 2.
+        // SAFETY: the guard is of the table's domain, by 1, and the item is in a segment that the
+        // walk has claimed, by 2.
         unsafe { site.remove(guard, node, false) };
         return Visit::Removed;
     }
@@ -376,17 +379,19 @@ unsafe fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forc
         }
     };
     match verdict {
-        // SAFETY: 1 and 2.
+        // SAFETY: the contract of `keep` is the one of this function.
         Fate::Keep(queue, bits) => match unsafe { keep(site, guard, walk, node, queue, bits) } {
             Visit::NoRoom if walk.purpose == Purpose::Evict && engine.heap.waiting_bytes() == 0 => {
-                // SAFETY: 1 and 2.
+                // SAFETY: the guard is of the table's domain, by 1, and the item is in a segment
+                // that the walk has claimed, by 2.
                 unsafe { site.evict(guard, node) };
                 Visit::Removed
             }
             visit => visit,
         },
         Fate::Evict => {
-            // SAFETY: 1 and 2.
+            // SAFETY: the guard is of the table's domain, by 1, and the item is in a segment that
+            // the walk has claimed, by 2.
             unsafe { site.evict(guard, node) };
             Visit::Removed
         }
@@ -434,12 +439,12 @@ unsafe fn keep(
     // SAFETY: the guard is of the table's domain, the node is in the table and kept by the claim;
     // the copy is the arena's, in no table, and has the same hash.
     let replaced = unsafe { engine.table.replace(guard, node.cast(), heap.id(copy)) };
-    // SAFETY: 1: written above.
+    // SAFETY: the copy has just been written whole (1).
     unsafe { heap.settle(copy, bytes) };
     if replaced.is_none() {
         // No other thread removes an item of a claimed segment without its stripe.
         debug_assert!(false, "the item was in the table");
-        // SAFETY: it was never linked. 1: therefore it is in no table.
+        // SAFETY: the copy was never linked, so it is in no table (1).
         unsafe {
             (*copy.as_ptr()).links.abandon();
             heap.count_dead(engine.table.domain(), copy, bytes);
@@ -448,7 +453,7 @@ unsafe fn keep(
     }
     engine.note_deadline(copy, found.deadline());
     site.counters.copied_bytes.add(bytes as u64);
-    // SAFETY: 1: replaced just now.
+    // SAFETY: the copy has just replaced the item in the table (1).
     unsafe { heap.count_dead(engine.table.domain(), node, bytes) };
     Visit::Kept
 }
@@ -457,7 +462,7 @@ unsafe fn keep(
 fn visit_large(site: &Site<'_>, walk: Walk, forces: bool) -> u64 {
     let engine = site.engine;
     let (heap, domain) = (&engine.heap, engine.table.domain());
-    // SAFETY: 1: evictors walk segments of their engine. 2: it is 0.
+    // SAFETY: evictors walk segments of their engine (1). The offset is 0 (2).
     let Some((node, _)) = (unsafe { heap.item_at(&walk.claim, 0) }) else {
         heap.unclaim(domain, walk.claim);
         return 0;
@@ -469,7 +474,7 @@ fn visit_large(site: &Site<'_>, walk: Walk, forces: bool) -> u64 {
     let bytes = heap.footprint(found);
     if !link.is_removed() {
         if site.is_over(&walk, found) {
-            // SAFETY: 1: pinned above. 2: found in the claim.
+            // SAFETY: the guard is of the table's domain (1). The item is in the walk's claim (2).
             unsafe { site.remove(&guard, node, false) };
         } else {
             let draw = walk.draw(link.reduced_hash(), site.now);
@@ -479,7 +484,8 @@ fn visit_large(site: &Site<'_>, walk: Walk, forces: bool) -> u64 {
                     heap.unclaim_to(domain, walk.claim, queue);
                     return 0;
                 }
-                // SAFETY: 1: pinned above. 2: found in the claim.
+                // SAFETY: the guard is of the table's domain (1). The item is in the walk's claim
+                // (2).
                 _ => unsafe { site.evict(&guard, node) },
             }
         }
@@ -549,7 +555,8 @@ impl Walk {
         let steps = if self.ahead <= self.at { AHEAD } else { 1 };
         self.ahead = self.ahead.max(self.at);
         for _ in 0..steps {
-            // SAFETY: 1: by our 2. 2: `ahead` is `at`, or what was returned.
+            // SAFETY: the claim is one of this engine, by 2 (1). `ahead` is `at`, or what this
+            // function returned for the claim (2).
             let Some((node, next)) = (unsafe { engine.heap.item_at(&self.claim, self.ahead) })
             else {
                 return;
@@ -590,7 +597,7 @@ impl Site<'_> {
         if !(is_flushed || is_past) {
             return;
         }
-        // SAFETY: 1 and 2.
+        // SAFETY: the contract of `unlink` is the one of this function.
         if unsafe { self.unlink(guard, node) } && !is_flushed {
             self.counters
                 .expired(self.engine.heap.removed(found), searched);
@@ -601,7 +608,7 @@ impl Site<'_> {
     ///
     /// 1. and 2. of [`Site::remove`].
     unsafe fn evict(&self, guard: &Guard<'_>, node: Ptr) {
-        // SAFETY: 1 and 2.
+        // SAFETY: the contract of `unlink` is the one of this function.
         if !unsafe { self.unlink(guard, node) } {
             return;
         }
@@ -629,7 +636,7 @@ impl Site<'_> {
         let removed = unsafe { self.engine.table.remove(guard, node.cast()) };
         if removed.is_some() {
             self.engine.table.adjust(-1);
-            // SAFETY: 1: removed just now, under the guard.
+            // SAFETY: the item was just removed from the table, under the guard (1).
             unsafe { forget(self.engine, self.counters, node) };
         }
         removed.is_some()

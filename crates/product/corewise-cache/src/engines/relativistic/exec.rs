@@ -68,7 +68,7 @@ impl<'e> Exec<'e> {
     ) -> Option<Flow> {
         let engine = self.engine;
         let guard = engine.table.domain().pin();
-        // SAFETY: 1: pinned above.
+        // SAFETY: the guard is of the table's domain (1).
         let absence = match unsafe { engine.find(&guard, self.hash, key, self.now) } {
             Ok(node) => {
                 // SAFETY: found under the guard, which keeps the item alive.
@@ -129,7 +129,8 @@ impl<'e> Exec<'e> {
             let attempt = if attempt < ATTEMPTS_OUTSIDE {
                 let fresh = self.make(&contents, old_bytes);
                 when_made();
-                // SAFETY: 1: made just now, for this operation.
+                // SAFETY: `make` has just made the item for this operation, and it is not linked
+                // (1).
                 self.inside(key, |inside| unsafe {
                     verbs::put(inside, store, fresh, report)
                 })
@@ -138,7 +139,8 @@ impl<'e> Exec<'e> {
                     inside.old_bytes = old_bytes;
                     match inside.create(&contents) {
                         Err(NoItem::NotYet(bytes)) => Err(NeedsRoom(bytes)),
-                        // SAFETY: 1: made just now, by the store itself.
+                        // SAFETY: the store itself has just made the item, and it is not linked
+                        // (1).
                         fresh => unsafe { verbs::put(inside, store, fresh, report) },
                     }
                 })
@@ -163,7 +165,7 @@ impl<'e> Exec<'e> {
     pub(super) fn peek(&self, key: &[u8]) -> (Option<u8>, usize) {
         let engine = self.engine;
         let guard = engine.table.domain().pin();
-        // SAFETY: 1: pinned above.
+        // SAFETY: the guard is of the table's domain (1).
         let Some(node) = (unsafe { engine.find_any(&guard, self.hash, key) }) else {
             return (None, 0);
         };
@@ -350,8 +352,9 @@ impl LockedOp<'_> {
     }
 }
 
-// SAFETY: 1: the guard keeps what is found in the table until this is dropped; what was made and is
-// not linked belongs to the operation. 2: see `publish`.
+// SAFETY: the guard keeps what `find` returns until this is dropped, and an item that was made and
+// is not linked belongs to the operation (1). `publish` links the item or discards it, see there
+// (2).
 unsafe impl ItemStore for LockedOp<'_> {
     type Links = Link;
 
@@ -367,13 +370,13 @@ unsafe impl ItemStore for LockedOp<'_> {
     #[inline]
     fn find(&mut self) -> Result<Ptr, Absence> {
         let engine = self.engine;
-        // SAFETY: 1: the guard is of the table's domain.
+        // SAFETY: the guard is of the table's domain (1).
         let found = unsafe { engine.find_any(&self.guard, self.hash, self.key) };
         let node = found.ok_or(Absence::Unknown)?;
         // SAFETY: found under the guard, which keeps the item alive.
         let found: Item<'_, Link> = unsafe { Item::from_raw(node) };
         if self.generation_of(node) < self.generation {
-            // SAFETY: 1: found above.
+            // SAFETY: the item was found above, in the table, for the operation's key (1).
             unsafe { self.unlink(node) };
             return Err(Absence::Flushed);
         }
@@ -381,7 +384,7 @@ unsafe impl ItemStore for LockedOp<'_> {
             self.session_state
                 .counters
                 .expired_found(engine.heap.removed(found));
-            // SAFETY: 1: found above.
+            // SAFETY: the item was found above, in the table, for the operation's key (1).
             unsafe { self.unlink(node) };
             return Err(Absence::Expired);
         }
@@ -411,7 +414,8 @@ unsafe impl ItemStore for LockedOp<'_> {
 
     unsafe fn discard(&mut self, fresh: Ptr) {
         if self.reserved.is_none() {
-            // SAFETY: 1: made for this operation by the session, and not linked.
+            // SAFETY: the session has made the item for this operation, and it was not linked, by
+            // the contract of this function (1).
             unsafe { self.session_state.discard(self.engine, fresh) };
         }
     }
@@ -429,7 +433,7 @@ unsafe impl ItemStore for LockedOp<'_> {
         let is_current = self.generation_of(fresh) == self.generation;
         if !is_current && !mutant!("publishes_in_any_generation") {
             // A flush came in between: the item would vanish together with the item it depends on.
-            // SAFETY: 1: not linked.
+            // SAFETY: `fresh` was made for this operation and is not linked (1).
             unsafe { self.discard(fresh) };
             return Err(NoItem::NotYet(bytes));
         }
@@ -445,11 +449,12 @@ unsafe impl ItemStore for LockedOp<'_> {
                     // The old item has been evicted since it was found, and readers may have missed
                     // it: a value derived from it, or stored because it was present, would come
                     // back.
-                    // SAFETY: 1: not linked.
+                    // SAFETY: `fresh` was made for this operation and is not linked (1).
                     unsafe { self.discard(fresh) };
                     return Err(NoItem::NotYet(bytes));
                 }
-                // SAFETY: 1: replaced just now, under the guard.
+                // SAFETY: the new item has just replaced this one in the table, under the guard
+                // (1).
                 unsafe { self.session_state.forget(engine, old) };
             }
             None => {
@@ -461,12 +466,13 @@ unsafe impl ItemStore for LockedOp<'_> {
             }
         }
         if let Some(reservation) = self.reserved.take() {
-            // SAFETY: 1: once it is stored, the reservation is dropped (`publish_reserved`).
+            // SAFETY: the item is stored, so the reservation is only dropped afterwards, by the
+            // contract of `publish_reserved` (1).
             unsafe { reservation.forget_item() };
         }
         self.session_state.counters.total_items.add(1);
         self.session_state.counters.linked(bytes);
-        // SAFETY: 1: written, and linked just now.
+        // SAFETY: the item is written whole and has just been linked (1).
         unsafe { engine.heap.settle(fresh, bytes) };
         Ok(())
     }
@@ -476,18 +482,20 @@ unsafe impl ItemStore for LockedOp<'_> {
         let removed = unsafe { self.engine.table.remove(&self.guard, node.cast()) };
         if removed.is_some() {
             self.session_state.unreported -= 1;
-            // SAFETY: 1: removed just now, under the guard.
+            // SAFETY: the item was just removed from the table, under the guard (1).
             unsafe { self.session_state.forget(self.engine, node) };
         }
     }
 
     unsafe fn hit(&mut self, node: Ptr) {
-        // SAFETY: 1.
+        // SAFETY: the node is one of this store's items and still linked, by the contract of this
+        // function.
         unsafe { self.item(node) }.record_shared_hit(self.now);
     }
 
     unsafe fn touched(&mut self, node: Ptr) {
-        // SAFETY: 1.
+        // SAFETY: the node is one of this store's items and still linked, by the contract of this
+        // function.
         let deadline = unsafe { self.item(node) }.deadline();
         // Pairs with the heavy barrier in `Search::searched`: either the search sees the deadline,
         // or this thread sees that the search has reset the due time, and `note_deadline` lowers it
@@ -497,7 +505,8 @@ unsafe impl ItemStore for LockedOp<'_> {
     }
 
     unsafe fn touch_on_add(&mut self, node: Ptr) {
-        // SAFETY: 1.
+        // SAFETY: the node is one of this store's items and still linked, by the contract of this
+        // function.
         unsafe { self.item(node) }.record_use(self.now, 0);
     }
 
@@ -507,7 +516,8 @@ unsafe impl ItemStore for LockedOp<'_> {
     }
 
     unsafe fn footprint(&self, node: Ptr) -> usize {
-        // SAFETY: 1.
+        // SAFETY: the node is one of this store's items and still linked, by the contract of this
+        // function.
         self.engine.heap.footprint(unsafe { self.item(node) })
     }
 }

@@ -202,7 +202,8 @@ impl Search {
         let mut nodes = [None; BATCH];
         let searched = find_some(site.engine, &mut walk, &mut nodes);
         for node in nodes.into_iter().flatten() {
-            // SAFETY: 1: pinned above. 2: found just now.
+            // SAFETY: the guard is of the table's domain (1). `find_some` has just returned the
+            // item, which the claim of the walk or the guard keeps alive (2).
             unsafe { self.visit(site, &guard, node) };
         }
         drop(guard);
@@ -233,7 +234,8 @@ impl Search {
             return;
         }
         if deadline.is_past(site.now) || engine.is_flushed(node) {
-            // SAFETY: 1 and 2.
+            // SAFETY: the guard is of the table's domain, by 1, and a claim or the guard keeps the
+            // item alive, by 2.
             unsafe { site.remove(guard, node, true) };
         } else {
             let bytes = engine.heap.footprint(found) as u32;
@@ -286,8 +288,8 @@ fn find_some(
         SearchWalk::Sealed { claim, at } => {
             let begin = *at;
             for place in nodes {
-                // SAFETY: 1: the walk is one of this engine's search. 2: `at` is 0 first, and then
-                // what was returned.
+                // SAFETY: the walk is one of this engine's search (1). `at` is 0 first, and then
+                // what this function returned for the claim (2).
                 let Some((node, next)) = (unsafe { heap.item_at(claim, *at) }) else {
                     break;
                 };

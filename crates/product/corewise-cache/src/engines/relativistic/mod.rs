@@ -358,7 +358,7 @@ impl Relativistic {
         now: Now,
     ) -> Result<Ptr, Absence> {
         let flushes = self.generation();
-        // SAFETY: 1.
+        // SAFETY: the guard is of the table's domain, by 1.
         let found = unsafe { self.find_any(guard, hash, key) };
         let node = found.ok_or(Absence::Unknown)?;
         if flushes.has_older && self.heap.generation(self.heap.segment_of(node)) < flushes.number {

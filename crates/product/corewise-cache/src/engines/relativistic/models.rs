@@ -205,7 +205,7 @@ fn nothing_is_made_of_an_item_that_is_evicted_meanwhile() {
             mine.walk_all(Purpose::Evict);
             assert_eq!(run(&mut mine, b"k", get(None)), None, "it is evicted");
             let fresh = inside.create(&contents).unwrap();
-            // SAFETY: 1: made and found above.
+            // SAFETY: `fresh` was made and `old` found above, by the same operation (1).
             let published = unsafe { inside.publish(fresh, Some(old), None) };
             assert_eq!(published, Err(NoItem::NotYet(bytes)));
         });

@@ -22,8 +22,8 @@ use std::sync::Arc;
 impl Reserver for Relativistic {
     unsafe fn release(&self, item: NonNull<u8>) {
         let node: Ptr = item.cast();
-        // SAFETY: 1: by the caller's contract, the item is one of a reservation and not used any
-        // more. 1: it has entered, but was not linked.
+        // SAFETY: the item is one of a reservation and not used any more, by the contract of this
+        // function. If it has entered, it was not linked.
         unsafe {
             if !self.heap.release(node) {
                 let bytes = self.heap.footprint(Item::from_raw(node));
@@ -103,8 +103,8 @@ impl Exec<'_> {
         if let Verb::Store(store) = &op.verb
             && let Some(node) = self.made_for(op.key, store, reservation)
         {
-            // SAFETY: 1: it is the reservation's, of which nothing but the view of its value is
-            // used afterwards, and that only if there is an error.
+            // SAFETY: the item is the reservation's, whole and not linked. Afterwards only the view
+            // of its value is used, and only if there is an error (1).
             let published =
                 unsafe { self.publish_reserved(node, op.key, store, reservation, &mut report) };
             if let Ok(flow) = published {
@@ -151,7 +151,7 @@ impl Exec<'_> {
         let domain = engine.table.domain();
         engine.heap.enter(domain, node, bytes, queue);
         self.session_state.refused = false;
-        // SAFETY: 1: made for the store of this reservation, and not linked, by our 1.
+        // SAFETY: the item was made for the store of this reservation, and is not linked, by 1.
         self.inside_with(key, Some(reservation), |inside| unsafe {
             verbs::put(inside, store, Ok(node), report)
         })

@@ -138,7 +138,7 @@ fn a_value_that_comes_later_is_stored_where_it_lies() {
         Seen::Value(Bytes(value), 77, deadline)
     );
     let guard = engine.table.domain().pin();
-    // SAFETY: 1: pinned above.
+    // SAFETY: the guard is of the table's domain (1).
     let node = unsafe { engine.find_any(&guard, engine.hash(b"key"), b"key") }.unwrap();
     // SAFETY: the guard keeps the item alive.
     let found: Item<'_, Link> = unsafe { Item::from_raw(node) };

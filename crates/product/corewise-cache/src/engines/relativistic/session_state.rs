@@ -287,7 +287,8 @@ impl SessionState {
         // SAFETY: only we can reach the item, by 1.
         let bytes = engine.heap.footprint(unsafe { Item::from_raw(fresh) });
         let appender = self.appender(engine);
-        // SAFETY: 1; only the caller can reach the item, and it is not settled.
+        // SAFETY: only the caller can reach the item, which was never linked and is not settled, by
+        // 1.
         unsafe {
             if !appender.take_back(engine, self.queue, fresh, bytes) {
                 abandon(engine, fresh, bytes);
@@ -302,7 +303,7 @@ impl SessionState {
     /// 1. As for [`forget`].
     #[inline]
     pub(super) unsafe fn forget(&self, engine: &Relativistic, node: Ptr) {
-        // SAFETY: 1.
+        // SAFETY: the caller has unlinked the item in a section that has not ended, by 1.
         unsafe { forget(engine, &self.counters, node) };
     }
 
@@ -322,7 +323,8 @@ impl SessionState {
 /// 1. The item was never linked, is not settled, and only the caller can reach it.
 pub(super) unsafe fn abandon(engine: &Relativistic, fresh: Ptr, bytes: usize) {
     let _section = engine.table.domain().pin();
-    // SAFETY: 1, all; the segment is not reused before the section ends.
+    // SAFETY: only the caller can reach the item, which was never linked and is not settled, by 1.
+    // The segment is not reused before the section ends.
     unsafe {
         (*fresh.as_ptr()).links.abandon();
         engine.heap.settle(fresh, bytes);
@@ -344,7 +346,7 @@ pub(super) unsafe fn forget(engine: &Relativistic, counters: &SessionCounters, n
     if engine.generation().has_older && engine.is_flushed(node) {
         engine.flushed.unlinked(bytes);
     }
-    // SAFETY: 1: unlinked by the caller, which is told so once.
+    // SAFETY: the caller has unlinked the item, by 1, and the table lets only one thread do so.
     unsafe {
         engine.heap.count_dead(engine.table.domain(), node, bytes);
     }
