@@ -1,10 +1,13 @@
 //! The threads of a run.
 //!
-//! One pool serves all tables of a cell: threads started for each slice anew would be measured with
-//! the cost of their start for the allocator and the table's registry of threads. A thread blocks
-//! on a channel between its parts, so an idle pool takes no CPU time.
+//! One pool serves a whole run: threads started for each slice anew would be measured with the cost
+//! of their start for the allocator and a table's registry of threads. A thread blocks on a channel
+//! between its parts, so an idle pool takes no CPU time.
 
 use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,14 +16,64 @@ use std::time::Duration;
 
 use corewise_topology::{CpuId, current_cpu, pin_current_thread};
 
-use crate::error::BenchError;
-use crate::work::{Part, obey};
-
 /// Time in which threads must leave a phase that is given up.
 const GRACE: Duration = Duration::from_secs(10);
 
 type Task = Arc<dyn Fn(Part) -> Box<dyn Any + Send> + Send + Sync>;
 type Answer = (usize, Result<Box<dyn Any + Send>, String>);
+
+/// The flag of threads outside a pool: no phase is given up.
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Set while the current phase of this thread's pool is to be given up: it took too long.
+    static GIVE_UP: Cell<&'static AtomicBool> = const { Cell::new(&NEVER) };
+}
+
+/// Returns whether the phase that this thread is in is to be given up. The result of a phase that
+/// was given up must not be used.
+#[inline(always)]
+pub fn is_given_up() -> bool {
+    // Relaxed: the flag publishes no other data, and a late reader does a few more operations.
+    GIVE_UP.get().load(Ordering::Relaxed)
+}
+
+/// The index of a thread and the number of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The thread, from 0.
+    pub thread: usize,
+    /// Number of threads.
+    pub threads: usize,
+}
+
+impl Part {
+    /// The part of a thread that does all.
+    pub const ALONE: Self = Self {
+        thread: 0,
+        threads: 1,
+    };
+}
+
+/// Why a pool cannot start.
+#[derive(Debug)]
+pub enum PoolError {
+    /// The system starts no thread with this number.
+    Spawn(usize, io::Error),
+    /// A thread cannot be pinned to this CPU.
+    Pin(CpuId, io::Error),
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Spawn(thread, error) => write!(f, "cannot start thread {thread}: {error}"),
+            Self::Pin(cpu, error) => write!(f, "cannot pin a thread to CPU {}: {error}", cpu.0),
+        }
+    }
+}
+
+impl std::error::Error for PoolError {}
 
 /// A pool of threads, pinned on request.
 #[derive(Debug)]
@@ -44,8 +97,8 @@ pub enum PhaseError {
 }
 
 impl ThreadPool {
-    /// Starts a thread for each place.
-    pub fn start(places: Vec<Option<CpuId>>) -> Result<Self, BenchError> {
+    /// Starts a thread for each place; their names begin with `name`.
+    pub fn start(name: &str, places: Vec<Option<CpuId>>) -> Result<Self, PoolError> {
         let (answer, answers) = channel();
         let mut workers = Vec::new();
         let threads = places.len();
@@ -56,18 +109,13 @@ impl ThreadPool {
             let part = Part { thread, threads };
             let (ready, pinned) = channel();
             std::thread::Builder::new()
-                .name(format!("bench-{thread}"))
+                .name(format!("{name}-{thread}"))
                 .spawn(move || {
-                    obey(give_up);
+                    GIVE_UP.set(give_up);
                     serve(part, place, &ready, &tasks, &answer);
                 })
-                .map_err(|error| {
-                    BenchError::Failed(format!("cannot start thread {thread}: {error}"))
-                })?;
-            pinned
-                .recv()
-                .unwrap_or(Ok(()))
-                .map_err(|error| BenchError::Usage(format!("cannot pin a thread: {error}")))?;
+                .map_err(|error| PoolError::Spawn(thread, error))?;
+            pinned.recv().unwrap_or(Ok(()))?;
             workers.push(worker);
         }
         Ok(Self {
@@ -115,7 +163,7 @@ impl ThreadPool {
             let mut answer = self.answers.recv_timeout(if slow { GRACE } else { limit });
             if matches!(answer, Err(RecvTimeoutError::Timeout)) && !slow {
                 slow = true;
-                self.give_up.store(true, Ordering::Relaxed); // Relaxed: see `work::obey`
+                self.give_up.store(true, Ordering::Relaxed); // Relaxed: see `is_given_up`
                 answer = self.answers.recv_timeout(GRACE);
             }
             match answer {
@@ -124,7 +172,7 @@ impl ThreadPool {
                 }
                 Ok((_, Err(message))) => {
                     panicked = Some(message);
-                    // Relaxed: see `work::obey`. The others may wait for this thread.
+                    // Relaxed: see `is_given_up`. The others may wait for this thread.
                     self.give_up.store(true, Ordering::Relaxed);
                 }
                 Err(_) => return Err(PhaseError::Stuck(phase)),
@@ -153,11 +201,12 @@ impl ThreadPool {
 fn serve(
     part: Part,
     place: Option<CpuId>,
-    ready: &Sender<std::io::Result<()>>,
+    ready: &Sender<Result<(), PoolError>>,
     tasks: &Receiver<Task>,
     answer: &Sender<Answer>,
 ) {
-    let _ = ready.send(place.map_or(Ok(()), pin_current_thread));
+    let pin = |cpu| pin_current_thread(cpu).map_err(|error| PoolError::Pin(cpu, error));
+    let _ = ready.send(place.map_or(Ok(()), pin));
     while let Ok(task) = tasks.recv() {
         let result =
             catch_unwind(AssertUnwindSafe(|| task(part))).map_err(|panic| message(&*panic));
@@ -183,7 +232,7 @@ mod tests {
 
     #[test]
     fn every_thread_does_its_part() {
-        let pool = ThreadPool::start(vec![None; 3]).expect("threads");
+        let pool = ThreadPool::start("test", vec![None; 3]).expect("threads");
         assert_eq!(
             pool.run("a test", 3, LIMIT, |part| part.thread * 10 + part.threads),
             Ok(vec![3, 13, 23])
@@ -196,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_told_and_the_pool_goes_on() {
-        let pool = ThreadPool::start(vec![None; 2]).expect("threads");
+        let pool = ThreadPool::start("test", vec![None; 2]).expect("threads");
         let result = pool.run("a test", 2, LIMIT, |part| {
             assert_ne!(part.thread, 1, "one is bad")
         });
@@ -209,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_phase_that_takes_too_long_is_given_up() {
-        let pool = ThreadPool::start(vec![None]).expect("threads");
+        let pool = ThreadPool::start("test", vec![None]).expect("threads");
         let result = pool.run("a test", 1, Duration::from_millis(20), |_| {
             std::thread::sleep(Duration::from_millis(300))
         });
@@ -226,7 +275,7 @@ mod tests {
         else {
             return;
         };
-        let pool = ThreadPool::start(vec![Some(CpuId(first))]).expect("threads");
+        let pool = ThreadPool::start("test", vec![Some(CpuId(first))]).expect("threads");
         assert_eq!(pool.whereabouts(), [first]);
     }
 }
