@@ -450,7 +450,7 @@ unsafe impl ItemStore for LockedOp<'_> {
                     return Err(NoItem::NotYet(bytes));
                 }
                 // SAFETY: 1: replaced just now, under the guard.
-                unsafe { self.session_state.forget(engine, old) };
+                unsafe { engine.count_unlinked(&self.session_state.counters, old) };
             }
             None => {
                 // SAFETY: the guard is of the table's domain; `fresh` is an item of the arena's in
@@ -477,7 +477,10 @@ unsafe impl ItemStore for LockedOp<'_> {
         if removed.is_some() {
             self.session_state.unreported -= 1;
             // SAFETY: 1: removed just now, under the guard.
-            unsafe { self.session_state.forget(self.engine, node) };
+            unsafe {
+                self.engine
+                    .count_unlinked(&self.session_state.counters, node)
+            };
         }
     }
 
