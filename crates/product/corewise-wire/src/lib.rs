@@ -36,8 +36,6 @@
 #![forbid(unsafe_code)]
 
 mod codec;
-#[cfg(doctest)]
-mod compile_fail;
 pub mod cphash;
 pub mod memcached;
 pub mod resp;
