@@ -9,7 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use corewise_atomic::lock::Mutex;
 
-use crate::replica::{Replica, State, discard};
+use crate::discard::discard;
+use crate::replica::{Replica, State};
 use crate::{NodeReplicated, Sequential};
 
 /// What a replica was at a place of the log.

@@ -7,9 +7,10 @@ use corewise_atomic::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use corewise_atomic::{Backoff, Sleeps, mutant};
 use corewise_topology::{CpuId, Topology};
 
+use crate::discard::discard;
 use crate::log::{FIRST, Log};
 use crate::registration::{ANY_NODE, Registry};
-use crate::replica::{Replica, discard};
+use crate::replica::Replica;
 use crate::replicated::{Garbage, Settings};
 use crate::{NodeReplicated, Sequential};
 

@@ -38,11 +38,10 @@ use corewise_locks::FlagReadGuard;
 use crate::Sequential;
 use crate::combining::{Held, Wait};
 use crate::compare::Comparisons;
+use crate::discard::{Drops, discard};
 use crate::log::{Content, Log, Reserved, Ring, Tail};
 use crate::registration::{Place, Registry};
-use crate::replica::{
-    Drops, OWN, Outcome, Patience, RUN, Reached, Replica, State, Target, discard,
-};
+use crate::replica::{OWN, Outcome, Patience, RUN, Reached, Replica, State, Target};
 
 /// Waiting for the slowest replica at the limit of the log.
 const SLEEPS: Sleeps = Sleeps {

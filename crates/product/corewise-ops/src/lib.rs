@@ -29,9 +29,6 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(doctest)]
-mod compile_fail;
-
 /// Identifies one operation of a session until it completes.
 ///
 /// The submitter chooses tokens; an engine returns them unchanged.

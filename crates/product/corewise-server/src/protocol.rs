@@ -3,8 +3,8 @@
 use crate::codec::Codec;
 use crate::commands::CommandCodec;
 use crate::config::BindAddress;
-use corewise_wire::memcached::{self, reply};
 use corewise_wire::cphash;
+use corewise_wire::memcached::{self, reply};
 use std::fmt;
 
 /// A protocol that the server speaks.

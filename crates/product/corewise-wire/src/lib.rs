@@ -35,8 +35,6 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(doctest)]
-mod compile_fail;
 pub mod cphash;
 pub mod memcached;
 pub mod resp;

@@ -9,8 +9,9 @@ use corewise_locks::FlagRw;
 
 use super::{OWN_SLOTS, SHARED_SLOTS};
 use crate::combining::{Held, Publications};
+use crate::discard::discard;
 use crate::registration::Registry;
-use crate::replica::{OWN, Outcome, discard};
+use crate::replica::{OWN, Outcome};
 use crate::replicated::unwrap;
 use crate::{Concurrent, Operation, Sequential};
 

@@ -33,7 +33,7 @@ struct Class {
 }
 
 /// See the [module](self).
-pub(super) struct Tally {
+pub struct Tally {
     /// How long the item evicted last had been idle.
     evicted_idle_s: u32,
     events: Events,

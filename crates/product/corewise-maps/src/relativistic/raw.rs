@@ -49,82 +49,9 @@ use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 use corewise_rcu::{Domain, Section};
 
 use super::chain::{Arena, Link, Nodes, Slot, first_of_child, nodes, search};
-use super::resize::{Passes, Resizer};
+use super::resizer::{MAX_LEVELS, Passes, ResizePolicy, Resizer};
 use super::table::{Table, exchange, is_forwarded, load, publish, store};
 use super::word::{BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe, ShiftedHash, fold};
-
-/// The most tables in use at a time: doublings while no grace period ends.
-pub(super) const MAX_LEVELS: usize = 48;
-
-/// Buckets below which a table that would quadruple grows by a factor of 8: to 16 KiB of buckets at
-/// most. In so small a table the growth costs as much by its grace periods as by its visits to
-/// buckets: each interrupts the other threads, and an expansion takes about four.
-const OCTUPLE_BELOW: usize = 1 << 9;
-
-/// When a table resizes by itself.
-#[derive(Clone, Copy, Debug)]
-pub struct ResizePolicy {
-    /// The table never shrinks below this number of buckets by itself.
-    pub min_buckets: usize,
-    /// Whether the table grows above three entries for four buckets, and shrinks below one entry
-    /// for eight buckets; below 4,096 buckets, for sixteen.
-    pub automatic: bool,
-    /// The number of buckets below which the table grows by a factor of 4 or more, and not 2: most
-    /// of the cost of growing is in visits to buckets, whose number is then a third.
-    pub quadruple_below: usize,
-    /// Whether bucket arrays of 2 MiB and more request huge pages. They mean fewer TLB misses, but
-    /// an operation that is the first to touch one waits until the system has cleared 2 MiB.
-    pub huge_pages: bool,
-}
-
-impl ResizePolicy {
-    /// The factor by which a table of `buckets` grows at least, if it may have `most` of them.
-    pub(super) fn least_factor(&self, buckets: usize, most: usize) -> usize {
-        let factor = if buckets >= self.quadruple_below {
-            2
-        } else if buckets < OCTUPLE_BELOW {
-            8
-        } else {
-            4
-        };
-        if buckets <= most / factor { factor } else { 2 }
-    }
-
-    /// The number of entries below which `buckets` are too many: two thirds of those after the
-    /// largest growth to that size, so that a table does not grow and shrink in turns.
-    pub(super) fn fewest_entries(buckets: usize) -> usize {
-        if buckets < 8 * OCTUPLE_BELOW {
-            buckets / 16
-        } else {
-            buckets / 8
-        }
-    }
-
-    /// How many changes of the number of entries a thread reports together: few if the table is to
-    /// grow by much, because what many threads have not reported delays that.
-    pub(super) fn report_after(buckets: usize) -> usize {
-        let part = if buckets < OCTUPLE_BELOW { 128 } else { 64 };
-        (buckets / part).clamp(1, 64)
-    }
-
-    /// The number of entries above which `buckets` are too few.
-    ///
-    /// Three quarters: 11 to 21 bytes of buckets per entry, in tables that quadruple up to 43, and
-    /// up to 85 in small ones. A load of 1 made chains longer where it costs most, just before a
-    /// doubling.
-    pub(super) fn most_entries(buckets: usize) -> usize {
-        buckets - buckets / 4
-    }
-
-    /// Smallest power of two >= the buckets needed for `entries`.
-    pub(super) fn buckets_for(entries: usize) -> usize {
-        let wanted = entries.saturating_add(entries / 3 + 1);
-        // No array has more buckets; allocating it fails.
-        wanted
-            .checked_next_power_of_two()
-            .unwrap_or(1 << (usize::BITS - 1))
-    }
-}
 
 /// A resizable hash table of the caller's nodes.
 pub struct RawTable<A> {

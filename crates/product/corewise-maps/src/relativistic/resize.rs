@@ -97,7 +97,6 @@
 //! buckets. It runs no foreign code, so it cannot panic half-way. If memory for a new array is not
 //! available, the table stays as it is and chains get longer.
 
-use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -112,8 +111,9 @@ use corewise_atomic::{Backoff, Sleeps};
 use corewise_rcu::{Cookie, Pinned};
 
 use super::chain::{Arena, Link, nodes};
-use super::raw::{MAX_LEVELS, RawTable, ResizePolicy};
-use super::shares::{Kind, Pass, Ratio, Share, Shares};
+use super::raw::RawTable;
+use super::resizer::{Garbage, MAX_LEVELS, ResizePolicy, Resizer};
+use super::shares::{Kind, Pass, Ratio, Share};
 use super::table::{Table, exchange, is_forwarded, load, store};
 use super::word::{BUSY, BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe};
 
@@ -129,8 +129,6 @@ const AHEAD: usize = 8;
 const CACHED: usize = 1 << 12;
 /// Buckets of a table whose nodes are likely in an outer cache, so only first ones are prefetched.
 const NEARBY: usize = 1 << 16;
-/// Maximum factor of one automatic shrink.
-const MAX_SHRINK: usize = 16;
 /// A thread's steps of which one takes the lock on resizing, although shares are left: it begins
 /// what is due beside the pass under way. A step without shares takes it as rarely, because it
 /// would only poll a grace period, and a poll reads lines that readers write.
@@ -150,62 +148,11 @@ const SLEEPS: Sleeps = Sleeps {
     longest: Duration::from_micros(100),
 };
 
-/// State of resizing.
-pub(super) struct Resizer {
-    policy: ResizePolicy,
-    /// The number of buckets that was requested, and how often a request failed for lack of memory.
-    wanted: Option<usize>,
-    refused: u64,
-    /// The pass that builds a new table, or opens it.
-    build: Option<Pass>,
-    /// The number of published tables in use; more than one while buckets are zipped.
-    levels: usize,
-    /// The sweep over the oldest table, and the grace period after which the next one may begin, or
-    /// a shrink if no expansion is left.
-    sweep: Option<Pass>,
-    after: Cookie,
-    /// Estimate, from the previous sweep over the oldest table, of how many buckets the next sweep
-    /// visits for each one that has something to cut.
-    sparse: usize,
-    /// Whether a shrink is due that nothing but [`LockedResizer::may_shrink`] delays.
-    shrink_waits: bool,
-    garbage: VecDeque<Garbage>,
-    /// Completed resizes: expansions that are unzipped, and shrinks.
-    completed: u64,
-    #[cfg(corewise_stress)]
-    turn: usize,
-}
-
 /// The resizer of a table, locked: only its owner replaces tables.
 pub(super) struct LockedResizer<'t, A> {
     raw: &'t RawTable<A>,
     resizer: MutexGuard<'t, Resizer>,
 }
-
-/// The shares of the passes that may be under way at the same time.
-pub(super) struct Passes {
-    build: Shares,
-    sweep: Shares,
-}
-
-/// A retired table that readers may still use.
-struct Garbage {
-    /// From a box. It stays a pointer, because a `Box` would assert that no reader uses the table.
-    table: NonNull<Table>,
-    after: Cookie,
-    discarded: usize,
-}
-
-impl Drop for Garbage {
-    fn drop(&mut self) {
-        // SAFETY: made from a box; dropped by `collect` when readers have left it, or with the
-        // resizer, which no other thread has then.
-        drop(unsafe { Box::from_raw(self.table.as_ptr()) });
-    }
-}
-
-// SAFETY: the pointers are to tables of the `RawTable` that owns the resizer.
-unsafe impl Send for Resizer {}
 
 /// Why a resize was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -492,22 +439,6 @@ impl<A: Arena> RawTable<A> {
     }
 }
 
-impl Passes {
-    pub(super) fn new() -> Self {
-        Self {
-            build: Shares::new(),
-            sweep: Shares::new(),
-        }
-    }
-
-    fn of(&self, kind: Kind) -> &Shares {
-        match kind {
-            Kind::Unzip => &self.sweep,
-            _ => &self.build,
-        }
-    }
-}
-
 impl Pass {
     /// # Safety
     ///
@@ -568,84 +499,6 @@ unsafe fn work(raw: &RawTable<impl Arena>, share: &Share) -> usize {
         }
     }
     unfinished
-}
-
-impl Resizer {
-    pub(super) fn new(policy: ResizePolicy) -> Self {
-        Self {
-            policy,
-            wanted: None,
-            refused: 0,
-            build: None,
-            levels: 1,
-            sweep: None,
-            after: Cookie::DONE,
-            sparse: 1,
-            shrink_waits: false,
-            garbage: VecDeque::new(),
-            completed: 0,
-            #[cfg(corewise_stress)]
-            turn: 0,
-        }
-    }
-
-    /// Requests `buckets` buckets.
-    #[cfg(test)]
-    pub(super) fn ask(&mut self, buckets: usize) {
-        self.wanted = Some(buckets);
-    }
-
-    fn is_settled(&self) -> bool {
-        self.build.is_none() && self.levels == 1
-    }
-
-    /// Whether a resize is under way, requested or delayed, or garbage waits.
-    fn has_more(&self) -> bool {
-        let is_due = self.wanted.is_some() || self.shrink_waits;
-        !self.is_settled() || !self.garbage.is_empty() || is_due
-    }
-
-    /// The next size on the way to `wanted` by integer factors; `None` if the table has that size,
-    /// or too many tables are in use.
-    fn way_to(&mut self, wanted: usize, buckets: usize) -> Option<usize> {
-        if wanted == buckets {
-            if self.is_settled() {
-                self.wanted = None;
-            }
-            return None;
-        }
-        if wanted.is_multiple_of(buckets) {
-            return (self.levels < MAX_LEVELS - 2).then_some(wanted);
-        }
-        Some(greatest_common_divisor(wanted, buckets))
-    }
-
-    /// Half of the buckets or fewer; `None` if the number of buckets is odd.
-    fn shrunk(&self, buckets: usize, count: usize) -> Option<usize> {
-        let fits = |factor: &usize| {
-            buckets.is_multiple_of(*factor)
-                && buckets / factor >= (2 * count).max(self.policy.min_buckets)
-        };
-        let factors = std::iter::successors(Some(2), |factor| Some(factor * 2));
-        let factors = factors.take_while(|factor| *factor <= MAX_SHRINK);
-        factors
-            .take_while(fits)
-            .last()
-            .map(|factor| buckets / factor)
-    }
-
-    /// Under the stress build, resizes at every opportunity, up and down, by factors of two and
-    /// three.
-    #[cfg(corewise_stress)]
-    fn stressed(&mut self, buckets: usize) -> Option<usize> {
-        self.turn += 1;
-        let factor = 2 + self.turn / 3 % 2;
-        if !self.turn.is_multiple_of(3) && buckets < 64 {
-            return Some(buckets * factor);
-        }
-        let shrinks = buckets.is_multiple_of(factor) && buckets > factor;
-        shrinks.then(|| buckets / factor)
-    }
 }
 
 impl<A> Deref for LockedResizer<'_, A> {
@@ -1285,11 +1138,4 @@ unsafe fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<
     last.set_next(None);
     // If all the rest belongs to one child, nothing is left to cut.
     (!is_one_run).then_some(rest)
-}
-
-fn greatest_common_divisor(a: usize, b: usize) -> usize {
-    match a % b {
-        0 => b,
-        rest => greatest_common_divisor(b, rest),
-    }
 }

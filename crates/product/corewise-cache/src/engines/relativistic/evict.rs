@@ -28,8 +28,8 @@ use super::heap::{Candidate, Claim, Ptr, Request, Segment};
 use super::policy::{self, Eviction, Fate};
 use super::queues::Queue;
 use super::session_counters::SessionCounters;
-use super::session_state::forget;
 use crate::item::{self, Item};
+use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use corewise_maps::relativistic::Link;
 use corewise_ops::{Deadline, Now};
@@ -52,7 +52,7 @@ const GAIN_32NDS_REFUSING: u64 = 1;
 /// kept everything.
 const FRUITFUL_32NDS: u64 = 1;
 
-/// The part of an appender that makes room.
+/// Makes room beside an appender.
 pub(super) struct Evictor {
     walk: Option<Walk>,
     sparse_from: Segment,
@@ -83,6 +83,7 @@ pub(super) struct Site<'s> {
     pub(super) engine: &'s Relativistic,
     /// Where copies go.
     pub(super) appender: &'s Appender,
+    pub(super) evictor: &'s Mutex<Evictor>,
     pub(super) counters: &'s SessionCounters,
     pub(super) now: Now,
 }
@@ -637,7 +638,7 @@ impl Site<'_> {
         if removed.is_some() {
             self.engine.table.adjust(-1);
             // SAFETY: the item was just removed from the table, under the guard (1).
-            unsafe { forget(self.engine, self.counters, node) };
+            unsafe { self.engine.count_unlinked(self.counters, node) };
         }
         removed.is_some()
     }

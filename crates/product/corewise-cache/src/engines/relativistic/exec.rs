@@ -453,9 +453,8 @@ unsafe impl ItemStore for LockedOp<'_> {
                     unsafe { self.discard(fresh) };
                     return Err(NoItem::NotYet(bytes));
                 }
-                // SAFETY: the new item has just replaced this one in the table, under the guard
-                // (1).
-                unsafe { self.session_state.forget(engine, old) };
+                // SAFETY: the new item has just replaced this one in the table, under the guard (1).
+                unsafe { engine.count_unlinked(&self.session_state.counters, old) };
             }
             None => {
                 // SAFETY: the guard is of the table's domain; `fresh` is an item of the arena's in
@@ -483,7 +482,10 @@ unsafe impl ItemStore for LockedOp<'_> {
         if removed.is_some() {
             self.session_state.unreported -= 1;
             // SAFETY: the item was just removed from the table, under the guard (1).
-            unsafe { self.session_state.forget(self.engine, node) };
+            unsafe {
+                self.engine
+                    .count_unlinked(&self.session_state.counters, node)
+            };
         }
     }
 

@@ -313,8 +313,8 @@ fn find_some(
 
 /// Gives up the evictors' walks of segments that are due, which could not be claimed otherwise.
 fn give_up_due_walks(engine: &Relativistic, now_s: u32) {
-    for appender in &engine.appenders {
-        if let Some(mut evictor) = appender.evictor.try_lock() {
+    for evictor in &engine.evictors {
+        if let Some(mut evictor) = evictor.try_lock() {
             evictor.give_up_if(engine, |segment| engine.heap.due_s(segment) <= now_s);
         }
     }
@@ -365,7 +365,7 @@ mod tests {
         engine.seal_older(u32::MAX);
         {
             let site = session.session_state.site(&engine, at(5_000));
-            let mut evictor = site.appender.evictor.lock();
+            let mut evictor = site.evictor.lock();
             evictor.make_headroom(&site, i64::MAX, 1);
             assert!(evictor.is_walking());
         }

@@ -87,7 +87,7 @@ use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use corewise_maps::relativistic::{self as maps, Link, RawTable};
 use corewise_ops::{Absence, Deadline, Flow, ItemView, Now, Op, ReplySink, Update, Updated};
 use corewise_rcu::Guard;
-use evict::Progress;
+use evict::{Evictor, Progress};
 use exec::Exec;
 use expire::Search;
 use heap::{Heap, ItemArena, Ptr};
@@ -177,6 +177,8 @@ pub struct Relativistic {
     /// The number of stripes is a power of two.
     stripes: Box<[Mutex<Stripe>]>,
     appenders: Box<[CachePadded<Appender>]>,
+    /// The evictor beside each appender.
+    evictors: Box<[CachePadded<Mutex<Evictor>>]>,
     /// Appenders in use: the number that fits the present limit.
     active: AtomicUsize,
     max_item_bytes: usize,
@@ -279,6 +281,7 @@ impl Relativistic {
         let stripes = (memory / BYTES_PER_STRIPE).clamp(*STRIPES.start(), *STRIPES.end());
         let stripes = (0..1 << stripes.ilog2()).map(|cas| Mutex::new(Stripe { cas }));
         let appenders = appender::count(heap.most_allowed(), heap.segment_bytes());
+        let evictors = (0..appenders).map(|_| CachePadded::new(Mutex::new(Evictor::new())));
         let appenders = (0..appenders).map(|_| CachePadded::new(Appender::new()));
         let engine = Self {
             table,
@@ -287,6 +290,7 @@ impl Relativistic {
             hasher: foldhash::quality::RandomState::default(),
             stripes: stripes.collect(),
             appenders: appenders.collect(),
+            evictors: evictors.collect(),
             active: AtomicUsize::new(1),
             max_item_bytes: config.max_item_bytes,
             memory: AtomicU64::new(memory),
@@ -406,7 +410,7 @@ impl Relativistic {
     }
 
     /// Notes that nothing remains from before the last flush, if that is the case.
-    fn forget_flush(&self) {
+    fn end_flush(&self) {
         let generation = self.generation();
         if !generation.has_older || self.heap.has_older(generation.number) {
             return;
@@ -440,6 +444,24 @@ impl Relativistic {
         self.policy.eviction() != Eviction::Refuse
     }
 
+    /// Counts as dead an item that the caller has unlinked.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller has unlinked the item from the engine's table, in a section that began before
+    ///    and has not ended, and counts it once.
+    #[inline]
+    unsafe fn count_unlinked(&self, counters: &SessionCounters, node: Ptr) {
+        // SAFETY: the caller's section keeps the item alive, by 1.
+        let bytes = self.heap.footprint(unsafe { Item::from_raw(node) });
+        counters.unlinked(bytes);
+        if self.generation().has_older && self.is_flushed(node) {
+            self.flushed.unlinked(bytes);
+        }
+        // SAFETY: by 1 the item was unlinked, and is counted once.
+        unsafe { self.heap.count_dead(self.table.domain(), node, bytes) };
+    }
+
     // ---- appenders
 
     /// The appender of a session.
@@ -450,12 +472,19 @@ impl Relativistic {
         &self.appenders[session % active]
     }
 
-    /// All appenders, beginning with the session's.
-    fn appenders_from(&self, session: usize) -> impl Iterator<Item = &Appender> {
+    /// The evictor beside a session's appender.
+    fn evictor(&self, session: usize) -> &Mutex<Evictor> {
+        // Relaxed: a setting.
+        let active = self.active.load(Ordering::Relaxed);
+        &self.evictors[session % active]
+    }
+
+    /// All evictors, beginning with the session's.
+    fn evictors_from(&self, session: usize) -> impl Iterator<Item = &Mutex<Evictor>> {
         // Relaxed: a setting.
         let first = session % self.active.load(Ordering::Relaxed);
-        let (before, from) = self.appenders.split_at(first);
-        from.iter().chain(before).map(|appender| &**appender)
+        let (before, from) = self.evictors.split_at(first);
+        from.iter().chain(before).map(|evictor| &**evictor)
     }
 
     /// Seals the appenders' open segments of generations older than this.
@@ -909,12 +938,12 @@ impl RelativisticSession {
         }
         engine.seal_older(generation.number);
         let site = self.session_state.site(engine, now);
-        let more = engine.appenders_from(0).any(|appender| {
-            let evictor = appender.evictor.try_lock();
+        let more = engine.evictors_from(0).any(|evictor| {
+            let evictor = evictor.try_lock();
             evictor.is_none_or(|mut evictor| evictor.sweep(&site, MAINTENANCE_BYTES))
         });
         if !more {
-            engine.forget_flush();
+            engine.end_flush();
         }
         more || engine.generation().has_older
     }

@@ -84,7 +84,7 @@ impl RelativisticSession {
         }
         for claim in claims {
             let site = self.session_state.site(engine, NOW);
-            let mut evictor = site.appender.evictor.lock();
+            let mut evictor = site.evictor.lock();
             evictor.walk_all(&site, claim, purpose);
         }
     }

@@ -964,8 +964,8 @@ fn a_reader_in_the_way_leaves_few_segments_claimed() {
                     .drive_evictors(&engine, cache.now, i64::MAX);
             }
         }
-        let walks = engine.appenders.iter();
-        let walks = walks.filter(|appender| appender.evictor.lock().is_walking());
+        let walks = engine.evictors.iter();
+        let walks = walks.filter(|evictor| evictor.lock().is_walking());
         let (walks, used) = (walks.count(), engine.active.load(Ordering::Relaxed));
         assert!(walks <= used, "{walks} of {used} at {memory} MiB");
         drop(guard);

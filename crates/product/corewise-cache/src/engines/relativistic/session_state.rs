@@ -2,12 +2,13 @@
 
 use super::Relativistic;
 use super::appender::Appender;
-use super::evict::{Progress, Site};
+use super::evict::{Evictor, Progress, Site};
 use super::heap::{Ptr, Request};
 use super::policy;
 use super::queues::Queue;
 use super::session_counters::SessionCounters;
 use crate::item::{self, Contents, Item};
+use corewise_atomic::lock::Mutex;
 use corewise_atomic::{Backoff, Sleeps, mutant};
 use corewise_maps::relativistic::Link;
 use corewise_ops::Now;
@@ -91,10 +92,15 @@ impl SessionState {
         engine.appender(self.number)
     }
 
+    fn evictor<'e>(&self, engine: &'e Relativistic) -> &'e Mutex<Evictor> {
+        engine.evictor(self.number)
+    }
+
     pub(super) fn site<'s>(&'s self, engine: &'s Relativistic, now: Now) -> Site<'s> {
         Site {
             engine,
             appender: self.appender(engine),
+            evictor: self.evictor(engine),
             counters: &self.counters,
             now,
         }
@@ -132,7 +138,7 @@ impl SessionState {
         bytes: usize,
     ) -> Progress {
         let site = self.site(engine, now);
-        let Some(mut evictor) = site.appender.evictor.try_lock() else {
+        let Some(mut evictor) = site.evictor.try_lock() else {
             return Progress::None; // another session is evicting
         };
         evictor.make_headroom(&site, target, bytes)
@@ -210,8 +216,8 @@ impl SessionState {
         }
         let site = self.site(engine, now);
         let mut best = Progress::None;
-        for (others, appender) in engine.appenders_from(self.number).enumerate() {
-            let Some(mut evictor) = appender.evictor.try_lock() else {
+        for (others, evictor) in engine.evictors_from(self.number).enumerate() {
+            let Some(mut evictor) = evictor.try_lock() else {
                 best = Progress::Blocked;
                 continue;
             };
@@ -233,7 +239,7 @@ impl SessionState {
         let site = self.site(engine, now);
         let swept = engine.generation().has_older && {
             engine.seal_older(engine.generation().number);
-            let evictor = site.appender.evictor.try_lock();
+            let evictor = site.evictor.try_lock();
             evictor.is_some_and(|mut evictor| evictor.sweep(&site, STEP_BYTES))
         };
         let expired = !swept && {
@@ -296,20 +302,9 @@ impl SessionState {
         }
     }
 
-    /// Counts as dead an item that this session unlinked.
-    ///
-    /// # Safety
-    ///
-    /// 1. As for [`forget`].
-    #[inline]
-    pub(super) unsafe fn forget(&self, engine: &Relativistic, node: Ptr) {
-        // SAFETY: the caller has unlinked the item in a section that has not ended, by 1.
-        unsafe { forget(engine, &self.counters, node) };
-    }
-
     /// Ends the session: gives up a parked walk and reports the remaining count to the table.
     pub(super) fn end(&mut self, engine: &Relativistic) {
-        if let Some(mut evictor) = self.appender(engine).evictor.try_lock() {
+        if let Some(mut evictor) = self.evictor(engine).try_lock() {
             evictor.end(engine);
         }
         engine.table.adjust(std::mem::take(&mut self.unreported));
@@ -329,25 +324,5 @@ pub(super) unsafe fn abandon(engine: &Relativistic, fresh: Ptr, bytes: usize) {
         (*fresh.as_ptr()).links.abandon();
         engine.heap.settle(fresh, bytes);
         engine.heap.count_dead(engine.table.domain(), fresh, bytes);
-    }
-}
-
-/// Counts as dead an item that the caller has unlinked.
-///
-/// # Safety
-///
-/// 1. The caller has unlinked the item from the engine's table, in a section that began before and
-///    has not ended.
-#[inline]
-pub(super) unsafe fn forget(engine: &Relativistic, counters: &SessionCounters, node: Ptr) {
-    // SAFETY: the caller's section keeps the item alive, by 1.
-    let bytes = engine.heap.footprint(unsafe { Item::from_raw(node) });
-    counters.unlinked(bytes);
-    if engine.generation().has_older && engine.is_flushed(node) {
-        engine.flushed.unlinked(bytes);
-    }
-    // SAFETY: the caller has unlinked the item, by 1, and the table lets only one thread do so.
-    unsafe {
-        engine.heap.count_dead(engine.table.domain(), node, bytes);
     }
 }

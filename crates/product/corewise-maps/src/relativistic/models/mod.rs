@@ -57,7 +57,8 @@ use corewise_rcu::{Domain, Guard};
 #[cfg(not(corewise_stress))]
 use super::RelativisticMap;
 use super::chain::{Arena, Link};
-use super::raw::{RawTable, ResizePolicy};
+use super::raw::RawTable;
+use super::resizer::ResizePolicy;
 use super::word::{NodeId, Probe, fold};
 use corewise_testkit::operation_pairs::{
     self, Answer, Operated, PairKeys, SetOperation, beside_a_resize, pairs_with_replacements,

@@ -4,9 +4,10 @@
 //! are all at the old end of the LRU list, because only live items are moved, so they are the first
 //! to make room.
 
-use crate::engine::{ClassStats, EngineStats};
+use crate::engine::EngineStats;
 use crate::engines::expiry::DueTime;
 use crate::engines::lru;
+use crate::engines::sharded::Context;
 use crate::engines::tally::Tally;
 use crate::item::{self, Contents, Item, ItemNode};
 use corewise_cphash::raw::{END, RawElement, RawPartition, block_bytes};
@@ -14,7 +15,7 @@ use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Now};
 use std::ptr::NonNull;
 
 /// The engine's words in front of an item's header.
-pub(in crate::engines) struct Links {
+pub(super) struct Links {
     /// When the item was last moved to the front of the LRU list, in seconds.
     moved_s: u32,
     /// The partition's generation when the item was made.
@@ -22,25 +23,14 @@ pub(in crate::engines) struct Links {
 }
 
 /// An item of a partition.
-pub(in crate::engines) type Ptr = NonNull<ItemNode<Links>>;
-
-/// What an operation must keep to.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::engines) struct Rules {
-    /// The partition's budget in bytes.
-    pub(in crate::engines) budget: usize,
-    /// The largest item in bytes, see `locked::Config::max_item_bytes`.
-    pub(in crate::engines) max_item_bytes: usize,
-    /// Whether live items may be evicted.
-    pub(in crate::engines) may_evict: bool,
-}
+pub(super) type Ptr = NonNull<ItemNode<Links>>;
 
 /// See the [module](self).
 ///
 /// # Safety of the methods
 ///
 /// 1. The item is alive and of this partition: linked, or referenced.
-pub(in crate::engines) struct Partition {
+pub(super) struct Partition {
     raw: RawPartition,
     generation: u32,
     /// Bytes of live items.
@@ -92,7 +82,7 @@ macro_rules! links {
 
 impl Partition {
     /// An empty partition, the `index`th of `count`.
-    pub(in crate::engines) fn new(index: usize, count: usize) -> Self {
+    pub(super) fn new(index: usize, count: usize) -> Self {
         Self {
             raw: RawPartition::new(0),
             generation: 0,
@@ -107,7 +97,7 @@ impl Partition {
         }
     }
 
-    pub(in crate::engines) fn tally(&mut self) -> &mut Tally {
+    pub(super) fn tally(&mut self) -> &mut Tally {
         &mut self.tally
     }
 
@@ -115,13 +105,13 @@ impl Partition {
 
     /// Brings the bucket of a hash closer to the processor.
     #[inline]
-    pub(in crate::engines) fn prefetch_bucket(&self, hash: u64) {
+    pub(super) fn prefetch_bucket(&self, hash: u64) {
         self.raw.prefetch_bucket(hash);
     }
 
     /// Brings the first item in the bucket of a hash closer to the processor.
     #[inline]
-    pub(in crate::engines) fn prefetch_item(&self, hash: u64) {
+    pub(super) fn prefetch_item(&self, hash: u64) {
         self.raw.prefetch_element(hash);
     }
 
@@ -208,11 +198,9 @@ impl Partition {
     /// `returned` bytes will be freed when it is linked.
     pub(super) fn create(
         &mut self,
-        hash: u64,
+        Context { hash, now, rules }: Context,
         contents: &Contents<'_>,
         returned: usize,
-        rules: Rules,
-        now: Now,
     ) -> Option<Ptr> {
         if !contents.fits_header() {
             return None;
@@ -282,12 +270,7 @@ impl Partition {
 
     /// Continues a walk that removes expired items at a position, until `looks` items and buckets
     /// were looked at. Returns where to continue, or `None` at the end, or if nothing is due.
-    pub(in crate::engines) fn search(
-        &mut self,
-        mut position: u64,
-        looks: &mut usize,
-        now: Now,
-    ) -> Option<u64> {
+    pub(super) fn search(&mut self, mut position: u64, looks: &mut usize, now: Now) -> Option<u64> {
         if position == 0 && !self.due.begin(now) {
             return None;
         }
@@ -343,7 +326,7 @@ impl Partition {
     ///
     /// 1. As described for the type; the reference is the caller's.
     #[inline]
-    pub(in crate::engines) unsafe fn release(&mut self, node: Ptr) {
+    pub(super) unsafe fn release(&mut self, node: Ptr) {
         // SAFETY: 1, both.
         unsafe { self.raw.release(element(node)) };
     }
@@ -418,7 +401,7 @@ impl Partition {
     }
 
     /// Makes everything unreachable. Constant time except for the class counters.
-    pub(in crate::engines) fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         self.generation = self.generation.wrapping_add(1);
         self.dead = self.raw.elements();
         self.dead_bytes += self.live_bytes;
@@ -427,7 +410,7 @@ impl Partition {
     }
 
     /// Frees up to `limit` flushed items; returns how many.
-    pub(in crate::engines) fn reap(&mut self, limit: usize) -> usize {
+    pub(super) fn reap(&mut self, limit: usize) -> usize {
         let mut reaped = 0;
         while reaped < limit && self.dead > 0 {
             let Some(oldest) = self.raw.oldest() else {
@@ -442,7 +425,7 @@ impl Partition {
 
     // ---- statistics and scans
 
-    pub(in crate::engines) fn add_stats(&self, sum: &mut EngineStats) {
+    pub(super) fn add_stats(&self, sum: &mut EngineStats) {
         self.tally.add_events(sum);
         sum.items += (self.raw.elements() - self.dead) as u64;
         sum.bytes += self.raw.used_bytes() as u64;
@@ -451,13 +434,9 @@ impl Partition {
         sum.buckets += self.raw.buckets() as u64;
     }
 
-    pub(in crate::engines) fn add_classes(&self, sums: &mut [ClassStats]) {
-        self.tally.add_classes(sums);
-    }
-
     /// Shows the live items from `position` on, until the end or until `looks` items and buckets
     /// were looked at. Returns where to continue, or `None` at the end.
-    pub(in crate::engines) fn scan(
+    pub(super) fn scan(
         &self,
         mut position: u64,
         looks: &mut usize,

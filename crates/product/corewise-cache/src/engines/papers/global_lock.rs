@@ -9,13 +9,13 @@
 //!   SET   allocate, copy the value   lock │ link │ unlock   free the old item
 //! ```
 //!
-//! The engine exists for comparison; it is not meant for use. It is [`locked`](super::locked) with
+//! The engine exists for comparison; it is not meant for use. It is [`locked`](crate::engines::locked) with
 //! one shard and [`ReferenceCount`] as its discipline, so a figure of the three engines differs in
 //! nothing else. `corewise bench server --figure atc11-8` draws the figure.
 //!
 //! # Guarantees
 //!
-//! The guarantees of [`locked`](super::locked), and:
+//! The guarantees of [`locked`](crate::engines::locked), and:
 //!
 //! 1. A reply is made outside the lock. Its item is not freed before, whatever happens to its key
 //!    meanwhile: a thread that unlinks a referenced item leaves it to the session that drops the
@@ -36,8 +36,8 @@
 //! * Bumping: a hit moves its item if it was not moved for a minute, as in memcached, or for less
 //!   where items are evicted within minutes.
 
-use super::locked::{Locked, ReferenceCount};
 use crate::alloc::GlobalHeap;
+use crate::engines::locked::{Locked, ReferenceCount};
 
 /// The engine. See the [module](self).
 ///

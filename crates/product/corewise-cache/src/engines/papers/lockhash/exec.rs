@@ -1,37 +1,28 @@
 //! One operation on a partition that the caller has exclusively.
 
-use super::partition::{Links, Partition, Ptr, Rules, item};
+use super::partition::{Links, Partition, Ptr, item};
+use crate::engines::sharded::Context;
 use crate::engines::verbs::{self, ItemStore, NoItem};
 use crate::item::{Contents, Item};
 use corewise_ops::{Absence, Flow, Now, Outcome, StoreMode, Update, Updated, Verb};
 
 /// An operation about to be executed. It has a reference to the item that it found and one to the
 /// item that it made, so that both stay alive until it is dropped.
-pub(in crate::engines) struct Execution<'x> {
+pub(super) struct Execution<'x> {
     partition: &'x mut Partition,
-    rules: Rules,
+    context: Context,
     key: &'x [u8],
-    hash: u64,
-    now: Now,
     found: Option<Ptr>,
     fresh: Option<Ptr>,
 }
 
 impl<'x> Execution<'x> {
     #[inline]
-    pub(in crate::engines) fn new(
-        partition: &'x mut Partition,
-        rules: Rules,
-        key: &'x [u8],
-        hash: u64,
-        now: Now,
-    ) -> Self {
+    pub(super) fn new(partition: &'x mut Partition, context: Context, key: &'x [u8]) -> Self {
         Self {
             partition,
-            rules,
+            context,
             key,
-            hash,
-            now,
             found: None,
             fresh: None,
         }
@@ -39,7 +30,7 @@ impl<'x> Execution<'x> {
 
     /// Executes the operation and reports its outcome, once.
     #[inline]
-    pub(in crate::engines) fn run(
+    pub(super) fn run(
         &mut self,
         verb: &Verb<'_>,
         mut report: impl FnMut(Outcome<'_>) -> Flow,
@@ -59,7 +50,7 @@ impl<'x> Execution<'x> {
     }
 
     /// Executes a change that no verb describes.
-    pub(in crate::engines) fn update(&mut self, update: &mut dyn Update) -> Updated {
+    pub(super) fn update(&mut self, update: &mut dyn Update) -> Updated {
         let updated = verbs::update(self, self.key, update);
         // Room is made at once, so these engines never ask for it.
         updated.unwrap_or(Updated::OutOfMemory)
@@ -94,12 +85,14 @@ unsafe impl ItemStore for Execution<'_> {
 
     #[inline]
     fn now(&self) -> Now {
-        self.now
+        self.context.now
     }
 
     #[inline]
     fn find(&mut self) -> Result<Ptr, Absence> {
-        let node = self.partition.find(self.hash, self.key, self.now)?;
+        let node = self
+            .partition
+            .find(self.context.hash, self.key, self.context.now)?;
         if self.found.is_none() && self.fresh != Some(node) {
             // SAFETY: 1: linked.
             unsafe { self.partition.acquire(node) };
@@ -109,7 +102,7 @@ unsafe impl ItemStore for Execution<'_> {
     }
 
     fn may_create(&self, contents: &Contents<'_>) -> bool {
-        contents.payload() <= self.rules.max_item_bytes && contents.fits_header()
+        contents.payload() <= self.context.rules.max_item_bytes && contents.fits_header()
     }
 
     fn create(&mut self, contents: &Contents<'_>) -> Result<Ptr, NoItem> {
@@ -117,9 +110,7 @@ unsafe impl ItemStore for Execution<'_> {
             return Err(NoItem::TooLarge);
         }
         let returned = self.returned();
-        let made = self
-            .partition
-            .create(self.hash, contents, returned, self.rules, self.now);
+        let made = self.partition.create(self.context, contents, returned);
         self.fresh = made;
         made.ok_or(NoItem::OutOfMemory)
     }
@@ -159,8 +150,8 @@ unsafe impl ItemStore for Execution<'_> {
     unsafe fn hit(&mut self, node: Ptr) {
         // SAFETY: 1, both: linked.
         unsafe {
-            item(node).record_hit(self.now);
-            self.partition.refresh(node, self.now);
+            item(node).record_hit(self.context.now);
+            self.partition.refresh(node, self.context.now);
         }
     }
 
@@ -171,7 +162,7 @@ unsafe impl ItemStore for Execution<'_> {
 
     unsafe fn touch_on_add(&mut self, node: Ptr) {
         // SAFETY: 1: linked.
-        unsafe { self.partition.refresh(node, self.now) };
+        unsafe { self.partition.refresh(node, self.context.now) };
     }
 
     #[inline]
