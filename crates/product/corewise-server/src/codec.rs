@@ -21,6 +21,8 @@ pub(crate) struct Limits {
 pub(crate) struct Parse<'i> {
     pub(crate) limits: &'i Limits,
     pub(crate) now: Now,
+    /// Milliseconds since the Unix epoch at `now`.
+    pub(crate) unix_ms: u64,
     /// Holds what steps borrow and the input does not have.
     pub(crate) scratch: &'i Bump,
 }
@@ -30,6 +32,7 @@ impl<'i> Parse<'i> {
         Self {
             limits: &shared.limits,
             now,
+            unix_ms: shared.clock.unix_ms(now),
             scratch,
         }
     }
@@ -40,8 +43,8 @@ pub(crate) type StepOf<'i, P> = Step<'i, <P as Protocol>::Form<'i>, <P as Protoc
 
 /// The state of one connection's codec.
 ///
-/// A plain value: copy it before a step, and restore the copy to undo the step. The methods have the
-/// promises and the costs of those of [`memcached::Codec`].
+/// A plain value: copy it before a step, and restore the copy to undo the step. The methods have
+/// the promises and the costs of those of [`memcached::Codec`].
 pub(crate) trait Protocol: Copy + Into<Codec> + TryFrom<Codec> {
     /// How to print the outcome of an operation.
     type Form<'i>: Into<Form<'i>>;

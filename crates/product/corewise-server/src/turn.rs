@@ -507,11 +507,11 @@ impl<E: Engine> Turn<'_, E> {
         self.conns[conn].need = 1; // unless the codec sets it below
         let mut at = 0;
         while at < input.len() {
-            let (work, before) = (index, codec);
+            let before = codec.into();
             let mark = |kind| PendingReply {
-                work,
+                work: index,
                 at,
-                codec: before.into(),
+                codec: before,
                 kind,
             };
             match self.step(&mut codec, &input[at..], parse, works[index].refused) {
@@ -534,15 +534,12 @@ impl<E: Engine> Turn<'_, E> {
                     at += consumed;
                 }
                 Step::Call { consumed, call } => {
-                    if !self.run_batch(index, before.into(), at, works, batch) {
+                    if !self.run_batch(index, before, at, works, batch) {
                         return;
                     }
-                    let mut changed = codec.into();
-                    let call = call.into();
-                    if self.call(index, conn, call, &mut changed, batch) == Answered::NotYet {
+                    if self.call(index, conn, call.into(), &mut codec, batch) == Answered::NotYet {
                         return;
                     }
-                    codec = P::try_from(changed).unwrap_or(codec);
                     at += consumed;
                     if self.conns[conn].closing {
                         at = input.len();
@@ -744,16 +741,18 @@ impl<E: Engine> Turn<'_, E> {
 
     /// Executes a call, and prints its reply behind the replies to the requests before it, unless
     /// the result is [`Answered::NotYet`].
-    fn call(
+    fn call<P: Protocol>(
         &mut self,
         index: usize,
         conn: usize,
         call: Call<'_>,
-        codec: &mut Codec,
+        codec: &mut P,
         batch: &mut Batch<'_>,
     ) -> Answered {
         self.budget.begin(index);
-        let answered = self.answer(index, conn, call, codec, batch);
+        let mut changed = (*codec).into();
+        let answered = self.answer(index, conn, call, &mut changed, batch);
+        *codec = P::try_from(changed).unwrap_or(*codec);
         batch.has_flushed = answered == Answered::ByFlush;
         self.counters.conn_yields += u64::from(answered == Answered::NotYet);
         answered
@@ -791,7 +790,7 @@ impl<E: Engine> Turn<'_, E> {
                 transaction: None,
                 counters: self.counters,
                 loop_index: self.loop_index,
-                now: self.now,
+                parse: Parse::new(self.shared, self.now, self.scratch),
                 budget: self.budget,
                 conn: &mut self.conns[conn],
                 codec,

@@ -138,7 +138,7 @@ fn own(card: &ConnCard) -> &str {
 
 /// A line on a client.
 fn line<E: Engine>(cx: &Context<'_, E>, card: &ConnCard) -> String {
-    let now_ms = cx.now.ms;
+    let now_ms = cx.parse.now.ms;
     // Relaxed: a statistic.
     let idle_ms = now_ms.saturating_sub(card.active_ms.load(Ordering::Relaxed));
     let mut line = format!(

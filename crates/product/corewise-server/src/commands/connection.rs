@@ -2,14 +2,23 @@
 
 use super::CommandCodec;
 use super::client::{client, set_name};
+use super::operation::{Action, Parsed};
 use super::{Context, first, text, transactions, until_nul};
+use crate::codec::Parse;
 use corewise_cache::Engine;
 use corewise_wire::resp::{Args, Version, parse_integer};
 
 /// `PING [message]`.
-pub(super) fn ping<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn ping<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
+    Ok(match args.len() {
+        0 => Action::Reply(b"+PONG\r\n"),
+        _ => Action::Call,
+    })
+}
+
+/// `PING message`.
+pub(super) fn ping_back<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     match (args.next(), args.next()) {
-        (None, _) => cx.reply().simple("PONG"),
         (Some(message), None) => cx.reply().bulk(message),
         _ => cx.wrong_arguments("ping"),
     }

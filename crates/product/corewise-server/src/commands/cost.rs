@@ -49,7 +49,7 @@ fn is_above_most<'q, E: Engine>(
 ) -> bool {
     let mut left = most(cx);
     for request in requests.iter() {
-        let Some(command) = table::find::<E>(request.name()) else {
+        let Some(command) = table::find(request.name()) else {
             continue;
         };
         let cost = cost(cx, command, request.args(), lengths);
@@ -91,7 +91,7 @@ impl<'q> Lengths<'q> {
     }
 
     /// Notes how long the values may be that a request writes.
-    fn follow<E: Engine>(&mut self, cx: &mut Context<'_, E>, command: &Command<E>, args: Args<'q>) {
+    fn follow<E: Engine>(&mut self, cx: &mut Context<'_, E>, command: Command, args: Args<'q>) {
         if matches!(self, Self::Longest) {
             return;
         }
@@ -139,7 +139,7 @@ fn range_len(mut args: Args<'_>) -> usize {
 /// What a request costs at most.
 fn cost<'q, E: Engine>(
     cx: &mut Context<'_, E>,
-    command: &Command<E>,
+    command: Command,
     args: Args<'q>,
     lengths: &mut Lengths<'q>,
 ) -> usize {

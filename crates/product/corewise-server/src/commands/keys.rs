@@ -1,9 +1,11 @@
 //! Commands on keys, whatever their values are.
 
-use super::operation::CommandOperation;
+use super::form::Kind;
+use super::operation::{Failure, Operation, Parsed, TimeForm, decided, each, integer};
 use super::{Context, first, glob, text, until_nul};
+use crate::codec::Parse;
 use corewise_cache::{Cursor, Engine, ScanStep};
-use corewise_ops::{Deadline, Decision, Delete, Get, Outcome, Verb};
+use corewise_ops::{Deadline, Decided, Decision, Edit, ItemView, StoreRule};
 use corewise_wire::resp::{Args, parse_integer};
 
 /// The items and buckets that a step of a scan visits, unless `COUNT` says otherwise.
@@ -19,194 +21,157 @@ const MAX_SCAN_BUCKETS: usize = 4_096;
 const ENOUGH_BYTES: usize = 1 << 20;
 
 /// `DEL key …`, `UNLINK key …`.
-pub(super) fn del<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    cx.count_keys(args, |cx, key| {
-        let mut is_deleted = false;
-        cx.operate(key, Verb::Delete(Delete::default()), |outcome| {
-            is_deleted = matches!(outcome, Outcome::Deleted);
-        });
-        is_deleted
-    });
+pub(super) fn del<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
+    each(args, |key| Operation::delete(key, Kind::Flag))
 }
 
 /// `EXISTS key …`.
-pub(super) fn exists<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    cx.count_keys(args, |cx, key| {
-        let exists = cx.exists(key);
-        cx.counters.count_lookup(exists);
-        exists
-    });
+pub(super) fn exists<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
+    each(args, |key| Operation::peek(key, Kind::Flag))
 }
 
 /// `TOUCH key …`.
-pub(super) fn touch<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    cx.count_keys(args, |cx, key| {
-        let mut exists = false;
-        cx.operate(key, Verb::Get(Get::default()), |outcome| {
-            exists = matches!(outcome, Outcome::Found(_));
-        });
-        cx.counters.count_lookup(exists);
-        exists
-    });
+pub(super) fn touch<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
+    each(args, |key| Operation::read(key, Kind::Flag))
 }
 
 /// `TYPE key`.
-pub(super) fn type_of<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn type_of<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    cx.run(&CommandOperation::type_of(key));
-}
-
-/// How a time is given.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct TimeForm {
-    /// In seconds rather than milliseconds.
-    pub(super) in_seconds: bool,
-    /// Since the Unix epoch rather than from now on.
-    pub(super) is_absolute: bool,
+    Operation::peek(key, Kind::Type).into()
 }
 
 /// `EXPIRE key seconds [NX | XX | GT | LT]`.
-pub(super) fn expire<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    let form = TimeForm {
-        in_seconds: true,
-        is_absolute: false,
-    };
-    set_deadline(cx, args, form, "expire");
+pub(super) fn expire<'i>(args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
+    set_deadline(args, TimeForm::SECONDS, parse, "expire")
 }
 
 /// `PEXPIRE key milliseconds [NX | XX | GT | LT]`.
-pub(super) fn pexpire<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    let form = TimeForm {
-        in_seconds: false,
-        is_absolute: false,
-    };
-    set_deadline(cx, args, form, "pexpire");
+pub(super) fn pexpire<'i>(args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
+    set_deadline(args, TimeForm::MILLISECONDS, parse, "pexpire")
 }
 
 /// `EXPIREAT key unix-time-seconds [NX | XX | GT | LT]`.
-pub(super) fn expireat<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    let form = TimeForm {
-        in_seconds: true,
-        is_absolute: true,
-    };
-    set_deadline(cx, args, form, "expireat");
+pub(super) fn expireat<'i>(args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
+    set_deadline(args, TimeForm::UNIX_SECONDS, parse, "expireat")
 }
 
 /// `PEXPIREAT key unix-time-milliseconds [NX | XX | GT | LT]`.
-pub(super) fn pexpireat<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    let form = TimeForm {
-        in_seconds: false,
-        is_absolute: true,
-    };
-    set_deadline(cx, args, form, "pexpireat");
+pub(super) fn pexpireat<'i>(args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
+    set_deadline(args, TimeForm::UNIX_MILLISECONDS, parse, "pexpireat")
 }
 
-/// The condition under which a deadline is replaced.
-#[derive(Clone, Copy, Default)]
-struct Condition {
-    none: bool,
-    some: bool,
-    later: bool,
-    earlier: bool,
-}
+/// The conditions under which a deadline is replaced, as bits.
+mod condition {
+    pub(super) const NONE: i64 = 1;
+    pub(super) const SOME: i64 = 1 << 1;
+    pub(super) const LATER: i64 = 1 << 2;
+    pub(super) const EARLIER: i64 = 1 << 3;
 
-impl Condition {
-    /// Whether a deadline may be replaced by `new`, which is none that never comes.
-    fn allows(self, present: Deadline, new: Deadline) -> bool {
-        let has_deadline = present != Deadline::NEVER;
-        let is_later = has_deadline && new.to_bits() > present.to_bits();
-        let is_earlier = !has_deadline || new.to_bits() < present.to_bits();
-        !(self.none && has_deadline
-            || self.some && !has_deadline
-            || self.later && !is_later
-            || self.earlier && !is_earlier)
-    }
-
-    /// Reads options; `None` after it has printed an error.
-    fn parse<E: Engine>(cx: &mut Context<'_, E>, options: Args<'_>) -> Option<Self> {
-        let mut condition = Self::default();
+    pub(super) fn parse(options: super::Args<'_>) -> Result<i64, super::Failure<'_>> {
+        let mut conditions = 0;
         for option in options {
-            match option.to_ascii_lowercase().as_slice() {
-                b"nx" => condition.none = true,
-                b"xx" => condition.some = true,
-                b"gt" => condition.later = true,
-                b"lt" => condition.earlier = true,
+            conditions |= match option.to_ascii_lowercase().as_slice() {
+                b"nx" => NONE,
+                b"xx" => SOME,
+                b"gt" => LATER,
+                b"lt" => EARLIER,
                 _ => {
-                    let shown = until_nul(option);
-                    cx.reply().error(&[b"ERR Unsupported option ", shown]);
-                    return None;
+                    let option = super::until_nul(option);
+                    return Err(super::Failure([b"ERR Unsupported option ", option, b""]));
                 }
-            }
+            };
         }
-        if condition.none && (condition.some || condition.later || condition.earlier) {
-            cx.error("ERR NX and XX, GT or LT options at the same time are not compatible");
-            return None;
+        if conditions & NONE != 0 && conditions != NONE {
+            return Err(
+                "ERR NX and XX, GT or LT options at the same time are not compatible".into(),
+            );
         }
-        if condition.later && condition.earlier {
-            cx.error("ERR GT and LT options at the same time are not compatible");
-            return None;
+        if conditions & (LATER | EARLIER) == LATER | EARLIER {
+            return Err("ERR GT and LT options at the same time are not compatible".into());
         }
-        Some(condition)
+        Ok(conditions)
     }
 }
 
 /// The commands that set a deadline.
-fn set_deadline<E: Engine>(
-    cx: &mut Context<'_, E>,
-    mut args: Args<'_>,
+fn set_deadline<'i>(
+    mut args: Args<'i>,
     form: TimeForm,
-    command: &str,
-) {
+    parse: &Parse<'_>,
+    command: &'static str,
+) -> Parsed<'i> {
     let [key, time] = first(&mut args);
-    let Some(condition) = Condition::parse(cx, args) else {
-        return;
+    let conditions = condition::parse(args)?;
+    let deadline = form.deadline(integer(time)?, parse, command)?;
+    if conditions == 0 && deadline != Deadline::PAST {
+        return Operation::touch(key, deadline, Kind::Touched).into();
+    }
+    let rule = StoreRule {
+        deadline,
+        ..StoreRule::default()
     };
-    let Some(time) = parse_integer(time) else {
-        return cx.error(text::NOT_AN_INTEGER);
+    Operation::edit_with(key, replace_deadline, b"", conditions, rule, Kind::Number).into()
+}
+
+/// Replaces the deadline under the conditions that the number has, and reports 1 if it did.
+fn replace_deadline(
+    edit: &Edit<'_>,
+    old: Option<&ItemView<'_>>,
+    _: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    let Some(old) = old else {
+        return decided(Decision::Keep, 0);
     };
-    let Some(deadline) = cx.deadline(time, form) else {
-        return invalid_time(cx, command);
-    };
-    let mut changed = false;
-    let done = cx.update(key, |old, _| {
-        changed = old.is_some_and(|old| condition.allows(old.deadline, deadline));
-        match (changed, deadline) {
-            (false, _) => Decision::Keep,
-            (true, Deadline::PAST) => Decision::Remove,
-            (true, deadline) => Decision::Touch(deadline),
-        }
-    });
-    if done {
-        cx.reply().integer(i64::from(changed));
+    let asks_for = |condition| edit.number & condition != 0;
+    let new = edit.rule.deadline;
+    // An item without a deadline has one that never comes.
+    let has_deadline = old.deadline != Deadline::NEVER;
+    let is_later = has_deadline && new.to_bits() > old.deadline.to_bits();
+    let is_earlier = !has_deadline || new.to_bits() < old.deadline.to_bits();
+    if asks_for(condition::NONE) && has_deadline
+        || asks_for(condition::SOME) && !has_deadline
+        || asks_for(condition::LATER) && !is_later
+        || asks_for(condition::EARLIER) && !is_earlier
+    {
+        return decided(Decision::Keep, 0);
+    }
+    match new {
+        Deadline::PAST => decided(Decision::Remove, 1),
+        new => decided(Decision::Touch(new), 1),
     }
 }
 
-/// The error for a time that cannot be a deadline.
-pub(super) fn invalid_time<E: Engine>(cx: &mut Context<'_, E>, command: &str) {
-    let parts = [
-        &b"ERR invalid expire time in '"[..],
-        command.as_bytes(),
-        b"' command",
-    ];
-    cx.reply().error(&parts);
+/// `PERSIST key`.
+pub(super) fn persist<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
+    let [key] = first(&mut args);
+    Operation::edit(key, remove_deadline, 0, Kind::Number).into()
 }
 
-/// `PERSIST key`.
-pub(super) fn persist<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
-    let [key] = first(&mut args);
-    cx.run(&CommandOperation::persist(key));
+/// Removes the deadline, and reports 1 if there was one.
+pub(super) fn remove_deadline(
+    _: &Edit<'_>,
+    old: Option<&ItemView<'_>>,
+    _: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    match old {
+        Some(old) if old.deadline != Deadline::NEVER => {
+            decided(Decision::Touch(Deadline::NEVER), 1)
+        }
+        _ => decided(Decision::Keep, 0),
+    }
 }
 
 /// `TTL key`.
-pub(super) fn ttl<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn ttl<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    cx.run(&CommandOperation::ttl(key));
+    Operation::peek(key, Kind::SecondsLeft).into()
 }
 
 /// `PTTL key`.
-pub(super) fn pttl<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn pttl<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    cx.run(&CommandOperation::pttl(key));
+    Operation::peek(key, Kind::MillisecondsLeft).into()
 }
 
 /// `EXPIRETIME key`.
@@ -225,7 +190,7 @@ pub(super) fn pexpiretime<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
 /// `form` makes of the present Unix time and the time that is left, both in milliseconds.
 fn time_left<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, form: fn(u64, u64) -> u64) {
     let [key] = first(&mut args);
-    let (now, unix_ms) = (cx.now, cx.unix_ms());
+    let (now, unix_ms) = (cx.parse.now, cx.parse.unix_ms);
     let mut reply = -2;
     cx.peek(key, |item| {
         reply = match item.map(|item| item.deadline.remaining_ms(now)) {
@@ -306,7 +271,7 @@ fn scan_step<E: Engine>(
     let (mut left, mut shown, mut bytes) = (count.max(MAX_SCAN_BUCKETS), 0, 0);
     loop {
         let part = left.min(count - shown).min(SCAN_PART);
-        let step = cx.engine.scan(cursor, part, cx.now, &mut |item| {
+        let step = cx.engine.scan(cursor, part, cx.parse.now, &mut |item| {
             shown += 1;
             bytes += item.key.len();
             look(item.key);

@@ -91,11 +91,13 @@ impl Listing {
     /// Visits the next items. Returns whether all have been visited.
     fn advance<E: Engine>(&mut self, cx: &Context<'_, E>, pattern: &[u8]) -> Result<bool, Failure> {
         let most = cx.most_replies();
-        let step = cx.engine.scan(self.cursor, STEP, cx.now, &mut |item| {
-            if self.len() <= most && glob::matches(pattern, item.key) {
-                self.add(item.key);
-            }
-        });
+        let step = cx
+            .engine
+            .scan(self.cursor, STEP, cx.parse.now, &mut |item| {
+                if self.len() <= most && glob::matches(pattern, item.key) {
+                    self.add(item.key);
+                }
+            });
         // Unfinished listings count as buffers.
         let is_over_limit = cx.shared.buffer_bytes() > cx.shared.buffer_limit;
         match step {
@@ -170,7 +172,7 @@ fn walk<E: Engine>(cx: &Context<'_, E>, mut cursor: Cursor, to_the_end: bool) ->
     let (mut chosen, mut visited) = (None, 0);
     let looks = if to_the_end { LARGE_STEP } else { SMALL_STEP };
     loop {
-        let step = cx.engine.scan(cursor, looks, cx.now, &mut |item| {
+        let step = cx.engine.scan(cursor, looks, cx.parse.now, &mut |item| {
             visited += 1;
             if random().is_multiple_of(visited) {
                 chosen = Some(item.key.to_vec());

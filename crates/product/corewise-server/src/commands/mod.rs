@@ -1,10 +1,10 @@
-//! Commands of RESP as calls: each is parsed, executed and answered here.
+//! Commands of RESP: what each request means, and how calls are executed and answered.
 //!
-//! The codec turns most requests on one key into operations ([`CommandOperation`]), which are
-//! executed in batches and do not come here; rare options, wrong arguments and commands on several
-//! keys do. A call runs at its place in the order of its connection's requests, once all earlier
-//! operations have completed, so it may use the session of its loop. One file for each family of
-//! commands:
+//! A command is a row of the [table]. Its `parse` reads the arguments; the `session` does so for
+//! each request, and turns most requests on one key into operations, which are executed in batches.
+//! The others are calls, which are executed here: at their place in the order of their connection's
+//! requests, once all earlier operations have completed, so a call may use the session of its loop.
+//! Requests that `EXEC` executes are read in the same way. One file for each family of commands:
 //!
 //! | file | commands |
 //! |---|---|
@@ -70,6 +70,7 @@ mod tests;
 mod transactions;
 
 use crate::budget::Budget;
+use crate::codec::Parse;
 use crate::conn::Conn;
 use crate::counters::Counters;
 use crate::shared::Shared;
@@ -77,15 +78,15 @@ use crate::turn::Answered;
 use corewise_cache::Engine;
 use corewise_cache::isolation::{IsolatedTransaction, Isolation, Member};
 use corewise_ops::{
-    Change, Deadline, Decision, Flow, Get, ItemView, Now, Op, Outcome, ReplySink, Token, Update,
-    Updated, Verb,
+    Change, Decision, Flow, Get, ItemView, Now, Op, Outcome, ReplySink, Token, Update, Updated,
+    Verb,
 };
 use corewise_wire::resp::{Args, Encoder, Request};
 pub(crate) use form::ReplyForm;
-use keys::TimeForm;
-use operation::CommandOperation;
+use operation::{Action, Operation};
 pub(crate) use session::CommandCodec;
 use std::sync::Arc;
+use table::Command;
 
 /// The most bytes that [`Context::most_replies`] returns, unless requests may be longer.
 const MAX_REPLIES: usize = 64 << 20;
@@ -155,7 +156,7 @@ pub(crate) struct Context<'c, E: Engine> {
     pub(crate) counters: &'c mut Counters,
     /// The index of the loop.
     pub(crate) loop_index: usize,
-    pub(crate) now: Now,
+    pub(crate) parse: Parse<'c>,
     pub(crate) budget: &'c Budget,
     pub(crate) conn: &'c mut Conn,
     pub(crate) codec: &'c mut CommandCodec,
@@ -206,7 +207,8 @@ impl<'c, E: Engine> Context<'c, E> {
     }
 
     fn execute(&mut self, request: Request<'_>) {
-        let Some(command) = table::find::<E>(request.name()) else {
+        let args = request.args();
+        let Some(command) = table::find(request.name()) else {
             if is_http(request.name()) {
                 transactions::reset(self);
                 self.conn.closing = true;
@@ -215,23 +217,39 @@ impl<'c, E: Engine> Context<'c, E> {
             transactions::refuse(self);
             return self.unknown(request);
         };
-        if !command.accepts(request.args().len()) {
+        if !command.accepts(args.len() + 1) {
             return transactions::refuse_arguments(self, command.name);
         }
-        if let Err(wrong) = command::check_subcommand(command, request.args()) {
-            transactions::refuse(self);
-            return match wrong {
-                command::Wrong::Arguments(name) => self.wrong_arguments(name),
-                command::Wrong::Unknown => self.unknown_subcommand(command.name, request.args()),
-            };
+        if let Some(subcommand) = { args }.next()
+            && command.subcommands().next().is_some()
+        {
+            let subcommand = command.subcommand(subcommand);
+            if subcommand.is_none_or(|subcommand| !subcommand.accepts(args.len() + 1)) {
+                transactions::refuse(self);
+                return match subcommand {
+                    Some(subcommand) => self.wrong_arguments(subcommand.name),
+                    None => self.unknown_subcommand(command.name, args),
+                };
+            }
         }
-        if !self.codec.is_authenticated() && !command.is_open() {
+        if !self.codec.is_authenticated() && !command.has_flag("no_auth") {
             return transactions::refuse_unauthenticated(self, command.name);
         }
-        if transactions::keeps(self, command) {
+        if transactions::keeps(self, command.name) {
             return transactions::keep(self, request);
         }
-        (command.run)(self, request.args());
+        self.perform(command, args);
+    }
+
+    /// Executes a command, and prints its reply.
+    fn perform(&mut self, command: Command, args: Args<'_>) {
+        match (command.parse)(args, &self.parse) {
+            Ok(Action::Op(operation) | Action::Alone(operation)) => self.run(&operation),
+            Ok(Action::Count(operation)) => self.count(args, operation),
+            Ok(Action::Reply(bytes)) => self.out.extend_from_slice(bytes),
+            Ok(Action::GetEach | Action::Call) => command.run()(self, args),
+            Err(failure) => self.reply().error(&failure.0),
+        }
     }
 
     /// Runs `run` as one transaction on these keys, or in the one that runs already.
@@ -256,7 +274,7 @@ impl<'c, E: Engine> Context<'c, E> {
         if self.transaction.is_some() {
             return run(self);
         }
-        self.transaction = Some(begin(&self.shared.isolation, self.now));
+        self.transaction = Some(begin(&self.shared.isolation, self.parse.now));
         let result = run(self);
         self.transaction = None;
         result
@@ -343,16 +361,18 @@ impl<'c, E: Engine> Context<'c, E> {
         self.answered = Answered::NotYet;
     }
 
-    /// Prints for how many of the keys `is_counted` holds. Other requests may be executed between
-    /// two of them.
-    fn count_keys(&mut self, keys: Args<'_>, is_counted: impl Fn(&mut Self, &[u8]) -> bool) {
+    /// Executes an operation on each key, and prints how many have found an item. Other requests
+    /// may be executed between two of them.
+    fn count<'i>(&mut self, keys: Args<'i>, operation: fn(&'i [u8]) -> Operation<'i>) {
         let (mut done, mut count) = match self.take_progress() {
             Some(Progress::Keys { done, count }) => (done, count),
             _ => (0, 0),
         };
         let part = KEYS_PART.max(keys.len() / MAX_PARTS);
         for key in keys.skip(done) {
-            count += i64::from(is_counted(self, key));
+            self.execute_one(&operation(key), |_, outcome| {
+                count += i64::from(matches!(outcome, Outcome::Found(_) | Outcome::Deleted));
+            });
             done += 1;
             if done.is_multiple_of(part) && self.must_pause() {
                 return self.pause(Progress::Keys { done, count });
@@ -362,14 +382,25 @@ impl<'c, E: Engine> Context<'c, E> {
     }
 
     /// Executes one operation, and prints its reply.
-    fn run(&mut self, operation: &CommandOperation<'_>) {
-        let (form, now) = (operation.form(self.codec.version()), self.now);
-        let (mut out, mut is_hit) = (std::mem::take(self.out), None);
-        self.operate(operation.key, operation.verb, |outcome| {
-            form.encode(outcome, now, &mut out);
-            is_hit = form.is_hit(&operation.verb, outcome);
+    fn run(&mut self, operation: &Operation<'_>) {
+        let (now, mut out) = (self.parse.now, std::mem::take(self.out));
+        self.execute_one(operation, |form, outcome| {
+            form.encode(outcome, now, &mut out)
         });
         *self.out = out;
+    }
+
+    /// Executes one operation, counts it, and shows its outcome to `look`.
+    fn execute_one(
+        &mut self,
+        operation: &Operation<'_>,
+        mut look: impl FnMut(&ReplyForm<'_>, &Outcome<'_>),
+    ) {
+        let (form, mut is_hit) = (operation.form(self.codec.version()), None);
+        self.operate(operation.key, operation.verb, |outcome| {
+            look(&form, outcome);
+            is_hit = form.is_hit(&operation.verb, outcome);
+        });
         self.counters.count_lookup(is_hit);
     }
 
@@ -392,8 +423,10 @@ impl<'c, E: Engine> Context<'c, E> {
         };
         let mut sink = Look(look);
         match &mut self.transaction {
-            Some(transaction) => transaction.run(self.session, self.now, &op, &mut sink),
-            None => self.member.run_one(self.session, self.now, &op, &mut sink),
+            Some(transaction) => transaction.run(self.session, self.parse.now, &op, &mut sink),
+            None => self
+                .member
+                .run_one(self.session, self.parse.now, &op, &mut sink),
         }
     }
 
@@ -402,7 +435,7 @@ impl<'c, E: Engine> Context<'c, E> {
         self.counters.operations += ops.len() as u64;
         debug_assert!(self.transaction.is_some());
         if let Some(transaction) = &mut self.transaction {
-            transaction.run_all(self.session, self.now, ops, &mut Look(look));
+            transaction.run_all(self.session, self.parse.now, ops, &mut Look(look));
         }
     }
 
@@ -438,8 +471,10 @@ impl<'c, E: Engine> Context<'c, E> {
             decide,
         };
         let updated = match &mut self.transaction {
-            Some(transaction) => transaction.update(self.session, self.now, key, &mut update),
-            None => self.member.update(self.session, self.now, key, &mut update),
+            Some(transaction) => transaction.update(self.session, self.parse.now, key, &mut update),
+            None => self
+                .member
+                .update(self.session, self.parse.now, key, &mut update),
         };
         let failure = match updated {
             Updated::Done => return true,
@@ -449,36 +484,16 @@ impl<'c, E: Engine> Context<'c, E> {
         self.error(ReplyForm::error_text(&failure));
         false
     }
-
-    /// Milliseconds since the Unix epoch, on the clock of this turn. Each call follows steps of the
-    /// wall clock, so a command calls it once.
-    fn unix_ms(&self) -> u64 {
-        self.shared.clock.unix_ms(self.now)
-    }
-
-    /// The deadline that a time means; `None` if Redis cannot represent it.
-    fn deadline(&self, time: i64, form: TimeForm) -> Option<Deadline> {
-        let unit_ms = if form.in_seconds { 1000 } else { 1 };
-        let ms = time.checked_mul(unit_ms)?;
-        let unix_ms = i64::try_from(self.unix_ms()).ok()?;
-        let left = if form.is_absolute {
-            ms.saturating_sub(unix_ms)
-        } else {
-            ms.checked_add(unix_ms).map(|_| ms)?
-        };
-        Some(match u64::try_from(left) {
-            Ok(left) if left > 0 => Deadline::after_ms(self.now, left),
-            _ => Deadline::PAST,
-        })
-    }
 }
 
 /// The names of the commands whose arguments name keys, but for those that no transaction has.
 #[cfg(test)]
-pub(crate) fn names_with_keys<E: Engine>() -> std::collections::HashSet<&'static str> {
-    let all = table::all::<E>().iter();
-    let with_keys = all.filter(|command| command.keys != [0, 0, 0] && command.name != "watch");
-    with_keys.map(|command| command.name).collect()
+pub(crate) fn names_with_keys() -> std::collections::HashSet<&'static str> {
+    let with_keys = table::all().filter(|command| !command.keys.is_empty());
+    with_keys
+        .map(|command| command.name)
+        .filter(|name| *name != "watch")
+        .collect()
 }
 
 /// Whether a request is a line of HTTP, as a web page can make a browser send it. The connection is

@@ -1,186 +1,63 @@
-//! Commands that are one operation on one key.
-
-use corewise_ops::{
-    Deadline, Decide, Decided, Decision, Delete, Edit, Get, ItemView, Now, Store, StoreMode, Verb,
-};
+//! What commands make of their requests.
 
 use super::form::{Kind, ReplyForm};
+use super::text;
+use crate::codec::Parse;
+use corewise_ops::{
+    Deadline, Decide, Decided, Decision, Delete, Edit, Get, Store, StoreMode, StoreRule, Verb,
+};
 use corewise_wire::resp::{Args, Version, parse_integer};
 
-/// The error text for an item or an argument that is no integer.
-const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-/// A `SETRANGE` up to this many bytes is an operation; one that may write more is a call, whose
-/// limits are checked first.
-const MAX_RANGE_END: i64 = 4 << 10;
+/// What the arguments of a request mean, or the error that they are answered with.
+pub(crate) type Parsed<'i> = Result<Action<'i>, Failure<'i>>;
 
-/// The options of `SET`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SetOptions {
-    /// When the value is stored: [`StoreMode::Overwrite`], [`StoreMode::Add`] or
-    /// [`StoreMode::Replace`].
-    pub(crate) mode: StoreMode,
-    /// The new deadline.
-    pub(crate) deadline: Deadline,
-    /// A present item keeps its deadline.
-    pub(crate) keeps_deadline: bool,
-    /// The reply is the old value.
-    pub(crate) returns_old: bool,
+/// What is to be done for a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action<'i> {
+    /// One operation, which may be part of a batch.
+    Op(Operation<'i>),
+    /// One operation whose cost is that of a whole turn, so that it is executed alone.
+    Alone(Operation<'i>),
+    /// An operation on each argument. The reply is how many of them found an item.
+    Count(fn(&'i [u8]) -> Operation<'i>),
+    /// A `GET` of each argument, whose replies form an array.
+    GetEach,
+    /// These bytes are the reply.
+    Reply(&'static [u8]),
+    /// The command executes the request itself.
+    Call,
 }
 
-impl Default for SetOptions {
-    fn default() -> Self {
-        Self {
-            mode: StoreMode::Overwrite,
-            deadline: Deadline::NEVER,
-            keeps_deadline: false,
-            returns_old: false,
-        }
+/// The parts of an error text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure<'i>(pub(crate) [&'i [u8]; 3]);
+
+impl From<&'static str> for Failure<'_> {
+    fn from(text: &'static str) -> Self {
+        Self([text.as_bytes(), b"", b""])
     }
 }
 
 /// One operation for the engine, and the form of its reply.
-///
-/// The constructors are named after the commands of Redis, and check nothing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CommandOperation<'i> {
-    /// The key.
+pub(crate) struct Operation<'i> {
     pub(crate) key: &'i [u8],
     /// What to do with its item.
     pub(crate) verb: Verb<'i>,
     kind: Kind,
 }
 
-impl<'i> CommandOperation<'i> {
-    /// The operation that a request is, if it is one. `name` is the name of the command in any
-    /// case.
-    ///
-    /// `None` for all other requests: commands on several keys, options that are rare, arguments
-    /// that are wrong.
+impl<'i> From<Operation<'i>> for Parsed<'i> {
     #[inline]
-    pub(super) fn parse(name: &[u8], args: Args<'i>, now: Now) -> Option<Self> {
-        match name {
-            [b'g' | b'G', b'e' | b'E', b't' | b'T'] => {
-                let [key] = exactly(args)?;
-                Some(Self::get(key))
-            }
-            [b's' | b'S', b'e' | b'E', b't' | b'T'] => Self::parse_set(args, now),
-            _ => Self::parse_rarer(name, args, now),
-        }
+    fn from(operation: Operation<'i>) -> Self {
+        Ok(Action::Op(operation))
     }
+}
 
-    fn parse_rarer(name: &[u8], args: Args<'i>, now: Now) -> Option<Self> {
-        const LONGEST: usize = 8; // of the names of these commands
-        let mut lower = [0; LONGEST];
-        let lower = lower.get_mut(..name.len())?;
-        lower.copy_from_slice(name);
-        lower.make_ascii_lowercase();
-        match args.len() {
-            1 => {
-                let [key] = exactly(args)?;
-                Self::of_key(lower, key)
-            }
-            2 => {
-                let [key, argument] = exactly(args)?;
-                Self::of_two(lower, key, argument, now)
-            }
-            3 => {
-                let [key, number, value] = exactly(args)?;
-                Self::of_three(lower, key, number, value, now)
-            }
-            _ => None,
-        }
-    }
-
-    /// A command whose only argument is a key.
-    fn of_key(name: &[u8], key: &'i [u8]) -> Option<Self> {
-        Some(match name {
-            b"incr" => Self::incrby(key, 1),
-            b"decr" => Self::incrby(key, -1),
-            b"del" | b"unlink" => Self::del(key),
-            b"exists" => Self::exists(key),
-            b"getdel" => Self::getdel(key),
-            b"getex" => Self::get(key),
-            b"persist" => Self::persist(key),
-            b"pttl" => Self::pttl(key),
-            b"strlen" => Self::strlen(key),
-            b"touch" => Self::touch(key),
-            b"ttl" => Self::ttl(key),
-            b"type" => Self::type_of(key),
-            _ => return None,
-        })
-    }
-
-    /// A command with a key and another argument.
-    fn of_two(name: &[u8], key: &'i [u8], argument: &'i [u8], now: Now) -> Option<Self> {
-        Some(match name {
-            b"append" => Self::append(key, argument),
-            b"decrby" => Self::incrby(key, parse_integer(argument)?.checked_neg()?),
-            b"expire" => Self::expire(key, Unit::Seconds.after(now, argument)?),
-            b"getex" if argument.eq_ignore_ascii_case(b"persist") => Self::getex_persist(key),
-            b"getset" => Self::getset(key, argument),
-            b"incrby" => Self::incrby(key, parse_integer(argument)?),
-            b"pexpire" => Self::expire(key, Unit::Milliseconds.after(now, argument)?),
-            b"setnx" => Self::setnx(key, argument),
-            _ => return None,
-        })
-    }
-
-    /// A command with a key and two other arguments, most often a number and a value.
-    fn of_three(
-        name: &[u8],
-        key: &'i [u8],
-        number: &'i [u8],
-        value: &'i [u8],
-        now: Now,
-    ) -> Option<Self> {
-        Some(match name {
-            b"getex" => {
-                let unit = match number {
-                    [b'e' | b'E', b'x' | b'X'] => Unit::Seconds,
-                    [b'p' | b'P', b'x' | b'X'] => Unit::Milliseconds,
-                    _ => return None,
-                };
-                Self::getex(key, unit.after(now, value)?)
-            }
-            b"getrange" | b"substr" => {
-                Self::getrange(key, parse_integer(number)?, parse_integer(value)?)
-            }
-            b"psetex" => Self::set(key, value, Unit::Milliseconds.after(now, number)?),
-            b"setex" => Self::set(key, value, Unit::Seconds.after(now, number)?),
-            b"setrange" => {
-                let offset = parse_integer(number).filter(|offset| *offset >= 0)?;
-                let end = offset.checked_add(value.len() as i64)?;
-                if end > MAX_RANGE_END {
-                    return None;
-                }
-                Self::setrange(key, offset, value)
-            }
-            _ => return None,
-        })
-    }
-
-    /// `SET key value [NX | XX] [GET] [EX s | PX ms | KEEPTTL]`.
+impl<'i> Operation<'i> {
     #[inline]
-    fn parse_set(mut args: Args<'i>, now: Now) -> Option<Self> {
-        let (key, value) = (args.next()?, args.next()?);
-        let mut options = SetOptions::default();
-        while let Some(option) = args.next() {
-            let [first, b'x' | b'X'] = option else {
-                options.parse_longer(option)?;
-                continue;
-            };
-            let has_time = options.deadline != Deadline::NEVER || options.keeps_deadline;
-            match first.to_ascii_lowercase() {
-                b'n' if options.mode == StoreMode::Overwrite => options.mode = StoreMode::Add,
-                b'x' if options.mode == StoreMode::Overwrite => options.mode = StoreMode::Replace,
-                b'e' if !has_time => options.deadline = Unit::Seconds.after(now, args.next()?)?,
-                b'p' if !has_time => {
-                    options.deadline = Unit::Milliseconds.after(now, args.next()?)?;
-                }
-                _ => return None,
-            }
-        }
-        Some(Self::set_with(key, value, options))
+    fn new(key: &'i [u8], verb: Verb<'i>, kind: Kind) -> Self {
+        Self { key, verb, kind }
     }
 
     /// How to print the outcome.
@@ -189,33 +66,14 @@ impl<'i> CommandOperation<'i> {
         ReplyForm::new(self.key, self.kind, version)
     }
 
+    /// A look-up that counts as a use of the item.
     #[inline]
-    fn new(key: &'i [u8], verb: Verb<'i>, kind: Kind) -> Self {
-        Self { key, verb, kind }
+    pub(super) fn read(key: &'i [u8], kind: Kind) -> Self {
+        Self::new(key, Verb::Get(Get::default()), kind)
     }
 
-    #[inline]
-    fn store(
-        key: &'i [u8],
-        value: &'i [u8],
-        mode: StoreMode,
-        deadline: Deadline,
-        kind: Kind,
-    ) -> Self {
-        let verb = Verb::Store(Store {
-            mode,
-            value,
-            client_flags: 0,
-            deadline,
-            compare_cas: None,
-            stale_if_older: false,
-            new_cas: None,
-            vivify: (mode == StoreMode::Append).then_some(deadline),
-        });
-        Self::new(key, verb, kind)
-    }
-
-    fn quiet(key: &'i [u8], kind: Kind) -> Self {
+    /// A look-up that does not.
+    pub(super) fn peek(key: &'i [u8], kind: Kind) -> Self {
         let get = Get {
             quiet: true,
             ..Get::default()
@@ -223,343 +81,133 @@ impl<'i> CommandOperation<'i> {
         Self::new(key, Verb::Get(get), kind)
     }
 
-    fn edit(key: &'i [u8], edit: Edit<'i>, kind: Kind) -> Self {
+    /// A look-up that replaces the deadline.
+    pub(super) fn touch(key: &'i [u8], deadline: Deadline, kind: Kind) -> Self {
+        let get = Get {
+            touch: Some(deadline),
+            ..Get::default()
+        };
+        Self::new(key, Verb::Get(get), kind)
+    }
+
+    /// Stores the value; `Append` creates the item if there is none.
+    #[inline]
+    pub(super) fn store(
+        key: &'i [u8],
+        value: &'i [u8],
+        mode: StoreMode,
+        deadline: Deadline,
+        kind: Kind,
+    ) -> Self {
+        let store = Store {
+            deadline,
+            vivify: (mode == StoreMode::Append).then_some(deadline),
+            ..Store::new(mode, value)
+        };
+        Self::new(key, Verb::Store(store), kind)
+    }
+
+    pub(super) fn delete(key: &'i [u8], kind: Kind) -> Self {
+        Self::new(key, Verb::Delete(Delete::default()), kind)
+    }
+
+    /// An edit with a number and no value.
+    pub(super) fn edit(key: &'i [u8], decide: Decide, number: i64, kind: Kind) -> Self {
+        Self::edit_with(key, decide, b"", number, StoreRule::default(), kind)
+    }
+
+    pub(super) fn edit_with(
+        key: &'i [u8],
+        decide: Decide,
+        value: &'i [u8],
+        number: i64,
+        rule: StoreRule,
+        kind: Kind,
+    ) -> Self {
+        let edit = Edit {
+            decide,
+            value,
+            number,
+            rule,
+        };
         Self::new(key, Verb::Edit(edit), kind)
     }
-
-    /// `GET key`.
-    #[inline]
-    pub(crate) fn get(key: &'i [u8]) -> Self {
-        Self::new(key, Verb::Get(Get::default()), Kind::Value)
-    }
-
-    /// `GETEX key` with a new deadline.
-    pub(crate) fn getex(key: &'i [u8], deadline: Deadline) -> Self {
-        let get = Get {
-            touch: Some(deadline),
-            ..Get::default()
-        };
-        Self::new(key, Verb::Get(get), Kind::Value)
-    }
-
-    /// `STRLEN key`.
-    pub(crate) fn strlen(key: &'i [u8]) -> Self {
-        Self::new(key, Verb::Get(Get::default()), Kind::Length)
-    }
-
-    /// `TOUCH key`.
-    pub(crate) fn touch(key: &'i [u8]) -> Self {
-        Self::new(key, Verb::Get(Get::default()), Kind::Flag)
-    }
-
-    /// `EXISTS key`.
-    pub(crate) fn exists(key: &'i [u8]) -> Self {
-        Self::quiet(key, Kind::Flag)
-    }
-
-    /// `TYPE key`.
-    pub(crate) fn type_of(key: &'i [u8]) -> Self {
-        Self::quiet(key, Kind::Type)
-    }
-
-    /// `TTL key`.
-    pub(crate) fn ttl(key: &'i [u8]) -> Self {
-        Self::quiet(key, Kind::SecondsLeft)
-    }
-
-    /// `PTTL key`.
-    pub(crate) fn pttl(key: &'i [u8]) -> Self {
-        Self::quiet(key, Kind::MillisecondsLeft)
-    }
-
-    /// `DEL key`, `UNLINK key`.
-    pub(crate) fn del(key: &'i [u8]) -> Self {
-        Self::new(key, Verb::Delete(Delete::default()), Kind::Flag)
-    }
-
-    /// `GETEX key PERSIST`.
-    pub(crate) fn getex_persist(key: &'i [u8]) -> Self {
-        Self::edit(key, edit(persist, b"", 0), Kind::Old)
-    }
-
-    /// `GETRANGE key start end`: the bytes from `start` to `end`, both included; negative numbers
-    /// count from the end.
-    pub(crate) fn getrange(key: &'i [u8], start: i64, end: i64) -> Self {
-        let kind = if start < 0 && end < 0 && start > end {
-            Kind::Range(1, 0)
-        } else {
-            // No value is so long that this makes a difference.
-            let near = |at: i64| at.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
-            Kind::Range(near(start), near(end))
-        };
-        Self::new(key, Verb::Get(Get::default()), kind)
-    }
-
-    /// `EXPIRE key` with this deadline.
-    pub(crate) fn expire(key: &'i [u8], deadline: Deadline) -> Self {
-        let get = Get {
-            touch: Some(deadline),
-            ..Get::default()
-        };
-        Self::new(key, Verb::Get(get), Kind::Touched)
-    }
-
-    /// `PERSIST key`.
-    pub(crate) fn persist(key: &'i [u8]) -> Self {
-        Self::edit(key, edit(persist, b"", 0), Kind::Number)
-    }
-
-    /// `SET key value` with a deadline.
-    #[inline]
-    pub(crate) fn set(key: &'i [u8], value: &'i [u8], deadline: Deadline) -> Self {
-        Self::store(key, value, StoreMode::Overwrite, deadline, Kind::Ok)
-    }
-
-    /// `SET key value` with options.
-    #[inline]
-    pub(crate) fn set_with(key: &'i [u8], value: &'i [u8], options: SetOptions) -> Self {
-        if options.keeps_deadline || options.returns_old {
-            return Self::assign(key, value, options);
-        }
-        let kind = if options.mode == StoreMode::Overwrite {
-            Kind::Ok
-        } else {
-            Kind::OkOrNull
-        };
-        Self::store(key, value, options.mode, options.deadline, kind)
-    }
-
-    /// `SET key value` with an option that depends on the present item.
-    fn assign(key: &'i [u8], value: &'i [u8], options: SetOptions) -> Self {
-        let kind = if options.returns_old {
-            Kind::Old
-        } else {
-            Kind::OkOrNull
-        };
-        Self::edit(key, edit(assign, value, options.to_number()), kind)
-    }
-
-    /// `SETNX key value`.
-    pub(crate) fn setnx(key: &'i [u8], value: &'i [u8]) -> Self {
-        Self::store(key, value, StoreMode::Add, Deadline::NEVER, Kind::Flag)
-    }
-
-    /// `APPEND key value`.
-    pub(crate) fn append(key: &'i [u8], value: &'i [u8]) -> Self {
-        Self::store(key, value, StoreMode::Append, Deadline::NEVER, Kind::Length)
-    }
-
-    /// `INCRBY key delta`.
-    pub(crate) fn incrby(key: &'i [u8], delta: i64) -> Self {
-        Self::edit(key, edit(add, b"", delta), Kind::Number)
-    }
-
-    /// `GETSET key value`.
-    pub(crate) fn getset(key: &'i [u8], value: &'i [u8]) -> Self {
-        Self::edit(key, edit(replace, value, 0), Kind::Old)
-    }
-
-    /// `GETDEL key`.
-    pub(crate) fn getdel(key: &'i [u8]) -> Self {
-        Self::edit(key, edit(remove, b"", 0), Kind::Old)
-    }
-
-    /// `SETRANGE key offset value`, where `offset` is not negative.
-    pub(crate) fn setrange(key: &'i [u8], offset: i64, value: &'i [u8]) -> Self {
-        Self::edit(key, edit(overlay, value, offset), Kind::Number)
-    }
 }
 
-impl SetOptions {
-    /// The bits of a number for the options beside the deadline, which has the lower 48.
-    const KEEPS_DEADLINE: i64 = 1 << 48;
-    const IF_ABSENT: i64 = 1 << 49;
-    const IF_PRESENT: i64 = 1 << 50;
-
-    /// An option that has more than two letters; `None` if it is none, or has an argument.
-    #[cold]
-    fn parse_longer(&mut self, option: &[u8]) -> Option<()> {
-        if option.eq_ignore_ascii_case(b"get") {
-            self.returns_old = true;
-        } else if option.eq_ignore_ascii_case(b"keepttl") && self.deadline == Deadline::NEVER {
-            self.keeps_deadline = true;
-        } else {
-            return None;
-        }
-        Some(())
-    }
-
-    /// Everything but `returns_old`, for [`assign`].
-    fn to_number(self) -> i64 {
-        let condition = match self.mode {
-            StoreMode::Add => Self::IF_ABSENT,
-            StoreMode::Replace => Self::IF_PRESENT,
-            _ => 0,
-        };
-        let kept = if self.keeps_deadline {
-            Self::KEEPS_DEADLINE
-        } else {
-            0
-        };
-        self.deadline.to_bits() as i64 | condition | kept
-    }
+/// What an edit does and reports.
+pub(super) fn decided(decision: Decision, number: i64) -> Result<Decided, &'static str> {
+    Ok(Decided { decision, number })
 }
 
-/// All arguments, if there are `N`.
+/// The integer that an argument is.
 #[inline]
-fn exactly<'i, const N: usize>(mut args: Args<'i>) -> Option<[&'i [u8]; N]> {
-    (args.len() == N).then(|| std::array::from_fn(|_| args.next().unwrap_or(b"")))
+pub(super) fn integer(text: &[u8]) -> Result<i64, Failure<'static>> {
+    parse_integer(text).ok_or(text::NOT_AN_INTEGER.into())
 }
 
-/// The unit of a time.
-#[derive(Clone, Copy)]
-enum Unit {
-    Seconds,
-    Milliseconds,
-}
-
-impl Unit {
-    /// The deadline after this time; `None` if it is no time from now on. What Redis calls an
-    /// invalid time is none either.
-    #[inline]
-    fn after(self, now: Now, time: &[u8]) -> Option<Deadline> {
-        let time = parse_integer(time).filter(|time| *time > 0)?;
-        let ms = match self {
-            Self::Seconds => time.checked_mul(1000)?,
-            Self::Milliseconds => time,
-        };
-        (ms < i64::MAX / 2).then(|| Deadline::after_ms(now, ms as u64))
+/// An operation on the argument, or on each if there are several.
+pub(super) fn each<'i>(args: Args<'i>, operation: fn(&'i [u8]) -> Operation<'i>) -> Parsed<'i> {
+    match (args.len(), { args }.next()) {
+        (1, Some(key)) => operation(key).into(),
+        _ => Ok(Action::Count(operation)),
     }
 }
 
-// ---- edits
-
-fn edit(decide: Decide, value: &[u8], number: i64) -> Edit<'_> {
-    Edit {
-        decide,
-        value,
-        number,
-    }
+/// How a time is given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct TimeForm {
+    /// In seconds rather than milliseconds.
+    pub(super) in_seconds: bool,
+    /// Since the Unix epoch rather than from now on.
+    pub(super) is_absolute: bool,
 }
 
-/// A write that keeps what belongs to the present item beside its value.
-fn rewrite(old: Option<&ItemView<'_>>) -> Decision {
-    Decision::Write {
-        client_flags: old.map_or(0, |old| old.client_flags),
-        deadline: old.map_or(Deadline::NEVER, |old| old.deadline),
-    }
-}
-
-/// Adds the number to the integer that the item has, 0 without one, and reports the sum.
-fn add(
-    edit: &Edit<'_>,
-    old: Option<&ItemView<'_>>,
-    new: &mut Vec<u8>,
-) -> Result<Decided, &'static str> {
-    // memcached's `decr` pads a number that gets shorter with blanks.
-    let present = old.map_or(Some(0), |old| parse_integer(old.value.trim_ascii_end()));
-    let number = present
-        .ok_or(NOT_AN_INTEGER)?
-        .checked_add(edit.number)
-        .ok_or("ERR increment or decrement would overflow")?;
-    new.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-    Ok(Decided {
-        decision: rewrite(old),
-        number,
-    })
-}
-
-/// Replaces the bytes from the number on by the value, after zeros if the item is shorter, and
-/// reports the length.
-fn overlay(
-    edit: &Edit<'_>,
-    old: Option<&ItemView<'_>>,
-    new: &mut Vec<u8>,
-) -> Result<Decided, &'static str> {
-    let before = old.map_or(&b""[..], |old| old.value);
-    if edit.value.is_empty() {
-        return Ok(Decided {
-            decision: Decision::Keep,
-            number: before.len() as i64,
-        });
-    }
-    let start = edit.number as usize;
-    let end = start + edit.value.len();
-    new.extend_from_slice(before);
-    new.resize(before.len().max(end), 0);
-    new[start..end].copy_from_slice(edit.value);
-    Ok(Decided {
-        decision: rewrite(old),
-        number: new.len() as i64,
-    })
-}
-
-/// Stores the value, without flags and deadline.
-fn replace(
-    edit: &Edit<'_>,
-    _: Option<&ItemView<'_>>,
-    new: &mut Vec<u8>,
-) -> Result<Decided, &'static str> {
-    new.extend_from_slice(edit.value);
-    Ok(Decided {
-        decision: Decision::Write {
-            client_flags: 0,
-            deadline: Deadline::NEVER,
-        },
-        number: 0,
-    })
-}
-
-/// Stores the value as [`SetOptions`] say, and reports 1 if it was stored.
-fn assign(
-    edit: &Edit<'_>,
-    old: Option<&ItemView<'_>>,
-    new: &mut Vec<u8>,
-) -> Result<Decided, &'static str> {
-    let has = |option: i64| edit.number & option != 0;
-    let is_stored = !(has(SetOptions::IF_ABSENT) && old.is_some()
-        || has(SetOptions::IF_PRESENT) && old.is_none());
-    let decision = if is_stored {
-        new.extend_from_slice(edit.value);
-        let kept = old.filter(|_| has(SetOptions::KEEPS_DEADLINE));
-        Decision::Write {
-            client_flags: 0,
-            deadline: kept.map_or(Deadline::from_bits(edit.number as u64), |old| old.deadline),
-        }
-    } else {
-        Decision::Keep
+impl TimeForm {
+    pub(super) const SECONDS: Self = Self {
+        in_seconds: true,
+        is_absolute: false,
     };
-    Ok(Decided {
-        decision,
-        number: i64::from(is_stored),
-    })
+    pub(super) const MILLISECONDS: Self = Self {
+        in_seconds: false,
+        is_absolute: false,
+    };
+    pub(super) const UNIX_SECONDS: Self = Self {
+        in_seconds: true,
+        is_absolute: true,
+    };
+    pub(super) const UNIX_MILLISECONDS: Self = Self {
+        in_seconds: false,
+        is_absolute: true,
+    };
+
+    /// The deadline that a time means; fails if Redis cannot represent it.
+    #[inline]
+    pub(super) fn deadline(
+        self,
+        time: i64,
+        parse: &Parse<'_>,
+        command: &'static str,
+    ) -> Result<Deadline, Failure<'static>> {
+        let unit_ms = if self.in_seconds { 1000 } else { 1 };
+        let unix_ms = parse.unix_ms as i64;
+        let left = time.checked_mul(unit_ms).and_then(|ms| {
+            if self.is_absolute {
+                Some(ms.saturating_sub(unix_ms))
+            } else {
+                ms.checked_add(unix_ms).map(|_| ms)
+            }
+        });
+        match left {
+            Some(left @ 1..) => Ok(Deadline::after_ms(parse.now, left as u64)),
+            Some(_) => Ok(Deadline::PAST),
+            None => Err(invalid_time(command)),
+        }
+    }
 }
 
-/// Removes the item.
-fn remove(
-    _: &Edit<'_>,
-    _: Option<&ItemView<'_>>,
-    _: &mut Vec<u8>,
-) -> Result<Decided, &'static str> {
-    Ok(Decided {
-        decision: Decision::Remove,
-        number: 0,
-    })
-}
-
-/// Removes the deadline, and reports 1 if there was one.
-fn persist(
-    _: &Edit<'_>,
-    old: Option<&ItemView<'_>>,
-    _: &mut Vec<u8>,
-) -> Result<Decided, &'static str> {
-    let changed = old.is_some_and(|old| old.deadline != Deadline::NEVER);
-    Ok(Decided {
-        decision: if changed {
-            Decision::Touch(Deadline::NEVER)
-        } else {
-            Decision::Keep
-        },
-        number: i64::from(changed),
-    })
+/// The error for a time that cannot be a deadline.
+#[cold]
+pub(super) fn invalid_time(command: &'static str) -> Failure<'static> {
+    let command = command.as_bytes();
+    Failure([b"ERR invalid expire time in '", command, b"' command"])
 }

@@ -51,7 +51,7 @@ pub(super) fn flush<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     }
     cx.counters.cmd_flush += 1;
     if !cx.follows_flush {
-        cx.atomically_on_all(|cx| cx.engine.flush_all(Deadline::PAST, cx.now));
+        cx.atomically_on_all(|cx| cx.engine.flush_all(Deadline::PAST, cx.parse.now));
     }
     if cx.transaction.is_none() {
         cx.answered = Answered::ByFlush;
@@ -208,7 +208,7 @@ pub(super) fn info<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
 }
 
 fn info_server<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
-    let uptime_s = (cx.now.ms - ORIGIN_MS) / 1000;
+    let uptime_s = (cx.parse.now.ms - ORIGIN_MS) / 1000;
     let _ = write!(
         text,
         "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\n\

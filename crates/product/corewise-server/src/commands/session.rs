@@ -2,10 +2,11 @@
 
 use bumpalo::Bump;
 
-use super::form::ReplyForm;
-use super::operation::CommandOperation;
+use super::form::{Kind, ReplyForm};
+use super::operation::{Action, Failure, Operation};
+use super::{strings, table};
 use crate::codec::{Parse, Protocol, StepOf};
-use corewise_wire::resp::{ArgForm, Args, Codec, Parsed, Refusal, Request, Version};
+use corewise_wire::resp::{ArgForm, Args, Codec, Encoder, Parsed, Refusal, Request, Version};
 
 type Step<'i> = StepOf<'i, CommandCodec>;
 
@@ -13,15 +14,10 @@ type Step<'i> = StepOf<'i, CommandCodec>;
 ///
 /// | request | steps |
 /// |---|---|
-/// | `GET key`, `SET key value [NX \| XX] [GET] [EX s \| PX ms \| KEEPTTL]` | one operation |
-/// | `GETEX key [EX s \| PX ms \| PERSIST]`, `GETRANGE SUBSTR` | one operation |
-/// | `DEL EXISTS TOUCH UNLINK` with one key, `PERSIST PTTL TTL TYPE` | one operation |
-/// | `EXPIRE PEXPIRE` without options and with a time from now on | one operation |
-/// | `DECR DECRBY INCR INCRBY APPEND GETDEL GETSET PSETEX SETEX SETNX STRLEN` | one operation |
-/// | `SETRANGE` up to 4 KiB | one operation |
-/// | `MGET key …` | a frame, and one operation for each key, between which the caller may stop |
-/// | `PING` | a frame |
-/// | everything else, wrong arguments included | one call |
+/// | [`Action::Op`] | one operation |
+/// | [`Action::GetEach`] | a frame, and one operation for each key, between which the caller may stop |
+/// | [`Action::Reply`], wrong arguments | a frame |
+/// | everything else, a wrong number of arguments included | one call |
 ///
 /// Before the client has authenticated, all requests are calls. A plain value of 24 bytes: copy it
 /// before a step, and restore the copy to undo the step.
@@ -248,23 +244,26 @@ impl CommandCodec {
             return call;
         }
         let (name, args) = (request.name(), request.args());
-        if let Some(operation) = CommandOperation::parse(name, args, parse.now) {
-            return self.operation(consumed, &operation);
-        }
-        match name.len() {
-            4 if name.eq_ignore_ascii_case(b"mget") && args.len() > 0 => {
-                self.multiget(consumed, args, input, parse)
-            }
-            4 if name.eq_ignore_ascii_case(b"ping") && args.len() == 0 => Step::Frame {
-                consumed,
-                bytes: b"+PONG\r\n",
+        // The two most frequent commands are read here, without a look at the table.
+        let parsed = match *name {
+            [b'g' | b'G', b'e' | b'E', b't' | b'T'] if args.len() == 1 => strings::get(args, parse),
+            [b's' | b'S', b'e' | b'E', b't' | b'T'] if args.len() >= 2 => strings::set(args, parse),
+            _ => match table::find(name) {
+                Some(command) if command.accepts(args.len() + 1) => (command.parse)(args, parse),
+                _ => return call,
             },
-            _ => call,
+        };
+        match parsed {
+            Ok(Action::Op(operation)) => self.operation(consumed, &operation),
+            Ok(Action::Reply(bytes)) => Step::Frame { consumed, bytes },
+            Ok(Action::GetEach) => self.multiget(consumed, args, input, parse),
+            Ok(Action::Alone(_) | Action::Count(_) | Action::Call) => call,
+            Err(failure) => failed(consumed, &failure, parse),
         }
     }
 
     #[inline]
-    fn operation<'i>(&self, consumed: usize, operation: &CommandOperation<'i>) -> Step<'i> {
+    fn operation<'i>(&self, consumed: usize, operation: &Operation<'i>) -> Step<'i> {
         Step::Op {
             consumed,
             key: operation.key,
@@ -299,7 +298,18 @@ impl CommandCodec {
         if is_last {
             self.keys = None;
         }
-        self.operation(consumed, &CommandOperation::get(key))
+        self.operation(consumed, &Operation::read(key, Kind::Value))
+    }
+}
+
+/// The error that is the reply to a request.
+#[cold]
+fn failed<'i>(consumed: usize, failure: &Failure<'_>, parse: &Parse<'i>) -> Step<'i> {
+    let mut line = Vec::new();
+    Encoder::new(Version::Resp2, &mut line).error(&failure.0);
+    Step::Frame {
+        consumed,
+        bytes: parse.scratch.alloc_slice_copy(&line),
     }
 }
 

@@ -2,14 +2,21 @@
 
 use super::ReplyForm;
 use super::connection::is_database;
+use super::operation::{Action, Parsed};
 use super::{Context, Decision, first, text, transactions};
+use crate::codec::Parse;
 use crate::shared::BATCH;
 use corewise_cache::Engine;
 use corewise_cache::item::Contents;
 use corewise_ops::{Deadline, Delete, Get, Op, Outcome, Store, StoreMode, Verb};
 use corewise_wire::resp::Args;
 
-/// `MGET key …`, in a transaction; otherwise the codec makes it a sequence of operations.
+/// `MGET key …`.
+pub(super) fn get_each<'i>(_: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
+    Ok(Action::GetEach)
+}
+
+/// `MGET key …`, in a transaction; otherwise the session makes it a sequence of operations.
 pub(super) fn mget<E: Engine>(cx: &mut Context<'_, E>, keys: Args<'_>) {
     cx.reply().array(keys.len());
     for key in keys {

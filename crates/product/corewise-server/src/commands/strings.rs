@@ -1,16 +1,20 @@
 //! Commands on values.
 
-use super::ReplyForm;
 use super::float::Extended;
-use super::keys::{TimeForm, invalid_time};
-use super::operation::{CommandOperation, SetOptions};
+use super::form::{Kind, ReplyForm};
+use super::operation::{Action, Operation, Parsed, TimeForm, decided, integer, invalid_time};
 use super::{Context, first, text};
+use crate::codec::Parse;
 use corewise_cache::Engine;
-use corewise_ops::{Deadline, Decision, ItemView, Outcome, Store, StoreMode, Verb};
+use corewise_ops::{
+    Deadline, Decided, Decision, Edit, ItemView, Outcome, Store, StoreMode, StoreRule, Verb,
+};
 use corewise_wire::resp::{Args, parse_integer};
 
 /// The longest value that Redis allows, in bytes.
 pub(super) const MAX_VALUE: i64 = 512 << 20;
+/// A `SETRANGE` up to this many bytes may be part of a batch.
+const MAX_BATCHED: i64 = 4 << 10;
 
 /// The value of an item, or nothing.
 pub(super) fn value_of<'v>(item: Option<&ItemView<'v>>) -> &'v [u8] {
@@ -26,146 +30,191 @@ pub(super) fn rewrite(old: Option<&ItemView<'_>>) -> Decision {
 }
 
 /// `GET key`.
-pub(super) fn get<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+#[inline]
+pub(super) fn get<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    cx.run(&CommandOperation::get(key));
+    Operation::read(key, Kind::Value).into()
 }
 
 /// `STRLEN key`.
-pub(super) fn strlen<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn strlen<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    cx.run(&CommandOperation::strlen(key));
+    Operation::read(key, Kind::Length).into()
 }
 
-/// `GETRANGE key start end`, `SUBSTR key start end`.
-pub(super) fn getrange<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+/// `GETRANGE key start end`, `SUBSTR key start end`: the bytes from `start` to `end`, both
+/// included; negative numbers count from the end.
+pub(super) fn getrange<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, start, end] = first(&mut args);
-    let (Some(start), Some(end)) = (parse_integer(start), parse_integer(end)) else {
-        return cx.error(text::NOT_AN_INTEGER);
+    let (start, end) = (integer(start)?, integer(end)?);
+    let kind = if start < 0 && end < 0 && start > end {
+        Kind::Range(1, 0)
+    } else {
+        // No value is so long that this makes a difference.
+        let near = |at: i64| at.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+        Kind::Range(near(start), near(end))
     };
-    cx.run(&CommandOperation::getrange(key, start, end));
+    Operation::read(key, kind).into()
 }
 
 /// The options of `SET` and `GETEX`.
 #[derive(Default)]
 struct Options<'i> {
-    if_absent: bool,
-    if_present: bool,
+    rule: StoreRule,
     returns_old: bool,
-    keeps_deadline: bool,
     persists: bool,
     time: Option<(&'i [u8], TimeForm)>,
 }
 
 impl<'i> Options<'i> {
     /// Reads options; `None` if the syntax is wrong.
+    #[inline]
     fn parse(mut args: Args<'i>, is_set: bool) -> Option<Self> {
+        use StoreMode::{Add, Overwrite, Replace};
         let mut options = Self::default();
         while let Some(option) = args.next() {
-            match option.to_ascii_lowercase().as_slice() {
-                b"nx" if is_set && !options.if_present => options.if_absent = true,
-                b"xx" if is_set && !options.if_absent => options.if_present = true,
-                b"get" if is_set => options.returns_old = true,
-                b"keepttl" if is_set && options.time.is_none() => options.keeps_deadline = true,
-                b"persist" if !is_set && options.time.is_none() => options.persists = true,
-                unit @ (b"ex" | b"px" | b"exat" | b"pxat") => {
-                    let form = TimeForm {
-                        in_seconds: unit[0] == b'e',
-                        is_absolute: unit.len() == 4,
-                    };
-                    // The last of several times of one form counts.
-                    let is_other = options.time.is_some_and(|(_, before)| before != form);
-                    if is_other || options.keeps_deadline || options.persists {
-                        return None;
-                    }
-                    options.time = Some((args.next()?, form));
+            let mode = options.rule.mode;
+            let form = match *option {
+                [b'e' | b'E', b'x' | b'X'] => TimeForm::SECONDS,
+                [b'p' | b'P', b'x' | b'X'] => TimeForm::MILLISECONDS,
+                [b'n' | b'N', b'x' | b'X'] if is_set && mode != Replace => {
+                    options.rule.mode = Add;
+                    continue;
                 }
-                _ => return None,
+                [b'x' | b'X', b'x' | b'X'] if is_set && matches!(mode, Overwrite | Replace) => {
+                    options.rule.mode = Replace;
+                    continue;
+                }
+                _ => match options.parse_longer(option, is_set)? {
+                    Some(form) => form,
+                    None => continue,
+                },
+            };
+            // The last of several times of one form counts.
+            let is_other = options.time.is_some_and(|(_, before)| before != form);
+            if is_other || options.rule.keeps_deadline || options.persists {
+                return None;
             }
+            options.time = Some((args.next()?, form));
         }
         Some(options)
     }
+
+    /// An option that has more than two letters: the form of a time behind it, if one is.
+    #[cold]
+    fn parse_longer(&mut self, option: &[u8], is_set: bool) -> Option<Option<TimeForm>> {
+        match option.to_ascii_lowercase().as_slice() {
+            b"exat" => return Some(Some(TimeForm::UNIX_SECONDS)),
+            b"pxat" => return Some(Some(TimeForm::UNIX_MILLISECONDS)),
+            b"get" if is_set => self.returns_old = true,
+            b"keepttl" if is_set && self.time.is_none() => self.rule.keeps_deadline = true,
+            b"persist" if !is_set && self.time.is_none() => self.persists = true,
+            _ => return None,
+        }
+        Some(None)
+    }
 }
 
-/// The deadline that a time means; `None` after it has printed an error.
-fn deadline_of<E: Engine>(
-    cx: &mut Context<'_, E>,
+/// The deadline that a time means that must be positive.
+#[inline]
+fn deadline_of<'i>(
     time: &[u8],
     form: TimeForm,
-    command: &str,
-) -> Option<Deadline> {
-    let Some(time) = parse_integer(time) else {
-        cx.error(text::NOT_AN_INTEGER);
-        return None;
-    };
-    let deadline = cx.deadline(time, form).filter(|_| time > 0);
-    if deadline.is_none() {
-        invalid_time(cx, command);
+    parse: &Parse<'_>,
+    command: &'static str,
+) -> Result<Deadline, super::operation::Failure<'i>> {
+    match integer(time)? {
+        time @ 1.. => form.deadline(time, parse, command),
+        _ => Err(invalid_time(command)),
     }
-    deadline
 }
 
 /// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`.
-pub(super) fn set<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+#[inline]
+pub(super) fn set<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
     let [key, value] = first(&mut args);
-    let Some(options) = Options::parse(args, true) else {
-        return cx.error(text::SYNTAX);
+    let Options {
+        mut rule,
+        returns_old,
+        time,
+        ..
+    } = Options::parse(args, true).ok_or(text::SYNTAX)?;
+    if let Some((time, form)) = time {
+        rule.deadline = deadline_of(time, form, parse, "set")?;
+    }
+    let kind = match rule.mode {
+        _ if returns_old => Kind::Old,
+        StoreMode::Overwrite if !rule.keeps_deadline => Kind::Ok,
+        _ => Kind::OkOrNull,
     };
-    let deadline = match options.time {
-        None => Deadline::NEVER,
-        Some((time, form)) => match deadline_of(cx, time, form, "set") {
-            Some(deadline) => deadline,
-            None => return,
-        },
+    if returns_old || rule.keeps_deadline {
+        return Operation::edit_with(key, assign, value, 0, rule, kind).into();
+    }
+    Operation::store(key, value, rule.mode, rule.deadline, kind).into()
+}
+
+/// Stores the value as its rule says, and reports 1 if it was stored.
+fn assign(
+    edit: &Edit<'_>,
+    old: Option<&ItemView<'_>>,
+    new: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    let is_stored = match edit.rule.mode {
+        StoreMode::Add => old.is_none(),
+        StoreMode::Replace => old.is_some(),
+        _ => true,
     };
-    let mode = match (options.if_absent, options.if_present) {
-        (true, _) => StoreMode::Add,
-        (_, true) => StoreMode::Replace,
-        _ => StoreMode::Overwrite,
+    if !is_stored {
+        return decided(Decision::Keep, 0);
+    }
+    new.extend_from_slice(edit.value);
+    let kept = old.filter(|_| edit.rule.keeps_deadline);
+    let write = Decision::Write {
+        client_flags: 0,
+        deadline: kept.map_or(edit.rule.deadline, |old| old.deadline),
     };
-    let options = SetOptions {
-        mode,
-        deadline,
-        keeps_deadline: options.keeps_deadline,
-        returns_old: options.returns_old,
-    };
-    cx.run(&CommandOperation::set_with(key, value, options));
+    decided(write, 1)
 }
 
 /// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`.
-pub(super) fn getex<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn getex<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    let Some(options) = Options::parse(args, false) else {
-        return cx.error(text::SYNTAX);
-    };
-    let Some((time, form)) = options.time else {
-        return cx.run(&if options.persists {
-            CommandOperation::getex_persist(key)
-        } else {
-            CommandOperation::get(key)
-        });
-    };
-    // As in Redis, the time does not matter then.
-    if !cx.exists(key) {
-        cx.counters.count_lookup(false);
-        return cx.reply().null();
+    let options = Options::parse(args, false).ok_or(text::SYNTAX)?;
+    match options.time {
+        // If the item is absent, the time does not matter.
+        Some((time, form)) => match deadline_of(time, form, parse, "getex") {
+            Ok(deadline) => Operation::touch(key, deadline, Kind::Value).into(),
+            Err(_) => Ok(Action::Call),
+        },
+        None if options.persists => {
+            Operation::edit(key, super::keys::remove_deadline, 0, Kind::Old).into()
+        }
+        None => Operation::read(key, Kind::Value).into(),
     }
-    match deadline_of(cx, time, form, "getex") {
-        Some(deadline) => cx.run(&CommandOperation::getex(key, deadline)),
-        None => cx.counters.count_lookup(true),
+}
+
+/// `GETEX` with a wrong time, which is an error if there is an item.
+pub(super) fn getex_wrongly<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key] = first(&mut args);
+    let exists = cx.exists(key);
+    cx.counters.count_lookup(exists);
+    let time = Options::parse(args, false).and_then(|options| options.time);
+    match time.map(|(time, form)| deadline_of(time, form, &cx.parse, "getex")) {
+        Some(Err(failure)) if exists => cx.reply().error(&failure.0),
+        _ => cx.reply().null(),
     }
 }
 
 /// `GETSET key value`.
-pub(super) fn getset<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn getset<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, value] = first(&mut args);
-    cx.run(&CommandOperation::getset(key, value));
+    Operation::edit_with(key, assign, value, 0, StoreRule::default(), Kind::Old).into()
 }
 
 /// `GETDEL key`.
-pub(super) fn getdel<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn getdel<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    cx.run(&CommandOperation::getdel(key));
+    Operation::edit(key, |_, _, _| decided(Decision::Remove, 0), 0, Kind::Old).into()
 }
 
 /// Stores a value. Returns whether it was stored, `None` after it has printed an error.
@@ -177,14 +226,8 @@ pub(super) fn store<E: Engine>(
     deadline: Deadline,
 ) -> Option<bool> {
     let store = Store {
-        mode,
-        value,
-        client_flags: 0,
         deadline,
-        compare_cas: None,
-        stale_if_older: false,
-        new_cas: None,
-        vivify: None,
+        ..Store::new(mode, value)
     };
     let mut result = Err("");
     cx.operate(key, Verb::Store(store), |outcome| {
@@ -198,93 +241,120 @@ pub(super) fn store<E: Engine>(
 }
 
 /// `SETNX key value`.
-pub(super) fn setnx<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn setnx<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, value] = first(&mut args);
-    cx.run(&CommandOperation::setnx(key, value));
+    Operation::store(key, value, StoreMode::Add, Deadline::NEVER, Kind::Flag).into()
 }
 
 /// `SETEX key seconds value`.
-pub(super) fn setex<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    set_for_a_time(cx, args, true, "setex");
+pub(super) fn setex<'i>(args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
+    set_for_a_time(args, TimeForm::SECONDS, parse, "setex")
 }
 
 /// `PSETEX key milliseconds value`.
-pub(super) fn psetex<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    set_for_a_time(cx, args, false, "psetex");
+pub(super) fn psetex<'i>(args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
+    set_for_a_time(args, TimeForm::MILLISECONDS, parse, "psetex")
 }
 
-fn set_for_a_time<E: Engine>(
-    cx: &mut Context<'_, E>,
-    mut args: Args<'_>,
-    in_seconds: bool,
-    command: &str,
-) {
+fn set_for_a_time<'i>(
+    mut args: Args<'i>,
+    form: TimeForm,
+    parse: &Parse<'_>,
+    command: &'static str,
+) -> Parsed<'i> {
     let [key, time, value] = first(&mut args);
-    let form = TimeForm {
-        in_seconds,
-        is_absolute: false,
-    };
-    let Some(deadline) = deadline_of(cx, time, form, command) else {
-        return;
-    };
-    cx.run(&CommandOperation::set(key, value, deadline));
+    let deadline = deadline_of(time, form, parse, command)?;
+    Operation::store(key, value, StoreMode::Overwrite, deadline, Kind::Ok).into()
 }
 
 /// `APPEND key value`.
-pub(super) fn append<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn append<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, value] = first(&mut args);
-    cx.run(&CommandOperation::append(key, value));
+    Operation::store(key, value, StoreMode::Append, Deadline::NEVER, Kind::Length).into()
 }
 
 /// `SETRANGE key offset value`.
-pub(super) fn setrange<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn setrange<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
     let [key, offset, value] = first(&mut args);
-    let Some(offset) = parse_integer(offset) else {
-        return cx.error(text::NOT_AN_INTEGER);
-    };
+    let offset = integer(offset)?;
     if offset < 0 {
-        return cx.error("ERR offset is out of range");
+        return Err("ERR offset is out of range".into());
     }
     let end = offset.saturating_add(value.len() as i64);
     if !value.is_empty() && end > MAX_VALUE {
-        return cx.error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+        return Err("ERR string exceeds maximum allowed size (proto-max-bulk-len)".into());
     }
     // Before memory is taken for it.
-    if !value.is_empty() && end as usize > cx.shared.config.max_item_size {
-        return cx.error(ReplyForm::error_text(&Outcome::TooLarge));
+    if !value.is_empty() && end as usize > parse.limits.memcached.max_item_size {
+        return Err(ReplyForm::error_text(&Outcome::TooLarge).into());
     }
-    cx.run(&CommandOperation::setrange(key, offset, value));
+    let rule = StoreRule::default();
+    let operation = Operation::edit_with(key, overlay, value, offset, rule, Kind::Number);
+    if end > MAX_BATCHED {
+        return Ok(Action::Alone(operation));
+    }
+    operation.into()
+}
+
+/// Replaces the bytes from the number on by the value, after zeros if the item is shorter, and
+/// reports the length.
+fn overlay(
+    edit: &Edit<'_>,
+    old: Option<&ItemView<'_>>,
+    new: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    let before = value_of(old);
+    if edit.value.is_empty() {
+        return decided(Decision::Keep, before.len() as i64);
+    }
+    let start = edit.number as usize;
+    let end = start + edit.value.len();
+    new.extend_from_slice(before);
+    new.resize(before.len().max(end), 0);
+    new[start..end].copy_from_slice(edit.value);
+    decided(rewrite(old), new.len() as i64)
 }
 
 /// `INCR key`.
-pub(super) fn incr<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn incr<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    cx.run(&CommandOperation::incrby(key, 1));
+    Operation::edit(key, add, 1, Kind::Number).into()
 }
 
 /// `DECR key`.
-pub(super) fn decr<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn decr<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    cx.run(&CommandOperation::incrby(key, -1));
+    Operation::edit(key, add, -1, Kind::Number).into()
 }
 
 /// `INCRBY key increment`.
-pub(super) fn incrby<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn incrby<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, delta] = first(&mut args);
-    match parse_integer(delta) {
-        Some(delta) => cx.run(&CommandOperation::incrby(key, delta)),
-        None => cx.error(text::NOT_AN_INTEGER),
-    }
+    Operation::edit(key, add, integer(delta)?, Kind::Number).into()
 }
 
 /// `DECRBY key decrement`.
-pub(super) fn decrby<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn decrby<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, delta] = first(&mut args);
-    match parse_integer(delta).map(i64::checked_neg) {
-        Some(Some(delta)) => cx.run(&CommandOperation::incrby(key, delta)),
-        Some(None) => cx.error("ERR decrement would overflow"),
-        None => cx.error(text::NOT_AN_INTEGER),
-    }
+    let delta = integer(delta)?.checked_neg();
+    let delta = delta.ok_or("ERR decrement would overflow")?;
+    Operation::edit(key, add, delta, Kind::Number).into()
+}
+
+/// Adds the number to the integer that the item has, 0 without one, and reports the sum.
+fn add(
+    edit: &Edit<'_>,
+    old: Option<&ItemView<'_>>,
+    new: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    // memcached's `decr` pads a number that gets shorter with blanks.
+    let present = old.map_or(Some(0), |old| parse_integer(old.value.trim_ascii_end()));
+    let sum = present
+        .ok_or(text::NOT_AN_INTEGER)?
+        .checked_add(edit.number)
+        .ok_or("ERR increment or decrement would overflow")?;
+    new.extend_from_slice(itoa::Buffer::new().format(sum).as_bytes());
+    decided(rewrite(old), sum)
 }
 
 /// `INCRBYFLOAT key increment`.

@@ -19,11 +19,12 @@ fn parse<'i>(limits: &'i Limits, scratch: &'i Bump) -> Parse<'i> {
     Parse {
         limits,
         now: NOW,
+        unix_ms: 1000 * NOW.unix_s,
         scratch,
     }
 }
 
-/// Limits of so many bytes a request.
+/// Limits with this one.
 fn limited(max_request: usize) -> Limits {
     let resp = resp::Limits {
         max_request,
@@ -148,9 +149,13 @@ fn every_command_on_one_key_is_one_operation() {
         ("getex k Persist", "edit k 0 "),
         ("getrange k 0 -1", "get k"),
         ("SUBSTR k -9223372036854775808 5", "get k"),
-        ("set k v KEEPTTL", "edit k 281474976710656 v"),
-        ("set k v nx GET", "edit k 562949953421312 v"),
-        ("set k v get xx PX 5", "edit k 1125899907842629 v"),
+        ("set k v KEEPTTL", "edit k 0 v"),
+        ("set k v nx GET", "edit k 0 v"),
+        ("set k v get xx PX 5", "edit k 0 v"),
+        ("set k v NX NX", "Add k v"),
+        ("set k v EXAT 1800000005", "set k v Some(5000)"),
+        ("set k v pxat 1800000005001", "set k v Some(5001)"),
+        ("set k v EX 7 ex 5", "set k v Some(5000)"),
         ("del k", "delete k"),
         ("UNLINK k", "delete k"),
         ("strlen k", "get k"),
@@ -161,6 +166,12 @@ fn every_command_on_one_key_is_one_operation() {
         ("pttl k", "other get k"),
         ("expire k 5", "other get k"),
         ("pexpire k 5", "other get k"),
+        ("expireat k 1800000005", "other get k"),
+        ("getex k exat 1800000005", "other get k"),
+        ("expire k 0", "edit k 0 "),
+        ("expire k -1", "edit k 0 "),
+        ("expire k 5 NX", "edit k 1 "),
+        ("pexpireat k 1 xx GT", "edit k 6 "),
         ("ping", "frame +PONG\\r\\n"),
     ] {
         assert_steps(format!("{request}\r\n").as_bytes(), &[step]);
@@ -168,49 +179,77 @@ fn every_command_on_one_key_is_one_operation() {
 }
 
 #[test]
-fn rare_options_and_wrong_arguments_are_calls() {
+fn wrong_arguments_are_errors_between_other_replies() {
+    const SYNTAX: &str = "syntax error";
+    const INTEGER: &str = "value is not an integer or out of range";
+    let time = |command| format!("invalid expire time in '{command}' command");
+    for (request, text) in [
+        ("set k v NX XX", SYNTAX),
+        ("set k v EX 5 KEEPTTL", SYNTAX),
+        ("set k v KEEPTTL PX 5", SYNTAX),
+        ("set k v KEEP", SYNTAX),
+        ("set k v PERSIST", SYNTAX),
+        ("set k v EX 5 PX 5", SYNTAX),
+        ("set k v EX", SYNTAX),
+        ("set k v NX EX", SYNTAX),
+        ("set k v EX 1x", INTEGER),
+        ("set k v EX 0", &time("set")),
+        ("set k v EX -1", &time("set")),
+        ("set k v EX 9223372036854775807", &time("set")),
+        ("set k v PX 9223372036854775807", &time("set")),
+        ("set k v ex 9223372036854775", &time("set")),
+        ("setex k 0 v", &time("setex")),
+        ("psetex k x v", INTEGER),
+        ("pexpire k 9223372036854775807", &time("pexpire")),
+        ("expire k x", INTEGER),
+        ("expire k x AB", "Unsupported option AB"),
+        (
+            "expire k x gt lt",
+            "GT and LT options at the same time are not compatible",
+        ),
+        (
+            "expire k 1 nx xx",
+            "NX and XX, GT or LT options at the same time are not compatible",
+        ),
+        ("getex k nx", SYNTAX),
+        ("getex k ex 1 persist", SYNTAX),
+        ("incrby k x", INTEGER),
+        ("decrby k -9223372036854775808", "decrement would overflow"),
+        ("getrange k 0 x", INTEGER),
+        ("setrange k -1 v", "offset is out of range"),
+        (
+            "setrange k 9223372036854775807 v",
+            "string exceeds maximum allowed size (proto-max-bulk-len)",
+        ),
+        (
+            "setrange k 1048576 v",
+            "key or value exceeds the maximum size of an item",
+        ),
+    ] {
+        let line = format!("-ERR {text}\r\n");
+        let expected = format!("frame {}", line.as_bytes().escape_ascii());
+        assert_steps(format!("{request}\r\n").as_bytes(), &[&expected]);
+    }
+}
+
+#[test]
+fn what_is_no_single_operation_is_a_call() {
     for call in [
+        "get",
+        "get k l",
         "set k",
-        "set k v NX NX",
-        "set k v NX XX",
-        "set k v EX 5 KEEPTTL",
-        "set k v KEEPTTL PX 5",
-        "set k v KEEP",
-        "set k v EX 5 PX 5",
-        "set k v EX",
-        "set k v NX EX",
         "incr",
         "incr k l",
         "incrby k",
-        "incrby k x",
-        "decrby k -9223372036854775808",
-        "setrange k -1 v",
         "setrange k 4096 v",
-        "setrange k 9223372036854775807 v",
-        "setex k 0 v",
-        "expire k 0",
-        "expire k -1",
-        "expire k 5 NX",
-        "pexpire k 9223372036854775807",
-        "expireat k 5",
         "del k l",
         "exists k l",
         "touch",
         "getex k ex 0",
         "getex k ex x",
-        "getex k exat 5",
-        "getex k nx",
-        "getrange k 0 x",
         "nosuch k",
         "a name that is longer k",
         "ping hi",
-        "set k v EX 0",
-        "set k v EX -1",
-        "set k v EX 1x",
-        "set k v EX 9223372036854775807",
-        "set k v PX 9223372036854775807",
-        "set k v EXAT 5",
-        "set k v ex 9223372036854775",
         "MGET",
     ] {
         let expected = format!("Request({})", call.replace(' ', ", "));
@@ -490,7 +529,6 @@ fn edits_change_values_as_redis_does() {
     let fresh = "Write { client_flags: 0, deadline: Deadline(0) }";
     let ended = "Write { client_flags: 0, deadline: Deadline(1000005) }";
     let ending = "Write { client_flags: 0, deadline: Deadline(1005000) }";
-    let most = "9223372036854775807";
     for (request, old, decision, new, number) in [
         ("incr k", None, fresh, "1", 1),
         ("incr k", Some("41"), kept, "42", 42),
@@ -505,9 +543,27 @@ fn edits_change_values_as_redis_does() {
         ("setrange k 2 x", None, fresh, "\0\0x", 3),
         ("setrange k 1 x", Some("abc"), kept, "axc", 3),
         ("setrange k 3 ''", Some("abc"), "Keep", "", 3),
-        ("getset k v", Some("abc"), fresh, "v", 0),
+        ("getset k v", Some("abc"), fresh, "v", 1),
         ("getdel k", Some("abc"), "Remove", "", 0),
         ("persist k", Some("abc"), "Touch(Deadline(0))", "", 1),
+        ("expire k 0", Some("abc"), "Remove", "", 1),
+        ("expire k 0", None, "Keep", "", 0),
+        ("expire k 9 nx", Some("abc"), "Keep", "", 0),
+        (
+            "expire k 9 xx gt",
+            Some("abc"),
+            "Touch(Deadline(1009000))",
+            "",
+            1,
+        ),
+        ("pexpire k 5 gt", Some("abc"), "Keep", "", 0),
+        (
+            "pexpire k 4 lt",
+            Some("abc"),
+            "Touch(Deadline(1000004))",
+            "",
+            1,
+        ),
         ("persist k", None, "Keep", "", 0),
         ("set k v get", Some("abc"), fresh, "v", 1),
         ("set k v get ex 5", None, ending, "v", 1),
@@ -519,6 +575,11 @@ fn edits_change_values_as_redis_does() {
         let expected = (format!("{decision} {new}"), number);
         assert_eq!(edited(request, old), Ok(expected), "{request} {old:?}");
     }
+}
+
+#[test]
+fn only_integers_are_added() {
+    let most = "9223372036854775807";
     for text in [
         "",
         "x",

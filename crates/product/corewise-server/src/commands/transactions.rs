@@ -13,7 +13,7 @@
 //! executed, and the connection is closed instead of a reply. A transaction that [costs](cost) too
 //! much time is refused, and none of it is executed.
 
-use super::table::{self, Command};
+use super::table;
 use super::{Context, cost, text};
 use crate::turn::Answered;
 use corewise_cache::Engine;
@@ -104,9 +104,9 @@ fn abort<E: Engine>(cx: &mut Context<'_, E>, error: &str) {
 }
 
 /// Whether the command waits for `EXEC`.
-pub(super) fn keeps<E: Engine>(cx: &mut Context<'_, E>, command: &Command<E>) -> bool {
+pub(super) fn keeps<E: Engine>(cx: &mut Context<'_, E>, command: &str) -> bool {
     let at_once = ["discard", "exec", "multi", "quit", "reset", "watch"];
-    queue(cx).is_some() && !at_once.contains(&command.name)
+    queue(cx).is_some() && !at_once.contains(&command)
 }
 
 /// Keeps a request for `EXEC`.
@@ -185,7 +185,7 @@ pub(super) fn exec<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
     let transaction = begin(cx, &queue.requests, watches.as_ref());
     let is_unchanged = watches
         .as_ref()
-        .is_none_or(|watches| watches.are_unchanged(&transaction, cx.session, cx.now));
+        .is_none_or(|watches| watches.are_unchanged(&transaction, cx.session, cx.parse.now));
     if !is_unchanged {
         drop(transaction);
         return cx.reply().null_array();
@@ -199,11 +199,11 @@ fn begin<'c, E: Engine>(
     requests: &RequestQueue,
     watches: Option<&Watches>,
 ) -> IsolatedTransaction<'c> {
-    let (isolation, now) = (&cx.shared.isolation, cx.now);
+    let (isolation, now) = (&cx.shared.isolation, cx.parse.now);
     let commands = || {
         requests
             .iter()
-            .filter_map(|request| Some((table::find::<E>(request.name())?, request.args())))
+            .filter_map(|request| Some((table::find_exactly(request)?, request.args())))
     };
     if commands().any(|(command, _)| command.concerns_all_keys()) {
         return isolation.begin_all(now);
@@ -229,7 +229,7 @@ fn execute<'c, E: Engine>(
         member: cx.member,
         counters: cx.counters,
         loop_index: cx.loop_index,
-        now: cx.now,
+        parse: cx.parse,
         budget: cx.budget,
         conn: cx.conn,
         codec: cx.codec,
@@ -243,11 +243,11 @@ fn execute<'c, E: Engine>(
     }
     inner.reply().array(requests.len());
     for request in requests.iter() {
-        let Some(command) = table::find::<E>(request.name()) else {
+        let Some(command) = table::find(request.name()) else {
             continue;
         };
         inner.counters.resp_calls += 1;
-        (command.run)(&mut inner, request.args());
+        inner.perform(command, request.args());
         if self::is_too_long(&inner) {
             inner.out.truncate(start);
             is_too_long = true;
@@ -281,9 +281,9 @@ pub(super) fn watch<E: Engine>(cx: &mut Context<'_, E>, keys: Args<'_>) {
     let isolation = &shared.isolation;
     let watches = state
         .watches
-        .get_or_insert_with(|| Watches::new(isolation, cx.now));
+        .get_or_insert_with(|| Watches::new(isolation, cx.parse.now));
     for key in keys {
-        watches.add(cx.session, cx.now, key);
+        watches.add(cx.session, cx.parse.now, key);
     }
     cx.reply().simple("OK");
 }

@@ -440,7 +440,7 @@ fn a_transaction_that_would_take_too_long_is_not_executed() {
     }
     let named = ON_VALUES.iter().map(|(command, _)| command).chain(ON_KEYS);
     let named: HashSet<&str> = named.map(|line| line.split(' ').next().unwrap()).collect();
-    assert_eq!(named, crate::commands::names_with_keys::<FakeEngine>());
+    assert_eq!(named, crate::commands::names_with_keys());
 }
 
 #[test]
