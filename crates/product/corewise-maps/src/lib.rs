@@ -123,7 +123,7 @@ pub mod parts {
     pub use crate::copy_map::memory_budget::{Heads, MemoryBudget, ZeroedBucket, range_of};
     #[cfg(target_pointer_width = "64")]
     pub use crate::copy_map::table_version::{
-        EntryChange, Held, Moved, Moving, NoMemory, Put, ResizeStep, TableVersion,
+        EntryChange, HeldBucket, Moved, Moving, NoMemory, Put, ResizeStep, TableVersion,
     };
     pub use crate::counts::EntryCounts;
     #[cfg(target_pointer_width = "64")]

@@ -176,7 +176,7 @@ pub use limit::{Limit, Limited, Unlimited};
 pub use map::CopyMap;
 pub use table_version::Table;
 pub(crate) use table_version::{
-    EntryChange, Held, Moved, Moving, NoMemory, Put, ResizeStep, TableVersion, grows_by,
+    EntryChange, HeldBucket, Moved, Moving, NoMemory, Put, ResizeStep, TableVersion, grows_by,
 };
 
 /// There is no memory for another entry; see [`Builder::max_bytes`] and [`Limit`].
