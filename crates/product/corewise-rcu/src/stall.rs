@@ -53,9 +53,9 @@ type Hook = Box<dyn Fn(&Stall) + Send + Sync>;
 /// Not a `static_cell`: no model sets it.
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Sets the function to which stalled readers are reported, for all domains that have no function of
-/// their own ([`Builder::on_stall`](crate::Builder::on_stall)), the global domain included. It can
-/// be set once in a process, and is meant for the program, not for libraries.
+/// Sets the function to which stalled readers are reported, for all domains that have no function
+/// of their own ([`Builder::on_stall`](crate::Builder::on_stall)), the global domain included. It
+/// can be set once in a process, and is meant for the program, not for libraries.
 ///
 /// Without it stalls are not reported; [`Domain::stalls`](crate::Domain::stalls) lists them.
 ///

@@ -141,8 +141,7 @@
 //! | overflow buckets | 2^25 in a table, memory | [`Full`](crate::copy_map::Full) |
 //! | buckets searched for a path | 512 | it overflows, or the table grows |
 //! | changes of a stripe during one lookup | 2^64 | a wrong pair |
-//! | iterators that are forgotten (`mem::forget`) | none | the map overflows, and grows when three
-//! quarters are held |
+//! | iterators that are forgotten (`mem::forget`) | none | the map overflows, and grows when three quarters are held |
 //!
 //! An entry of 16 bytes takes 18.9 bytes in a table that is 95 % full, and 38.4 after a large one
 //! has doubled (the counts take 64 KiB, or 2 bytes an entry in small tables). With 10^7 entries, an

@@ -145,7 +145,8 @@ impl<'t, K: Copy, V: Copy> Spare<'t, K, V> {
         ptr::eq(self.overflow, overflow)
     }
 
-    /// Counts the bucket as linked. Returns its ID, for the state of the bucket that it is linked to.
+    /// Counts the bucket as linked. Returns its ID, for the state of the bucket that it is linked
+    /// to.
     pub(super) fn link(self) -> u32 {
         // Relaxed: as in `Overflow::linked`.
         self.overflow.linked.fetch_add(1, Relaxed);

@@ -427,7 +427,8 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
             part = self.overflow.node(id).part();
             state = part.state();
         }
-        // The entry of an overflow bucket that was seen empty may have moved into the bucket meanwhile.
+        // The entry of an overflow bucket that was seen empty may have moved into the bucket
+        // meanwhile.
         if !mutant!("cuckoo_walks_past_draws") {
             self.check_count(count, bucket)?;
         }
@@ -437,8 +438,9 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     /// Returns an error if a change of a bucket's stripe was counted between the load of `count`
     /// and the loads before this call.
     fn check_count(&self, count: u64, bucket: usize) -> Result<(), Disturbed> {
-        // Acquire, Relaxed: as in `is_undisturbed`. An overflow bucket's state without an entry that
-        // has moved into the bucket is stored after the first count of that move, with Release.
+        // Acquire, Relaxed: as in `is_undisturbed`. An overflow bucket's state without an entry
+        // that has moved into the bucket is stored after the first count of that move, with
+        // Release.
         fence(Acquire);
         if self.count_of(bucket).load(Relaxed) == count {
             Ok(())

@@ -427,8 +427,8 @@ impl<A: Arena> RawTable<A> {
                 return Err(found);
             }
             let inserted = if seen.flags() == 0 || mutant!("insert_ignores_flags") {
-                // A plain, unlocked bucket needs no lock: the exchange fails if its word has changed
-                // since the search.
+                // A plain, unlocked bucket needs no lock: the exchange fails if its word has
+                // changed since the search.
                 link.prepare(seen.first());
                 exchange(slot, seen, seen.prepend(node, probe))
             } else {
