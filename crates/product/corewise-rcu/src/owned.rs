@@ -71,7 +71,7 @@ impl<'d> OwnedGuard<'d> {
         let name = format!("an owned guard of {}", Owner::current().name);
         // SAFETY: the registry is that of `shared`, and the `Arc` keeps the domain where it is (1).
         let reader = unsafe { shared.registry.claim(shared) };
-        // Before it enters: see `DomainState::entered_reader_of`.
+        // Set before the section begins: see `DomainState::entered_reader_of`.
         *reader.owner.lock() = Owner { name, thread: None };
         // SAFETY: the new guard owns the record, and this thread owns the guard (1).
         unsafe { reader.enter() };

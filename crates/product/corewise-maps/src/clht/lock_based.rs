@@ -90,6 +90,7 @@ unsafe impl ClhtVariant for LockBasedForm {
                 return Ok(None);
             };
             let change = decide(old);
+            // A decision to keep the value takes effect at the lookup, without the lock.
             if change == EntryChange::Keep {
                 return Ok(Some((old, change)));
             }
@@ -97,6 +98,7 @@ unsafe impl ClhtVariant for LockBasedForm {
             let ChainSearch::At(slot) = locked.find(key) else {
                 return Ok(None);
             };
+            // Otherwise another thread has replaced the value since the lookup: decide again.
             if locked.value(slot) == old {
                 // SAFETY: `find` returned a slot of this locked chain that has an entry (1).
                 unsafe {

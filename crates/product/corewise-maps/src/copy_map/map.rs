@@ -515,7 +515,7 @@ impl<T: Table, S: BuildHasher, L> CopyMap<T, S, L> {
     pub fn reserve(&self, additional: usize) -> Result<(), ResizeError> {
         let entries = self.len().checked_add(additional);
         let buckets = T::buckets_for(entries.ok_or(ResizeError::NoMemory)?);
-        // Not yet locked: usually there is room.
+        // Checked without the lock first: usually there is room.
         if buckets <= self.buckets() {
             return Ok(());
         }

@@ -475,6 +475,7 @@ impl<T: Table> TableVersion<T> {
                     step = Ok(ResizeStep::Working);
                 }
                 Ok(GroupMove::DoneBefore | GroupMove::Busy) => {}
+                // Reported only if no group is moved.
                 Err(NoMemory) if step == Ok(ResizeStep::Idle) => step = Err(NoMemory),
                 Err(NoMemory) => {}
             }

@@ -303,6 +303,8 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
                 // before: a thread that met the first mark may have changed them there.
                 moved = wanted;
             }
+            // In this table, the wanted buckets that were not moved; then, in the next table, those
+            // that were.
             let mut answer = Ok(None);
             for side in (0..2).filter(|side| wanted[*side] && !moved[*side]) {
                 // SAFETY: `view` has read this table (1).
@@ -319,6 +321,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
             }
             match answer {
                 Ok(Some(seen)) => return Some(seen),
+                // The key is absent only if the buckets are still as they were read.
                 Ok(None) if table.is_same(&view, wanted, moved) => return None,
                 _ => backoff.snooze(),
             }

@@ -120,6 +120,7 @@ impl<'t, K: Copy + Eq, V: Copy> LockedHomes<'t, K, V> {
             if current.order() == first {
                 return SecondLock::Same;
             }
+            // In the lock order the thread may wait; against it, it only tries.
             let second = if current.order() > first || mutant!("cuckoo_locks_in_any_order") {
                 current.table.lock(current.bucket).map(Some)
             } else {
@@ -162,12 +163,14 @@ impl<'t, K: Copy + Eq, V: Copy> LockedHomes<'t, K, V> {
             if let Some(place) = held.find_in_held(homes, key) {
                 return (held, Some(place));
             }
+            // Both buckets were searched, or one is enough: the key is absent.
             if held.second.is_some() || Self::rules_out_second(at, homes) {
                 return (held, None);
             }
             match held.lock_second(at, homes) {
-                SecondLock::Locked => {}
+                SecondLock::Locked => {} // search again, in both
                 SecondLock::Same => return (held, None),
+                // Lock both in the lock order. The first one is unlocked meanwhile.
                 SecondLock::Busy => {
                     drop(held);
                     held = Self::both(at, homes);
@@ -247,7 +250,7 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
             let table =
                 match Self::try_put(at, homes, pair, replace, &mut spare, uses_overflow_room) {
                     Attempt::Done(Put::New { crowded }) => {
-                        // Also if other entries had to move.
+                        // Room that other entries had to make counts as crowded, too.
                         let crowded = crowded || attempts > 0;
                         return Ok(Put::New { crowded });
                     }
@@ -296,6 +299,7 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
                 return Attempt::Done(Put::There(there.1));
             }
             let mut room = held.free_slot(false);
+            // The first bucket is full: try the second one.
             if room.is_none() {
                 if held.lock_second(at, homes) == SecondLock::Busy {
                     both = true;
@@ -306,6 +310,7 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
             let table = held.first.table();
             let is_crowded = room.is_none();
             let entry = |side| CuckooEntry::new(pair, homes.tag, side);
+            // Both are full: use an overflow bucket if the caller has found no cuckoo path.
             if is_crowded {
                 let spare = spare.take_if(|spare| spare.is_of(table.overflow()));
                 if spare.is_some() || uses_overflow_room {

@@ -363,7 +363,7 @@ impl<A: Arena> RawTable<A> {
             self.step(1 << 10);
             let resizer = self.resizer();
             if resizer.is_settled() && resizer.wanted != Some(buckets) {
-                // Since then it may have resized by itself, or been asked for another number.
+                // Meanwhile the table may have resized by itself, or another resize was requested.
                 return if resizer.refused == refused {
                     Ok(())
                 } else {
@@ -790,7 +790,7 @@ impl<A: Arena> LockedResizer<'_, A> {
     /// see [Order of chains](self#order-of-chains).
     fn may_shrink(&self) -> bool {
         let has_left = || {
-            // Quietly: as in `begin_sweep`.
+            // Reports no stall, as in `begin_sweep`.
             mutant!("shrinks_at_once") || self.raw.domain().poll_quietly(self.after)
         };
         self.levels == 1 && has_left()
@@ -942,7 +942,7 @@ impl<A: Arena> LockedResizer<'_, A> {
 
     fn begin_sweep(&mut self) {
         let raw = self.raw;
-        // Quietly: the handler of a stall may ask for the lock that we hold.
+        // This poll reports no stall: the stall hook may take the lock that this thread holds.
         if !raw.domain().poll_quietly(self.after) {
             return;
         }
@@ -996,7 +996,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         let Some(garbage) = self.garbage.front_mut() else {
             return;
         };
-        // Quietly: as in `begin_sweep`.
+        // Reports no stall, as in `begin_sweep`.
         if !raw.domain().poll_quietly(garbage.after) {
             return;
         }
@@ -1146,7 +1146,7 @@ impl<'t, A: Arena> Expansion<'t, A> {
     /// Calls `each` with the words of the larger table that belong to a bucket of the smaller one.
     #[inline(always)]
     fn for_each_child(&self, bucket: usize, each: impl Fn(&AtomicU64)) {
-        // Not `step_by`, which divides.
+        // A loop, because `step_by` divides.
         let mut bucket = bucket;
         while let Some(child) = self.news.get(bucket) {
             each(child);

@@ -13,7 +13,7 @@ const LONGEST_WALK: usize = 24;
 
 /// An iteration that runs step by step.
 struct SlowIteration<'s> {
-    // Before the guard, which protects what it borrows.
+    // Dropped before the guard, which protects what this borrows.
     iter: RawIter<'s, Nodes>,
     seen: Vec<u64>,
     _guard: Guard<'s>,
