@@ -500,7 +500,7 @@ impl<'c, T: Send + 'static> Replaced<'c, T> {
     unsafe fn take(self) -> T {
         let value = self.value;
         std::mem::forget(self);
-        // SAFETY: from a box, and owned by the value that is forgotten. Sections that could find it
+        // SAFETY: from a box, and owned by the value that is abandoned. Sections that could find it
         // have ended, by 1.
         *unsafe { Box::from_raw(value.as_ptr()) }
     }

@@ -35,11 +35,11 @@ corewise_atomic::static_cell! {
 /// domain has the cheapest guards. Cloning gives another handle to the same domain. Dropping the
 /// last handle reclaims what is still deferred.
 pub struct Domain {
-    shared: Arc<Shared>,
+    shared: Arc<DomainState>,
 }
 
 /// The state that the handles of a domain share.
-pub(crate) struct Shared {
+pub(crate) struct DomainState {
     pub(crate) id: u64,
     pub(crate) is_global: bool,
     /// The number of [`Domain`] values; threads that were members share ownership without one.
@@ -194,7 +194,7 @@ impl<'d> Guard<'d> {
     }
 
     #[inline(always)]
-    pub(crate) fn shared(&self) -> &'d Shared {
+    pub(crate) fn shared(&self) -> &'d DomainState {
         self.reader.shared()
     }
 }
@@ -269,12 +269,12 @@ impl Builder {
         self
     }
 
-    /// The function that is told of the stalls of this domain. A thread that waits for a grace
+    /// The function that is called for each stall of this domain. A thread that waits for a grace
     /// period calls it, once in that grace period for each reader; it may use any domain, and a
     /// panic in it goes no further. By default it is the hook of the process, see
     /// [`set_stall_hook`](crate::set_stall_hook); if that is not set, stalls are not reported.
-    pub fn on_stall(mut self, tell: fn(&Stall)) -> Self {
-        self.on_stall = Some(tell);
+    pub fn on_stall(mut self, hook: fn(&Stall)) -> Self {
+        self.on_stall = Some(hook);
         self
     }
 
@@ -325,7 +325,7 @@ impl Domain {
 
     fn make(name: &str, is_global: bool, builder: Builder) -> Self {
         barrier::prepare();
-        let shared = Shared {
+        let shared = DomainState {
             // Relaxed: an ID that publishes nothing.
             id: NEXT_ID.fetch_add(1, Relaxed),
             is_global,
@@ -369,7 +369,7 @@ impl Domain {
     }
 
     #[inline]
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<DomainState> {
         &self.shared
     }
 
@@ -650,7 +650,7 @@ impl fmt::Debug for Domain {
     }
 }
 
-impl Shared {
+impl DomainState {
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -695,7 +695,7 @@ impl Shared {
         Some(unsafe { &*reader })
     }
 
-    /// As [`Shared::advance`], but reports no stalls.
+    /// As [`DomainState::advance`], but reports no stalls.
     fn advance_quietly(&self, cookie: Cookie) -> bool {
         // SAFETY: the registry is that of this domain, to which `grace` belongs, and both are freed
         // with it (1).
@@ -880,7 +880,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for DomainState {
     fn drop(&mut self) {
         // SAFETY: every handle shares ownership of this value, so none is left (1).
         unsafe { self.reclaim_rest() };

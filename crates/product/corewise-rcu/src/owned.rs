@@ -3,15 +3,14 @@
 //! 1. *Its own record.* An [`OwnedGuard`] claims a record of its domain and gives it back when it
 //!    is dropped. No thread has the record at hand, so no section nests in that of the guard, and
 //!    the value is the owner that the contracts of [`reader`](crate::reader) speak of.
-//! 2. *Moving it.* Only the owner writes the record's word. A value that moves to another thread
-//!    brings along all that its former thread did before: whatever hands it over synchronizes the
-//!    two. So the thread that drops the guard reads its own word, and all accesses of the section
-//!    happened before the store that leaves.
+//! 2. *Moving it.* Only the owner writes the record's word. Code that moves the guard to another
+//!    thread synchronizes the two threads. So the thread that drops the guard reads the word as the
+//!    former thread left it, and all accesses of the section happened before the store that leaves.
 //! 3. *Entering* pairs with the heavy barrier on the thread that creates the guard. What that
 //!    thread sees from then on, a thread that gets the guard from it sees too.
 //! 4. *No sharing.* The guard is not `Sync`: two threads never use the record's index at once.
 //! 5. *No owner's name.* The record names no thread as its owner. So a thread that is ending does
-//!    not enter it (`Shared::entered_reader_of`).
+//!    not enter it (`DomainState::entered_reader_of`).
 
 use std::cell::Cell;
 use std::fmt;
@@ -20,7 +19,7 @@ use std::marker::PhantomData;
 use corewise_atomic::mutant;
 use corewise_atomic::sync::Arc;
 
-use crate::domain::{Domain, Section, Shared};
+use crate::domain::{Domain, DomainState, Section};
 use crate::reader::{Owner, Reader};
 
 /// A read-side critical section that may move to another thread, until dropped; returned by
@@ -68,11 +67,11 @@ impl Domain {
 }
 
 impl<'d> OwnedGuard<'d> {
-    fn enter(shared: &'d Arc<Shared>) -> Self {
+    fn enter(shared: &'d Arc<DomainState>) -> Self {
         let name = format!("an owned guard of {}", Owner::current().name);
         // SAFETY: the registry is that of `shared`, and the `Arc` keeps the domain where it is (1).
         let reader = unsafe { shared.registry.claim(shared) };
-        // Before it enters: see `Shared::entered_reader_of`.
+        // Set before the section begins: see `DomainState::entered_reader_of`.
         *reader.owner.lock() = Owner { name, thread: None };
         // SAFETY: the new guard owns the record, and this thread owns the guard (1).
         unsafe { reader.enter() };

@@ -28,7 +28,7 @@ use corewise_atomic::{CachePadded, barrier, mutant, ordering};
 
 use crate::backlog::RetireList;
 use crate::deferred::Deferred;
-use crate::domain::Shared;
+use crate::domain::DomainState;
 
 /// The bits that count nesting.
 const NEST: u64 = (1 << 15) - 1;
@@ -65,7 +65,7 @@ pub(crate) struct Reader {
     /// What that thread deferred.
     pub(crate) retire_list: Mutex<RetireList<Deferred>>,
     /// The domain, which lives as long as its records.
-    shared: *const Shared,
+    shared: *const DomainState,
 }
 
 /// The owner of a record.
@@ -98,7 +98,7 @@ impl Reader {
     /// # Safety
     ///
     /// 1. `shared` lives as long as the record, and is not moved.
-    pub(crate) unsafe fn new(index: usize, shared: *const Shared) -> Self {
+    pub(crate) unsafe fn new(index: usize, shared: *const DomainState) -> Self {
         Self {
             word: CachePadded::new(AtomicU64::new(0)),
             paused: AtomicU32::new(0),
@@ -195,7 +195,7 @@ impl Reader {
         self.word.store(word, ordering!(Release, "relaxed_leave"));
         if word & ONE_SHOT != 0 {
             // SAFETY: the calling thread owns the record, by 1.
-            unsafe { self.left_one_shot(word) };
+            unsafe { self.give_back_if_last(word) };
         }
     }
 
@@ -206,7 +206,7 @@ impl Reader {
     /// 1. The calling thread owns the record.
     #[cold]
     #[inline(never)]
-    unsafe fn left_one_shot(&self, word: u64) {
+    unsafe fn give_back_if_last(&self, word: u64) {
         let is_paused = self.paused() != 0 && !mutant!("paused_is_given_back");
         if word & NEST == 0 && !is_paused {
             // Release: as in `enter`.
@@ -281,7 +281,7 @@ impl Reader {
     /// # Safety
     ///
     /// 1. The calling thread owns the record.
-    pub(crate) unsafe fn thread_ends(&self) -> bool {
+    pub(crate) unsafe fn end_thread(&self) -> bool {
         // Relaxed: the owner reads its own word.
         let word = self.word.load(Relaxed);
         if word & NEST == 0 && self.paused() == 0 {
@@ -298,8 +298,8 @@ impl Reader {
     /// # Safety
     ///
     /// 1. The calling thread owns the record.
-    pub(crate) unsafe fn for_one_section(&self) {
-        // Relaxed, Release: as in `thread_ends`.
+    pub(crate) unsafe fn set_one_shot(&self) {
+        // Relaxed, Release: as in `end_thread`.
         self.word.store(self.word.load(Relaxed) | ONE_SHOT, Release);
     }
 
@@ -318,7 +318,7 @@ impl Reader {
     }
 
     #[inline]
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &DomainState {
         // SAFETY: a record lives no longer than its domain, by the contract of `new`.
         unsafe { &*self.shared }
     }

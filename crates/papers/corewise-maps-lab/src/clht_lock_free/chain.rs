@@ -7,7 +7,7 @@ use corewise_atomic::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use corewise_atomic::{Backoff, mutant, ordering};
 
 use corewise_maps::parts::clht::{self, BucketState, SpareBucket};
-use corewise_maps::parts::{Held, Moved, Moving, NoMemory, Raw};
+use corewise_maps::parts::{HeldBucket, Moved, Moving, NoMemory, Raw};
 
 use super::snapshot::{Position, Slot, Snapshot};
 
@@ -372,7 +372,7 @@ pub struct Frozen<'b> {
 
 // SAFETY: 1: the entries of the chain's buckets. 2: no update takes effect in a frozen chain, and a
 // chain that was moved stays frozen.
-unsafe impl Held<(Raw, Raw)> for Frozen<'_> {
+unsafe impl HeldBucket<(Raw, Raw)> for Frozen<'_> {
     fn copy(&self, to: &mut Vec<Moving<(Raw, Raw)>>) -> Result<(), NoMemory> {
         let mut chain = self.head.chain();
         chain.try_for_each(|bucket| bucket.copy(bucket.state(), to))

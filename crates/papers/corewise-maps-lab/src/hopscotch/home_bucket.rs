@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicU64, fence};
 use corewise_atomic::{Backoff, hint, mutant, ordering};
-use corewise_maps::parts::{Held, Moved, Moving, NoMemory, PairCell, Torn, ZeroedBucket};
+use corewise_maps::parts::{HeldBucket, Moved, Moving, NoMemory, PairCell, Torn, ZeroedBucket};
 
 use super::info::Info;
 use super::segment::{BUCKETS, Node, Segment, Spare};
@@ -434,7 +434,7 @@ pub struct LockedHome<'t, K: Copy, V: Copy> {
 
 // SAFETY: 1: `visit` shows the home's pairs as they were at one time. 2: the lock is held, and a
 // home that is marked is not locked again.
-unsafe impl<K: Copy, V: Copy> Held<(K, V)> for LockedHome<'_, K, V> {
+unsafe impl<K: Copy, V: Copy> HeldBucket<(K, V)> for LockedHome<'_, K, V> {
     fn copy(&self, to: &mut Vec<Moving<(K, V)>>) -> Result<(), NoMemory> {
         let before = to.len();
         let mut backoff = Backoff::new();

@@ -248,7 +248,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     type Key = K;
     type Value = V;
     type Entry = (K, V);
-    type Held<'t>
+    type HeldBucket<'t>
         = LockedHome<'t, K, V>
     where
         Self: 't;

@@ -203,7 +203,7 @@ pub(crate) fn get<K: ItemStore>(
     // SAFETY: `find` returned the node, and nothing has unlinked it since (1).
     unsafe {
         let before = items.item(node).before(items.now());
-        let flags = win(items, node, &get);
+        let flags = take_win_token(items, node, &get);
         if !get.quiet {
             items.hit(node);
         }
@@ -217,14 +217,15 @@ pub(crate) fn get<K: ItemStore>(
 ///
 /// 1. As described for [`ItemStore`].
 #[inline]
-unsafe fn win<K: ItemStore>(items: &mut K, node: Ptr<K::Links>, get: &Get) -> ItemFlags {
+unsafe fn take_win_token<K: ItemStore>(items: &mut K, node: Ptr<K::Links>, get: &Get) -> ItemFlags {
     // SAFETY: the node is one of the store's items and still linked, by 1.
     let found = unsafe { items.item(node) };
     let (was, remaining) = (found.state(), found.deadline().remaining_ms(items.now()));
+    // The token is for one client: of a stale item, or of one that expires soon.
     let claim = get.claim_stale && was & state::STALE != 0;
     let recache = get
         .recache_below_ms
-        .is_some_and(|below| remaining.is_some_and(|r| r < below));
+        .is_some_and(|below| remaining.is_some_and(|remaining_ms| remaining_ms < below));
     let sent = was & state::WIN_SENT != 0;
     let won = (claim || recache) && !sent;
     if won || get.touch.is_some() {
@@ -336,7 +337,7 @@ pub(crate) fn make_and_put<K: ItemStore>(
         state: 0,
     };
     let old = items.find().ok();
-    // Before room is made, so that a store that is refused evicts nothing.
+    // Checked before room is made, so that a store that is refused evicts nothing.
     if items.may_create(&contents) {
         // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
         if let Some(refusal) = unsafe { condition(items, store, old) } {
@@ -359,6 +360,8 @@ unsafe fn condition<K: ItemStore>(
     old: Option<Ptr<K::Links>>,
 ) -> Option<Outcome<'static>> {
     let Some(old) = old else {
+        // A set that compares cas values requires an item, and so does a replace. An add makes one,
+        // and `extend` decides about append and prepend.
         return match (store.compare_cas, store.mode) {
             (Some(_), StoreMode::Set | StoreMode::Overwrite) => {
                 Some(Outcome::Missing(Absence::Unknown))
@@ -367,6 +370,7 @@ unsafe fn condition<K: ItemStore>(
             _ => None,
         };
     };
+    // An add that finds an item counts as a use of it, as in memcached.
     if store.mode == StoreMode::Add {
         // SAFETY: `old` is one of the store's items and still linked, by 1.
         unsafe { items.touch_on_add(old) };
@@ -387,8 +391,9 @@ fn refuse<K: ItemStore>(
     why: NoItem,
     report: Report<'_>,
 ) -> Attempt {
-    let final_word = !matches!(why, NoItem::NotYet(_));
-    if final_word
+    // If there is no room yet, the store is tried again.
+    let is_final = !matches!(why, NoItem::NotYet(_));
+    if is_final
         && store.mode == StoreMode::Set
         && store.compare_cas.is_none()
         && let Ok(old) = items.find()
@@ -490,6 +495,7 @@ pub(crate) fn delete<K: ItemStore>(items: &mut K, delete: Delete, report: Report
     if delete.compare_cas.is_some_and(differs) {
         return Ok(report(Outcome::Exists));
     }
+    // A plain delete; the others keep an item.
     if !delete.mark_stale && !delete.drop_value {
         // SAFETY: `find` returned the node, and nothing has unlinked it since (1).
         unsafe { items.unlink(node) };
@@ -631,7 +637,7 @@ pub(crate) fn update<K: ItemStore>(
     let old = items.find().ok();
     // SAFETY: `old` is what `find` returned last, and nothing has unlinked it since (1).
     unsafe {
-        let change = update.update(read(items, old).as_ref());
+        let change = update.update(view_read_item(items, old).as_ref());
         carry_out(items, key, old, change)
     }
 }
@@ -647,7 +653,7 @@ pub(crate) fn edit<K: ItemStore>(
     let old = items.find().ok();
     let (decided, old_value) = {
         // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
-        let view = unsafe { read(items, old) };
+        let view = unsafe { view_read_item(items, old) };
         let decided = (edit.decide)(edit, view.as_ref(), &mut new.0);
         (decided, view.map(|view| ptr::from_ref(view.value)))
     };
@@ -701,7 +707,10 @@ impl Drop for NewValue {
 /// # Safety
 ///
 /// 1. As described for [`ItemStore`].
-unsafe fn read<K: ItemStore>(items: &mut K, old: Option<Ptr<K::Links>>) -> Option<ItemView<'_>> {
+unsafe fn view_read_item<K: ItemStore>(
+    items: &mut K,
+    old: Option<Ptr<K::Links>>,
+) -> Option<ItemView<'_>> {
     let node = old?;
     // SAFETY: the node is one of the store's items and still linked, by 1.
     unsafe {

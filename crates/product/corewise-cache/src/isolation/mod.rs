@@ -109,7 +109,7 @@ pub const LINGER_MS: u64 = 20;
 /// Excludes operations on the keys with certain hashes from one another.
 #[derive(Default)]
 struct Stripe {
-    /// Who is told of changes of these keys.
+    /// The watches of these keys.
     watches: Vec<Watch>,
 }
 
@@ -221,9 +221,9 @@ impl Isolation {
     }
 }
 
-/// What became of the operations of [`Member::run`].
+/// The result of [`Member::run`]: what has become of its operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct RunCounts {
     /// The number of operations that were accepted, from the first on.
     pub accepted: usize,
     /// The number of operations that were accepted and have not completed.
@@ -259,9 +259,9 @@ impl Member {
         now: Now,
         ops: &[Op<'_>],
         sink: &mut K,
-    ) -> Progress {
+    ) -> RunCounts {
         let Some(inside) = self.enter() else {
-            return Progress {
+            return RunCounts {
                 accepted: self.run_guarded(session, now, ops, sink),
                 pending: 0,
             };
@@ -275,7 +275,7 @@ impl Member {
             drop(inside);
         }
         self.stays_inside = stays_inside;
-        Progress { accepted, pending }
+        RunCounts { accepted, pending }
     }
 
     /// Executes operations one by one, each with its stripe locked.

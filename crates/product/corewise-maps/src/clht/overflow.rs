@@ -33,7 +33,7 @@ pub(super) struct Overflow<S> {
     /// The number of buckets in a chunk.
     size: usize,
     /// Overflow buckets linked in chains, approximately: some may be about to be linked.
-    hung: AtomicUsize,
+    linked: AtomicUsize,
     budget: Arc<MemoryBudget>,
 }
 
@@ -52,16 +52,16 @@ impl<S: BucketState> Overflow<S> {
             chunk: AtomicPtr::new(ptr::null_mut()),
             returned: AtomicPtr::new(ptr::null_mut()),
             size: (buckets / SINGLE).clamp(1, MOST),
-            hung: AtomicUsize::new(0),
+            linked: AtomicUsize::new(0),
             budget: budget.clone(),
         }
     }
 
     /// The number of overflow buckets linked in chains, approximately: some may be about to be
     /// linked.
-    pub(super) fn hung(&self) -> usize {
+    pub(super) fn linked(&self) -> usize {
         // Relaxed: the count publishes nothing, here and below.
-        self.hung.load(Relaxed)
+        self.linked.load(Relaxed)
     }
 
     /// An empty bucket, or `None` without memory. Lock-free, except for the allocator.
@@ -248,8 +248,8 @@ impl<S: BucketState> SpareBucket<'_, S> {
 
     /// The bucket, to be linked in a chain of the table.
     pub fn into_ptr(self) -> NonNull<Bucket<S>> {
-        // Relaxed: see `hung`.
-        self.overflow.hung.fetch_add(1, Relaxed);
+        // Relaxed: see `linked`.
+        self.overflow.linked.fetch_add(1, Relaxed);
         let bucket = NonNull::from(self.bucket);
         std::mem::forget(self);
         bucket
@@ -311,7 +311,7 @@ mod models {
                 let overflow = overflow(buckets, returned);
                 let (one, other) = beside(&overflow, keep, keep);
                 assert_ne!(one, other);
-                assert_eq!(overflow.hung(), 2);
+                assert_eq!(overflow.linked(), 2);
             });
         }
     }

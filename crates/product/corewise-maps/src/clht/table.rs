@@ -11,7 +11,9 @@ use corewise_atomic::{CachePadded, hint};
 use super::bucket::{Bucket, BucketState, SLOTS};
 use super::overflow::{Overflow, SpareBucket};
 use crate::copy_map::memory_budget::{Heads, MemoryBudget};
-use crate::copy_map::{EntryChange, Full, Held, Moved, Moving, NoMemory, Put, Table, TableVersion};
+use crate::copy_map::{
+    EntryChange, Full, HeldBucket, Moved, Moving, NoMemory, Put, Table, TableVersion,
+};
 use crate::word::{Raw, Word, WordKey};
 
 /// The table grows when one bucket in `OVERFLOWING` has overflowed.
@@ -28,7 +30,7 @@ pub unsafe trait ClhtVariant: Sized + 'static {
     /// The state of a bucket.
     type State: BucketState;
     /// A chain whose updates are blocked until this is dropped.
-    type Stopped<'b>: Held<(Raw, Raw)>;
+    type Stopped<'b>: HeldBucket<(Raw, Raw)>;
     /// The maximum number of overflow buckets in a chain.
     const LONGEST: usize;
 
@@ -156,7 +158,7 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
     type Key = K;
     type Value = V;
     type Entry = (Raw, Raw);
-    type Held<'t>
+    type HeldBucket<'t>
         = F::Stopped<'t>
     where
         Self: 't;
@@ -303,10 +305,10 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
                 ..
             } in child
             {
-                let hang = || self.overflow.spare();
+                let spare = || self.overflow.spare();
                 // SAFETY: no other thread can reach these buckets, by the contract of
                 // `Table::take_in` (1). The spare buckets are this table's, as the chain is (2).
-                let Some(bucket) = (unsafe { Bucket::fill(tail, *key, *value, hang) }) else {
+                let Some(bucket) = (unsafe { Bucket::fill(tail, *key, *value, spare) }) else {
                     // SAFETY: no other thread can reach these buckets, by the contract of
                     // `Table::take_in`.
                     return Err(unsafe { self.give_up(entries) });
@@ -333,7 +335,7 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
     }
 
     fn is_crowded(&self, entries: usize) -> bool {
-        self.overflow.hung() * OVERFLOWING > self.heads.len() && entries >= self.heads.len()
+        self.overflow.linked() * OVERFLOWING > self.heads.len() && entries >= self.heads.len()
     }
 }
 

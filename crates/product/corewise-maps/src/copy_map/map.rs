@@ -71,7 +71,7 @@ pub struct CopyMap<T, S = DefaultHasher, L = Unlimited> {
     /// Held by the thread that begins a resize.
     resizing: Mutex<()>,
     /// Tables that no thread can find any more, the oldest first.
-    retired: Mutex<Vec<Retired<T>>>,
+    retired: Mutex<Vec<RetiredTable<T>>>,
     _owned: PhantomData<Box<TableVersion<T>>>,
     _limit: PhantomData<fn() -> L>,
 }
@@ -80,7 +80,7 @@ pub struct CopyMap<T, S = DefaultHasher, L = Unlimited> {
 type Alone<'m> = MutexGuard<'m, ()>;
 
 /// A table that was replaced and is no longer in a map.
-struct Retired<T> {
+struct RetiredTable<T> {
     version: NonNull<TableVersion<T>>,
     /// No thread has the table when this grace period is over.
     after: Cookie,
@@ -89,9 +89,9 @@ struct Retired<T> {
 }
 
 // SAFETY: it owns the table.
-unsafe impl<T: Send> Send for Retired<T> {}
+unsafe impl<T: Send> Send for RetiredTable<T> {}
 
-impl<T> Drop for Retired<T> {
+impl<T> Drop for RetiredTable<T> {
     fn drop(&mut self) {
         // SAFETY: made from a box, and dropped after a grace period or with the map.
         drop(unsafe { Box::from_raw(self.version.as_ptr()) });
@@ -383,7 +383,7 @@ impl<T: Table, S, L> CopyMap<T, S, L> {
             return false;
         };
         // `poll_quietly`, because the callback for a stall may use the map.
-        let is_over = |table: &Retired<T>| {
+        let is_over = |table: &RetiredTable<T>| {
             self.domain.poll_quietly(table.after) || mutant!("clht_frees_at_once")
         };
         if !retired.first().is_some_and(is_over) {
@@ -416,7 +416,7 @@ impl<T: Table, S, L> CopyMap<T, S, L> {
     }
 
     /// Inserts a table that is no longer reachable into the list, at index `at`.
-    fn retire(&self, table: Retired<T>, at: usize) {
+    fn retire(&self, table: RetiredTable<T>, at: usize) {
         let mut retired = self.retired.lock();
         let at = at.min(retired.len());
         retired.insert(at, table);
@@ -439,7 +439,7 @@ impl<T: Table, S, L> CopyMap<T, S, L> {
         // group was moved before.
         self.current.store(old.next_ptr(), Release);
         // From here on the old table is unreachable, and only sections that run now can have it.
-        let table = Retired {
+        let table = RetiredTable {
             version,
             after: self.domain.start_poll(),
             freed: 0,
@@ -515,7 +515,7 @@ impl<T: Table, S: BuildHasher, L> CopyMap<T, S, L> {
     pub fn reserve(&self, additional: usize) -> Result<(), ResizeError> {
         let entries = self.len().checked_add(additional);
         let buckets = T::buckets_for(entries.ok_or(ResizeError::NoMemory)?);
-        // Not yet locked: usually there is room.
+        // Checked without the lock first: usually there is room.
         if buckets <= self.buckets() {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use super::overflow::Spare;
 use super::state::{SLOTS, Side, State, Tag};
 use super::table::CuckooTable;
 use crate::copy_map::memory_budget;
-use crate::copy_map::{Held, Moving, NoMemory};
+use crate::copy_map::{HeldBucket, Moving, NoMemory};
 use crate::pair_cell::{PairCell, Torn};
 
 /// The cells of a bucket, one for each slot.
@@ -22,7 +22,7 @@ unsafe impl<K: Copy, V: Copy> memory_budget::ZeroedBucket for Cells<K, V> {
     }
 }
 
-/// An overflow bucket, which hangs on another bucket.
+/// An overflow bucket, to which another bucket links.
 pub(super) struct Node<K, V> {
     word: AtomicU64,
     cells: Cells<K, V>,
@@ -50,7 +50,7 @@ impl<K: Copy, V: Copy> Node<K, V> {
         self.part().state()
     }
 
-    /// Empties a bucket that hangs nowhere.
+    /// Empties a bucket to which no other links.
     ///
     /// # Safety
     ///
@@ -60,7 +60,7 @@ impl<K: Copy, V: Copy> Node<K, V> {
         self.word.store(State::EMPTY.0, Relaxed);
     }
 
-    /// Stores the ID of another bucket in a bucket that hangs nowhere.
+    /// Stores the ID of another bucket in a bucket to which no other links.
     ///
     /// # Safety
     ///
@@ -155,21 +155,21 @@ impl<'t, K: Copy, V: Copy> Part<'t, K, V> {
         true
     }
 
-    /// Hangs a bucket on one that no other thread can reach, before those that hang there.
+    /// Links a bucket to one that no other thread can reach, in front of its overflow buckets.
     ///
     /// # Safety
     ///
     /// 1. Only the caller can reach both buckets.
     /// 2. `id` is the ID of `part` in the table of this bucket.
-    pub(super) unsafe fn hang_unshared(self, part: Part<'_, K, V>, id: u32) {
+    pub(super) unsafe fn append_unshared(self, part: Part<'_, K, V>, id: u32) {
         // Relaxed, all: as in `add`.
-        let (head, hung) = (self.word.load(Relaxed), part.word.load(Relaxed));
-        let hung = State(hung).with_next(State(head).next().unwrap_or(0));
-        part.word.store(hung.0, Relaxed);
+        let (head, word) = (self.word.load(Relaxed), part.word.load(Relaxed));
+        let state = State(word).with_next(State(head).next().unwrap_or(0));
+        part.word.store(state.0, Relaxed);
         self.word.store(State(head).with_next(id).0, Relaxed);
     }
 
-    /// Empties a bucket that no other thread can reach. Its overflow buckets hang nowhere then.
+    /// Empties a bucket that no other thread can reach. It links to no overflow bucket then.
     ///
     /// # Safety
     ///
@@ -283,8 +283,8 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
 
     /// A free slot of the overflow buckets.
     pub(super) fn free_overflow(&self) -> Option<SlotRef<'t, K, V>> {
-        let mut hung = self.parts().skip(1);
-        hung.find_map(|(part, state)| {
+        let mut overflow = self.parts().skip(1);
+        overflow.find_map(|(part, state)| {
             let slot = state.free()?;
             Some(SlotRef { part, slot })
         })
@@ -321,19 +321,19 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
         }
     }
 
-    /// Hangs an overflow bucket with an entry on this bucket.
+    /// Puts an entry into an overflow bucket, and links that to this bucket.
     ///
     /// # Safety
     ///
     /// 1. The overflow bucket is one of this bucket's table.
-    pub(super) unsafe fn hang(&mut self, spare: Spare<'t, K, V>, entry: &CuckooEntry<K, V>) {
+    pub(super) unsafe fn append(&mut self, spare: Spare<'t, K, V>, entry: &CuckooEntry<K, V>) {
         let part = spare.node().part();
         // SAFETY: the spare bucket is empty, and only this thread can reach it.
         unsafe { part.fill(0, entry.pair) };
         let next = self.state.next().unwrap_or(0);
         let state = State::EMPTY.with(0, entry.tag, entry.side);
         part.publish(state.with_next(next));
-        self.state = self.state.with_next(spare.hang());
+        self.state = self.state.with_next(spare.link());
     }
 
     /// Publishes insertions before the bucket is unlocked.
@@ -362,16 +362,16 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
 
     /// Moves an entry of the overflow buckets to a free slot of the bucket itself, if there is one.
     /// The entry is in its new place before it leaves the old one. An empty overflow bucket stays:
-    /// `Held::rules_out_second` relies on that.
-    pub(super) fn draw_in(&mut self) {
-        let mut hung = self.parts().skip(1).filter_map(|(part, state)| {
+    /// `LockedHomes::rules_out_second` relies on that.
+    pub(super) fn refill_from_overflow(&mut self) {
+        let mut overflowing = self.parts().skip(1).filter_map(|(part, state)| {
             let (slot, tag) = state.held().next()?;
             Some((SlotRef { part, slot }, tag, state.side(slot)))
         });
-        let (Some(free), Some((from, tag, side))) = (self.free(), hung.next()) else {
+        let (Some(free), Some((from, tag, side))) = (self.free(), overflowing.next()) else {
             return;
         };
-        drop(hung);
+        drop(overflowing);
         // SAFETY: the slot has a tag in the state of its overflow bucket, so it is held (1).
         let entry = CuckooEntry::new(unsafe { self.pair(from) }, tag, side);
         // SAFETY: `free` returned a free slot of the bucket itself (1).
@@ -422,7 +422,7 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
 
 // SAFETY: `copy` appends the slots with tags, of the bucket and of its overflow buckets (1). The
 // lock is held until the drop, and a bucket that is marked is not locked again (2).
-unsafe impl<K: Copy, V: Copy> Held<CuckooEntry<K, V>> for LockedBucket<'_, K, V> {
+unsafe impl<K: Copy, V: Copy> HeldBucket<CuckooEntry<K, V>> for LockedBucket<'_, K, V> {
     fn copy(&self, to: &mut Vec<Moving<CuckooEntry<K, V>>>) -> Result<(), NoMemory> {
         for (part, state) in self.parts() {
             to.try_reserve(SLOTS).map_err(|_| NoMemory)?;

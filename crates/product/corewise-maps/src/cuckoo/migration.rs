@@ -46,7 +46,7 @@ impl<K: Copy + Eq + Hash, V: Copy> CuckooTable<K, V> {
         // that of the spare bucket, which is of this table (2).
         unsafe {
             part.add(&moving.entry);
-            head.hang_unshared(part, spare.hang());
+            head.append_unshared(part, spare.link());
         }
         Some(())
     }
@@ -60,7 +60,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
     type Key = K;
     type Value = V;
     type Entry = CuckooEntry<K, V>;
-    type Held<'t>
+    type HeldBucket<'t>
         = LockedBucket<'t, K, V>
     where
         Self: 't;
@@ -184,9 +184,9 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
         // SAFETY: no other thread can reach the bucket's entries, by the contract of `Table::wipe`.
         unsafe { head.wipe() };
         while let Some(id) = next {
-            // SAFETY: the ID is that of an overflow bucket which hung on this bucket, or on another
-            // that did. Only the caller can reach these, by the contract of `Table::wipe`.
-            let spare = unsafe { self.overflow().unhang(id) };
+            // SAFETY: the ID is that of an overflow bucket to which this bucket, or one linked to
+            // it, led. Only the caller can reach these, by the contract of `Table::wipe`.
+            let spare = unsafe { self.overflow().take_back(id) };
             next = spare.node().state().next();
         }
     }
@@ -197,7 +197,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
 
     fn is_crowded(&self, entries: usize) -> bool {
         // With fewer entries the keys have few distinct hashes: growing would not help them.
-        let sixteenths = if self.overflow().hung() * OVERFLOWING > self.buckets() {
+        let sixteenths = if self.overflow().linked() * OVERFLOWING > self.buckets() {
             OVERFLOWING_GROWS_AT
         } else if grows_by(self) > 2 {
             SMALL_GROWS_AT

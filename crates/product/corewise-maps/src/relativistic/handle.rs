@@ -507,7 +507,7 @@ impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
     /// Returns the value, drops the key, and frees the node's memory.
     pub(super) fn into_value(self) -> V {
         let (key, value) = self.into_parts();
-        // Before `value` is returned: it would be leaked if this panicked.
+        // Dropped before `value` is returned: a panic here would leak it then.
         drop(key);
         value
     }

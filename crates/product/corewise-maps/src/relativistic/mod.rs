@@ -11,7 +11,7 @@
 //! # Layout
 //!
 //! ```text
-//!  RawTable            Table (one, or a few during a resize)
+//!  RawTable            BucketArray (one, or a few during a resize)
 //! ┌─────────┐         ┌──────┬──────┬──────┬─ ─
 //! │ current ├────────▶│ word │ word │ word │     a word, 8 bytes: node ID of the first
 //! │ oldest  │         └──┬───┴──────┴──────┴─ ─  node, a filter over the chain, five flags

@@ -94,14 +94,15 @@ where
         let hash = self.map().hash(&key);
         let mut fresh = self.make(hash, key, value);
         loop {
-            let (found, back) = match fresh.link() {
+            let (found, unlinked) = match fresh.link() {
                 Ok(_) => return None,
                 Err(occupied) => occupied,
             };
             // SAFETY: this handle found the node, by the hash of the new one (1).
-            fresh = match unsafe { back.swap(found) } {
+            fresh = match unsafe { unlinked.swap(found) } {
                 Ok(_) => return Some(found),
-                Err(back) => back,
+                // The present node has gone meanwhile: insert the new one.
+                Err(unlinked) => unlinked,
             };
         }
     }
@@ -124,7 +125,7 @@ where
         let hash = self.map().hash(&key);
         // Looking the key up twice, now in the cache, costs less than creating a node in vain.
         if let Some(found) = self.find(hash, &key) {
-            // Before `value` is moved into the result: it would be leaked if this panicked.
+            // Dropped before `value` is moved into the result: a panic here would leak it then.
             drop(key);
             return Err(OccupiedError {
                 current: &found.value,
@@ -226,7 +227,7 @@ where
         let value = match make() {
             Ok(value) => value,
             Err(error) => {
-                // Before `error` is returned: it would be leaked if this panicked.
+                // Dropped before `error` is returned: a panic here would leak it then.
                 drop(key);
                 return Err(error);
             }
@@ -348,12 +349,14 @@ where
                 Ok(node) => return &node.value,
                 Err(key) => key,
             };
+            // The key is absent. The value is made once, also if it must be inserted again.
             if let Some(make) = make.take() {
                 made = Some(make(&key));
             }
             let value = made
                 .take()
                 .expect("made once, and kept if it is not inserted");
+            // If another thread inserts the key first, its value is changed.
             let (present, fresh) = match self.make(hash, key, value).link() {
                 Ok(node) => return &node.value,
                 Err(occupied) => occupied,
@@ -406,11 +409,13 @@ where
         mut decide: impl FnMut(Option<(&K, &V)>) -> Operation<V, T>,
     ) -> Compute<'_, K, V, T> {
         let hash = self.map().hash(&key);
+        // Each round decides about the entry that is found, and ends unless another thread has
+        // changed the entry before the decision takes effect.
         loop {
             let found = self.find(hash, &key);
             match (decide(found.map(Node::pair)), found) {
                 (Operation::Abort(result), _) => {
-                    // Before `result` is returned: it would be leaked if this panicked.
+                    // Dropped before `result` is returned: a panic here would leak it then.
                     drop(key);
                     return Compute::Aborted(Some(result));
                 }

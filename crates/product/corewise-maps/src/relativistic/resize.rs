@@ -113,8 +113,8 @@ use corewise_rcu::{Cookie, Pinned};
 use super::chain::{Arena, Link, nodes};
 use super::raw::RawTable;
 use super::resizer::{Garbage, MAX_LEVELS, ResizePolicy, Resizer};
-use super::shares::{Kind, Pass, Ratio, Share};
-use super::table::{Table, exchange, is_forwarded, load, store};
+use super::shares::{Pass, PassKind, Ratio, Share};
+use super::table::{BucketArray, exchange, is_forwarded, load, store};
 use super::word::{BUSY, BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe};
 
 /// Maximum factor by which a step's budget grows in a sweep that finds few buckets left to cut.
@@ -310,16 +310,16 @@ impl<A: Arena> RawTable<A> {
             self.step(1 << 10);
             let resizer = self.resizer();
             if resizer.is_settled() && resizer.wanted != Some(buckets) {
-                // Since then it may have resized by itself, or been asked for another number.
+                // Meanwhile the table may have resized by itself, or another resize was requested.
                 return if resizer.refused == refused {
                     Ok(())
                 } else {
                     Err(ResizeError::NoMemory)
                 };
             }
-            let (waits, after) = (resizer.waits(), resizer.after);
+            let (is_waiting, after) = (resizer.is_waiting(), resizer.after);
             drop(resizer);
-            if waits {
+            if is_waiting {
                 // Reports stalled readers.
                 self.domain().poll(after);
                 backoff.snooze_or_sleep(&SLEEPS);
@@ -353,16 +353,16 @@ impl<A: Arena> RawTable<A> {
             let buckets = resizer.newest().len();
             if resizer.build.is_none() {
                 if ResizePolicy::most_entries(buckets) >= entries {
-                    resizer.keep(buckets.min(ResizePolicy::buckets_for(entries)));
+                    resizer.raise_min_buckets(buckets.min(ResizePolicy::buckets_for(entries)));
                     return Ok(());
                 }
                 let factor = ResizePolicy::buckets_for(entries).div_ceil(buckets);
                 let to = buckets.checked_mul(factor.next_power_of_two().max(2));
                 let to = to.ok_or(ResizeError::NoMemory)?;
-                if !resizer.begin(to) {
+                if !resizer.begin_build(to) {
                     return Err(ResizeError::NoMemory);
                 }
-                resizer.keep(ResizePolicy::buckets_for(entries));
+                resizer.raise_min_buckets(ResizePolicy::buckets_for(entries));
             }
             drop(resizer);
             self.step(1 << 10);
@@ -444,7 +444,7 @@ impl Pass {
     ///
     /// 1. The pass is not done, or was not handled by `built` or `swept` yet: these retire its
     ///    tables.
-    unsafe fn source(&self) -> &Table {
+    unsafe fn source(&self) -> &BucketArray {
         // SAFETY: not retired, by 1.
         unsafe { self.from.as_ref() }
     }
@@ -452,7 +452,7 @@ impl Pass {
     /// # Safety
     ///
     /// 1. As for [`Pass::source`].
-    unsafe fn target(&self) -> &Table {
+    unsafe fn target(&self) -> &BucketArray {
         // SAFETY: not retired, by 1.
         unsafe { self.to.as_ref() }
     }
@@ -475,7 +475,7 @@ unsafe fn work(raw: &RawTable<impl Arena>, share: &Share) -> usize {
     // are consecutive tables of `raw`, and no other thread works on its buckets.
     unsafe {
         match share.pass.kind {
-            Kind::Zip => {
+            PassKind::Zip => {
                 for bucket in buckets {
                     pair.warm(bucket);
                     if !pair.zip_pure(bucket) {
@@ -483,9 +483,9 @@ unsafe fn work(raw: &RawTable<impl Arena>, share: &Share) -> usize {
                     }
                 }
             }
-            Kind::CrossLink => buckets.for_each(|at| cross_link(arena, from, to, at)),
-            Kind::Open => buckets.for_each(|bucket| open(to, bucket)),
-            Kind::Unzip => {
+            PassKind::CrossLink => buckets.for_each(|at| cross_link(arena, from, to, at)),
+            PassKind::Open => buckets.for_each(|bucket| open(to, bucket)),
+            PassKind::Unzip => {
                 for (bucket, slot) in buckets.clone().zip(&pair.olds[buckets]) {
                     // In all sweeps but the first, most are.
                     if is_forwarded(load(slot)) {
@@ -516,22 +516,24 @@ impl<A> DerefMut for LockedResizer<'_, A> {
 
 impl<A: Arena> LockedResizer<'_, A> {
     /// The newest table in use.
-    fn newest(&self) -> &Table {
+    fn newest(&self) -> &BucketArray {
         // SAFETY: only the owner of this lock replaces tables, and the reference borrows the lock
         // (1).
         unsafe { self.raw.current() }
     }
 
     /// Whether the next step can do nothing until readers or other steps have made progress.
-    fn waits(&self) -> bool {
+    fn is_waiting(&self) -> bool {
         let raw = self.raw;
-        let has_none = |pass: &Option<Pass>| {
+        // A step has work in a pass while shares are left. When all are done, it has the transition
+        // to the next pass. In between, other threads work on the last shares.
+        let has_no_work = |pass: &Option<Pass>| {
             let pass = pass.as_ref().map(|pass| raw.passes.of(pass.kind));
             pass.is_none_or(|shares| shares.is_given_out() && !shares.is_done())
         };
         // The next sweep, or a shrink, may begin.
         let may_begin = self.sweep.is_none() && raw.domain().is_complete(self.after);
-        has_none(&self.build) && has_none(&self.sweep) && !may_begin
+        has_no_work(&self.build) && has_no_work(&self.sweep) && !may_begin
     }
 
     /// Advances to the next pass if that is due, and frees a piece of a retired table.
@@ -569,8 +571,8 @@ impl<A: Arena> LockedResizer<'_, A> {
         if self.build.is_none()
             && let Some(buckets) = self.due()
         {
-            if !self.begin(buckets) {
-                self.refuse();
+            if !self.begin_build(buckets) {
+                self.handle_no_memory();
             }
         } else if self.levels > 1 && self.sweep.is_none() {
             self.begin_sweep();
@@ -582,7 +584,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         self.shrink_waits = false;
         let buckets = self.newest().len();
         if let Some(wanted) = self.wanted {
-            let next = self.way_to(wanted, buckets);
+            let next = self.next_size_towards(wanted, buckets);
             let next = next.filter(|next| *next > buckets || self.may_shrink());
             if next.is_some() || self.wanted.is_none() || mutant!("request_delays_growth") {
                 return next;
@@ -595,7 +597,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         }
         #[cfg(corewise_stress)]
         if self.policy.automatic && self.levels < 4 {
-            let next = self.stressed(buckets);
+            let next = self.next_size_under_stress(buckets);
             return next.filter(|next| *next > buckets || self.may_shrink());
         }
         self.growth(buckets).or_else(|| self.shrink(buckets))
@@ -626,7 +628,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         if !is_sparse || !self.policy.automatic {
             return None;
         }
-        let wanted = self.shrunk(buckets, count)?;
+        let wanted = self.smaller_size(buckets, count)?;
         self.shrink_waits = !self.may_shrink();
         (!self.shrink_waits).then_some(wanted)
     }
@@ -635,7 +637,7 @@ impl<A: Arena> LockedResizer<'_, A> {
     /// see [Order of chains](self#order-of-chains).
     fn may_shrink(&self) -> bool {
         let has_left = || {
-            // Quietly: as in `begin_sweep`.
+            // Reports no stall, as in `begin_sweep`.
             mutant!("shrinks_at_once") || self.raw.domain().poll_quietly(self.after)
         };
         self.levels == 1 && has_left()
@@ -661,11 +663,11 @@ impl<A: Arena> LockedResizer<'_, A> {
     }
 
     /// Begins to build a table; returns false if memory for it is not available.
-    fn begin(&mut self, buckets: usize) -> bool {
+    fn begin_build(&mut self, buckets: usize) -> bool {
         let raw = self.raw;
         let from = self.newest();
         debug_assert!(from.len().is_multiple_of(buckets) || buckets.is_multiple_of(from.len()));
-        let Some(new) = Table::try_new(buckets, false, self.policy.huge_pages) else {
+        let Some(new) = BucketArray::try_new(buckets, false, self.policy.huge_pages) else {
             return false;
         };
         new.populate();
@@ -682,9 +684,9 @@ impl<A: Arena> LockedResizer<'_, A> {
             }
         }
         let kind = if buckets < from.len() {
-            Kind::CrossLink
+            PassKind::CrossLink
         } else {
-            Kind::Zip
+            PassKind::Zip
         };
         let end = from.len().min(buckets);
         self.build = Some(self.start(kind, NonNull::from(from), to, end));
@@ -693,7 +695,7 @@ impl<A: Arena> LockedResizer<'_, A> {
 
     /// Handles a failed allocation of a table that was due: its request fails, or the table waits
     /// before it grows.
-    fn refuse(&mut self) {
+    fn handle_no_memory(&mut self) {
         let raw = self.raw;
         if self.wanted.take().is_some() {
             self.refused += 1;
@@ -707,7 +709,7 @@ impl<A: Arena> LockedResizer<'_, A> {
 
     /// Raises the number of buckets below which the table does not shrink by itself, and drops a
     /// request for fewer.
-    fn keep(&mut self, buckets: usize) {
+    fn raise_min_buckets(&mut self, buckets: usize) {
         self.wanted.take_if(|wanted| *wanted < buckets);
         self.policy.min_buckets = self.policy.min_buckets.max(buckets);
         self.reconsider();
@@ -718,11 +720,17 @@ impl<A: Arena> LockedResizer<'_, A> {
     fn has_memory_for(&self, buckets: usize) -> bool {
         let now = self.newest().len();
         let direct = buckets.is_multiple_of(now) || now.is_multiple_of(buckets);
-        direct || Table::try_new(buckets, false, false).is_some()
+        direct || BucketArray::try_new(buckets, false, false).is_some()
     }
 
     /// Starts a pass over the first `end` buckets.
-    fn start(&self, kind: Kind, from: NonNull<Table>, to: NonNull<Table>, end: usize) -> Pass {
+    fn start(
+        &self,
+        kind: PassKind,
+        from: NonNull<BucketArray>,
+        to: NonNull<BucketArray>,
+        end: usize,
+    ) -> Pass {
         let mut pass = Pass {
             kind,
             from,
@@ -734,7 +742,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         let (source, target) = unsafe { (pass.source(), pass.target()) };
         let fan = source.len().max(target.len()) / end;
         let (times, by) = match kind {
-            Kind::Unzip => (self.sparse, (fan / SWEPT).max(1)),
+            PassKind::Unzip => (self.sparse, (fan / SWEPT).max(1)),
             _ => (2, fan.max(2)),
         };
         pass.per_budget = Ratio { times, by };
@@ -745,7 +753,7 @@ impl<A: Arena> LockedResizer<'_, A> {
     /// Called when a pass over the new table is done: every bucket is linked, or opened.
     fn built(&mut self, pass: Pass) {
         let raw = self.raw;
-        if pass.kind == Kind::Open {
+        if pass.kind == PassKind::Open {
             // SAFETY: every bucket of the larger table was forwarded when it was linked, and the
             // smaller table follows (1).
             return unsafe { self.retire(pass.from, pass.to) };
@@ -759,9 +767,9 @@ impl<A: Arena> LockedResizer<'_, A> {
         };
         target.set_published();
         raw.set_thresholds(self.policy, target.len());
-        if pass.kind == Kind::CrossLink {
+        if pass.kind == PassKind::CrossLink {
             let end = target.len();
-            self.build = Some(self.start(Kind::Open, pass.from, pass.to, end));
+            self.build = Some(self.start(PassKind::Open, pass.from, pass.to, end));
             return;
         }
         self.levels += 1;
@@ -781,7 +789,7 @@ impl<A: Arena> LockedResizer<'_, A> {
 
     fn begin_sweep(&mut self) {
         let raw = self.raw;
-        // Quietly: the handler of a stall may ask for the lock that we hold.
+        // This poll reports no stall: the stall hook may take the lock that this thread holds.
         if !raw.domain().poll_quietly(self.after) {
             return;
         }
@@ -789,7 +797,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         let old = unsafe { raw.oldest() };
         let new = old.follow();
         let (from, to) = (NonNull::from(old), NonNull::from(new));
-        self.sweep = Some(self.start(Kind::Unzip, from, to, old.len()));
+        self.sweep = Some(self.start(PassKind::Unzip, from, to, old.len()));
     }
 
     /// Called when a sweep is done. If it left nothing to cut, its level is done too.
@@ -812,7 +820,7 @@ impl<A: Arena> LockedResizer<'_, A> {
     /// # Safety
     ///
     /// 1. Every bucket of `old` is forwarded, and `next` follows it.
-    unsafe fn retire(&mut self, old: NonNull<Table>, next: NonNull<Table>) {
+    unsafe fn retire(&mut self, old: NonNull<BucketArray>, next: NonNull<BucketArray>) {
         let raw = self.raw;
         // SAFETY: `next` follows the oldest table, of which every bucket is forwarded and so has no
         // lock, by 1. From here on no thread finds the old table.
@@ -835,7 +843,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         let Some(garbage) = self.garbage.front_mut() else {
             return;
         };
-        // Quietly: as in `begin_sweep`.
+        // Reports no stall, as in `begin_sweep`.
         if !raw.domain().poll_quietly(garbage.after) {
             return;
         }
@@ -877,7 +885,7 @@ fn lock(slot: &AtomicU64) -> BucketWord {
 }
 
 /// Makes a bucket of a smaller table that readers use plain.
-fn open(table: &Table, bucket: usize) {
+fn open(table: &BucketArray, bucket: usize) {
     let slot = table.slot_at(bucket);
     let word = lock(slot);
     store(slot, word.replace_flags(0));
@@ -890,12 +898,13 @@ fn open(table: &Table, bucket: usize) {
 ///
 /// 1. The caller is in a section of the table's domain; `from` and `new` are consecutive tables,
 ///    and their nodes are in `arena`.
-unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usize) {
+unsafe fn cross_link(arena: &impl Arena, from: &BucketArray, new: &BucketArray, bucket: usize) {
     let parts = || (bucket..from.len()).step_by(new.len());
     // Updates of any of them wait. No thread that waits for one of these locks holds another.
     for part in parts() {
         lock(from.slot_at(part));
     }
+    // Back to front: `rest` is the chain joined so far, and each chain is put in front of it.
     let mut rest = BucketWord::EMPTY;
     for part in parts().rev() {
         let first = load(from.slot_at(part)).replace_flags(0);
@@ -914,6 +923,7 @@ unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usiz
         }
     }
     store(new.slot_at(bucket), rest.set_flags(BUSY));
+    // This unlocks and forwards the old buckets: their updates continue in the new one.
     for part in parts() {
         let slot = from.slot_at(part);
         store(slot, load(slot).replace_flags(INIT));
@@ -928,7 +938,7 @@ unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usiz
 /// 1. The caller is in a section of the domain of `raw`; `from` and `new` are consecutive tables of
 ///    it.
 #[inline(never)]
-unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usize) {
+unsafe fn zip(raw: &RawTable<impl Arena>, from: &BucketArray, new: &BucketArray, bucket: usize) {
     // For this table, a bucket index serves as the hash of its nodes.
     // SAFETY: the caller is in a section, by 1, and the lineage is unlocked below.
     let lineage = unsafe { raw.lock(bucket as u32) };
@@ -946,6 +956,7 @@ unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usi
             if *used.get_or_insert(child) != child && !mutant!("always_pure") {
                 pure = 0;
             }
+            // The child's word keeps its first node, and its filter gets each node.
             let child = new.slot_at(child);
             let own = load(child);
             let first = own.first().unwrap_or(id);
@@ -963,14 +974,14 @@ unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usi
 /// both for every bucket; read from the tables, they would be loaded again after each store.
 struct Expansion<'t, A> {
     arena: &'t A,
-    new: &'t Table,
+    new: &'t BucketArray,
     olds: &'t [AtomicU64],
     news: &'t [AtomicU64],
 }
 
 impl<'t, A: Arena> Expansion<'t, A> {
     #[inline(always)]
-    fn new(arena: &'t A, old: &'t Table, new: &'t Table) -> Self {
+    fn new(arena: &'t A, old: &'t BucketArray, new: &'t BucketArray) -> Self {
         Self {
             arena,
             new,
@@ -982,7 +993,7 @@ impl<'t, A: Arena> Expansion<'t, A> {
     /// Calls `each` with the words of the larger table that belong to a bucket of the smaller one.
     #[inline(always)]
     fn for_each_child(&self, bucket: usize, each: impl Fn(&AtomicU64)) {
-        // Not `step_by`, which divides.
+        // A loop, because `step_by` divides.
         let mut bucket = bucket;
         while let Some(child) = self.news.get(bucket) {
             each(child);
@@ -1080,6 +1091,8 @@ impl<'t, A: Arena> Expansion<'t, A> {
         let slot = &self.olds[bucket];
         let word = lock(slot);
         if word.has(HOLD) {
+            // A node was removed from the trunk since the last sweep, and its readers still follow
+            // the old trunk: the next sweep cuts.
             store(slot, word.replace_flags(INIT | BUSY));
             return false;
         }
@@ -1113,13 +1126,15 @@ impl<'t, A: Arena> Expansion<'t, A> {
 /// # Safety
 ///
 /// 1. The trunk's lineage is locked, and the caller is in a section of the table's domain.
-unsafe fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<NodeId> {
+unsafe fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &BucketArray) -> Option<NodeId> {
     let child = |link: &Link| new.index(link.hash());
     // SAFETY: the lineage is locked and the caller is in a section, by 1, so the chain's nodes are
     // kept.
     let mut nodes = unsafe { nodes(arena, trunk) };
+    // The first run: the nodes at the front that belong to the same child. `last` is its last node.
     let (_, mut last) = nodes.next()?;
     let own = child(last);
+    // The first node of another child begins the rest. If there is none, there is nothing to cut.
     let (rest, other) = loop {
         match nodes.next()? {
             (_, link) if child(link) == own => last = link,
@@ -1130,11 +1145,13 @@ unsafe fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<
     for (id, link) in nodes {
         let child = child(link);
         if child == own {
+            // The next run of this child: the cut skips the nodes of others in between.
             last.set_next(Some(id));
             return Some(rest);
         }
         is_one_run &= child == other;
     }
+    // The rest has no node of this child.
     last.set_next(None);
     // If all the rest belongs to one child, nothing is left to cut.
     (!is_one_run).then_some(rest)

@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 
 use corewise_rcu::Cookie;
 
-use super::shares::{Kind, Pass, Shares};
-use super::table::Table;
+use super::shares::{Pass, PassKind, Shares};
+use super::table::BucketArray;
 
 /// The most tables in use at a time: doublings while no grace period ends.
 pub(super) const MAX_LEVELS: usize = 48;
@@ -119,7 +119,7 @@ pub(super) struct Passes {
 /// A retired table that readers may still use.
 pub(super) struct Garbage {
     /// From a box. It stays a pointer, because a `Box` would assert that no reader uses the table.
-    pub(super) table: NonNull<Table>,
+    pub(super) table: NonNull<BucketArray>,
     pub(super) after: Cookie,
     pub(super) discarded: usize,
 }
@@ -143,9 +143,9 @@ impl Passes {
         }
     }
 
-    pub(super) fn of(&self, kind: Kind) -> &Shares {
+    pub(super) fn of(&self, kind: PassKind) -> &Shares {
         match kind {
-            Kind::Unzip => &self.sweep,
+            PassKind::Unzip => &self.sweep,
             _ => &self.build,
         }
     }
@@ -186,10 +186,11 @@ impl Resizer {
         !self.is_settled() || !self.garbage.is_empty() || is_due
     }
 
-    /// The next size on the way to `wanted` by integer factors; `None` if the table has that size,
-    /// or too many tables are in use.
-    pub(super) fn way_to(&mut self, wanted: usize, buckets: usize) -> Option<usize> {
+    /// The next number of buckets on the way from `buckets` to `wanted` by integer factors; `None`
+    /// if the table has that size, or too many tables are in use.
+    pub(super) fn next_size_towards(&mut self, wanted: usize, buckets: usize) -> Option<usize> {
         if wanted == buckets {
+            // The request is fulfilled when the chains are unzipped, too.
             if self.is_settled() {
                 self.wanted = None;
             }
@@ -198,17 +199,22 @@ impl Resizer {
         if wanted.is_multiple_of(buckets) {
             return (self.levels < MAX_LEVELS - 2).then_some(wanted);
         }
+        // Shrink to the greatest common divisor: directly to `wanted` if it divides `buckets`,
+        // otherwise an expansion to `wanted` follows.
         Some(greatest_common_divisor(wanted, buckets))
     }
 
-    /// Half of the buckets or fewer; `None` if the number of buckets is odd.
-    pub(super) fn shrunk(&self, buckets: usize, count: usize) -> Option<usize> {
+    /// The size to shrink to from `buckets`: divided by the largest power of two, up to
+    /// [`MAX_SHRINK`], that leaves two buckets for each of `count` entries and the minimum of the
+    /// policy. `None` if not even half of the buckets would do, or their number is odd.
+    pub(super) fn smaller_size(&self, buckets: usize, count: usize) -> Option<usize> {
         let fits = |factor: &usize| {
             buckets.is_multiple_of(*factor)
                 && buckets / factor >= (2 * count).max(self.policy.min_buckets)
         };
         let factors = std::iter::successors(Some(2), |factor| Some(factor * 2));
         let factors = factors.take_while(|factor| *factor <= MAX_SHRINK);
+        // If a factor does not fit, no larger one does.
         factors
             .take_while(fits)
             .last()
@@ -218,7 +224,7 @@ impl Resizer {
     /// Under the stress build, resizes at every opportunity, up and down, by factors of two and
     /// three.
     #[cfg(corewise_stress)]
-    pub(super) fn stressed(&mut self, buckets: usize) -> Option<usize> {
+    pub(super) fn next_size_under_stress(&mut self, buckets: usize) -> Option<usize> {
         self.turn += 1;
         let factor = 2 + self.turn / 3 % 2;
         if !self.turn.is_multiple_of(3) && buckets < 64 {

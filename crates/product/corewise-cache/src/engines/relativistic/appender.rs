@@ -86,6 +86,7 @@ impl Appender {
         }
         let mut opens = self.opens.lock();
         let open = &mut opens[queue as usize][kind as usize];
+        // A segment has items of one generation only, so that a flush hides all of them or none.
         match open {
             Some(open) if open.generation == request.generation => heap.append(open, request.bytes),
             _ => None,
@@ -143,6 +144,7 @@ impl Appender {
     ) -> WalkedOn {
         let mut opens = self.opens.lock();
         match &mut opens.as_flattened_mut()[place] {
+            // Otherwise the segment was sealed since the walk began, or another one is open here.
             Some(open) if open.segment == segment && open.is_walked() => {
                 match heap.walk_on(open, nodes) {
                     0 => WalkedOn::End,

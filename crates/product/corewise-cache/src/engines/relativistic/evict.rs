@@ -95,7 +95,7 @@ fn gains(least_32nds: u64) -> impl Fn(Candidate) -> bool {
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum EvictProgress {
     /// The headroom is reached, or the requested number of bytes was walked.
     Made,
     /// Readers must move on first.
@@ -116,50 +116,69 @@ impl Evictor {
 
     /// Walks until the heap's headroom is `target`, but for no more than about `bytes` bytes.
     /// Compacts until its [ease](Heap::ease) is.
-    pub(super) fn make_headroom(&mut self, site: &Site<'_>, target: i64, bytes: usize) -> Progress {
+    pub(super) fn make_headroom(
+        &mut self,
+        site: &Site<'_>,
+        target: i64,
+        bytes: usize,
+    ) -> EvictProgress {
         self.walk_until(site, target, bytes, true)
     }
 
     /// As [`Self::make_headroom`], but begins no walk: continues the one that is parked.
-    pub(super) fn finish_walk(&mut self, site: &Site<'_>, target: i64, bytes: usize) -> Progress {
+    pub(super) fn finish_walk(
+        &mut self,
+        site: &Site<'_>,
+        target: i64,
+        bytes: usize,
+    ) -> EvictProgress {
         let begins = mutant!("others_begin_walks");
         self.walk_until(site, target, bytes, begins)
     }
 
-    fn walk_until(&mut self, site: &Site<'_>, target: i64, bytes: usize, begins: bool) -> Progress {
+    fn walk_until(
+        &mut self,
+        site: &Site<'_>,
+        target: i64,
+        bytes: usize,
+        begins: bool,
+    ) -> EvictProgress {
         let heap = &site.engine.heap;
         let (mut left, mut compacts) = (bytes as i64, true);
         while left > 0 && heap.ease() < target {
+            // With enough headroom, only compaction may raise the ease to the target.
             let evicts = heap.headroom() < target;
             let mut next = self.walk.take();
+            // A parked walk that would evict live items is given up then.
             if let Some(walk) = next.take_if(|walk| !evicts && walk.evicts_live(site.engine)) {
                 heap.unclaim(site.engine.table.domain(), walk.claim);
             }
             if next.is_none() && begins {
-                next = self.begin(site, compacts, evicts);
+                next = self.begin_walk(site, compacts, evicts);
             }
             let Some(walk) = next else {
+                // A caller that begins no walks has made progress with the one that was parked.
                 let walked = left < bytes as i64;
                 return if walked && !begins {
-                    Progress::Made
+                    EvictProgress::Made
                 } else {
-                    Progress::None
+                    EvictProgress::None
                 };
             };
             let purpose = walk.purpose;
-            // Here, because no grace period ends while the walk is in its section.
+            // Collected outside the walk's section, in which no grace period ends.
             heap.collect_for(site.engine.table.domain(), 1);
-            match self.go_on(site, walk) {
-                Stop::After(walked) => left -= i64::from(walked.max(1)),
-                Stop::Blocked => return Progress::Blocked,
+            match self.continue_walk(site, walk) {
+                WalkStop::After(walked) => left -= i64::from(walked.max(1)),
+                WalkStop::Blocked => return EvictProgress::Blocked,
                 // There is not even room for a copy, so something must be evicted.
-                Stop::NoRoom if purpose == Purpose::Compact && site.engine.may_evict() => {
+                WalkStop::NoRoom if purpose == Purpose::Compact && site.engine.may_evict() => {
                     compacts = false;
                 }
-                Stop::NoRoom => return Progress::None,
+                WalkStop::NoRoom => return EvictProgress::None,
             }
         }
-        Progress::Made
+        EvictProgress::Made
     }
 
     /// Walks flushed segments, about `bytes` bytes. Returns false if none are left.
@@ -187,7 +206,7 @@ impl Evictor {
                     }
                 }
             };
-            let Stop::After(walked) = self.go_on(site, walk) else {
+            let WalkStop::After(walked) = self.continue_walk(site, walk) else {
                 debug_assert!(false, "what was flushed needs no room");
                 return false;
             };
@@ -198,7 +217,7 @@ impl Evictor {
 
     /// Claims the segment to walk next. A segment that must be compacted is claimed only if
     /// `compacts`: there may be room for copies. Live items are evicted only if `evicts`.
-    fn begin(&mut self, site: &Site<'_>, compacts: bool, evicts: bool) -> Option<Walk> {
+    fn begin_walk(&mut self, site: &Site<'_>, compacts: bool, evicts: bool) -> Option<Walk> {
         let engine = site.engine;
         self.begin_flushed(engine)
             .or_else(|| compacts.then(|| self.begin_sparse(engine)).flatten())
@@ -230,30 +249,31 @@ impl Evictor {
     }
 
     /// Continues a walk for some items, in one section, and parks the rest of it.
-    fn go_on(&mut self, site: &Site<'_>, mut walk: Walk) -> Stop {
+    fn continue_walk(&mut self, site: &Site<'_>, mut walk: Walk) -> WalkStop {
         let (heap, domain) = (&site.engine.heap, site.engine.table.domain());
         if walk.claim.is_large {
             let walked = walk.claim.used(heap);
             let removed = visit_large(site, walk, self.forces(heap.allowed()));
             self.count_walked(u64::from(walked), removed);
-            return Stop::After(walked);
+            return WalkStop::After(walked);
         }
         match self.visit_some(site, &mut walk) {
             Visited::Some(walked) => {
                 self.walk = Some(walk);
-                Stop::After(walked)
+                WalkStop::After(walked)
             }
             Visited::End(walked) => {
                 heap.unclaim(domain, walk.claim);
-                Stop::After(walked)
+                WalkStop::After(walked)
             }
+            // Retired segments become free when readers have left: the walk continues then.
             Visited::NoRoom if heap.waiting_bytes() > 0 => {
                 self.walk = Some(walk);
-                Stop::Blocked
+                WalkStop::Blocked
             }
             Visited::NoRoom => {
                 heap.unclaim(domain, walk.claim);
-                Stop::NoRoom
+                WalkStop::NoRoom
             }
         }
     }
@@ -265,7 +285,7 @@ impl Evictor {
         let forces = self.forces(engine.heap.allowed());
         let (begin, mut removed) = (walk.at, 0);
         for _ in 0..BATCH {
-            // SAFETY: the guard is of the table's domain (1). Evictors walk segments of their own
+            // SAFETY: the guard is of the table's domain (1). Evictors walk segments of their
             // engine (2).
             unsafe { walk.look_ahead(engine, &guard) };
             // SAFETY: evictors walk segments of their engine (1). `at` is 0 first, and then
@@ -367,7 +387,7 @@ unsafe fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forc
         return Visit::Removed;
     }
     let engine = site.engine;
-    let verdict = match walk.purpose {
+    let fate = match walk.purpose {
         Purpose::Compact => {
             let state = found.state();
             Fate::Keep(engine.policy.queue(state), state & policy::BITS)
@@ -379,9 +399,10 @@ unsafe fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forc
             engine.policy.judge(found.state(), bytes, walk.mean, draw)
         }
     };
-    match verdict {
+    match fate {
         // SAFETY: the contract of `keep` is the one of this function.
         Fate::Keep(queue, bits) => match unsafe { keep(site, guard, walk, node, queue, bits) } {
+            // No room will come from readers either, so the item cannot be kept.
             Visit::NoRoom if walk.purpose == Purpose::Evict && engine.heap.waiting_bytes() == 0 => {
                 // SAFETY: the guard is of the table's domain, by 1, and the item is in a segment
                 // that the walk has claimed, by 2.
@@ -431,7 +452,8 @@ unsafe fn keep(
         spare: 0,
     };
     let Some(memory) = site.appender.allocate(engine, queue, request) else {
-        // Or a flush has begun meanwhile: the walk removes the item when it visits it again.
+        // There is no room, or a flush has begun meanwhile: then the walk removes the item when it
+        // visits it again.
         return Visit::NoRoom;
     };
     let state = bits | found.state() & !policy::BITS;
@@ -515,7 +537,7 @@ enum Visited {
 }
 
 /// Why a step stopped.
-enum Stop {
+enum WalkStop {
     /// This many bytes were walked.
     After(u32),
     /// There is no room for an item to be kept until readers move on.

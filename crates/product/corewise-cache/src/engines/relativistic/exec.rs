@@ -51,6 +51,7 @@ impl<'e> Exec<'e> {
         match op.verb {
             Verb::Get(get) => match self.read(op.key, &get, &mut report) {
                 Some(flow) => flow,
+                // It changes the item, or makes one.
                 None => self.change(op, &mut report),
             },
             Verb::Store(store) if is_whole(&store) => self.store(op.key, &store, &mut report),
@@ -76,6 +77,7 @@ impl<'e> Exec<'e> {
                 let before = found.before(self.now);
                 let sent = before.state & state::WIN_SENT != 0;
                 let wins = !sent && may_win(get, found, before.state, self.now);
+                // These change the item under the stripe.
                 if get.touch.is_some() || wins {
                     return None;
                 }
@@ -88,6 +90,7 @@ impl<'e> Exec<'e> {
             }
             Err(absence) => absence,
         };
+        // A get that vivifies makes the item that is missing.
         let plain = get.vivify.is_none();
         plain.then(|| report(Outcome::Missing(absence)))
     }
@@ -177,7 +180,7 @@ impl<'e> Exec<'e> {
     /// Decides where the operation's new item goes, which replaces an item with this state.
     fn enter(&mut self, old: Option<u8>) {
         let entrance = self.engine.policy.entrance(self.hash, old);
-        self.session_state.enter_at(entrance);
+        self.session_state.set_entrance(entrance);
     }
 
     /// Makes an item, after making room for it if necessary.
@@ -217,6 +220,7 @@ impl<'e> Exec<'e> {
     fn change(&mut self, op: &Op<'_>, report: &mut dyn FnMut(Outcome<'_>) -> Flow) -> Flow {
         self.session_state.refused = false;
         let mut old_bytes = 0;
+        // Before the stripe is locked: evict, and choose the queue of the new item.
         if makes_items(&op.verb) {
             let state;
             (state, old_bytes) = self.peek(op.key);
@@ -467,7 +471,7 @@ unsafe impl ItemStore for LockedOp<'_> {
         if let Some(reservation) = self.reserved.take() {
             // SAFETY: the item is stored, so the reservation is only dropped afterwards, by the
             // contract of `publish_reserved` (1).
-            unsafe { reservation.forget_item() };
+            unsafe { reservation.disown_item() };
         }
         self.session_state.counters.total_items.add(1);
         self.session_state.counters.linked(bytes);

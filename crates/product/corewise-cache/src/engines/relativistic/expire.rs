@@ -94,19 +94,19 @@ impl Search {
         while left > 0 {
             let walk = self.walk.take().or_else(|| {
                 left -= BEGIN_BYTES;
-                self.begin(site)
+                self.begin_walk(site)
             });
             let Some(walk) = walk else {
                 return self.left > 0;
             };
-            left -= i64::from(self.go_on(site, walk));
+            left -= i64::from(self.continue_walk(site, walk));
         }
         true
     }
 
     /// Searches all due segments at once, but not twice in a second: deadlines are known to the
     /// second, and a full cache would do nothing else. Returns true if something had expired.
-    pub(super) fn all(&mut self, site: &Site<'_>) -> bool {
+    pub(super) fn search_all(&mut self, site: &Site<'_>) -> bool {
         let now_s = site.now.seconds();
         if self.searched_all_s == now_s + 1 {
             return false;
@@ -118,22 +118,23 @@ impl Search {
         if let Some(walk) = self.walk.take() {
             self.end(site, walk, false);
         }
-        // Those that are due in the course of this second, too.
+        // This includes segments that are due in the course of this second.
         while let Some(claim) = heap.claim_where(&mut from, &mut looks, |candidate| {
             heap.due_s(candidate.segment) <= now_s + 1
         }) {
             let walk = self.search_sealed(site, claim);
-            self.go_on(site, walk);
+            self.continue_walk(site, walk);
             while let Some(walk) = self.walk.take() {
-                self.go_on(site, walk);
+                self.continue_walk(site, walk);
             }
         }
         site.counters.found_expired.get() != before
     }
 
-    fn begin(&mut self, site: &Site<'_>) -> Option<SearchWalk> {
+    fn begin_walk(&mut self, site: &Site<'_>) -> Option<SearchWalk> {
         let engine = site.engine;
         let (heap, now_s) = (&engine.heap, site.now.seconds());
+        // The round is over: the next one begins in a later second.
         if self.left == 0 {
             if !engine.begins_search(site.now) {
                 return None;
@@ -142,6 +143,7 @@ impl Search {
             self.opens_left = engine.appenders.len() * OPENS;
             give_up_due_walks(engine, now_s);
         }
+        // First the open segments, then the sealed ones, some of them in each call.
         while let Some(place) = self.opens_left.checked_sub(1) {
             self.opens_left = place;
             if let Some(walk) = self.search_open(engine, place, now_s) {
@@ -197,7 +199,7 @@ impl Search {
 
     /// Visits some items of a segment in one section, and parks the rest of the walk. Returns the
     /// bytes walked.
-    fn go_on(&mut self, site: &Site<'_>, mut walk: SearchWalk) -> u32 {
+    fn continue_walk(&mut self, site: &Site<'_>, mut walk: SearchWalk) -> u32 {
         let guard = site.engine.table.domain().pin();
         let mut nodes = [None; BATCH];
         let searched = find_some(site.engine, &mut walk, &mut nodes);

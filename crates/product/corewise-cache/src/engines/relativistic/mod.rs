@@ -47,7 +47,7 @@
 //!    `expire`); flushed items in the same way.
 //! 7. *Progress*: reads wait for no other thread. A writer waits for the writers of its stripe,
 //!    and, when there is no memory, for readers; if a reader stays in a section for a second, the
-//!    writer is told that there is no memory.
+//!    write fails for lack of memory.
 //!
 //! A session is in a section only while it is inside `submit` or `maintain`. So an idle session
 //! holds up no other, and going offline is free. (Rejected alternative: handles that announce
@@ -87,7 +87,7 @@ use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use corewise_maps::relativistic::{self as maps, Link, RawTable};
 use corewise_ops::{Absence, Deadline, Flow, ItemView, Now, Op, ReplySink, Update, Updated};
 use corewise_rcu::Guard;
-use evict::{Evictor, Progress};
+use evict::{EvictProgress, Evictor};
 use exec::Exec;
 use expire::Search;
 use heap::{Heap, ItemArena, Ptr};
@@ -325,7 +325,7 @@ impl Relativistic {
 
     #[inline]
     fn stripe(&self, hash: u64) -> &Mutex<Stripe> {
-        // Not the low bits alone: those choose the bucket.
+        // The low bits choose the bucket, so others are mixed in.
         let index = (hash ^ hash >> 12) as usize & (self.stripes.len() - 1);
         &self.stripes[index]
     }
@@ -410,7 +410,7 @@ impl Relativistic {
     }
 
     /// Notes that nothing remains from before the last flush, if that is the case.
-    fn end_flush(&self) {
+    fn complete_flush(&self) {
         let generation = self.generation();
         if !generation.has_older || self.heap.has_older(generation.number) {
             return;
@@ -673,7 +673,7 @@ impl Relativistic {
     }
 
     /// Measures the chains of some buckets, unless another thread does.
-    fn look_at_chains(&self) {
+    fn survey_chains(&self) {
         let Some(mut survey) = self.survey.try_lock() else {
             return;
         };
@@ -943,7 +943,7 @@ impl RelativisticSession {
             evictor.is_none_or(|mut evictor| evictor.sweep(&site, MAINTENANCE_BYTES))
         });
         if !more {
-            engine.end_flush();
+            engine.complete_flush();
         }
         more || engine.generation().has_older
     }
@@ -1056,14 +1056,14 @@ impl Session for RelativisticSession {
             let progress = self
                 .session_state
                 .evict_some(&engine, now, reserve, MAINTENANCE_BYTES);
-            // Otherwise nothing may be evicted, or other sessions evict already; trying again at
-            // once does not help.
-            more |= progress == Progress::Made;
+            // Without progress, nothing may be evicted, or other sessions evict already: trying
+            // again at once does not help.
+            more |= progress == EvictProgress::Made;
         }
         if let Some(mut search) = engine.search.try_lock() {
             more |= search.step(&self.session_state.site(&engine, now), MAINTENANCE_BYTES);
         }
-        engine.look_at_chains();
+        engine.survey_chains();
         self.after_changes(MAINTENANCE_STEP);
         more | (self.engine.heap.waiting_bytes() > 0) | self.engine.table.has_work()
     }

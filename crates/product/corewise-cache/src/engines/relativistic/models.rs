@@ -15,20 +15,20 @@ const NOW: Now = Now {
 
 /// The result of a get.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct GetResult {
     value: Vec<u8>,
     deadline: Deadline,
 }
 
 /// A sink that takes its time over a value, as one that copies it does.
 #[derive(Default)]
-struct Slow(Option<Seen>);
+struct Slow(Option<GetResult>);
 
 impl ReplySink for Slow {
     fn complete(&mut self, _: u32, outcome: Outcome<'_>) -> Flow {
         if let Outcome::Found(view) = outcome {
             thread::yield_now();
-            self.0 = Some(Seen {
+            self.0 = Some(GetResult {
                 value: view.value.to_vec(),
                 deadline: view.deadline,
             });
@@ -37,7 +37,7 @@ impl ReplySink for Slow {
     }
 }
 
-fn run(session: &mut RelativisticSession, key: &[u8], verb: Verb<'_>) -> Option<Seen> {
+fn run(session: &mut RelativisticSession, key: &[u8], verb: Verb<'_>) -> Option<GetResult> {
     let mut sink = Slow::default();
     let ops = [Op {
         token: 0,

@@ -188,6 +188,7 @@ impl Policy {
     #[inline]
     pub(super) fn judge(&self, state: u8, bytes: usize, mean: usize, draw: u32) -> Fate {
         let hits = (state & state::HITS) >> state::HITS_SHIFT;
+        // The hits that an item needs beyond one, and those that it keeps for its next turn.
         let (surcharge, kept) = match self.eviction {
             Eviction::Random => return Fate::Evict,
             Eviction::S3Fifo if self.ghost.is_some() => {
@@ -196,6 +197,7 @@ impl Policy {
                 } else {
                     u8::from(bytes > MEANS_OF_LARGE * mean)
                 };
+                // An item that enters the main queue starts there without hits.
                 let is_new = self.queue(state) == Queue::Small;
                 let left = hits.saturating_sub(surcharge.saturating_add(1));
                 (surcharge, if is_new { 0 } else { left })
