@@ -235,6 +235,23 @@ fn threads_share_grace_periods_and_one_alone_waits_for_nobody() {
     }
 }
 
+/// Many batches that one call has closed wait for no others.
+#[test]
+fn what_a_thread_clears_does_not_wait_for_more() {
+    let it = &Fixture::<8>::new();
+    // Before the other, so that the two have records of their own in the domain.
+    it.insert(0);
+    thread::scope(|scope| {
+        let other = scope.spawn(|| (0..100).for_each(|n| it.insert(n % 5)));
+        other.join().unwrap();
+    });
+    (0..2_000).for_each(|n| it.insert(n));
+    (0..100).for_each(|n| it.insert(n % 5));
+    it.map.clear();
+    assert!(it.kept() <= most(2), "{} are kept", it.kept());
+    it.settle();
+}
+
 /// No more are kept than by a collector whose batches are of 32.
 #[test]
 fn a_batch_ends_where_a_batch_of_32_does() {

@@ -189,17 +189,20 @@ impl<T> RetireList<T> {
     }
 
     /// Closes the open batch, if it is not empty. `cookie` must have been taken after the last
-    /// push.
+    /// push; it may be earlier than that of a batch that is closed already.
     pub fn close(&mut self, cookie: Cookie, budget: &Budget) {
         if self.open.is_empty() {
             return;
         }
         let bytes = std::mem::take(&mut self.open_bytes);
-        self.closed.push_back(Batch {
+        let batch = Batch {
             items: std::mem::take(&mut self.open),
             bytes: budget.add(bytes),
             cookie,
-        });
+        };
+        // The oldest batch stays in front, as in `adopt`.
+        let at = self.closed.len() - self.closed_after(cookie);
+        self.closed.insert(at, batch);
     }
 
     /// The cookie of the oldest closed batch.
@@ -259,6 +262,11 @@ impl<T> RetireList<T> {
         self.closed.len()
     }
 
+    /// The number of closed batches whose cookie is later than `cookie`.
+    pub fn closed_after(&self, cookie: Cookie) -> usize {
+        self.closed.len() - self.closed.partition_point(|batch| batch.cookie <= cookie)
+    }
+
     /// Whether the list has no objects.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty()
@@ -284,6 +292,30 @@ impl<T> RetireList<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_closed_with_an_earlier_cookie_goes_first() {
+        let domain = crate::Domain::new();
+        let budget = Budget::new(Limits::DEFAULT);
+        let mut retire_list = RetireList::new();
+        let earlier = domain.start_poll();
+        domain.synchronize();
+        let later = domain.start_poll();
+        for (item, cookie) in [(1, later), (2, earlier), (3, later), (4, earlier)] {
+            retire_list.push(item, 1);
+            retire_list.close(cookie, &budget);
+        }
+        assert_eq!(
+            (retire_list.oldest(), retire_list.newest()),
+            (Some(earlier), Some(later))
+        );
+        assert_eq!(retire_list.closed_after(earlier), 2);
+        let mut take = || retire_list.take_ready(&budget, |cookie| domain.is_complete(cookie));
+        assert_eq!(
+            [take(), take(), take()],
+            [Some(vec![2]), Some(vec![4]), None]
+        );
+    }
 
     #[test]
     fn no_batch_waits_behind_a_later_one() {
