@@ -142,6 +142,8 @@ impl Budget {
 pub struct RetireList<T> {
     open: Vec<T>,
     open_bytes: usize,
+    /// The bytes at which the open batch is full.
+    batch_bytes: usize,
     closed: VecDeque<Batch<T>>,
 }
 
@@ -167,7 +169,7 @@ impl<T> RetireList<T> {
     /// close batches early.
     #[cfg(any(corewise_stress, corewise_loom, corewise_shuttle))]
     pub const BATCH: usize = 2;
-    /// Number of bytes at which a batch is full.
+    /// Number of bytes at which a batch is full, unless [`RetireList::set_batch_bytes`] changes it.
     pub const BATCH_BYTES: usize = 64 << 10;
 
     /// Creates an empty list; allocates nothing.
@@ -175,6 +177,7 @@ impl<T> RetireList<T> {
         Self {
             open: Vec::new(),
             open_bytes: 0,
+            batch_bytes: Self::BATCH_BYTES,
             closed: VecDeque::new(),
         }
     }
@@ -185,7 +188,13 @@ impl<T> RetireList<T> {
     pub fn push(&mut self, item: T, bytes: usize) -> bool {
         self.open.push(item);
         self.open_bytes = self.open_bytes.saturating_add(bytes);
-        self.open.len() >= Self::BATCH || self.open_bytes >= Self::BATCH_BYTES
+        self.open.len() >= Self::BATCH || self.open_bytes >= self.batch_bytes
+    }
+
+    /// Sets the number of bytes at which a batch is full, from the next [`RetireList::push`] on.
+    #[inline]
+    pub fn set_batch_bytes(&mut self, bytes: usize) {
+        self.batch_bytes = bytes;
     }
 
     /// Closes the open batch, if it is not empty. `cookie` must have been taken after the last

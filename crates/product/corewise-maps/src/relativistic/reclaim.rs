@@ -18,9 +18,9 @@
 //!    once. Threads whose batches are lent meanwhile share one batch, under the lock. It is closed
 //!    with the next batch of any thread.
 //! 3. *Threads share grace periods.* To begin one costs a system call, which is dear while other
-//!    threads run. So closed batches wait until there are more than [`SHARE`] for each further
-//!    thread that closes batches too; then one grace period is for all of them. A thread that
-//!    updates alone waits for nobody.
+//!    threads run. So if several threads close batches, these wait until there are [`SHARE`] for
+//!    each thread, or until [`GAP_NS`] have passed since a grace period began; then one is for all
+//!    of them. The batches are smaller then. A thread that updates alone waits for nobody.
 //! 4. *No wait.* Only `settle`, and beyond the soft limit an update after its section, wait for a
 //!    grace period; neither holds a lock then. An update that ends a batch while readers hold up
 //!    others yields its processor, after its section: a reader may be switched out in one. A few
@@ -37,6 +37,7 @@ use std::time::Duration;
 use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicUsize};
+use corewise_atomic::time::now_ns;
 use corewise_atomic::{mutant, thread};
 use corewise_rcu::{Budget, Cookie, Domain, Limits, Pinned, Pressure, RetireList, Section};
 use corewise_rcu::{default_weight, is_reclaiming, reclaiming};
@@ -50,12 +51,16 @@ use crate::panics;
 
 /// How long an update waits for readers when the backlog is over its soft limit.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Closed batches that wait for a common grace period, for each thread but one that closes batches.
+/// Closed batches that share a grace period, for each thread that closes batches, if there are
+/// several.
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 const SHARE: usize = 4;
 /// Few, so that models share grace periods early.
 #[cfg(any(corewise_loom, corewise_shuttle))]
 const SHARE: usize = 1;
+/// Time after the beginning of a grace period from which batches no longer wait for others. To
+/// begin one takes about 10 µs while other threads run, a fifth of this.
+const GAP_NS: u64 = 50_000;
 /// Closed batches beyond those, of which the thread that closes one more lets others run.
 const LAGGING: usize = 2;
 /// How often threads let others run for a grace period. One that lasts longer waits for a reader
@@ -114,6 +119,8 @@ struct Closed<T> {
     /// The threads that closed batches since `due` was set, and those that did so before: a bit for
     /// each, which few share.
     updaters: [u64; 2],
+    /// When `due` was set.
+    due_since_ns: u64,
     /// How often [`Closed::share`] has asked for a processor since `due` was set.
     yields: usize,
 }
@@ -124,18 +131,36 @@ impl<T> Closed<T> {
             list: RetireList::new(),
             due: Cookie::DONE,
             updaters: [0; 2],
+            due_since_ns: 0,
             yields: 0,
         }
+    }
+
+    /// The number of threads that have closed batches lately.
+    fn threads(&self) -> usize {
+        (self.updaters[0] | self.updaters[1]).count_ones() as usize
+    }
+
+    /// The bytes at which a thread is to close its batch. Smaller batches leave room for more that
+    /// share a grace period, so that no more wait in all.
+    fn batch_bytes(&self) -> usize {
+        let parts = if self.threads() > 1 { 2 } else { 1 };
+        RetireList::<T>::BATCH_BYTES / parts
     }
 
     /// Notes that this thread has closed batches, and decides whether a grace period may begin;
     /// returns whether the thread is to let readers run: more batches wait than those that are to
     /// share one, and they have not waited for long.
-    fn share(&mut self, thread: usize) -> bool {
+    fn share(&mut self, thread: usize, now_ns: u64) -> bool {
         self.updaters[1] |= 1 << (thread % 64);
-        let threads = (self.updaters[0] | self.updaters[1]).count_ones() as usize;
-        let bound = SHARE * (threads - 1);
-        if self.list.closed_after(self.due) > bound {
+        let bound = match self.threads() {
+            1 => 0,
+            threads => SHARE * threads - 1,
+        };
+        let is_rested = now_ns.saturating_sub(self.due_since_ns) >= GAP_NS;
+        let enough = if is_rested { 0 } else { bound };
+        if self.list.closed_after(self.due) > enough {
+            self.due_since_ns = now_ns;
             self.due = self.list.newest().unwrap_or(self.due);
             let kept = if mutant!("updaters_for_ever") {
                 self.updaters[0]
@@ -319,7 +344,9 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         let close = |list: &mut RetireList<_>| {
             list.close(cookie, &self.removed.backlog);
             waiting.count(list);
-            self.removed.closed.lock().list.adopt(list);
+            let mut closed = self.removed.closed.lock();
+            closed.list.adopt(list);
+            list.set_batch_bytes(closed.batch_bytes());
         };
         // SAFETY: 1: the section's slot, by our 1.
         unsafe { waiting.list.with(close) };
@@ -337,7 +364,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         let (lags, due) = {
             let mut closed = self.removed.closed.lock();
             closed.close(self.domain(), &self.removed.backlog);
-            (closed.share(thread), closed.due)
+            (closed.share(thread, now_ns()), closed.due)
         };
         // No lock is held: this reports readers that stall.
         self.domain().poll(due);
@@ -552,7 +579,7 @@ mod tests {
             drop(section);
             let due = {
                 let mut closed = self.closed.lock();
-                closed.share(thread);
+                closed.share(thread, 0);
                 closed.due
             };
             self.domain.poll_quietly(due);
@@ -605,7 +632,7 @@ mod tests {
         let mut share = |thread| {
             closed.list.push((), 1);
             closed.close(&domain, &backlog);
-            closed.share(thread);
+            closed.share(thread, 0);
             let is_due = closed.list.newest() == Some(closed.due);
             if is_due {
                 domain.synchronize();
@@ -618,10 +645,35 @@ mod tests {
             share(n % 2);
         }
         // Those of the period in which the other was last seen, and of the next.
-        for _ in 0..3 * SHARE {
+        for _ in 0..5 * SHARE {
             share(0);
         }
         assert!((0..10).all(|_| share(0)));
+    }
+
+    /// Batches of several threads wait for each other, but not if no grace period began lately.
+    #[test]
+    fn batches_wait_for_others_while_grace_periods_are_frequent() {
+        let domain = Domain::new();
+        let backlog = Budget::new(Limits::DEFAULT);
+        let mut closed = Closed::new();
+        closed.updaters[0] = 0b11;
+        let mut is_due = |number: usize, now_ns| {
+            closed.list.push((), 1);
+            closed.close(&domain, &backlog);
+            closed.share(number % 2, now_ns);
+            let is_due = closed.list.newest() == Some(closed.due);
+            if is_due {
+                domain.synchronize();
+            }
+            is_due
+        };
+        assert!(is_due(0, GAP_NS));
+        let due: Vec<_> = (1..=4 * SHARE).map(|n| is_due(n, GAP_NS + 1)).collect();
+        let expected: Vec<_> = (1..=4 * SHARE).map(|n| n % (2 * SHARE) == 0).collect();
+        assert_eq!(due, expected);
+        assert!(!is_due(0, 2 * GAP_NS));
+        assert!(is_due(1, 2 * GAP_NS + 1));
     }
 
     /// A reader that stays costs updates a few yields, not one for each batch.
@@ -634,7 +686,7 @@ mod tests {
         let batch = |n: usize| {
             closed.list.push((), 1);
             closed.close(&domain, &backlog);
-            let lags = closed.share(n % 2);
+            let lags = closed.share(n % 2, 0);
             domain.poll_quietly(closed.due);
             usize::from(lags)
         };
