@@ -407,8 +407,10 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
             Pushed::Fills => self.close(),
             Pushed::Lent(node, weight) => {
                 // SAFETY: the caller's `retire` had removed the node from the map's table (1).
-                unsafe { map.push_elsewhere(node, weight) };
-                self.due.set(true);
+                let is_full = unsafe { map.push_elsewhere(node, weight) };
+                if is_full || !self.section.is_bound_to_thread() {
+                    self.due.set(true);
+                }
             }
         }
     }
