@@ -99,7 +99,7 @@ impl<D: Sequential> NodeReplicated<D> {
     #[cold]
     pub(crate) unsafe fn compare(&self, replica: &Replica<D>, state: &State<D>) {
         let digest = || {
-            // SAFETY: 1.
+            // SAFETY: the caller holds the combiner's lock of a live replica (1).
             unsafe { replica.with_data(Sequential::digest) }
         };
         let this = Checkpoint {

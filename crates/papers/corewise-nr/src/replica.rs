@@ -292,13 +292,13 @@ impl<D: Sequential> Replica<D> {
     ) -> Reached {
         let mut backoff = Backoff::new();
         while state.applied < target.end {
-            // SAFETY: 1 and 2: the lock is held, and the replica is in this ring.
+            // SAFETY: the lock is held, and the replica is in this ring (1 and 2).
             let ring = unsafe { log.ring(state.log2) };
             let limit = target.limit(state.applied);
             let (run_end, content) = ring.filled_run(state.applied..limit);
             if run_end > state.applied {
                 backoff.reset();
-                // SAFETY: 1 and 2 are the caller's; the entries of the run are filled writes.
+                // SAFETY: the caller upholds 1 and 2; the entries of the run are filled writes.
                 if !unsafe { self.execute_run(ring, state, run_end, target) } {
                     return Reached::Readers;
                 }
@@ -306,7 +306,8 @@ impl<D: Sequential> Replica<D> {
                     return Reached::Pause;
                 }
             } else if content == Content::Grow {
-                // SAFETY: 1 is the caller's; a GROW entry.
+                // The next entry is in the next ring.
+                // SAFETY: the caller upholds 1; it is a GROW entry.
                 if !unsafe { self.change_ring(log, state, target.patience) } {
                     return Reached::Readers;
                 }
@@ -314,6 +315,7 @@ impl<D: Sequential> Replica<D> {
                     return Reached::Pause;
                 }
             } else if target.patience == Patience::Entries {
+                // Another thread has reserved the next entry and is about to fill it.
                 backoff.snooze_or_sleep(&SLEEPS);
             } else {
                 return Reached::Empty;
@@ -346,7 +348,7 @@ impl<D: Sequential> Replica<D> {
                 let outcome = unsafe { ring.with(index, |operation| execute(data, operation)) };
                 if batch.contains(&index) {
                     let slot = state.batch[(index - batch.start) as usize].0;
-                    // SAFETY: 1: the requests of the batch are answered here only, each once.
+                    // SAFETY: the requests of the batch are answered here only, each once (1).
                     unsafe { self.answer((&mut state.own, &mut state.panics), slot, outcome) };
                 } else {
                     state.panics += u64::from(outcome.is_err());
@@ -389,7 +391,7 @@ impl<D: Sequential> Replica<D> {
         }
         state.log2 += 1;
         state.applied += 1;
-        // SAFETY: 1; the next entry of the live replica is in this ring.
+        // SAFETY: the caller holds the lock (1); the live replica is in this ring from here on.
         self.set_applied(state.applied, unsafe { log.ring(state.log2) });
         true
     }
@@ -411,7 +413,7 @@ impl<D: Sequential> Replica<D> {
         let execute_all = |place: &mut Option<D>| {
             let data = place.as_mut().expect("a live replica has data");
             for index in state.applied..own {
-                // SAFETY: 2, and this replica has not passed the entry (1).
+                // SAFETY: a filled write of this ring (2), which this replica has not passed (1).
                 let outcome = unsafe { ring.with(index, |operation| execute(data, operation)) };
                 state.panics += u64::from(outcome.is_err());
                 discard(outcome);
@@ -457,7 +459,7 @@ impl<D: Sequential> Replica<D> {
             *own = Some(outcome);
             return;
         }
-        // SAFETY: 1.
+        // SAFETY: the caller holds the lock, and answers the taken request once (1).
         unsafe { self.publications.answer(slot, outcome) };
     }
 
@@ -507,7 +509,7 @@ impl<D: Sequential> Replica<D> {
                 if std::mem::needs_drop::<D::Write>() {
                     garbage.push(operation);
                 }
-                // SAFETY: 1: the requests of the batch are answered here only, each once.
+                // SAFETY: the requests of the batch are answered here only, each once (1).
                 unsafe { self.answer((&mut state.own, &mut state.panics), *slot, outcome) };
             }
         };
@@ -525,7 +527,7 @@ impl<D: Sequential> Replica<D> {
     pub(crate) unsafe fn deliver(&self, state: &State<D>) {
         for &(slot, _) in &state.batch {
             if slot != OWN {
-                // SAFETY: 1.
+                // SAFETY: the caller holds the lock, and the request is answered (1).
                 unsafe { self.publications.deliver(slot) };
             }
         }

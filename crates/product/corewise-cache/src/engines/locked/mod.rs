@@ -42,7 +42,8 @@
 //!    first and evicts for it at the next store.
 //! 5. A critical section executes one operation. It evicts enough items to make room for that
 //!    operation's item; only a large item needs many evictions.
-//! 6. Expired items are removed by [`Session::maintain`](crate::Session::maintain), in steps, within seconds (see `expiry`).
+//! 6. Expired items are removed by [`Session::maintain`](crate::Session::maintain), in steps,
+//!    within seconds (see `expiry`).
 //! 7. Progress: blocking. A thread preempted inside a shard delays the others of that shard.
 
 mod exec;
@@ -123,9 +124,9 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
 }
 
 /// Items that were unlinked and are freed once the lock is released. Empty between operations.
-pub struct Garbage<R: References>(Vec<Ptr<R>>);
+pub struct UnlinkedItems<R: References>(Vec<Ptr<R>>);
 
-impl<R: References> Default for Garbage<R> {
+impl<R: References> Default for UnlinkedItems<R> {
     fn default() -> Self {
         Self(Vec::new())
     }
@@ -133,7 +134,7 @@ impl<R: References> Default for Garbage<R> {
 
 // SAFETY: it is empty whenever its session is not inside one of its methods, so moving it to
 // another thread moves no item pointer.
-unsafe impl<R: References> Send for Garbage<R> {}
+unsafe impl<R: References> Send for UnlinkedItems<R> {}
 
 impl<A: ItemAllocator, R: References> HashTables<A, R> {
     #[inline]
@@ -160,7 +161,7 @@ impl<A: ItemAllocator, R: References> HashTables<A, R> {
 
 impl<A: ItemAllocator, R: References> Drop for HashTables<A, R> {
     fn drop(&mut self) {
-        let mut garbage = Garbage::default();
+        let mut garbage = UnlinkedItems::default();
         for shard in 0..self.slots.len() {
             self.flush(shard);
             self.reap(shard, usize::MAX, &mut garbage);
@@ -171,7 +172,7 @@ impl<A: ItemAllocator, R: References> Drop for HashTables<A, R> {
 impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
     const ENGINE: &'static str = R::ENGINE;
 
-    type Garbage = Garbage<R>;
+    type Garbage = UnlinkedItems<R>;
 
     fn count(&self) -> usize {
         self.slots.len()
@@ -201,7 +202,7 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
         &self,
         context: Context,
         op: &Op<'_>,
-        Garbage(garbage): &mut Garbage<R>,
+        UnlinkedItems(garbage): &mut UnlinkedItems<R>,
         sink: &mut S,
     ) -> Flow {
         let flow = Exec::new(self, context, garbage).run(op, sink);
@@ -215,7 +216,7 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
         context: Context,
         key: &[u8],
         update: &mut dyn Update,
-        Garbage(garbage): &mut Garbage<R>,
+        UnlinkedItems(garbage): &mut UnlinkedItems<R>,
     ) -> Updated {
         let updated = Exec::new(self, context, garbage).update(key, update);
         // SAFETY: 1: all from the change, whose lock is released.
@@ -229,7 +230,12 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
         drop(table); // outside the lock: it may be large
     }
 
-    fn reap(&self, shard: usize, limit: usize, Garbage(garbage): &mut Garbage<R>) -> usize {
+    fn reap(
+        &self,
+        shard: usize,
+        limit: usize,
+        UnlinkedItems(garbage): &mut UnlinkedItems<R>,
+    ) -> usize {
         let reaped = self.slots[shard].lock().reap(limit, garbage);
         // SAFETY: 1: all from our shard.
         unsafe { self.free(garbage) };
@@ -242,7 +248,7 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
         position: u64,
         looks: &mut usize,
         now: Now,
-        Garbage(garbage): &mut Garbage<R>,
+        UnlinkedItems(garbage): &mut UnlinkedItems<R>,
     ) -> Option<u64> {
         let hasher = |key: &[u8]| self.hash(key);
         let next = self.slots[shard]

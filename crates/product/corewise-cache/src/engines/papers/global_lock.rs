@@ -9,9 +9,10 @@
 //!   SET   allocate, copy the value   lock │ link │ unlock   free the old item
 //! ```
 //!
-//! The engine exists for comparison; it is not meant for use. It is [`locked`](crate::engines::locked) with
-//! one shard and [`ReferenceCount`] as its discipline, so a figure of the three engines differs in
-//! nothing else. `corewise bench server --figure atc11-8` draws the figure.
+//! The engine exists for comparison; it is not meant for use. It is
+//! [`locked`](crate::engines::locked) with one shard and [`ReferenceCount`] as its discipline, so a
+//! figure of the three engines differs in nothing else. `corewise bench server --figure atc11-8`
+//! draws the figure.
 //!
 //! # Guarantees
 //!

@@ -28,7 +28,8 @@
 //!    that blocks kept for reuse are not charged; these and the charged bytes together are at most
 //!    the budget.
 //! 5. A critical section executes one operation, and makes room for its item.
-//! 6. Expired items are removed by [`Session::maintain`](crate::Session::maintain), in steps, within seconds (see `expiry`).
+//! 6. Expired items are removed by [`Session::maintain`](crate::Session::maintain), in steps,
+//!    within seconds (see `expiry`).
 //! 7. Progress: blocking.
 //!
 //! # Differences from the paper
