@@ -70,6 +70,12 @@ pub trait Engine: Send + Sync + Sized + 'static {
         let _ = bytes;
     }
 
+    /// Bytes that the engine holds beyond what the budget leaves it and that eviction is still to
+    /// give back. 0 where eviction cannot.
+    fn excess(&self) -> u64 {
+        0
+    }
+
     /// Counters, summed over the engine. They are not a snapshot of one instant.
     fn stats(&self) -> EngineStats;
 
@@ -127,11 +133,12 @@ pub trait Session: Send {
     /// (write replies, [`poll`](Self::poll)) and submit the rest.
     fn submit<S: ReplySink>(&mut self, now: Now, ops: &[Op<'_>], sink: &mut S) -> usize;
 
-    /// Allocates an item for `key` whose value of `value_len` bytes is still to be received.
+    /// Allocates an item for `key` whose value of `value_len` bytes is still to be received, except
+    /// for `arrived` bytes.
     ///
     /// No operation finds the item before it is [stored](Self::submit_reserved). Returns `None` if
     /// the value had better be stored by copying it: the value is small, there is no room, or much
-    /// is reserved already.
+    /// is reserved already for the part of the values that has arrived.
     ///
     /// This decides nothing but the memory: neither the condition of the store nor its deadline.
     fn reserve(
@@ -140,8 +147,9 @@ pub trait Session: Send {
         key: &[u8],
         value_len: usize,
         client_flags: u32,
+        arrived: usize,
     ) -> Option<Reservation> {
-        let _ = (now, key, value_len, client_flags);
+        let _ = (now, key, value_len, client_flags, arrived);
         None
     }
 

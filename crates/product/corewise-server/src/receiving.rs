@@ -54,8 +54,8 @@ impl Receiving {
             key,
             client_flags,
         } = announced;
-        let reservation = session.reserve(parse.now, key, value_len, client_flags)?;
         let (line, data) = input.split_at(line_len);
+        let reservation = session.reserve(parse.now, key, value_len, client_flags, data.len())?;
         let mut receiving = Box::new(Self {
             line: line.to_vec(),
             reservation,

@@ -65,6 +65,7 @@ pub(crate) const LARGE: usize = 48 << 10;
 const HEAD_BYTES: usize = 1 << 10;
 
 /// A connection's part in this turn.
+#[derive(Default)]
 pub(crate) struct ConnectionInput {
     /// The connection's key in the loop's slab.
     pub(crate) conn: usize,

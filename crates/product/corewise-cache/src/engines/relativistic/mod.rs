@@ -757,6 +757,17 @@ impl Engine for Relativistic {
         self.budget();
     }
 
+    fn excess(&self) -> u64 {
+        let excess = self.heap.held().saturating_sub(self.heap.allowed());
+        // Reserved runs and open segments cannot be evicted.
+        let least = self.heap.awaited() + 2 * self.reserve();
+        if self.may_evict() && self.heap.held() > least {
+            excess
+        } else {
+            0
+        }
+    }
+
     fn stats(&self) -> EngineStats {
         let arrays = self.table.array_bytes() as u64;
         let state = self.table.resize_state();
@@ -999,6 +1010,7 @@ impl Session for RelativisticSession {
         key: &[u8],
         value_len: usize,
         client_flags: u32,
+        arrived: usize,
     ) -> Option<Reservation> {
         let mut exec = Exec {
             engine: &self.engine,
@@ -1006,7 +1018,7 @@ impl Session for RelativisticSession {
             hash: self.engine.hash(key),
             now,
         };
-        exec.reserve(&self.engine, key, value_len, client_flags)
+        exec.reserve(&self.engine, key, value_len, client_flags, arrived)
     }
 
     fn submit_reserved<S: ReplySink>(

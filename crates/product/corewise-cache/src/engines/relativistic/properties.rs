@@ -170,7 +170,7 @@ impl Cache {
     /// The same for a value that is received in place, if the engine reserves room for it.
     fn set_in_place(&mut self, key: u64, length: usize) -> bool {
         let (turn, bytes) = ((self.turn + 1) % self.sessions.len(), key.to_le_bytes());
-        let reserved = self.sessions[turn].reserve(self.now, &bytes, length, 0);
+        let reserved = self.sessions[turn].reserve(self.now, &bytes, length, 0, length / 2);
         let Some(mut reservation) = reserved else {
             return self.set(key, length);
         };

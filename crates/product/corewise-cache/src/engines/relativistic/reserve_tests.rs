@@ -106,7 +106,7 @@ fn value(length: usize) -> Vec<u8> {
 }
 
 fn reserve(session: &mut RelativisticSession, key: &[u8], value: &[u8]) -> Reservation {
-    let mut reservation = session.reserve(NOW, key, value.len(), 0).expect("room");
+    let mut reservation = session.reserve(NOW, key, value.len(), 0, 0).expect("room");
     assert_eq!(reservation.extend(value), value.len());
     reservation
 }
@@ -116,7 +116,9 @@ fn a_value_that_comes_later_is_stored_where_it_lies() {
     let engine = engine(MEMORY, Eviction::S3Fifo);
     let mut session = engine.session();
     let value = value(100_000);
-    let mut reservation = session.reserve(NOW, b"key", value.len(), 77).expect("room");
+    let mut reservation = session
+        .reserve(NOW, b"key", value.len(), 77, 0)
+        .expect("room");
     let place = reservation.spare().as_ptr().addr();
     for part in value.chunks(777) {
         assert_eq!(get(&mut session, b"key"), OwnedOutcome::Missing);
@@ -155,8 +157,8 @@ fn reservations_leave_nothing_behind() {
     let mut session = engine.session();
     let value = value(50_000);
     let empty = engine.heap.held();
-    drop(session.reserve(NOW, b"a", 50_000, 0).expect("room"));
-    let partly = session.reserve(NOW, b"a", 50_000, 0);
+    drop(session.reserve(NOW, b"a", 50_000, 0, 0).expect("room"));
+    let partly = session.reserve(NOW, b"a", 50_000, 0, 0);
     partly.expect("room").extend(b"part");
     assert_eq!((engine.heap.held(), engine.heap.awaited()), (empty, 0));
     let refused = reserve(&mut session, b"a", &value);
@@ -170,7 +172,7 @@ fn reservations_leave_nothing_behind() {
         finish(&mut session, b"a", store(StoreMode::Add), other),
         OwnedOutcome::Stored(_)
     ));
-    let mut short = session.reserve(NOW, b"b", 50_000, 0).expect("room");
+    let mut short = session.reserve(NOW, b"b", 50_000, 0, 0).expect("room");
     short.extend(b"short");
     assert!(matches!(
         finish(&mut session, b"b", store(StoreMode::Set), short),
@@ -298,7 +300,7 @@ fn an_eighth_of_the_memory_may_be_reserved_and_the_rest_goes_on() {
     let engine = engine(MEMORY, Eviction::S3Fifo);
     let (mut session, mut slow) = (engine.session(), engine.session());
     let mut reserved = Vec::new();
-    while let Some(reservation) = slow.reserve(NOW, &[reserved.len() as u8], 60_000, 0) {
+    while let Some(reservation) = slow.reserve(NOW, &[reserved.len() as u8], 60_000, 0, 0) {
         reserved.push(reservation);
     }
     let share = engine.heap.allowed() / 8;
@@ -335,6 +337,58 @@ fn an_eighth_of_the_memory_may_be_reserved_and_the_rest_goes_on() {
     assert_eq!(engine.heap.awaited(), 0);
 }
 
+/// Values of which much has arrived would otherwise lie in receive buffers, which take memory from
+/// the items as well.
+#[test]
+fn half_of_the_memory_may_be_reserved_for_values_of_which_a_quarter_has_arrived() {
+    let reserved = |eviction, arrived: usize| {
+        let engine = engine(MEMORY, eviction);
+        let mut session = engine.session();
+        let mut reserved = Vec::new();
+        let key = |reserved: &Vec<_>| [reserved.len() as u8];
+        while let Some(next) = session.reserve(NOW, &key(&reserved), 200_000, 0, arrived) {
+            reserved.push(next);
+        }
+        // The largest item has room beside them.
+        let largest = vec![0; engine.max_item_bytes - 200];
+        let seen = set(&mut session, b"largest", &largest);
+        assert!(matches!(seen, Seen::Stored(_)), "{seen:?}");
+        assert!(engine.heap.held() <= engine.heap.allowed());
+        engine.heap.awaited() as f64 / engine.heap.allowed() as f64
+    };
+    let few = reserved(Eviction::S3Fifo, 49_999);
+    let many = reserved(Eviction::S3Fifo, 50_000);
+    assert!((0.1..=0.125).contains(&few), "{few}");
+    assert!((0.34..=0.5).contains(&many), "{many}");
+    assert!(reserved(Eviction::Refuse, 200_000) <= 0.125);
+}
+
+#[test]
+fn the_excess_is_what_eviction_gives_back() {
+    let engine = engine(MEMORY, Eviction::S3Fifo);
+    let mut session = engine.session();
+    let value = value(10_000);
+    for key in 0..2_000u32 {
+        set(&mut session, &key.to_le_bytes(), &value);
+    }
+    assert_eq!(engine.excess(), 0);
+    engine.set_overhead(MEMORY / 4);
+    let excess = engine.excess();
+    assert!((MEMORY / 8..=MEMORY / 4).contains(&excess), "{excess}");
+    while engine.excess() > 0 {
+        session.maintain(NOW);
+    }
+    assert!(engine.heap.held() <= engine.heap.allowed());
+    // What is reserved cannot be evicted.
+    let mut reserved = Vec::new();
+    while let Some(next) = session.reserve(NOW, &[reserved.len() as u8], 100_000, 0, 100_000) {
+        reserved.push(next);
+    }
+    engine.set_overhead(MEMORY / 2);
+    while session.maintain(NOW) {}
+    assert_eq!(engine.excess(), 0);
+}
+
 /// A full cache receives values in place, too: it makes room when the value is announced.
 #[test]
 fn a_full_cache_makes_room_for_announced_items() {
@@ -368,7 +422,7 @@ fn a_full_cache_that_refuses_reserves_nothing_more() {
     let mut keys = 0u32;
     let last = loop {
         let key = keys.to_le_bytes();
-        let Some(mut reservation) = session.reserve(NOW, &key, value.len(), 0) else {
+        let Some(mut reservation) = session.reserve(NOW, &key, value.len(), 0, 0) else {
             break set(&mut session, &key, &value);
         };
         reservation.extend(&value);
@@ -380,7 +434,7 @@ fn a_full_cache_that_refuses_reserves_nothing_more() {
     // Overwriting at the same size keeps working.
     for round in 0..500u32 {
         let key = (round % keys).to_le_bytes();
-        let seen = match session.reserve(NOW, &key, value.len(), 0) {
+        let seen = match session.reserve(NOW, &key, value.len(), 0, 0) {
             Some(mut reservation) => {
                 reservation.extend(&value);
                 finish(&mut session, &key, store(StoreMode::Set), reservation)

@@ -129,9 +129,6 @@ const SPARE_SHARE: u64 = 4;
 const LEAST_LARGE: usize = 32 << 10;
 /// The same in pages, where pages are larger than usual.
 const LEAST_LARGE_PAGES: usize = 8;
-/// Reserved runs are at most this share (1/8) of the memory, or one item: nothing in them can be
-/// evicted.
-const RESERVED_SHARE: u64 = 8;
 
 /// A pointer to an item of this engine and its links.
 pub(super) type Ptr = NonNull<ItemNode<Link>>;

@@ -1,7 +1,7 @@
 //! Room for items: open segments, to which items are appended, and runs of large items.
 
 use super::pool::{Pool, State};
-use super::{Heap, Kind, Ptr, RESERVED_SHARE, Segment};
+use super::{Heap, Kind, Ptr, Segment};
 use crate::engines::relativistic::queues::Queue;
 use crate::engines::relativistic::runs::Run;
 use crate::item::Item;
@@ -253,24 +253,26 @@ impl Heap {
         Some(segment)
     }
 
-    /// Whether a large item of `bytes` bytes may be reserved, given room: as long as little is
-    /// reserved, and one item in any case. (A separate receive buffer would take the same memory.)
-    pub(crate) fn may_reserve(&self, bytes: usize) -> bool {
-        // Relaxed: as in `held`.
-        let awaited = self.awaited.load(Ordering::Relaxed);
-        awaited == 0 || awaited + self.needed(bytes) <= self.allowed() / RESERVED_SHARE
+    /// Whether a large item of `bytes` bytes may be reserved, given room: as long as no more than
+    /// `most` is reserved, and one item in any case. (A separate receive buffer would take the same
+    /// memory.)
+    pub(crate) fn may_reserve(&self, bytes: usize, most: u64) -> bool {
+        let awaited = self.awaited();
+        awaited == 0 || awaited + self.needed(bytes) <= most
     }
 
     /// Allocates pages for a large item whose value comes later. The item must be in no table
-    /// before it has [entered](Heap::enter), and is given up by [`Heap::release`].
+    /// before it has [entered](Heap::enter), and is given up by [`Heap::release`]. At most `most`
+    /// bytes are reserved.
     pub(crate) fn reserve(
         &self,
         domain: &Domain,
         request: Request,
+        most: u64,
         is_current: impl FnOnce() -> bool,
     ) -> Option<NonNull<u8>> {
         let mut pool = self.pool.lock();
-        if !self.may_reserve(request.bytes) {
+        if !self.may_reserve(request.bytes, most) {
             return None;
         }
         let before = pool.resident(self);
@@ -321,7 +323,6 @@ impl Heap {
     }
 
     /// Bytes of reserved runs.
-    #[cfg(test)]
     pub(crate) fn awaited(&self) -> u64 {
         // Relaxed: as in `held`.
         self.awaited.load(Ordering::Relaxed)
