@@ -89,7 +89,7 @@ use corewise_ops::{Absence, Deadline, Flow, ItemView, Now, Op, ReplySink, Update
 use corewise_rcu::Guard;
 use evict::EvictProgress;
 use exec::Exec;
-use expire::Search;
+use expire::SegmentSearch;
 use heap::{Heap, ItemArena, Ptr};
 pub use heap::{MAX_MEMORY, MIN_MEMORY};
 pub use policy::Eviction;
@@ -195,7 +195,7 @@ pub struct Relativistic {
     delayed_flush: DelayedFlush,
     /// The last second in which a search for expired items began.
     searched_s: AtomicU32,
-    search: Mutex<Search>,
+    search: Mutex<SegmentSearch>,
     survey: Mutex<Survey>,
     sessions: AtomicUsize,
     /// The number that the next session gets.
@@ -298,7 +298,7 @@ impl Relativistic {
             flushed: Flushed::default(),
             delayed_flush: DelayedFlush::new(),
             searched_s: AtomicU32::new(0),
-            search: Mutex::new(Search::new()),
+            search: Mutex::new(SegmentSearch::new()),
             survey: Mutex::new(Survey::default()),
             sessions: AtomicUsize::new(0),
             next_session: AtomicUsize::new(0),
