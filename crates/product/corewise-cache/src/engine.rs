@@ -57,8 +57,8 @@ pub trait Engine: Send + Sync + Sized + 'static {
         u64::MAX
     }
 
-    /// Changes the memory budget. After a reduction, later writes evict until the budget is met.
-    /// More than [`most_memory`](Self::most_memory) means that.
+    /// Changes the memory budget. After a reduction, later writes evict until the budget is met. A
+    /// larger number counts as [`most_memory`](Self::most_memory).
     fn set_memory_limit(&self, bytes: u64);
 
     /// Sets the number of bytes that the engine's owner uses beside the engine and that count
@@ -140,7 +140,8 @@ pub trait Session: Send {
     /// the value had better be stored by copying it: the value is small, there is no room, or much
     /// is reserved already for the part of the values that has arrived.
     ///
-    /// This decides nothing but the memory: neither the condition of the store nor its deadline.
+    /// This reserves memory only: the condition of the store and its deadline are those of the
+    /// operation that is submitted.
     fn reserve(
         &mut self,
         now: Now,

@@ -751,15 +751,15 @@ impl DomainState {
         if !is_reclaiming(self.address()) {
             self.reclaim_ready(retire_list);
             self.reclaim_ready(&self.orphans);
-            self.visit_another(retire_list);
+            self.reclaim_of_another(retire_list);
             self.report_stalls();
             self.relieve_if_needed();
         }
     }
 
-    /// Reclaims what the thread of another record than the caller's has deferred, as it may be
-    /// idle: of each record in turn.
-    fn visit_another(&self, own: &Mutex<RetireList<Deferred>>) {
+    /// Reclaims what the owner of another record has deferred, because that thread may be idle.
+    /// Calls take the records in turn.
+    fn reclaim_of_another(&self, own: &Mutex<RetireList<Deferred>>) {
         let Some(reader) = self.registry.next_in_turn() else {
             return;
         };

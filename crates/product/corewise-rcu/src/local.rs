@@ -19,7 +19,7 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
 
 use crate::domain::DomainState;
-use crate::reader::{Owner, Reader};
+use crate::reader::{Reader, RecordOwner};
 
 corewise_atomic::thread_local! {
     static GLOBAL: Cell<*const Reader> = const { Cell::new(ptr::null()) };
@@ -134,7 +134,7 @@ unsafe fn put_at_hand(shared: &DomainState, reader: *const Reader) {
 fn claim(shared: &Arc<DomainState>) -> *const Reader {
     // SAFETY: the registry is that of `shared`, and the `Arc` keeps the domain where it is (1).
     let reader = unsafe { shared.registry.claim(shared) };
-    *reader.owner.lock() = Owner::current();
+    *reader.owner.lock() = RecordOwner::current();
     reader
 }
 

@@ -20,7 +20,7 @@ use corewise_atomic::mutant;
 use corewise_atomic::sync::Arc;
 
 use crate::domain::{Domain, DomainState, Section};
-use crate::reader::{Owner, Reader};
+use crate::reader::{Reader, RecordOwner};
 
 /// A read-side critical section that may move to another thread, until dropped; returned by
 /// [`Domain::pin_owned`].
@@ -68,11 +68,11 @@ impl Domain {
 
 impl<'d> OwnedGuard<'d> {
     fn enter(shared: &'d Arc<DomainState>) -> Self {
-        let name = format!("an owned guard of {}", Owner::current().name);
+        let name = format!("an owned guard of {}", RecordOwner::current().name);
         // SAFETY: the registry is that of `shared`, and the `Arc` keeps the domain where it is (1).
         let reader = unsafe { shared.registry.claim(shared) };
         // Set before the section begins: see `DomainState::entered_reader_of`.
-        *reader.owner.lock() = Owner { name, thread: None };
+        *reader.owner.lock() = RecordOwner { name, thread: None };
         // SAFETY: the new guard owns the record, and this thread owns the guard (1).
         unsafe { reader.enter() };
         Self {

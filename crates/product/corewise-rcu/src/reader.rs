@@ -61,7 +61,7 @@ pub(crate) struct Reader {
     /// The number of records made before this one.
     pub(crate) index: usize,
     /// The thread that has the record, or had it last.
-    pub(crate) owner: Mutex<Owner>,
+    pub(crate) owner: Mutex<RecordOwner>,
     /// What that thread deferred.
     pub(crate) retire_list: Mutex<RetireList<Deferred>>,
     /// The domain, which lives as long as its records.
@@ -70,13 +70,13 @@ pub(crate) struct Reader {
 
 /// The owner of a record.
 #[derive(Default)]
-pub(crate) struct Owner {
+pub(crate) struct RecordOwner {
     /// The thread's name, or its thread ID if it has none.
     pub(crate) name: String,
     pub(crate) thread: Option<ThreadId>,
 }
 
-impl Owner {
+impl RecordOwner {
     /// The calling thread.
     pub(crate) fn current() -> Self {
         let thread = thread::current();
@@ -105,7 +105,7 @@ impl Reader {
             claimed: AtomicBool::new(true),
             next: AtomicPtr::new(std::ptr::null_mut()),
             index,
-            owner: Mutex::new(Owner::default()),
+            owner: Mutex::new(RecordOwner::default()),
             retire_list: Mutex::new(RetireList::new()),
             shared,
         }

@@ -704,10 +704,10 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         step
     }
 
-    /// Whether a key that found no place and no memory may find some if it is inserted again: a
-    /// share of a replaced table was freed, or a resize has moved its buckets to a table that may
-    /// have room. `refused` is the table that the insertion began with; `settled` is the last such
-    /// table whose insertion was repeated although nothing was done here, and null at first.
+    /// Whether to repeat an insertion that found neither a slot nor memory: a share of a replaced
+    /// table was freed, or a resize has moved the buckets of the key to a table that may have room.
+    /// `refused` is the table that the insertion began with; `settled` is the last such table for
+    /// which the insertion was repeated although this call did nothing; it is null at first.
     #[cold]
     pub(super) fn makes_room(
         &self,
@@ -723,11 +723,12 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         }
         let is_some = |step: &_| matches!(step, Ok(ResizeStep::Working | ResizeStep::Last));
         let step = self.finish_if_last(refused, refused.move_homes(hash, &self.map.hash_of()));
-        // Another thread may have moved one of them, but perhaps only after the refusal.
+        // Another thread may have moved these buckets after the refusal: repeat once for each
+        // table.
         if is_some(&step) || !ptr::eq(mem::replace(settled, refused), refused) {
             return true;
         }
-        // Keys of a cuckoo table may need other buckets, to displace entries to.
+        // In a cuckoo table, entries may be displaced to other buckets once those are moved.
         is_some(&step.and_then(|_| self.move_share(refused)))
     }
 

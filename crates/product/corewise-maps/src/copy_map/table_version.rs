@@ -15,7 +15,7 @@ use corewise_rcu::Section;
 use super::Full;
 use super::memory_budget::MemoryBudget;
 
-/// The entries of this place are in the table's successor.
+/// The entries of this bucket are in the table's successor.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Moved;
 

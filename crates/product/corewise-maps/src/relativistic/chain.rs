@@ -141,7 +141,7 @@ impl<'t> Predecessor<'t> {
         }
     }
 
-    /// Walks on from this slot to the one that leads to `node`.
+    /// Walks on along the chain, to the predecessor of `node`.
     ///
     /// # Safety
     ///

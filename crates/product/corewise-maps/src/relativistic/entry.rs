@@ -35,7 +35,7 @@ pub enum Entry<'h, 'm, K, V, S, G: Section> {
 pub struct OccupiedEntry<'h, 'm, K, V, S, G: Section> {
     handle: &'h MapRef<'m, K, V, S, G>,
     node: &'h Node<K, V>,
-    /// The hash that it was found by: the key's own code may return another one by now.
+    /// The hash by which the entry was found: `Hash` of the key may return another one by now.
     hash: u64,
     key: K,
 }

@@ -456,7 +456,7 @@ impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
         // freed by `retire` alone.
         let inserted = unsafe {
             let key = &node.as_ref().key;
-            // The same way round as `find`: it need not be the same the other way.
+            // Compares in the same direction as `find`: `Equivalent` need not be symmetric.
             let eq = |link| *key == handle.node(link).key;
             handle.map.raw.insert(&*handle.section, self.id, eq)
         };

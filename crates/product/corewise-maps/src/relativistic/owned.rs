@@ -19,7 +19,7 @@ use corewise_rcu::Section;
 const FIRST: usize = 4;
 const BLOCKS: usize = usize::BITS as usize - FIRST.ilog2() as usize;
 
-/// One slot for each thread: a `T` that is its own, and a `P` that other threads reach too.
+/// One slot for each thread: a `T` that only this thread uses, and a `P` that all threads use.
 pub(super) struct PerThread<T, P> {
     blocks: [AtomicPtr<Block<T, P>>; BLOCKS],
 }

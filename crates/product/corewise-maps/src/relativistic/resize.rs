@@ -119,7 +119,8 @@ use super::word::{BUSY, BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe};
 
 /// Maximum factor by which a step's budget grows in a sweep that finds few buckets left to cut.
 const MOST_SPARSE: usize = 64;
-/// Children of a bucket up to which a sweep visits the number of buckets in its budget.
+/// The number of children of a bucket up to which a sweep visits as the budget says; with more
+/// children it visits fewer buckets.
 const SWEPT: usize = 4;
 /// Words of a dead table that one step gives back: one huge page of them, or 512 small pages.
 const DISCARD: usize = HUGE_PAGE / size_of::<u64>();
@@ -133,11 +134,11 @@ const NEARBY: usize = 1 << 16;
 /// what is due beside the pass under way. A step without shares takes it as rarely, because it
 /// would only poll a grace period, and a poll reads lines that readers write.
 const PER_LOCK: usize = if cfg!(corewise_stress) { 2 } else { 4 };
-/// Buckets by which an update of a map advances a resize; in small tables, twice as many: while
-/// chains are zipped, insertions take a lock.
+/// Buckets by which an update of a map advances a resize. In small tables it is twice this number,
+/// because insertions take a lock while chains are zipped.
 const STEP: usize = if cfg!(corewise_stress) { 1 } else { 8 };
-/// A thread's updates that advance a resize together, in tables that are likely in a cache, and in
-/// larger ones. Powers of two.
+/// The number of a thread's updates for which it advances a resize at once, in tables that are
+/// likely in a cache, and in larger ones. Powers of two.
 const NEAR_BATCH: usize = 8;
 const FAR_BATCH: usize = 4;
 /// How a thread sleeps while it waits for readers. Each check takes the cache line of every
@@ -233,12 +234,13 @@ impl<A: Arena> RawTable<A> {
         self.work_on_share(thread, turn / PER_LOCK, budget);
     }
 
-    /// Advances resizing by what a thread owes for its updates, of which this is number `turn`:
-    /// nothing after most of them. `thread` is as for [`RawTable::step_in_turn`].
+    /// Advances resizing after a thread's update number `turn`; most of these calls do nothing.
+    /// `thread` is as for [`RawTable::step_in_turn`].
     ///
     /// A step costs as much as visits to several buckets that are in a cache: it takes the lock, a
-    /// share and a section. So several updates of a thread are taken together: fewer in large
-    /// tables, where visits wait for memory, so that the longer pauses do not get much longer.
+    /// share and a section. So one step advances the resize for several updates of a thread: for
+    /// fewer in large tables, where visits wait for memory, so that the longest updates do not get
+    /// much longer.
     #[inline]
     pub(super) fn step_after_update(&self, thread: usize, turn: usize) {
         if cfg!(any(corewise_loom, corewise_shuttle, corewise_stress)) {

@@ -48,8 +48,9 @@ impl ResizePolicy {
         if buckets <= most / factor { factor } else { 2 }
     }
 
-    /// The number of entries below which `buckets` are too many: two thirds of those after the
-    /// largest growth to that size, so that a table does not grow and shrink in turns.
+    /// The number of entries below which `buckets` are too many: two thirds of the entries that a
+    /// table has after the largest growth to that size, so that it does not alternately grow and
+    /// shrink.
     pub(super) fn fewest_entries(buckets: usize) -> usize {
         if buckets < 8 * OCTUPLE_BELOW {
             buckets / 16
@@ -58,8 +59,9 @@ impl ResizePolicy {
         }
     }
 
-    /// How many changes of the number of entries a thread reports together: few if the table is to
-    /// grow by much, because what many threads have not reported delays that.
+    /// How many changes of the number of entries a thread counts before it reports them. The number
+    /// is small where the table grows by a large factor, because changes that threads have not
+    /// reported delay the growth.
     pub(super) fn report_after(buckets: usize) -> usize {
         let part = if buckets < OCTUPLE_BELOW { 128 } else { 64 };
         (buckets / part).clamp(1, 64)

@@ -104,7 +104,8 @@ pub(super) struct Shares {
     parts: AtomicUsize,
     /// Parts that have buckets that are not done.
     not_done: AtomicUsize,
-    /// The part of a pass that has one, and those of larger passes: null before the first.
+    /// The part of a pass with one part, and the parts of larger passes: null before the first of
+    /// these.
     one: CachePadded<PassPart>,
     many: AtomicPtr<Parts>,
 }
@@ -246,8 +247,8 @@ impl Shares {
         while low(open) != 0 {
             // Acquire: pairs with the Release in `start_with`, so that `many` is seen.
             let parts = self.parts.load(Acquire);
-            // This pass or a later one. If the exchange below succeeds, this one is not done, so no
-            // later one has begun; it begins after the share is done.
+            // This describes the pass or a later one. If the exchange below succeeds, the pass is
+            // not done, so no later one has begun, and none begins before the share is done.
             let pass = self.newest()?;
             let (part, end) = (nearest(low(open), home % parts), pass.end);
             let most = budget.saturating_mul(pass.per_budget.times) / pass.per_budget.by;

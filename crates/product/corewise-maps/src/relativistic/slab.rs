@@ -150,7 +150,7 @@ unsafe impl<T> Arena for View<'_, T> {
     #[inline(always)]
     unsafe fn link(&self, id: NodeId) -> NonNull<Link> {
         const { assert!(Self::BYTES.is_multiple_of(size_of::<u64>())) };
-        // In words, by whose size x86 multiplies as it loads.
+        // In words: x86 can multiply an index by the size of a word within a load.
         let words = (id.0.get() as usize).wrapping_mul(Self::BYTES / size_of::<u64>());
         let words = hint::opaque(words);
         // SAFETY: the caller guarantees that the ID is valid, and the caller of `new` the rest.
@@ -511,7 +511,7 @@ impl Depot {
         let slab = &mut self.slabs[number as usize];
         let had_none = slab.has_none();
         slab.free.push(slot);
-        self.has_more(number, had_none)
+        self.after_gain(number, had_none)
     }
 
     /// Takes untouched slots that a magazine did not use; returns their slab if it is to be freed.
@@ -523,16 +523,18 @@ impl Depot {
         if first as usize + slots as usize == next {
             slab.untouched += slots as usize;
         } else {
-            // Other magazines have had the slots after these. Those to be used first go last.
+            // Other magazines have taken the slots that follow. Slots are taken from the end of the
+            // list, so the first one goes last.
             let ids = (0..slots).rev().map(|at| first + at);
             slab.free
                 .extend(ids.filter_map(NonZeroU32::new).map(NodeId));
         }
-        self.has_more(number, had_none)
+        self.after_gain(number, had_none)
     }
 
-    /// Called when a slab got slots. Removes it if all of them are here, unless it is the spare.
-    fn has_more(&mut self, number: u32, had_none: bool) -> Option<(u32, Slab)> {
+    /// Called when a slab has got slots back. Removes the slab if all its slots are here, unless it
+    /// is kept as the spare.
+    fn after_gain(&mut self, number: u32, had_none: bool) -> Option<(u32, Slab)> {
         if had_none {
             self.partial.insert(number);
         }

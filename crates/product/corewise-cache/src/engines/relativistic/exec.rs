@@ -503,9 +503,9 @@ unsafe impl ItemStore for LockedOp<'_> {
         // SAFETY: the node is one of this store's items and still linked, by the contract of this
         // function.
         let deadline = unsafe { self.item(node) }.deadline();
-        // Pairs with the heavy barrier in `Search::searched`: either the search sees the deadline,
-        // or this thread sees that the search has reset the due time, and `note_deadline` lowers it
-        // again.
+        // Pairs with the heavy barrier in `SegmentSearch::reset_due_time`: either the search sees
+        // the deadline, or this thread sees that the search has reset the due time, and
+        // `note_deadline` lowers it again.
         barrier::light();
         self.engine.note_deadline(node, deadline);
     }

@@ -13,8 +13,8 @@
 //! 2. *No deadline is forgotten.* The search resets a segment's due time before it reads deadlines.
 //!    A thread that links an item, or changes its deadline, lowers the due time again
 //!    (`note_deadline`), unless the search is certain to see the deadline: see `reset_due_time`.
-//! 3. A step walks a [given number of bytes](Search::step), where the beginning of a walk counts as
-//!    [`BEGIN_BYTES`].
+//! 3. A step walks a [given number of bytes](SegmentSearch::step), where the beginning of a walk
+//!    counts as [`BEGIN_BYTES`].
 
 use super::Relativistic;
 use super::appender::{OPENS, WalkedOn};
@@ -37,7 +37,7 @@ const BEGIN_BYTES: i64 = 4 << 10;
 const BYTES_PER_PAUSE_S_LOG2: u32 = 28;
 
 /// The state of the search. There is one per engine.
-pub(super) struct Search {
+pub(super) struct SegmentSearch {
     walk: Option<SearchWalk>,
     from: Segment,
     /// Segments that the present round has not yet reached.
@@ -75,7 +75,7 @@ fn pause_s(heap: &Heap) -> u32 {
     1 + (heap.held() >> BYTES_PER_PAUSE_S_LOG2) as u32
 }
 
-impl Search {
+impl SegmentSearch {
     pub(super) fn new() -> Self {
         Self {
             walk: None,

@@ -89,7 +89,7 @@ use corewise_ops::{Absence, Deadline, Flow, ItemView, Now, Op, ReplySink, Update
 use corewise_rcu::Guard;
 use evict::{EvictProgress, Evictor};
 use exec::Exec;
-use expire::Search;
+use expire::SegmentSearch;
 use heap::{Heap, ItemArena, Ptr};
 pub use heap::{MAX_MEMORY, MIN_MEMORY};
 pub use policy::Eviction;
@@ -112,17 +112,18 @@ const MODELLED: bool = cfg!(any(corewise_loom, corewise_shuttle));
 /// 1/512 of the memory, not touched at first, which saves the first doublings.
 const BYTES_PER_BUCKET: u64 = 4096;
 const BUCKETS: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
-/// Entries for each bucket, as a fraction, up to which a table in a full cache does not grow. The
-/// next array takes 5 to 11 bytes for each item then; at the table's usual load, which a cache with
-/// free memory has, it takes twice that, and these are bytes that items lose. memcached doubles its
-/// table at the same load.
+/// Entries for each bucket, as a fraction, up to which a table in a full cache does not grow. An
+/// array that is allocated at this load takes 5 to 11 bytes for each item. At the table's usual
+/// load, at which it grows in a cache with free memory, it takes twice that. In a full cache these
+/// bytes are taken from items. memcached doubles its table at the same load.
 const FULL_LOAD: (u128, u128) = (3, 2);
 /// Buckets that a resize visits after each operation. Between two doublings of a table of `n`
 /// buckets there are at least 3/4 `n` operations, and a doubling visits some 2.5 `n` buckets, so
-/// this is twice what keeps up. More would delay the requests that arrive during a resize.
+/// this is twice the number that suffices. More would delay the requests that arrive during a
+/// resize.
 const STEP: usize = 8;
-/// Buckets below which the table quadruples. Fewer than in a map: what the buckets take is taken
-/// from the items here.
+/// Buckets below which the table quadruples. Fewer than in a map: here the memory of the buckets is
+/// taken from items.
 const QUADRUPLE_BELOW: usize = 1 << 12;
 /// Buckets that a resize visits in one [`Session::maintain`].
 const MAINTENANCE_STEP: usize = 64;
@@ -196,7 +197,7 @@ pub struct Relativistic {
     delayed_flush: DelayedFlush,
     /// The last second in which a search for expired items began.
     searched_s: AtomicU32,
-    search: Mutex<Search>,
+    search: Mutex<SegmentSearch>,
     survey: Mutex<Survey>,
     sessions: AtomicUsize,
     /// The number that the next session gets.
@@ -301,7 +302,7 @@ impl Relativistic {
             flushed: Flushed::default(),
             delayed_flush: DelayedFlush::new(),
             searched_s: AtomicU32::new(0),
-            search: Mutex::new(Search::new()),
+            search: Mutex::new(SegmentSearch::new()),
             survey: Mutex::new(Survey::default()),
             sessions: AtomicUsize::new(0),
             next_session: AtomicUsize::new(0),
@@ -523,9 +524,9 @@ impl Relativistic {
 
     /// Whether there is memory for an item under `-M`, where nothing may be evicted.
     ///
-    /// Items leave a share of the memory in which others can be overwritten, because the old
-    /// versions must be compacted first: 1/20 of the memory, plus a segment or the largest item
-    /// that there is, up to a quarter.
+    /// Live items leave a share of the memory free, so that items can be overwritten: the bytes of
+    /// an old version can be used again only after compaction. The share is 1/20 of the memory,
+    /// plus a segment or the largest item that there is, up to a quarter.
     #[inline]
     fn may_grow(&self, wanted: Wanted) -> bool {
         self.may_evict() || wanted.bytes <= wanted.old_bytes || self.has_slack(wanted)
@@ -553,7 +554,8 @@ impl Relativistic {
     /// Computes the memory left for segments. If the table wants to grow and will
     /// [need it](Self::needs_buckets), lets it grow if there is room, and makes room otherwise.
     fn budget(&self) {
-        // One thread at a time: nothing is allowed by numbers from before another thread's.
+        // One thread at a time, so that none sets a budget from numbers that are older than those
+        // of the last one.
         let _alone = self.budgeting.lock();
         // Relaxed, both: settings. Who changes one calls this afterwards, and the lock orders it.
         let memory = self.memory.load(Ordering::Relaxed);
@@ -561,8 +563,8 @@ impl Relativistic {
         let least = LEAST_SEGMENTS * self.heap.segment_bytes();
         let fixed = overhead + self.policy.bytes() + size_of_val(&*self.stripes) as u64;
         let left = |arrays: u64| memory.saturating_sub(fixed + arrays).max(least);
-        // In this order: the table may turn the grant into an array meanwhile, which counts twice
-        // then, and not never.
+        // The grant is read before the arrays: if the table allocates the granted array in between,
+        // its bytes count twice instead of not at all.
         let granted = self.granted_bytes();
         let arrays = self.table.array_bytes() as u64 + granted;
         let wanted = self.table.wanted_buckets();
@@ -578,9 +580,9 @@ impl Relativistic {
         }
     }
 
-    /// Whether the table must grow beyond its [usual load](maps::ResizePolicy), at the expense of
-    /// items: its load, when the memory will be full of items of the present mean size, is above
-    /// [`FULL_LOAD`].
+    /// Whether the table, which is beyond its [usual load](maps::ResizePolicy), must grow at the
+    /// expense of items: its load would be above [`FULL_LOAD`] if the memory were full of items of
+    /// the present mean size.
     fn needs_buckets(&self) -> bool {
         if mutant!("grows_at_any_load") {
             return true;
@@ -787,7 +789,8 @@ impl Engine for Relativistic {
             segment_bytes: segment,
             ..EngineStats::default()
         };
-        // Locked till the subtraction: a reset in between would take more away than was counted.
+        // The lock is held until the subtraction below: a reset in between would subtract more than
+        // was counted.
         let registry = self.counters.lock();
         registry.sum(|counters| counters.add_to(&mut sum));
         sum.items = session_counters::gauge(sum.items);

@@ -80,7 +80,7 @@ pub enum Eviction {
 const SMALL_PERCENT: u64 = 25;
 /// Bytes of memory per ghost entry of two bytes.
 const BYTES_PER_GHOST: u64 = 256;
-/// The most ghost entries: beyond 64 GiB of memory there are larger items, and not more.
+/// The most ghost entries. Beyond 64 GiB of memory, items are larger and not more numerous.
 const MOST_GHOSTS: u64 = 1 << 28;
 /// Most segments at the old end of a queue that may be claimed, or still be written to, by other
 /// threads.
@@ -90,7 +90,7 @@ const CLAIMED_AT_MOST: usize = 256;
 const MEANS_OF_LARGE: usize = 2;
 
 /// An item that is smaller than the mean by more than this factor stays for some turns without
-/// being read. (Where sizes are much alike, none is.)
+/// being read. (Where all sizes are similar, no item is so small.)
 const SMALLER_THAN_MEAN: u64 = 2;
 
 /// State bits that belong to the policy.
