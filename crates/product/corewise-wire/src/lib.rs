@@ -44,4 +44,4 @@ pub mod resp;
 mod step;
 
 pub use codec::{Codec, Limits};
-pub use step::{Announced, Call, Form, Step};
+pub use step::{Announced, Call, Form, Step, Tally};

@@ -2,7 +2,7 @@
 
 use corewise_ops::{Now, Outcome, Verb};
 
-use crate::memcached::{Admin, Command, ReplyEncoder};
+use crate::memcached::{Admin, ReplyEncoder};
 use crate::resp;
 
 /// What to do with the first bytes of the input.
@@ -65,6 +65,35 @@ pub enum Call<'i> {
     Resp(resp::Request<'i>),
 }
 
+/// What an operation counts as in the server's statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tally {
+    /// Nothing.
+    None,
+    /// A look-up to read.
+    Get,
+    /// A look-up to change the deadline.
+    Touch,
+    /// Both of these.
+    Gat,
+    /// A store.
+    Store,
+    /// A store that compares the cas value.
+    Cas,
+    /// [`Get`](Self::Get) and [`Store`](Self::Store).
+    GetSet,
+    /// A removal.
+    Delete,
+    /// An increment of memcached.
+    Incr,
+    /// A decrement of memcached.
+    Decr,
+    /// A store over the size limit, which removes the old item.
+    Refused,
+    /// A store for which there was no memory to read it, which removes the old item.
+    Unread,
+}
+
 /// How to print the outcome of one operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Form<'i> {
@@ -89,14 +118,21 @@ impl<'i> From<resp::ReplyForm<'i>> for Form<'i> {
 }
 
 impl<'i> Form<'i> {
-    /// The command that the operation counts as in memcached's statistics.
+    /// What the operation counts as.
     #[inline]
     #[must_use]
-    pub fn command(&self) -> Command {
+    pub fn tally(&self) -> Tally {
         match self {
-            Self::Memcached(form) => form.command(),
-            Self::Resp(form) => form.command(),
+            Self::Memcached(form) => form.tally(),
+            Self::Resp(form) => form.tally(),
         }
+    }
+
+    /// Whether the operation is also counted as a meta command of memcached.
+    #[inline]
+    #[must_use]
+    pub fn is_meta(&self) -> bool {
+        matches!(self, Self::Memcached(form) if form.is_meta())
     }
 
     /// The key as it was sent: for a meta command with the `b` flag, its base64 form.

@@ -3,6 +3,7 @@
 use super::{Context, first, glob, text, until_nul};
 use corewise_cache::{Cursor, Engine, ScanStep};
 use corewise_ops::{Deadline, Decision, Delete, Get, Outcome, Verb};
+use corewise_wire::Tally;
 use corewise_wire::resp::{Args, CommandOperation, parse_integer};
 
 /// The items and buckets that a step of a scan visits, unless `COUNT` says otherwise.
@@ -21,7 +22,8 @@ const ENOUGH_BYTES: usize = 1 << 20;
 pub(super) fn del<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
     cx.count_keys(args, |cx, key| {
         let mut is_deleted = false;
-        cx.operate(key, Verb::Delete(Delete::default()), |outcome| {
+        let verb = Verb::Delete(Delete::default());
+        cx.operate(Tally::Delete, key, verb, |outcome| {
             is_deleted = matches!(outcome, Outcome::Deleted);
         });
         is_deleted
@@ -30,21 +32,17 @@ pub(super) fn del<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
 
 /// `EXISTS key …`.
 pub(super) fn exists<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    cx.count_keys(args, |cx, key| {
-        let exists = cx.exists(key);
-        cx.counters.count_lookup(exists);
-        exists
-    });
+    cx.count_keys(args, |cx, key| cx.exists(Tally::Get, key));
 }
 
 /// `TOUCH key …`.
 pub(super) fn touch<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
     cx.count_keys(args, |cx, key| {
         let mut exists = false;
-        cx.operate(key, Verb::Get(Get::default()), |outcome| {
+        let verb = Verb::Get(Get::default());
+        cx.operate(Tally::Get, key, verb, |outcome| {
             exists = matches!(outcome, Outcome::Found(_));
         });
-        cx.counters.count_lookup(exists);
         exists
     });
 }
@@ -166,6 +164,9 @@ fn set_deadline<E: Engine>(
     let Some(deadline) = cx.deadline(time, form) else {
         return invalid_time(cx, command);
     };
+    if args.len() == 0 && deadline != Deadline::PAST {
+        return cx.run(&CommandOperation::expire(key, deadline));
+    }
     let mut changed = false;
     let done = cx.update(key, |old, _| {
         changed = old.is_some_and(|old| condition.allows(old.deadline, deadline));
@@ -226,14 +227,13 @@ fn time_left<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, form: fn(u6
     let [key] = first(&mut args);
     let (now, unix_ms) = (cx.now, cx.unix_ms());
     let mut reply = -2;
-    cx.peek(key, |item| {
+    cx.peek(Tally::Get, key, |item| {
         reply = match item.map(|item| item.deadline.remaining_ms(now)) {
             None => -2,
             Some(None) => -1,
             Some(Some(left)) => form(unix_ms, left) as i64,
         };
     });
-    cx.counters.count_lookup(reply != -2);
     cx.reply().integer(reply);
 }
 
@@ -271,7 +271,10 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         }
     });
     // As in Redis, the type of a key is looked up.
-    cx.counters.lookup_hits += if looks_up { matching } else { 0 };
+    if looks_up {
+        cx.counters.cmd_get += matching;
+        cx.counters.get_hits += matching;
+    }
     let next = match step {
         ScanStep::More(next) => next.to_bits(),
         ScanStep::Done => 0,

@@ -5,6 +5,7 @@ use super::keys::{TimeForm, invalid_time};
 use super::{Context, first, text};
 use corewise_cache::Engine;
 use corewise_ops::{Deadline, Decision, ItemView, Outcome, Store, StoreMode, Verb};
+use corewise_wire::Tally;
 use corewise_wire::resp::{Args, CommandOperation, ReplyForm, SetOptions, parse_integer};
 
 /// The longest value that Redis allows, in bytes.
@@ -143,14 +144,13 @@ pub(super) fn getex<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
             CommandOperation::get(key)
         });
     };
-    // As in Redis, the time does not matter then.
-    if !cx.exists(key) {
-        cx.counters.count_lookup(false);
-        return cx.reply().null();
-    }
-    match deadline_of(cx, time, form, "getex") {
-        Some(deadline) => cx.run(&CommandOperation::getex(key, deadline)),
-        None => cx.counters.count_lookup(true),
+    let start = cx.out.len();
+    if let Some(deadline) = deadline_of(cx, time, form, "getex") {
+        cx.run(&CommandOperation::getex(key, deadline));
+    } else if !cx.exists(Tally::Gat, key) {
+        // As in Redis, the time does not matter then.
+        cx.out.truncate(start);
+        cx.reply().null();
     }
 }
 
@@ -185,7 +185,7 @@ pub(super) fn store<E: Engine>(
         vivify: None,
     };
     let mut result = Err("");
-    cx.operate(key, Verb::Store(store), |outcome| {
+    cx.operate(Tally::None, key, Verb::Store(store), |outcome| {
         result = match outcome {
             Outcome::Stored(_) => Ok(true),
             Outcome::NotStored => Ok(false),

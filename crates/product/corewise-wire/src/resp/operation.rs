@@ -8,6 +8,7 @@ use super::encoder::Version;
 use super::form::{Kind, ReplyForm};
 use super::number::parse_integer;
 use super::request::Args;
+use crate::step::Tally;
 
 /// The error text for an item or an argument that is no integer.
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
@@ -57,6 +58,7 @@ pub struct CommandOperation<'i> {
     /// What to do with its item.
     pub verb: Verb<'i>,
     kind: Kind,
+    tally: Tally,
 }
 
 impl<'i> CommandOperation<'i> {
@@ -196,12 +198,22 @@ impl<'i> CommandOperation<'i> {
     #[inline]
     #[must_use]
     pub fn form(&self, version: Version) -> ReplyForm<'i> {
-        ReplyForm::new(self.key, self.kind, version)
+        ReplyForm::new(self.key, self.kind, self.tally, version)
     }
 
     #[inline]
-    fn new(key: &'i [u8], verb: Verb<'i>, kind: Kind) -> Self {
-        Self { key, verb, kind }
+    fn new(key: &'i [u8], verb: Verb<'i>, kind: Kind, tally: Tally) -> Self {
+        Self {
+            key,
+            verb,
+            kind,
+            tally,
+        }
+    }
+
+    #[inline]
+    fn read(key: &'i [u8], kind: Kind) -> Self {
+        Self::new(key, Verb::Get(Get::default()), kind, Tally::Get)
     }
 
     #[inline]
@@ -222,7 +234,7 @@ impl<'i> CommandOperation<'i> {
             new_cas: None,
             vivify: (mode == StoreMode::Append).then_some(deadline),
         });
-        Self::new(key, verb, kind)
+        Self::new(key, verb, kind, Tally::Store)
     }
 
     fn quiet(key: &'i [u8], kind: Kind) -> Self {
@@ -230,18 +242,18 @@ impl<'i> CommandOperation<'i> {
             quiet: true,
             ..Get::default()
         };
-        Self::new(key, Verb::Get(get), kind)
+        Self::new(key, Verb::Get(get), kind, Tally::Get)
     }
 
-    fn edit(key: &'i [u8], edit: Edit<'i>, kind: Kind) -> Self {
-        Self::new(key, Verb::Edit(edit), kind)
+    fn edit(key: &'i [u8], edit: Edit<'i>, kind: Kind, tally: Tally) -> Self {
+        Self::new(key, Verb::Edit(edit), kind, tally)
     }
 
     /// `GET key`.
     #[inline]
     #[must_use]
     pub fn get(key: &'i [u8]) -> Self {
-        Self::new(key, Verb::Get(Get::default()), Kind::Value)
+        Self::read(key, Kind::Value)
     }
 
     /// `GETEX key` with a new deadline.
@@ -251,19 +263,19 @@ impl<'i> CommandOperation<'i> {
             touch: Some(deadline),
             ..Get::default()
         };
-        Self::new(key, Verb::Get(get), Kind::Value)
+        Self::new(key, Verb::Get(get), Kind::Value, Tally::Gat)
     }
 
     /// `STRLEN key`.
     #[must_use]
     pub fn strlen(key: &'i [u8]) -> Self {
-        Self::new(key, Verb::Get(Get::default()), Kind::Length)
+        Self::read(key, Kind::Length)
     }
 
     /// `TOUCH key`.
     #[must_use]
     pub fn touch(key: &'i [u8]) -> Self {
-        Self::new(key, Verb::Get(Get::default()), Kind::Flag)
+        Self::read(key, Kind::Flag)
     }
 
     /// `EXISTS key`.
@@ -293,13 +305,18 @@ impl<'i> CommandOperation<'i> {
     /// `DEL key`, `UNLINK key`.
     #[must_use]
     pub fn del(key: &'i [u8]) -> Self {
-        Self::new(key, Verb::Delete(Delete::default()), Kind::Flag)
+        Self::new(
+            key,
+            Verb::Delete(Delete::default()),
+            Kind::Flag,
+            Tally::Delete,
+        )
     }
 
     /// `GETEX key PERSIST`.
     #[must_use]
     pub fn getex_persist(key: &'i [u8]) -> Self {
-        Self::edit(key, edit(persist, b"", 0), Kind::Old)
+        Self::edit(key, edit(persist, b"", 0), Kind::Old, Tally::Get)
     }
 
     /// `GETRANGE key start end`: the bytes from `start` to `end`, both included; negative numbers
@@ -313,7 +330,7 @@ impl<'i> CommandOperation<'i> {
             let near = |at: i64| at.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
             Kind::Range(near(start), near(end))
         };
-        Self::new(key, Verb::Get(Get::default()), kind)
+        Self::read(key, kind)
     }
 
     /// `EXPIRE key` with this deadline.
@@ -323,13 +340,13 @@ impl<'i> CommandOperation<'i> {
             touch: Some(deadline),
             ..Get::default()
         };
-        Self::new(key, Verb::Get(get), Kind::Touched)
+        Self::new(key, Verb::Get(get), Kind::Flag, Tally::Touch)
     }
 
     /// `PERSIST key`.
     #[must_use]
     pub fn persist(key: &'i [u8]) -> Self {
-        Self::edit(key, edit(persist, b"", 0), Kind::Number)
+        Self::edit(key, edit(persist, b"", 0), Kind::Number, Tally::None)
     }
 
     /// `SET key value` with a deadline.
@@ -356,12 +373,12 @@ impl<'i> CommandOperation<'i> {
 
     /// `SET key value` with an option that depends on the present item.
     fn assign(key: &'i [u8], value: &'i [u8], options: SetOptions) -> Self {
-        let kind = if options.returns_old {
-            Kind::Old
+        let (kind, tally) = if options.returns_old {
+            (Kind::Old, Tally::GetSet)
         } else {
-            Kind::OkOrNull
+            (Kind::OkOrNull, Tally::Store)
         };
-        Self::edit(key, edit(assign, value, options.to_number()), kind)
+        Self::edit(key, edit(assign, value, options.to_number()), kind, tally)
     }
 
     /// `SETNX key value`.
@@ -379,25 +396,25 @@ impl<'i> CommandOperation<'i> {
     /// `INCRBY key delta`.
     #[must_use]
     pub fn incrby(key: &'i [u8], delta: i64) -> Self {
-        Self::edit(key, edit(add, b"", delta), Kind::Number)
+        Self::edit(key, edit(add, b"", delta), Kind::Number, Tally::None)
     }
 
     /// `GETSET key value`.
     #[must_use]
     pub fn getset(key: &'i [u8], value: &'i [u8]) -> Self {
-        Self::edit(key, edit(replace, value, 0), Kind::Old)
+        Self::edit(key, edit(replace, value, 0), Kind::Old, Tally::GetSet)
     }
 
     /// `GETDEL key`.
     #[must_use]
     pub fn getdel(key: &'i [u8]) -> Self {
-        Self::edit(key, edit(remove, b"", 0), Kind::Old)
+        Self::edit(key, edit(remove, b"", 0), Kind::Old, Tally::Get)
     }
 
     /// `SETRANGE key offset value`, where `offset` is not negative.
     #[must_use]
     pub fn setrange(key: &'i [u8], offset: i64, value: &'i [u8]) -> Self {
-        Self::edit(key, edit(overlay, value, offset), Kind::Number)
+        Self::edit(key, edit(overlay, value, offset), Kind::Number, Tally::None)
     }
 }
 
