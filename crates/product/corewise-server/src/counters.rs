@@ -78,9 +78,11 @@ impl Counters {
     #[inline]
     pub(crate) fn count(&mut self, tally: Tally, outcome: &Outcome<'_>) {
         self.operations += 1;
+        if tally == Tally::Get {
+            return self.count_lookup(1, 0, outcome);
+        }
         match tally {
-            Tally::None => {}
-            Tally::Get => self.count_lookup(1, 0, outcome),
+            Tally::None | Tally::Get => {}
             Tally::Touch => self.count_lookup(0, 1, outcome),
             Tally::Gat => self.count_lookup(1, 1, outcome),
             Tally::Store => self.count_store(outcome),
@@ -122,11 +124,13 @@ impl Counters {
     fn count_lookup(&mut self, gets: u64, touches: u64, outcome: &Outcome<'_>) {
         self.cmd_get += gets;
         self.cmd_touch += touches;
+        if let Outcome::Found(_) = outcome {
+            self.get_hits += gets;
+            self.touch_hits += touches;
+            return;
+        }
         match outcome {
-            Outcome::Found(_) | Outcome::Edited { old: Some(_), .. } => {
-                self.get_hits += gets;
-                self.touch_hits += touches;
-            }
+            Outcome::Edited { old: Some(_), .. } => self.get_hits += gets,
             Outcome::Edited { old: None, .. } => self.get_misses += gets,
             Outcome::Missing(absence) => {
                 self.get_misses += gets;

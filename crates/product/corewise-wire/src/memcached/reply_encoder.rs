@@ -59,12 +59,11 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// What a command other than a meta command counts as.
+    /// What a command counts as that is no meta command and no multiget.
     #[inline]
     const fn tally(self) -> Tally {
         match self {
-            Self::Get | Self::Gets | Self::Lookup => Tally::Get,
-            Self::Gat | Self::Gats => Tally::Gat,
+            Self::Lookup => Tally::Get,
             Self::Set | Self::Add | Self::Replace | Self::Append | Self::Prepend => Tally::Store,
             Self::Cas => Tally::Cas,
             Self::Delete => Tally::Delete,
@@ -142,9 +141,9 @@ pub struct ReplyEncoder<'i> {
 const VALUE_ROOM: usize = 64;
 
 impl<'i> ReplyEncoder<'i> {
-    /// One key of a multiget.
+    /// One key of a multiget, which counts as `tally`.
     #[inline]
-    pub(super) fn get(command: Command, key: &'i [u8], last: bool) -> Self {
+    pub(super) fn get(command: Command, tally: Tally, key: &'i [u8], last: bool) -> Self {
         let bits = if last { Bits::LAST } else { Bits::NONE };
         Self {
             key,
@@ -152,7 +151,7 @@ impl<'i> ReplyEncoder<'i> {
             length: 0,
             command,
             bits,
-            tally: command.tally(),
+            tally,
         }
     }
 
