@@ -2,8 +2,8 @@
 //! test; programs that must not compile are in `src/compile_fail.rs`.
 
 use corewise_wire::memcached::{
-    Admin, Codec, Command, Crawl, DumpFormat, Limits, ReplyEncoder, ReplyWriter, StatsRequest,
-    StatsWriter, Step,
+    Admin, Codec, Crawl, DumpFormat, Limits, ReplyEncoder, ReplyWriter, StatsRequest, StatsWriter,
+    Step,
 };
 use corewise_wire::{Announced, cphash, resp};
 use static_assertions::assert_impl_all;
@@ -11,7 +11,6 @@ use static_assertions::assert_impl_all;
 assert_impl_all!(Codec: Send, Sync);
 assert_impl_all!(cphash::Codec: Send, Sync);
 assert_impl_all!(cphash::KeyNumber: Send, Sync);
-assert_impl_all!(Command: Send, Sync);
 assert_impl_all!(DumpFormat: Send, Sync);
 assert_impl_all!(Limits: Send, Sync);
 assert_impl_all!(Admin<'static>: Send, Sync);
