@@ -6,6 +6,7 @@ use common::resp::{connect, hits_and_misses, start};
 use common::{Client, Engine, Redis, skip};
 
 for_all_engines_at_once! {
+    every_command_counts_the_same_alone_and_in_a_transaction
     look_ups_count_as_in_redis
     look_ups_of_an_unfinished_transaction_are_counted
     a_scan_for_a_type_looks_up_the_keys
@@ -69,6 +70,74 @@ fn hits_and_misses_of(client: &mut Client, requests: &str) -> [u64; 2] {
     execute(client, requests);
     let after = hits_and_misses(client);
     [after[0] - before[0], after[1] - before[1]]
+}
+
+/// What memcached's statistics count of requests: commands, hits and misses that are not 0.
+fn counts_of(memcached: &mut Client, client: &mut Client, requests: &str) -> String {
+    let mut stats = || -> Vec<(String, u64)> {
+        memcached.send(b"stats\r\n");
+        let text = String::from_utf8(memcached.read_until(b"END\r\n")).expect("text");
+        let stats = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '));
+        let counts = stats.filter(|(name, _)| {
+            let (name, end) = name.split_once('_').unwrap_or((name, ""));
+            matches!(
+                (name, end),
+                ("cmd", _) | (_, "hits" | "misses" | "expired" | "flushed")
+            )
+        });
+        counts
+            .map(|(name, count)| (name.into(), count.parse().expect("a number")))
+            .collect()
+    };
+    execute(client, PRESENT);
+    let before = stats();
+    execute(client, requests);
+    let changes = stats().into_iter().zip(before);
+    let changes = changes.filter(|(after, before)| after != before);
+    let changes = changes.map(|((name, after), (_, before))| format!("{name}:{}", after - before));
+    changes.collect::<Vec<_>>().join(" ")
+}
+
+fn every_command_counts_the_same_alone_and_in_a_transaction(engine: Engine) {
+    let Some(server) = start(engine, &[]) else {
+        return;
+    };
+    let (mut memcached, mut client) = (server.connect(), connect(&server));
+    for line in LINES.iter().filter(|line| !line.starts_with('(')) {
+        let [alone, in_transaction] = [line.to_string(), format!("multi\r\n{line}\r\nexec")]
+            .map(|requests| counts_of(&mut memcached, &mut client, &requests));
+        assert_eq!(alone, in_transaction, "{line:?}");
+    }
+    for (line, expected) in [
+        ("get a", "cmd_get:1 get_hits:1"),
+        ("get e", "cmd_get:1 get_misses:1 get_expired:1"),
+        ("set a v ex 10", "cmd_set:1"),
+        ("set a v keepttl", "cmd_set:1"),
+        ("set a v get", "cmd_get:1 cmd_set:1 get_hits:1"),
+        ("getset x v", "cmd_get:1 cmd_set:1 get_misses:1"),
+        ("getdel a", "cmd_get:1 get_hits:1"),
+        ("getex a persist", "cmd_get:1 get_hits:1"),
+        (
+            "getex x ex 10",
+            "cmd_get:1 cmd_touch:1 get_misses:1 touch_misses:1",
+        ),
+        ("expire a 10", "cmd_touch:1 touch_hits:1"),
+        ("append a v", "cmd_set:1"),
+        ("mset a 1 b 2", "cmd_set:2"),
+        ("del a", "delete_hits:1"),
+        ("del a x", "delete_misses:1 delete_hits:1"),
+        ("lcs a b", "cmd_get:2 get_hits:2"),
+        ("incr n", ""),
+        ("persist a", ""),
+    ] {
+        assert_eq!(
+            counts_of(&mut memcached, &mut client, line),
+            expected,
+            "{line:?}"
+        );
+    }
 }
 
 fn look_ups_count_as_in_redis(engine: Engine) {

@@ -5,7 +5,7 @@ use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_cache::{Cursor, Engine, ScanStep, size_class};
 use corewise_ops::{Now, Outcome, Verb};
-use corewise_wire::memcached::Command;
+use corewise_wire::Tally;
 
 /// Items and buckets that the walk visits in one critical section of the engine.
 const LOOKS_PER_STEP: usize = 1_024;
@@ -53,41 +53,32 @@ impl ClassCounts {
 
     /// Counts one completed operation on `key`.
     #[inline(always)]
-    pub(crate) fn count(
-        &self,
-        command: Command,
-        key: &[u8],
-        verb: &Verb<'_>,
-        outcome: &Outcome<'_>,
-    ) {
-        match (verb, outcome) {
-            _ if command == Command::MetaDebug => {}
-            (Verb::Get(get), Outcome::Found(item)) => {
-                if command != Command::Touch {
-                    self.add(item.size_class, Column::GetHits);
-                }
-                if get.touch.is_some() {
-                    self.add(item.size_class, Column::TouchHits);
-                }
+    pub(crate) fn count(&self, tally: Tally, key: &[u8], verb: &Verb<'_>, outcome: &Outcome<'_>) {
+        match (tally, outcome) {
+            (Tally::Get, Outcome::Found(item)) => self.add(item.size_class, Column::GetHits),
+            (Tally::Touch, Outcome::Found(item)) => self.add(item.size_class, Column::TouchHits),
+            (Tally::Gat, Outcome::Found(item)) => {
+                self.add(item.size_class, Column::GetHits);
+                self.add(item.size_class, Column::TouchHits);
             }
-            (Verb::Store(store), Outcome::Stored(item)) => {
+            (Tally::Store | Tally::Cas, Outcome::Stored(item)) => {
                 self.add(item.size_class, Column::CmdSet);
-                if store.compare_cas.is_some() {
+                if tally == Tally::Cas {
                     self.add(item.size_class, Column::CasHits);
                 }
             }
-            (Verb::Store(store), Outcome::OutOfMemory) => {
-                // Counted under the class that the item would have had.
-                let class = size_class::of(size_class::HEADER + key.len() + store.value.len());
-                self.add(class, Column::OutOfMemory);
+            (Tally::Store | Tally::Cas, Outcome::OutOfMemory) => {
+                if let Verb::Store(store) = verb {
+                    // Counted under the class that the item would have had.
+                    let class = size_class::of(size_class::HEADER + key.len() + store.value.len());
+                    self.add(class, Column::OutOfMemory);
+                }
             }
-            (Verb::Arith(arith), Outcome::Counter { view, .. }) => {
-                let column = if arith.decrement {
-                    Column::DecrHits
-                } else {
-                    Column::IncrHits
-                };
-                self.add(view.size_class, column);
+            (Tally::Incr, Outcome::Counter { view, .. }) => {
+                self.add(view.size_class, Column::IncrHits);
+            }
+            (Tally::Decr, Outcome::Counter { view, .. }) => {
+                self.add(view.size_class, Column::DecrHits);
             }
             _ => {}
         }

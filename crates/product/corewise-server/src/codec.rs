@@ -4,8 +4,8 @@ use crate::commands::{CommandCodec, ReplyForm};
 use crate::shared::Shared;
 use bumpalo::Bump;
 use corewise_ops::{Now, Outcome};
-use corewise_wire::memcached::{Admin, Command, ReplyEncoder};
-use corewise_wire::{Announced, Step, cphash, memcached, resp};
+use corewise_wire::memcached::{Admin, ReplyEncoder};
+use corewise_wire::{Announced, Step, Tally, cphash, memcached, resp};
 
 /// The limits and options of a server, for all protocols.
 #[derive(Clone, Copy, Debug, Default)]
@@ -245,13 +245,19 @@ impl<'i> From<ReplyForm<'i>> for Form<'i> {
 }
 
 impl<'i> Form<'i> {
-    /// The command that the operation counts as in memcached's statistics.
+    /// What the operation counts as.
     #[inline]
-    pub(crate) fn command(&self) -> Command {
+    pub(crate) fn tally(&self) -> Tally {
         match self {
-            Self::Memcached(form) => form.command(),
-            Self::Resp(form) => form.command(),
+            Self::Memcached(form) => form.tally(),
+            Self::Resp(form) => form.tally(),
         }
+    }
+
+    /// Whether the operation is also counted as a meta command of memcached.
+    #[inline]
+    pub(crate) fn is_meta(&self) -> bool {
+        matches!(self, Self::Memcached(form) if form.is_meta())
     }
 
     /// The key as it was sent: for a meta command with the `b` flag, its base64 form.

@@ -4,11 +4,10 @@
 //! client that has received a reply finds its request counted. Publishing is a plain store to
 //! memory that no other thread writes.
 
-use crate::codec::Form;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
-use corewise_ops::{Absence, Outcome, Verb};
-use corewise_wire::memcached::Command;
+use corewise_ops::{Absence, Outcome};
+use corewise_wire::Tally;
 
 macro_rules! counters {
     ($($field:ident),+ $(,)?) => {
@@ -46,7 +45,6 @@ macro_rules! counters {
 counters! {
     cmd_get, cmd_set, cmd_flush, cmd_touch, cmd_meta,
     get_hits, get_misses, get_expired, get_flushed,
-    lookup_hits, lookup_misses,
     delete_hits, delete_misses, incr_hits, incr_misses, decr_hits, decr_misses,
     cas_hits, cas_misses, cas_badval, touch_hits, touch_misses,
     store_too_large, store_no_memory, read_buf_oom, replies_refused, auth_cmds, auth_errors,
@@ -78,74 +76,65 @@ impl<T: Clone> Baseline<T> {
 impl Counters {
     /// Counts one completed operation.
     #[inline]
-    pub(crate) fn count(&mut self, form: &Form<'_>, verb: &Verb<'_>, outcome: &Outcome<'_>) {
+    pub(crate) fn count(&mut self, tally: Tally, outcome: &Outcome<'_>) {
         self.operations += 1;
-        let command = form.command();
-        if matches!(
-            command,
-            Command::MetaGet | Command::MetaSet | Command::MetaDelete | Command::MetaArith
-        ) {
-            self.cmd_meta += 1;
+        if tally == Tally::Get {
+            return self.count_lookup(1, 0, outcome);
         }
-        match verb {
-            Verb::Get(get) => self.count_get(command, get.touch.is_some(), outcome),
-            Verb::Store(store) => self.count_store(store.compare_cas.is_some(), outcome),
-            Verb::Delete(_) if command == Command::StoreRefused => self.store_too_large += 1,
-            Verb::Delete(_) if command == Command::StoreUnread => self.store_no_memory += 1,
-            Verb::Delete(_) => match outcome {
-                Outcome::Missing(_) => self.delete_misses += 1,
-                Outcome::Deleted | Outcome::Stored(_) => self.delete_hits += 1,
-                _ => {}
-            },
-            Verb::Arith(arith) => {
-                let (hits, misses) = if arith.decrement {
-                    (&mut self.decr_hits, &mut self.decr_misses)
-                } else {
-                    (&mut self.incr_hits, &mut self.incr_misses)
-                };
+        match tally {
+            Tally::None | Tally::Get => {}
+            Tally::Touch => self.count_lookup(0, 1, outcome),
+            Tally::Gat => self.count_lookup(1, 1, outcome),
+            Tally::Store => self.count_store(outcome),
+            Tally::Cas => {
+                self.count_store(outcome);
                 match outcome {
-                    Outcome::Counter { .. } => *hits += 1,
-                    Outcome::Missing(_) => *misses += 1,
+                    Outcome::Stored(_) => self.cas_hits += 1,
+                    Outcome::Missing(_) => self.cas_misses += 1,
+                    Outcome::Exists => self.cas_badval += 1,
                     _ => {}
                 }
             }
-            Verb::Edit(_) => {
-                if let Form::Resp(form) = form {
-                    self.count_lookup(form.is_hit(verb, outcome));
-                }
+            Tally::GetSet => {
+                self.count_lookup(1, 0, outcome);
+                self.count_store(outcome);
             }
+            Tally::Delete => match outcome {
+                Outcome::Deleted | Outcome::Stored(_) => self.delete_hits += 1,
+                Outcome::Missing(_) => self.delete_misses += 1,
+                _ => {}
+            },
+            Tally::Incr => match outcome {
+                Outcome::Counter { .. } => self.incr_hits += 1,
+                Outcome::Missing(_) => self.incr_misses += 1,
+                _ => {}
+            },
+            Tally::Decr => match outcome {
+                Outcome::Counter { .. } => self.decr_hits += 1,
+                Outcome::Missing(_) => self.decr_misses += 1,
+                _ => {}
+            },
+            Tally::Refused => self.store_too_large += 1,
+            Tally::Unread => self.store_no_memory += 1,
         }
     }
 
-    /// Counts a look-up to read that is no get of memcached's statistics, as Redis does. `is_hit`
-    /// is `None` if it does not count.
-    pub(crate) fn count_lookup(&mut self, is_hit: impl Into<Option<bool>>) {
-        match is_hit.into() {
-            Some(true) => self.lookup_hits += 1,
-            Some(false) => self.lookup_misses += 1,
-            None => {}
-        }
-    }
-
-    fn count_get(&mut self, command: Command, touched: bool, outcome: &Outcome<'_>) {
-        if command == Command::MetaDebug {
+    /// Counts a look-up as `gets` and as `touches`, each 0 or 1.
+    #[inline]
+    fn count_lookup(&mut self, gets: u64, touches: u64, outcome: &Outcome<'_>) {
+        self.cmd_get += gets;
+        self.cmd_touch += touches;
+        if let Outcome::Found(_) = outcome {
+            self.get_hits += gets;
+            self.touch_hits += touches;
             return;
         }
-        let only_touch = command == Command::Touch;
-        if touched {
-            self.cmd_touch += 1;
-        }
-        if !only_touch {
-            self.cmd_get += 1;
-        }
         match outcome {
-            Outcome::Found(_) => {
-                self.touch_hits += u64::from(touched);
-                self.get_hits += u64::from(!only_touch);
-            }
+            Outcome::Edited { old: Some(_), .. } => self.get_hits += gets,
+            Outcome::Edited { old: None, .. } => self.get_misses += gets,
             Outcome::Missing(absence) => {
-                self.touch_misses += u64::from(touched);
-                self.get_misses += u64::from(!only_touch);
+                self.get_misses += gets;
+                self.touch_misses += touches;
                 self.get_expired += u64::from(*absence == Absence::Expired);
                 self.get_flushed += u64::from(*absence == Absence::Flushed);
             }
@@ -153,12 +142,10 @@ impl Counters {
         }
     }
 
-    fn count_store(&mut self, cas: bool, outcome: &Outcome<'_>) {
+    #[inline]
+    fn count_store(&mut self, outcome: &Outcome<'_>) {
         self.cmd_set += 1;
         match outcome {
-            Outcome::Stored(_) if cas => self.cas_hits += 1,
-            Outcome::Missing(_) if cas => self.cas_misses += 1,
-            Outcome::Exists => self.cas_badval += 1,
             Outcome::TooLarge => self.store_too_large += 1,
             Outcome::OutOfMemory => self.store_no_memory += 1,
             _ => {}

@@ -41,8 +41,8 @@ use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::isolation::Member;
 use corewise_cache::{Engine, Session};
 use corewise_ops::{Flow, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Token, Verb};
-use corewise_wire::Step;
-use corewise_wire::memcached::{Admin, Command};
+use corewise_wire::memcached::Admin;
+use corewise_wire::{Step, Tally};
 use slab::Slab;
 use std::ops::Range;
 use std::sync::Arc;
@@ -234,11 +234,11 @@ impl Printer<'_, '_, '_> {
     }
 
     #[cold]
-    fn count_prefix(&self, shared: &Shared, form: &Form<'_>, verb: &Verb<'_>, hit: bool) {
-        let column = match verb {
-            Verb::Get(_) if form.command() != Command::Touch => 0,
-            Verb::Store(_) => 2,
-            Verb::Delete(_) => 3,
+    fn count_prefix(&self, shared: &Shared, form: &Form<'_>, hit: bool) {
+        let column = match form.tally() {
+            Tally::Get | Tally::Gat => 0,
+            Tally::Store | Tally::Cas | Tally::Refused | Tally::Unread => 2,
+            Tally::Delete => 3,
             _ => return,
         };
         shared.count_prefix(form.key(), column, hit && column == 0);
@@ -268,9 +268,11 @@ impl ReplySink for Printer<'_, '_, '_> {
                 }
             }
             self.begin(mark.work);
-            self.counters.count(form, verb, &outcome);
+            let tally = form.tally();
+            self.counters.count(tally, &outcome);
+            self.counters.cmd_meta += u64::from(form.is_meta());
             let classes = &self.card.classes;
-            classes.count(form.command(), form.key(), verb, &outcome);
+            classes.count(tally, form.key(), verb, &outcome);
             if is_large {
                 self.complete_large(mark, form, &outcome, is_admitted);
             } else {
@@ -283,7 +285,7 @@ impl ReplySink for Printer<'_, '_, '_> {
                 }
             }
             if let Some(shared) = self.detail {
-                self.count_prefix(shared, form, verb, matches!(outcome, Outcome::Found(_)));
+                self.count_prefix(shared, form, matches!(outcome, Outcome::Found(_)));
             }
         }
         if self.out.len() < self.pause_at && !self.blocked {

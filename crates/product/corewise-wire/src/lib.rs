@@ -40,4 +40,4 @@ pub mod memcached;
 pub mod resp;
 mod step;
 
-pub use step::{Announced, Step};
+pub use step::{Announced, Step, Tally};

@@ -54,6 +54,35 @@ pub enum Step<'i, F, C> {
     },
 }
 
+/// What an operation counts as in the server's statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tally {
+    /// Nothing.
+    None,
+    /// A look-up to read.
+    Get,
+    /// A look-up to change the deadline.
+    Touch,
+    /// Both of these.
+    Gat,
+    /// A store.
+    Store,
+    /// A store that compares the cas value.
+    Cas,
+    /// [`Get`](Self::Get) and [`Store`](Self::Store).
+    GetSet,
+    /// A removal.
+    Delete,
+    /// An increment of memcached.
+    Incr,
+    /// A decrement of memcached.
+    Decr,
+    /// A store over the size limit, which removes the old item.
+    Refused,
+    /// A store for which there was no memory to read it, which removes the old item.
+    Unread,
+}
+
 impl<F, C> Step<'_, F, C> {
     /// A fixed reply, or silence.
     #[inline]

@@ -7,8 +7,8 @@ use bumpalo::Bump;
 use common::{NOW, Session};
 use corewise_ops::{ItemView, Outcome, StoreMode, Verb};
 use corewise_wire::cphash::{self, Codec, KeyNumber, max_value_len};
-use corewise_wire::memcached::{Command, Limits};
-use corewise_wire::{Announced, Step};
+use corewise_wire::memcached::Limits;
+use corewise_wire::{Announced, Step, Tally};
 use proptest::prelude::*;
 
 /// Values of up to 126 bytes are accepted.
@@ -180,7 +180,7 @@ fn a_refused_insert_is_counted_as_such_and_not_answered() {
     else {
         panic!("{step:?}");
     };
-    assert_eq!((consumed, form.command()), (16, Command::StoreRefused));
+    assert_eq!((consumed, form.tally()), (16, Tally::Refused));
     let mut out = Vec::new();
     form.encode(&Outcome::Deleted, NOW, &mut out);
     assert!(out.is_empty());
@@ -224,7 +224,7 @@ fn the_parts_of_a_large_reply_are_the_reply() {
     let Step::Op { form, key, .. } = Codec::default().next(&input, &limits(), &scratch) else {
         panic!("a lookup is an operation")
     };
-    assert_eq!(form.command(), Command::Lookup);
+    assert_eq!(form.tally(), Tally::Get);
     let session = talk(&insert(7, b"hello"));
     let item = &session.model.items[key];
     let view = ItemView {

@@ -5,7 +5,8 @@ use crate::common;
 use bumpalo::Bump;
 use common::NOW;
 use corewise_ops::{Absence, Deadline, Flow, ItemFlags, ItemView, Outcome, ReplySink};
-use corewise_wire::memcached::{Codec, Command, Limits, ReplyEncoder, ReplyWriter, Step};
+use corewise_wire::Tally;
+use corewise_wire::memcached::{Codec, Limits, ReplyEncoder, ReplyWriter, Step};
 
 /// Calls `look` with the encoder of a request that is one operation.
 #[track_caller]
@@ -213,7 +214,7 @@ fn a_refused_store_prints_the_same_whatever_became_of_the_old_item() {
         for outcome in [Outcome::Deleted, MISSING] {
             let mut out = Vec::new();
             with_form(request, limits, |form| {
-                assert_eq!(form.command(), Command::StoreRefused);
+                assert_eq!(form.tally(), Tally::Refused);
                 form.encode(&outcome, NOW, &mut out);
             });
             assert_eq!(out, expected.as_bytes(), "{request}");
@@ -222,30 +223,40 @@ fn a_refused_store_prints_the_same_whatever_became_of_the_old_item() {
 }
 
 #[test]
-fn every_request_names_its_command_and_key() {
-    for (request, command) in [
-        ("get k\r\n", Command::Get),
-        ("gets k\r\n", Command::Gets),
-        ("gat 0 k\r\n", Command::Gat),
-        ("gats 0 k\r\n", Command::Gats),
-        ("set k 0 0 0\r\n\r\n", Command::Set),
-        ("add k 0 0 0\r\n\r\n", Command::Add),
-        ("replace k 0 0 0\r\n\r\n", Command::Replace),
-        ("append k 0 0 0\r\n\r\n", Command::Append),
-        ("prepend k 0 0 0\r\n\r\n", Command::Prepend),
-        ("cas k 0 0 0 1\r\n\r\n", Command::Cas),
-        ("delete k\r\n", Command::Delete),
-        ("incr k 1\r\n", Command::Incr),
-        ("decr k 1\r\n", Command::Decr),
-        ("touch k 1\r\n", Command::Touch),
-        ("mg k\r\n", Command::MetaGet),
-        ("ms k 0\r\n\r\n", Command::MetaSet),
-        ("md k\r\n", Command::MetaDelete),
-        ("ma k\r\n", Command::MetaArith),
-        ("me k\r\n", Command::MetaDebug),
+fn every_request_names_what_it_counts_as() {
+    for (request, tally, is_meta) in [
+        ("get k\r\n", Tally::Get, false),
+        ("gets k\r\n", Tally::Get, false),
+        ("gat 0 k\r\n", Tally::Gat, false),
+        ("gats 0 k\r\n", Tally::Gat, false),
+        ("set k 0 0 0\r\n\r\n", Tally::Store, false),
+        ("add k 0 0 0\r\n\r\n", Tally::Store, false),
+        ("replace k 0 0 0\r\n\r\n", Tally::Store, false),
+        ("append k 0 0 0\r\n\r\n", Tally::Store, false),
+        ("prepend k 0 0 0\r\n\r\n", Tally::Store, false),
+        ("cas k 0 0 0 1\r\n\r\n", Tally::Cas, false),
+        ("delete k\r\n", Tally::Delete, false),
+        ("incr k 1\r\n", Tally::Incr, false),
+        ("decr k 1\r\n", Tally::Decr, false),
+        ("touch k 1\r\n", Tally::Touch, false),
+        ("mg k\r\n", Tally::Get, true),
+        ("mg k T0 N0\r\n", Tally::Gat, true),
+        ("ms k 0\r\n\r\n", Tally::Store, true),
+        ("ms k 0 C1\r\n\r\n", Tally::Cas, true),
+        ("ms k 0 C1 ME\r\n\r\n", Tally::Store, true),
+        ("ms k 0 C0 MA\r\n\r\n", Tally::Store, true),
+        ("md k T0\r\n", Tally::Delete, true),
+        ("ma k T0\r\n", Tally::Incr, true),
+        ("ma k MD\r\n", Tally::Decr, true),
+        ("me k\r\n", Tally::None, false),
     ] {
         with_form(request, Limits::default(), |form| {
-            assert_eq!((form.command(), form.key()), (command, &b"k"[..]));
+            assert_eq!(
+                (form.tally(), form.is_meta()),
+                (tally, is_meta),
+                "{request}"
+            );
+            assert_eq!(form.key(), b"k");
             assert!(!form.is_quiet());
         });
     }

@@ -130,9 +130,10 @@ const AHEAD: usize = 8;
 const CACHED: usize = 1 << 12;
 /// Buckets of a table whose nodes are likely in an outer cache, so only first ones are prefetched.
 const NEARBY: usize = 1 << 16;
-/// A thread's steps of which one takes the lock on resizing, although shares are left: it begins
-/// what is due beside the pass under way. A step without shares takes it as rarely, because it
-/// would only poll a grace period, and a poll reads lines that readers write.
+/// The number of a thread's steps of which one takes the lock on resizing, even while shares are
+/// left: another pass may have to begin beside the one under way. Without shares a thread takes the
+/// lock no more often, because it would only poll a grace period, and a poll reads cache lines that
+/// readers write.
 const PER_LOCK: usize = if cfg!(corewise_stress) { 2 } else { 4 };
 /// Buckets by which an update of a map advances a resize. In small tables it is twice this number,
 /// because insertions take a lock while chains are zipped.

@@ -5,6 +5,7 @@ use super::strings::{MAX_VALUE, rewrite, store, value_of};
 use super::{Context, MAX_READ, first, text, until_nul};
 use corewise_cache::Engine;
 use corewise_ops::{Deadline, Decision, Delete, Get, ItemView, Outcome, StoreMode, Verb};
+use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};
 
 mod error {
@@ -67,15 +68,11 @@ fn rewrite_if_changed(old: Option<&ItemView<'_>>, new: &[u8]) -> Decision {
 
 /// Shows the value of a key; `None` if there is none.
 fn read<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], mut look: impl FnMut(Option<&[u8]>)) {
-    let mut is_hit = false;
-    cx.operate(key, Verb::Get(Get::default()), |outcome| match outcome {
-        Outcome::Found(view) => {
-            is_hit = true;
-            look(Some(view.value));
-        }
+    let verb = Verb::Get(Get::default());
+    cx.operate(Tally::Get, key, verb, |outcome| match outcome {
+        Outcome::Found(view) => look(Some(view.value)),
         _ => look(None),
     });
-    cx.counters.count_lookup(is_hit);
 }
 
 /// `GETBIT key offset`.
@@ -596,7 +593,7 @@ fn combination<E: Engine>(
 /// Stores a value, or deletes the key if it is empty. Returns false after it has printed an error.
 fn store_bits<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], value: &[u8]) -> bool {
     if value.is_empty() {
-        cx.operate(key, Verb::Delete(Delete::default()), |_| {});
+        cx.operate(Tally::None, key, Verb::Delete(Delete::default()), |_| {});
         return true;
     }
     store(cx, key, value, StoreMode::Overwrite, Deadline::NEVER).is_some()

@@ -9,6 +9,7 @@
 use super::table::{self, Command};
 use super::{Context, bits, first, keys, lcs};
 use corewise_cache::Engine;
+use corewise_wire::Tally;
 use corewise_wire::resp::{Args, RequestQueue, parse_integer};
 use std::collections::HashMap;
 
@@ -76,7 +77,9 @@ impl<'q> Lengths<'q> {
             Self::Longest => cx.shared.config.max_item_size,
             Self::Known(lengths) => *lengths.entry(key).or_insert_with(|| {
                 let mut len = 0;
-                cx.peek(key, |item| len = item.map_or(0, |item| item.value.len()));
+                cx.peek(Tally::None, key, |item| {
+                    len = item.map_or(0, |item| item.value.len())
+                });
                 len
             }),
         }

@@ -1,7 +1,7 @@
 //! Prints the outcomes of operations.
 
-use corewise_ops::{ItemView, Now, Outcome, Verb};
-use corewise_wire::memcached::Command;
+use corewise_ops::{ItemView, Now, Outcome};
+use corewise_wire::Tally;
 use corewise_wire::resp::{Encoder, Version};
 
 /// Which reply an operation has.
@@ -20,8 +20,6 @@ pub(super) enum Kind {
     Length,
     /// 1 if the item was found, stored or deleted, otherwise 0.
     Flag,
-    /// `Flag` of a command that changes the deadline.
-    Touched,
     /// The type of the value.
     Type,
     /// The time to the deadline in seconds, -1 if there is none, -2 without an item.
@@ -54,12 +52,18 @@ pub(crate) struct ReplyForm<'i> {
     key: &'i [u8],
     kind: Kind,
     version: Version,
+    tally: Tally,
 }
 
 impl<'i> ReplyForm<'i> {
     #[inline]
-    pub(super) fn new(key: &'i [u8], kind: Kind, version: Version) -> Self {
-        Self { key, kind, version }
+    pub(super) fn new(key: &'i [u8], kind: Kind, tally: Tally, version: Version) -> Self {
+        Self {
+            key,
+            kind,
+            version,
+            tally,
+        }
     }
 
     /// The key.
@@ -68,26 +72,10 @@ impl<'i> ReplyForm<'i> {
         self.key
     }
 
-    /// The command that the operation counts as in memcached's statistics.
+    /// What the operation counts as.
     #[inline]
-    pub(crate) fn command(&self) -> Command {
-        match self.kind {
-            Kind::Ok | Kind::OkOrNull => Command::Set,
-            Kind::Touched => Command::Touch,
-            _ => Command::Get,
-        }
-    }
-
-    /// Whether the command found an item to read; `None` if it is none of those whose look-ups
-    /// Redis counts as hits and misses of the keyspace.
-    pub(crate) fn is_hit(&self, verb: &Verb<'_>, outcome: &Outcome<'_>) -> Option<bool> {
-        match (verb, self.kind, outcome) {
-            (Verb::Get(_), Kind::Touched, _) => None,
-            (Verb::Get(_), _, Outcome::Found(_)) => Some(true),
-            (Verb::Get(_), _, Outcome::Missing(_)) => Some(false),
-            (Verb::Edit(_), Kind::Old, Outcome::Edited { old, .. }) => Some(old.is_some()),
-            _ => None,
-        }
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// Appends the reply to `out`.
@@ -116,16 +104,10 @@ impl<'i> ReplyForm<'i> {
             (Kind::Length, Outcome::Found(view) | Outcome::Stored(view)) => {
                 reply.integer(view.value.len() as i64);
             }
-            (
-                Kind::Flag | Kind::Touched,
-                Outcome::Found(_) | Outcome::Stored(_) | Outcome::Deleted,
-            ) => {
+            (Kind::Flag, Outcome::Found(_) | Outcome::Stored(_) | Outcome::Deleted) => {
                 reply.fixed(b":1\r\n");
             }
-            (
-                Kind::Length | Kind::Flag | Kind::Touched,
-                Outcome::Missing(_) | Outcome::NotStored,
-            ) => {
+            (Kind::Length | Kind::Flag, Outcome::Missing(_) | Outcome::NotStored) => {
                 reply.fixed(b":0\r\n");
             }
             (Kind::Type, Outcome::Found(_)) => reply.fixed(b"+string\r\n"),

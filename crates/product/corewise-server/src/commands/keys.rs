@@ -6,6 +6,7 @@ use super::{Context, first, glob, text, until_nul};
 use crate::codec::Parse;
 use corewise_cache::{Cursor, Engine, ScanStep};
 use corewise_ops::{Deadline, Decided, Decision, Edit, ItemView, StoreRule};
+use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};
 
 /// The items and buckets that a step of a scan visits, unless `COUNT` says otherwise.
@@ -105,13 +106,18 @@ fn set_deadline<'i>(
     let conditions = condition::parse(args)?;
     let deadline = form.deadline(integer(time)?, parse, command)?;
     if conditions == 0 && deadline != Deadline::PAST {
-        return Operation::touch(key, deadline, Kind::Touched).into();
+        return Operation::touch(key, deadline, Kind::Flag, Tally::Touch).into();
     }
-    let rule = StoreRule {
-        deadline,
-        ..StoreRule::default()
+    let edit = Edit {
+        decide: replace_deadline,
+        value: b"",
+        number: conditions,
+        rule: StoreRule {
+            deadline,
+            ..StoreRule::default()
+        },
     };
-    Operation::edit_with(key, replace_deadline, b"", conditions, rule, Kind::Number).into()
+    Operation::edit_with(key, edit, Kind::Number, Tally::None).into()
 }
 
 /// Replaces the deadline under the conditions that the number has, and reports 1 if it did.
@@ -145,7 +151,7 @@ fn replace_deadline(
 /// `PERSIST key`.
 pub(super) fn persist<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, remove_deadline, 0, Kind::Number).into()
+    Operation::edit(key, remove_deadline, 0, Kind::Number, Tally::None).into()
 }
 
 /// Removes the deadline, and reports 1 if there was one.
@@ -192,14 +198,13 @@ fn time_left<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, form: fn(u6
     let [key] = first(&mut args);
     let (now, unix_ms) = (cx.parse.now, cx.parse.unix_ms);
     let mut reply = -2;
-    cx.peek(key, |item| {
+    cx.peek(Tally::Get, key, |item| {
         reply = match item.map(|item| item.deadline.remaining_ms(now)) {
             None => -2,
             Some(None) => -1,
             Some(Some(left)) => form(unix_ms, left) as i64,
         };
     });
-    cx.counters.count_lookup(reply != -2);
     cx.reply().integer(reply);
 }
 
@@ -237,7 +242,10 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         }
     });
     // As in Redis, the type of a key is looked up.
-    cx.counters.lookup_hits += if looks_up { matching } else { 0 };
+    if looks_up {
+        cx.counters.cmd_get += matching;
+        cx.counters.get_hits += matching;
+    }
     let next = match step {
         ScanStep::More(next) => next.to_bits(),
         ScanStep::Done => 0,

@@ -3,6 +3,7 @@
 use super::{Context, Progress, first, glob, text};
 use corewise_cache::{Cursor, Engine, ScanStep};
 use corewise_ops::ItemView;
+use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Encoder, Version, parse_integer};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -190,23 +191,22 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Prints what `tell` says of the item of a key, null if there is none. Returns whether there is
-/// one.
+/// Prints what `tell` says of the item of a key, null if there is none. Looking it up counts as
+/// `tally`.
 fn describe<E: Engine>(
     cx: &mut Context<'_, E>,
+    tally: Tally,
     key: &[u8],
     tell: impl Fn(&ItemView<'_>) -> Description,
-) -> bool {
+) {
     let mut description = None;
-    cx.peek(key, |item| description = item.map(&tell));
-    let exists = description.is_some();
+    cx.peek(tally, key, |item| description = item.map(&tell));
     match description {
         None => cx.reply().null(),
         Some(Description::Number(number)) => cx.reply().integer(number),
         Some(Description::Word(word)) => cx.reply().bulk(word.as_bytes()),
         Some(Description::Error(text)) => cx.error(text),
     }
-    exists
 }
 
 /// What is told of an item.
@@ -229,16 +229,17 @@ fn encoding(value: &[u8]) -> &'static str {
 
 /// `OBJECT ENCODING | FREQ | IDLETIME | REFCOUNT key`.
 pub(super) fn object<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    use Description::{Error, Number, Word};
     let [subcommand] = first(&mut args);
     let [key] = first(&mut args);
-    let exists = match subcommand.to_ascii_lowercase().as_slice() {
-        b"encoding" => describe(cx, key, |item| Description::Word(encoding(item.value))),
-        b"idletime" => describe(cx, key, |item| Description::Number(i64::from(item.idle_s))),
-        b"refcount" => describe(cx, key, |_| Description::Number(1)),
-        b"freq" => describe(cx, key, |_| Description::Error(NO_FREQUENCY)),
-        _ => return cx.help("OBJECT", "ENCODING, FREQ, IDLETIME, REFCOUNT"),
-    };
-    cx.counters.count_lookup(exists);
+    let tally = Tally::Get;
+    match subcommand.to_ascii_lowercase().as_slice() {
+        b"encoding" => describe(cx, tally, key, |item| Word(encoding(item.value))),
+        b"idletime" => describe(cx, tally, key, |item| Number(item.idle_s.into())),
+        b"refcount" => describe(cx, tally, key, |_| Number(1)),
+        b"freq" => describe(cx, tally, key, |_| Error(NO_FREQUENCY)),
+        _ => cx.help("OBJECT", "ENCODING, FREQ, IDLETIME, REFCOUNT"),
+    }
 }
 
 /// `MEMORY USAGE key [SAMPLES count]`: the bytes that the item takes.
@@ -262,7 +263,9 @@ fn memory_usage<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
             Some(Some(_)) | None => return cx.error(text::SYNTAX),
         }
     }
-    describe(cx, key, |item| Description::Number(item.footprint as i64));
+    describe(cx, Tally::None, key, |item| {
+        Description::Number(item.footprint as i64)
+    });
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::{Context, first, text};
 use corewise_cache::Engine;
 use corewise_ops::{Get, Outcome, Verb};
+use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};
 
 /// The most pairs of bytes that are compared. A call holds up the connections of its loop for about
@@ -81,12 +82,11 @@ pub(super) fn lcs<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 
 fn value<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> Vec<u8> {
     let mut value = None;
-    cx.operate(key, Verb::Get(Get::default()), |outcome| {
+    cx.operate(Tally::Get, key, Verb::Get(Get::default()), |outcome| {
         if let Outcome::Found(view) = outcome {
             value = Some(view.value.to_vec());
         }
     });
-    cx.counters.count_lookup(value.is_some());
     value.unwrap_or_default()
 }
 

@@ -70,6 +70,7 @@ mod tests;
 mod transactions;
 
 use crate::budget::Budget;
+use crate::classes::ClassCounts;
 use crate::codec::Parse;
 use crate::conn::Conn;
 use crate::counters::Counters;
@@ -81,7 +82,9 @@ use corewise_ops::{
     Change, Decision, Flow, Get, ItemView, Now, Op, Outcome, ReplySink, Token, Update, Updated,
     Verb,
 };
+use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Encoder, Request};
+use form::Kind;
 pub(crate) use form::ReplyForm;
 use operation::{Action, Operation};
 pub(crate) use session::CommandCodec;
@@ -181,12 +184,21 @@ impl<F: FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision> Update for Updat
     }
 }
 
-/// Shows the outcome of one operation to a function.
-struct Look<F>(F);
+/// Counts operations, whose tokens are their places, and shows their outcomes to a function.
+struct Counting<'s, F> {
+    counters: &'s mut Counters,
+    classes: &'s ClassCounts,
+    tally: Tally,
+    ops: &'s [Op<'s>],
+    look: F,
+}
 
-impl<F: FnMut(&Outcome<'_>)> ReplySink for Look<F> {
-    fn complete(&mut self, _: Token, outcome: Outcome<'_>) -> Flow {
-        (self.0)(&outcome);
+impl<F: FnMut(&Outcome<'_>)> ReplySink for Counting<'_, F> {
+    fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow {
+        let op = &self.ops[token as usize];
+        self.counters.count(self.tally, &outcome);
+        self.classes.count(self.tally, op.key, &op.verb, &outcome);
+        (self.look)(&outcome);
         Flow::Continue
     }
 }
@@ -247,7 +259,8 @@ impl<'c, E: Engine> Context<'c, E> {
             Ok(Action::Op(operation) | Action::Alone(operation)) => self.run(&operation),
             Ok(Action::Count(operation)) => self.count(args, operation),
             Ok(Action::Reply(bytes)) => self.out.extend_from_slice(bytes),
-            Ok(Action::GetEach | Action::Call) => command.run()(self, args),
+            Ok(Action::GetEach) => self.get_each(args),
+            Ok(Action::Call) => command.run()(self, args),
             Err(failure) => self.reply().error(&failure.0),
         }
     }
@@ -370,7 +383,8 @@ impl<'c, E: Engine> Context<'c, E> {
         };
         let part = KEYS_PART.max(keys.len() / MAX_PARTS);
         for key in keys.skip(done) {
-            self.execute_one(&operation(key), |_, outcome| {
+            let operation = operation(key);
+            self.operate(operation.tally, key, operation.verb, |outcome| {
                 count += i64::from(matches!(outcome, Outcome::Found(_) | Outcome::Deleted));
             });
             done += 1;
@@ -381,27 +395,25 @@ impl<'c, E: Engine> Context<'c, E> {
         self.reply().integer(count);
     }
 
-    /// Executes one operation, and prints its reply.
-    fn run(&mut self, operation: &Operation<'_>) {
-        let (now, mut out) = (self.parse.now, std::mem::take(self.out));
-        self.execute_one(operation, |form, outcome| {
-            form.encode(outcome, now, &mut out)
-        });
-        *self.out = out;
+    /// Prints the values of the keys, unless the replies to a transaction become too long.
+    fn get_each(&mut self, keys: Args<'_>) {
+        self.reply().array(keys.len());
+        for key in keys {
+            self.run(&Operation::read(key, Kind::Value));
+            if transactions::is_too_long(self) {
+                return; // `EXEC` closes the connection
+            }
+        }
     }
 
-    /// Executes one operation, counts it, and shows its outcome to `look`.
-    fn execute_one(
-        &mut self,
-        operation: &Operation<'_>,
-        mut look: impl FnMut(&ReplyForm<'_>, &Outcome<'_>),
-    ) {
-        let (form, mut is_hit) = (operation.form(self.codec.version()), None);
-        self.operate(operation.key, operation.verb, |outcome| {
-            look(&form, outcome);
-            is_hit = form.is_hit(&operation.verb, outcome);
+    /// Executes one operation, and prints its reply.
+    fn run(&mut self, operation: &Operation<'_>) {
+        let (form, now) = (operation.form(self.codec.version()), self.parse.now);
+        let mut out = std::mem::take(self.out);
+        self.operate(form.tally(), operation.key, operation.verb, |outcome| {
+            form.encode(outcome, now, &mut out);
         });
-        self.counters.count_lookup(is_hit);
+        *self.out = out;
     }
 
     /// Lists the subcommands of a command.
@@ -413,46 +425,65 @@ impl<'c, E: Engine> Context<'c, E> {
         reply.simple(subcommands);
     }
 
-    /// Executes one operation, and shows its outcome to `look`.
-    fn operate(&mut self, key: &[u8], verb: Verb<'_>, look: impl FnMut(&Outcome<'_>)) {
-        self.counters.operations += 1;
-        let op = Op {
+    /// Executes one operation, counts it, and shows its outcome to `look`.
+    fn operate(
+        &mut self,
+        tally: Tally,
+        key: &[u8],
+        verb: Verb<'_>,
+        look: impl FnMut(&Outcome<'_>),
+    ) {
+        let ops = [Op {
             token: 0,
             key,
             verb,
+        }];
+        let mut sink = Counting {
+            counters: self.counters,
+            classes: &self.shared.loops[self.loop_index].classes,
+            tally,
+            ops: &ops,
+            look,
         };
-        let mut sink = Look(look);
         match &mut self.transaction {
-            Some(transaction) => transaction.run(self.session, self.parse.now, &op, &mut sink),
+            Some(transaction) => transaction.run(self.session, self.parse.now, &ops[0], &mut sink),
             None => self
                 .member
-                .run_one(self.session, self.parse.now, &op, &mut sink),
+                .run_one(self.session, self.parse.now, &ops[0], &mut sink),
         }
     }
 
-    /// Executes operations of the transaction that runs, and shows their outcomes to `look`.
-    fn operate_on_all(&mut self, ops: &[Op<'_>], look: impl FnMut(&Outcome<'_>)) {
-        self.counters.operations += ops.len() as u64;
+    /// Executes operations of the transaction that runs, counts each, and shows their outcomes to
+    /// `look`. Their tokens are their places.
+    fn operate_on_all(&mut self, tally: Tally, ops: &[Op<'_>], look: impl FnMut(&Outcome<'_>)) {
         debug_assert!(self.transaction.is_some());
-        if let Some(transaction) = &mut self.transaction {
-            transaction.run_all(self.session, self.parse.now, ops, &mut Look(look));
-        }
+        let Some(transaction) = &mut self.transaction else {
+            return;
+        };
+        let mut sink = Counting {
+            counters: self.counters,
+            classes: &self.shared.loops[self.loop_index].classes,
+            tally,
+            ops,
+            look,
+        };
+        transaction.run_all(self.session, self.parse.now, ops, &mut sink);
     }
 
     /// Whether the key exists. Does not count as a use of the item.
-    fn exists(&mut self, key: &[u8]) -> bool {
+    fn exists(&mut self, tally: Tally, key: &[u8]) -> bool {
         let mut found = false;
-        self.peek(key, |item| found = item.is_some());
+        self.peek(tally, key, |item| found = item.is_some());
         found
     }
 
     /// Shows the item of the key. Does not count as a use of the item.
-    fn peek(&mut self, key: &[u8], mut look: impl FnMut(Option<&ItemView<'_>>)) {
+    fn peek(&mut self, tally: Tally, key: &[u8], mut look: impl FnMut(Option<&ItemView<'_>>)) {
         let get = Get {
             quiet: true,
             ..Get::default()
         };
-        self.operate(key, Verb::Get(get), |outcome| match outcome {
+        self.operate(tally, key, Verb::Get(get), |outcome| match outcome {
             Outcome::Found(view) => look(Some(view)),
             _ => look(None),
         });

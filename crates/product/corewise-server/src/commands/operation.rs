@@ -6,6 +6,7 @@ use crate::codec::Parse;
 use corewise_ops::{
     Deadline, Decide, Decided, Decision, Delete, Edit, Get, Store, StoreMode, StoreRule, Verb,
 };
+use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Version, parse_integer};
 
 /// What the arguments of a request mean, or the error that they are answered with.
@@ -45,6 +46,8 @@ pub(crate) struct Operation<'i> {
     /// What to do with its item.
     pub(crate) verb: Verb<'i>,
     kind: Kind,
+    /// What it counts as.
+    pub(super) tally: Tally,
 }
 
 impl<'i> From<Operation<'i>> for Parsed<'i> {
@@ -56,20 +59,25 @@ impl<'i> From<Operation<'i>> for Parsed<'i> {
 
 impl<'i> Operation<'i> {
     #[inline]
-    fn new(key: &'i [u8], verb: Verb<'i>, kind: Kind) -> Self {
-        Self { key, verb, kind }
+    fn new(key: &'i [u8], verb: Verb<'i>, kind: Kind, tally: Tally) -> Self {
+        Self {
+            key,
+            verb,
+            kind,
+            tally,
+        }
     }
 
     /// How to print the outcome.
     #[inline]
     pub(crate) fn form(&self, version: Version) -> ReplyForm<'i> {
-        ReplyForm::new(self.key, self.kind, version)
+        ReplyForm::new(self.key, self.kind, self.tally, version)
     }
 
     /// A look-up that counts as a use of the item.
     #[inline]
     pub(super) fn read(key: &'i [u8], kind: Kind) -> Self {
-        Self::new(key, Verb::Get(Get::default()), kind)
+        Self::new(key, Verb::Get(Get::default()), kind, Tally::Get)
     }
 
     /// A look-up that does not.
@@ -78,16 +86,16 @@ impl<'i> Operation<'i> {
             quiet: true,
             ..Get::default()
         };
-        Self::new(key, Verb::Get(get), kind)
+        Self::new(key, Verb::Get(get), kind, Tally::Get)
     }
 
     /// A look-up that replaces the deadline.
-    pub(super) fn touch(key: &'i [u8], deadline: Deadline, kind: Kind) -> Self {
+    pub(super) fn touch(key: &'i [u8], deadline: Deadline, kind: Kind, tally: Tally) -> Self {
         let get = Get {
             touch: Some(deadline),
             ..Get::default()
         };
-        Self::new(key, Verb::Get(get), kind)
+        Self::new(key, Verb::Get(get), kind, tally)
     }
 
     /// Stores the value; `Append` creates the item if there is none.
@@ -104,33 +112,32 @@ impl<'i> Operation<'i> {
             vivify: (mode == StoreMode::Append).then_some(deadline),
             ..Store::new(mode, value)
         };
-        Self::new(key, Verb::Store(store), kind)
+        Self::new(key, Verb::Store(store), kind, Tally::Store)
     }
 
     pub(super) fn delete(key: &'i [u8], kind: Kind) -> Self {
-        Self::new(key, Verb::Delete(Delete::default()), kind)
+        Self::new(key, Verb::Delete(Delete::default()), kind, Tally::Delete)
     }
 
     /// An edit with a number and no value.
-    pub(super) fn edit(key: &'i [u8], decide: Decide, number: i64, kind: Kind) -> Self {
-        Self::edit_with(key, decide, b"", number, StoreRule::default(), kind)
-    }
-
-    pub(super) fn edit_with(
+    pub(super) fn edit(
         key: &'i [u8],
         decide: Decide,
-        value: &'i [u8],
         number: i64,
-        rule: StoreRule,
         kind: Kind,
+        tally: Tally,
     ) -> Self {
         let edit = Edit {
             decide,
-            value,
+            value: b"",
             number,
-            rule,
+            rule: StoreRule::default(),
         };
-        Self::new(key, Verb::Edit(edit), kind)
+        Self::edit_with(key, edit, kind, tally)
+    }
+
+    pub(super) fn edit_with(key: &'i [u8], edit: Edit<'i>, kind: Kind, tally: Tally) -> Self {
+        Self::new(key, Verb::Edit(edit), kind, tally)
     }
 }
 

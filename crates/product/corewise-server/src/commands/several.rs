@@ -3,38 +3,18 @@
 use super::ReplyForm;
 use super::connection::is_database;
 use super::operation::{Action, Parsed};
-use super::{Context, Decision, first, text, transactions};
+use super::{Context, Decision, first, text};
 use crate::codec::Parse;
 use crate::shared::BATCH;
 use corewise_cache::Engine;
 use corewise_cache::item::Contents;
-use corewise_ops::{Deadline, Delete, Get, Op, Outcome, Store, StoreMode, Verb};
+use corewise_ops::{Deadline, Delete, Op, Outcome, Store, StoreMode, Token, Verb};
+use corewise_wire::Tally;
 use corewise_wire::resp::Args;
 
 /// `MGET key …`.
-pub(super) fn get_each<'i>(_: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
+pub(super) fn mget<'i>(_: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     Ok(Action::GetEach)
-}
-
-/// `MGET key …`, in a transaction; otherwise the session makes it a sequence of operations.
-pub(super) fn mget<E: Engine>(cx: &mut Context<'_, E>, keys: Args<'_>) {
-    cx.reply().array(keys.len());
-    for key in keys {
-        let mut value = None;
-        cx.operate(key, Verb::Get(Get::default()), |outcome| {
-            if let Outcome::Found(view) = outcome {
-                value = Some(view.value.to_vec());
-            }
-        });
-        cx.counters.count_lookup(value.is_some());
-        match value {
-            Some(value) => cx.reply().bulk(&value),
-            None => cx.reply().null(),
-        }
-        if transactions::is_too_long(cx) {
-            return; // `EXEC` closes the connection
-        }
-    }
 }
 
 /// Keys and values in turn.
@@ -85,21 +65,21 @@ impl<'i> Pairs<'i> {
 }
 
 /// Sets keys to values, in a transaction. Returns false after it has printed an error.
-fn set_all<E: Engine>(cx: &mut Context<'_, E>, pairs: Pairs<'_>) -> bool {
-    let mut ops = pairs.map(|(key, value)| Op {
-        token: 0,
-        key,
-        verb: overwrite(value),
-    });
-    let mut batch = Vec::with_capacity(ops.size_hint().0.min(BATCH));
+fn set_all<E: Engine>(cx: &mut Context<'_, E>, mut pairs: Pairs<'_>) -> bool {
+    let mut batch = Vec::with_capacity(pairs.size_hint().0.min(BATCH));
     let mut failure = None;
     while failure.is_none() {
         batch.clear();
-        batch.extend(ops.by_ref().take(BATCH));
+        let part = (0..BATCH as Token).zip(pairs.by_ref());
+        batch.extend(part.map(|(token, (key, value))| Op {
+            token,
+            key,
+            verb: Verb::Store(Store::new(StoreMode::Overwrite, value)),
+        }));
         if batch.is_empty() {
             return true;
         }
-        cx.operate_on_all(&batch, |outcome| {
+        cx.operate_on_all(Tally::Store, &batch, |outcome| {
             if !matches!(outcome, Outcome::Stored(_)) {
                 failure = Some(ReplyForm::error_text(outcome));
             }
@@ -107,10 +87,6 @@ fn set_all<E: Engine>(cx: &mut Context<'_, E>, pairs: Pairs<'_>) -> bool {
     }
     cx.error(failure.unwrap_or_default());
     false
-}
-
-fn overwrite(value: &[u8]) -> Verb<'_> {
-    Verb::Store(Store::new(StoreMode::Overwrite, value))
 }
 
 /// `MSET key value …`.
@@ -129,7 +105,7 @@ pub(super) fn msetnx<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
         return;
     };
     cx.atomically(pairs.keys(), |cx| {
-        if pairs.keys().any(|key| cx.exists(key)) {
+        if pairs.keys().any(|key| cx.exists(Tally::None, key)) {
             cx.reply().integer(0);
         } else if set_all(cx, pairs) {
             cx.reply().integer(1);
@@ -149,15 +125,17 @@ enum Transfer {
     Failed,
 }
 
-/// Stores a copy of the item of one key, its deadline included, under another.
+/// Stores a copy of the item of one key, its deadline included, under another. Looking it up counts
+/// as `tally`.
 fn transfer<E: Engine>(
     cx: &mut Context<'_, E>,
+    tally: Tally,
     from: &[u8],
     to: &[u8],
     replaces: bool,
 ) -> Transfer {
     let mut source = None;
-    cx.peek(from, |item| {
+    cx.peek(tally, from, |item| {
         source = item.map(|item| (item.value.to_vec(), item.client_flags, item.deadline));
     });
     let Some((value, client_flags, deadline)) = source else {
@@ -188,15 +166,15 @@ fn move_item<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, replaces: b
     let [from, to] = first(&mut args);
     cx.atomically([from, to], |cx| {
         if from == to {
-            return match (cx.exists(from), replaces) {
+            return match (cx.exists(Tally::None, from), replaces) {
                 (false, _) => Transfer::NoSource,
                 (true, true) => Transfer::Done,
                 (true, false) => Transfer::Taken,
             };
         }
-        let transfer = transfer(cx, from, to, replaces);
+        let transfer = transfer(cx, Tally::None, from, to, replaces);
         if transfer == Transfer::Done {
-            cx.operate(from, Verb::Delete(Delete::default()), |_| ());
+            cx.operate(Tally::None, from, Verb::Delete(Delete::default()), |_| ());
         }
         transfer
     })
@@ -240,8 +218,9 @@ pub(super) fn copy<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     if from == to {
         return cx.error("ERR source and destination objects are the same");
     }
-    let transfer = cx.atomically([from, to], |cx| transfer(cx, from, to, replaces));
-    cx.counters.count_lookup(transfer != Transfer::NoSource);
+    let transfer = cx.atomically([from, to], |cx| {
+        transfer(cx, Tally::Get, from, to, replaces)
+    });
     match transfer {
         Transfer::NoSource | Transfer::Taken => cx.reply().integer(0),
         Transfer::Done => cx.reply().integer(1),

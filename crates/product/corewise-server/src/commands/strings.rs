@@ -2,6 +2,7 @@
 
 use super::float::Extended;
 use super::form::{Kind, ReplyForm};
+use super::keys::remove_deadline;
 use super::operation::{Action, Operation, Parsed, TimeForm, decided, integer, invalid_time};
 use super::{Context, first, text};
 use crate::codec::Parse;
@@ -9,6 +10,7 @@ use corewise_cache::Engine;
 use corewise_ops::{
     Deadline, Decided, Decision, Edit, ItemView, Outcome, Store, StoreMode, StoreRule, Verb,
 };
+use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};
 
 /// The longest value that Redis allows, in bytes.
@@ -148,9 +150,23 @@ pub(super) fn set<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
         _ => Kind::OkOrNull,
     };
     if returns_old || rule.keeps_deadline {
-        return Operation::edit_with(key, assign, value, 0, rule, kind).into();
+        return assignment(key, value, rule, kind).into();
     }
     Operation::store(key, value, rule.mode, rule.deadline, kind).into()
+}
+
+fn assignment<'i>(key: &'i [u8], value: &'i [u8], rule: StoreRule, kind: Kind) -> Operation<'i> {
+    let edit = Edit {
+        decide: assign,
+        value,
+        number: 0,
+        rule,
+    };
+    let tally = match kind {
+        Kind::Old => Tally::GetSet,
+        _ => Tally::Store,
+    };
+    Operation::edit_with(key, edit, kind, tally)
 }
 
 /// Stores the value as its rule says, and reports 1 if it was stored.
@@ -183,11 +199,11 @@ pub(super) fn getex<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
     match options.time {
         // If the item is absent, the time does not matter.
         Some((time, form)) => match deadline_of(time, form, parse, "getex") {
-            Ok(deadline) => Operation::touch(key, deadline, Kind::Value).into(),
+            Ok(deadline) => Operation::touch(key, deadline, Kind::Value, Tally::Gat).into(),
             Err(_) => Ok(Action::Call),
         },
         None if options.persists => {
-            Operation::edit(key, super::keys::remove_deadline, 0, Kind::Old).into()
+            Operation::edit(key, remove_deadline, 0, Kind::Old, Tally::Get).into()
         }
         None => Operation::read(key, Kind::Value).into(),
     }
@@ -196,8 +212,7 @@ pub(super) fn getex<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
 /// `GETEX` with a wrong time, which is an error if there is an item.
 pub(super) fn getex_wrongly<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    let exists = cx.exists(key);
-    cx.counters.count_lookup(exists);
+    let exists = cx.exists(Tally::Get, key);
     let time = Options::parse(args, false).and_then(|options| options.time);
     match time.map(|(time, form)| deadline_of(time, form, &cx.parse, "getex")) {
         Some(Err(failure)) if exists => cx.reply().error(&failure.0),
@@ -208,13 +223,22 @@ pub(super) fn getex_wrongly<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'
 /// `GETSET key value`.
 pub(super) fn getset<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, value] = first(&mut args);
-    Operation::edit_with(key, assign, value, 0, StoreRule::default(), Kind::Old).into()
+    assignment(key, value, StoreRule::default(), Kind::Old).into()
 }
 
 /// `GETDEL key`.
 pub(super) fn getdel<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, |_, _, _| decided(Decision::Remove, 0), 0, Kind::Old).into()
+    Operation::edit(key, remove, 0, Kind::Old, Tally::Get).into()
+}
+
+/// Removes the item.
+fn remove(
+    _: &Edit<'_>,
+    _: Option<&ItemView<'_>>,
+    _: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    decided(Decision::Remove, 0)
 }
 
 /// Stores a value. Returns whether it was stored, `None` after it has printed an error.
@@ -230,7 +254,7 @@ pub(super) fn store<E: Engine>(
         ..Store::new(mode, value)
     };
     let mut result = Err("");
-    cx.operate(key, Verb::Store(store), |outcome| {
+    cx.operate(Tally::None, key, Verb::Store(store), |outcome| {
         result = match outcome {
             Outcome::Stored(_) => Ok(true),
             Outcome::NotStored => Ok(false),
@@ -288,8 +312,13 @@ pub(super) fn setrange<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> 
     if !value.is_empty() && end as usize > parse.limits.memcached.max_item_size {
         return Err(ReplyForm::error_text(&Outcome::TooLarge).into());
     }
-    let rule = StoreRule::default();
-    let operation = Operation::edit_with(key, overlay, value, offset, rule, Kind::Number);
+    let edit = Edit {
+        decide: overlay,
+        value,
+        number: offset,
+        rule: StoreRule::default(),
+    };
+    let operation = Operation::edit_with(key, edit, Kind::Number, Tally::None);
     if end > MAX_BATCHED {
         return Ok(Action::Alone(operation));
     }
@@ -318,19 +347,19 @@ fn overlay(
 /// `INCR key`.
 pub(super) fn incr<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, add, 1, Kind::Number).into()
+    Operation::edit(key, add, 1, Kind::Number, Tally::None).into()
 }
 
 /// `DECR key`.
 pub(super) fn decr<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, add, -1, Kind::Number).into()
+    Operation::edit(key, add, -1, Kind::Number, Tally::None).into()
 }
 
 /// `INCRBY key increment`.
 pub(super) fn incrby<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, delta] = first(&mut args);
-    Operation::edit(key, add, integer(delta)?, Kind::Number).into()
+    Operation::edit(key, add, integer(delta)?, Kind::Number, Tally::None).into()
 }
 
 /// `DECRBY key decrement`.
@@ -338,7 +367,7 @@ pub(super) fn decrby<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, delta] = first(&mut args);
     let delta = integer(delta)?.checked_neg();
     let delta = delta.ok_or("ERR decrement would overflow")?;
-    Operation::edit(key, add, delta, Kind::Number).into()
+    Operation::edit(key, add, delta, Kind::Number, Tally::None).into()
 }
 
 /// Adds the number to the integer that the item has, 0 without one, and reports the sum.

@@ -125,7 +125,7 @@ rows! {
     "memory", -2, "", "server", "", [], calls, keyspace::memory;
     "memory|help", 2, "loading stale", "server", "", [], calls, batched;
     "memory|usage", -3, "readonly", "server", "", [("RO", [2, 0, 1])], calls, batched;
-    "mget", -2, "readonly fast", "string", "request_policy:multi_shard", [("RO access", [1, -1, 1])], several::get_each, several::mget;
+    "mget", -2, "readonly fast", "string", "request_policy:multi_shard", [("RO access", [1, -1, 1])], several::mget, batched;
     "mset", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:all_succeeded", [("OW update", [1, -1, 2])], calls, several::mset;
     "msetnx", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:agg_min", [("OW insert", [1, -1, 2])], calls, several::msetnx;
     "multi", 1, "noscript loading stale fast allow_busy", "transactions", "", [], calls, transactions::multi;

@@ -13,7 +13,7 @@ use super::reply_encoder::{Command, ReplyEncoder};
 use super::scan::{exptime_token, find_space, short_digits, skip_spaces, token_end};
 use super::time::deadline;
 use super::{MAX_COMMAND_LINE, MAX_KEY_LEN, VERSION_LINE};
-use crate::step::Announced;
+use crate::step::{Announced, Tally};
 
 /// The limits and options of a server, the same for all its connections.
 ///
@@ -214,7 +214,7 @@ impl Codec {
                         consumed: 4 + key.len() + 2,
                         key,
                         verb: Verb::Get(Get::default()),
-                        form: ReplyEncoder::get(Command::Get, key, true),
+                        form: ReplyEncoder::get(Command::Get, Tally::Get, key, true),
                     };
                 }
             }
@@ -508,16 +508,19 @@ impl Codec {
         if last {
             self.mode = Mode::Line;
         }
-        let touching = matches!(self.command, Command::Gat | Command::Gats);
+        let (touch, tally) = match self.command {
+            Command::Gat | Command::Gats => (Some(self.deadline), Tally::Gat),
+            _ => (None, Tally::Get),
+        };
         let verb = Verb::Get(Get {
-            touch: touching.then_some(self.deadline),
+            touch,
             ..Get::default()
         });
         Step::Op {
             consumed,
             key,
             verb,
-            form: ReplyEncoder::get(self.command, key, last),
+            form: ReplyEncoder::get(self.command, tally, key, last),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::reply;
 use super::reply_encoder::{Bits, Command, ReplyEncoder};
 use super::scan::{Words, exptime_token, skip_spaces, u32_token, u64_token};
 use super::time::{deadline, recache_below_ms};
+use crate::step::Tally;
 
 /// Maximum number of tokens on a line, command and key included.
 const MAX_TOKENS: usize = 20;
@@ -159,17 +160,17 @@ impl<'i> Request<'i> {
     }
 
     /// The encoder of the reply.
-    fn encoder(&self, command: Command) -> ReplyEncoder<'i> {
-        ReplyEncoder::meta(command, self.sent_key, self.text, self.bits)
+    fn encoder(&self, command: Command, tally: Tally) -> ReplyEncoder<'i> {
+        ReplyEncoder::meta(command, tally, self.sent_key, self.text, self.bits)
     }
 
     /// An operation that needs no data.
-    fn step(&self, consumed: usize, command: Command, verb: Verb<'i>) -> Step<'i> {
+    fn step(&self, consumed: usize, command: Command, tally: Tally, verb: Verb<'i>) -> Step<'i> {
         Step::Op {
             consumed,
             key: self.key,
             verb,
-            form: self.encoder(command),
+            form: self.encoder(command, tally),
         }
     }
 }
@@ -209,7 +210,12 @@ pub(super) fn get<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         claim_stale: true,
         quiet: r.no_bump,
     });
-    r.step(line.len, Command::MetaGet, verb)
+    let tally = if r.touch.is_some() {
+        Tally::Gat
+    } else {
+        Tally::Get
+    };
+    r.step(line.len, Command::MetaGet, tally, verb)
 }
 
 /// `md KEY FLAG…`.
@@ -228,7 +234,7 @@ pub(super) fn delete<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         touch: r.touch,
         new_cas: r.new_cas,
     });
-    r.step(line.len, Command::MetaDelete, verb)
+    r.step(line.len, Command::MetaDelete, Tally::Delete, verb)
 }
 
 /// `ma KEY FLAG…`.
@@ -240,9 +246,9 @@ pub(super) fn arith<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
             bytes,
         };
     }
-    let decrement = match r.mode {
-        0 | b'I' | b'+' => false,
-        b'D' | b'-' => true,
+    let tally = match r.mode {
+        0 | b'I' | b'+' => Tally::Incr,
+        b'D' | b'-' => Tally::Decr,
         _ => {
             return Step::Frame {
                 consumed: line.len,
@@ -252,14 +258,14 @@ pub(super) fn arith<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     };
     let verb = Verb::Arith(Arith {
         delta: r.delta,
-        decrement,
+        decrement: tally == Tally::Decr,
         // Zero means no comparison, as in memcached.
         compare_cas: r.compare_cas.filter(|cas| *cas != 0),
         new_cas: r.new_cas,
         touch: r.touch,
         vivify: r.vivify.map(|deadline| (r.initial, deadline)),
     });
-    r.step(line.len, Command::MetaArith, verb)
+    r.step(line.len, Command::MetaArith, tally, verb)
 }
 
 /// `me KEY [b]`.
@@ -287,7 +293,7 @@ pub(super) fn debug<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         quiet: true,
         ..Get::default()
     });
-    let encoder = ReplyEncoder::meta(Command::MetaDebug, sent_key, b"", Bits::NONE);
+    let encoder = ReplyEncoder::meta(Command::MetaDebug, Tally::None, sent_key, b"", Bits::NONE);
     Step::Op {
         consumed,
         key,
@@ -382,6 +388,11 @@ fn stored<'i>(
         (StoreMode::Add, _) => (StoreMode::Add, None),
         (mode, cas) => (mode, cas.filter(|cas| *cas != 0)),
     };
+    let tally = if compare_cas.is_some() {
+        Tally::Cas
+    } else {
+        Tally::Store
+    };
     let verb = Verb::Store(Store {
         mode,
         value,
@@ -393,7 +404,7 @@ fn stored<'i>(
         vivify: request.vivify.filter(|_| appending),
     });
     let encoder = request
-        .encoder(Command::MetaSet)
+        .encoder(Command::MetaSet, tally)
         .storing(length as u32, appending);
     Step::Op {
         consumed: line_len + length + 2,

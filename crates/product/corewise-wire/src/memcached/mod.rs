@@ -109,7 +109,8 @@ mod time;
 pub use admin::{Admin, Classes, Crawl, DumpFormat, StatsRequest, credentials};
 pub use binary::BinaryRequest;
 pub use codec::{Codec, Limits};
-pub use reply_encoder::{Command, ReplyEncoder};
+pub(crate) use reply_encoder::Command;
+pub use reply_encoder::ReplyEncoder;
 pub use sink::ReplyWriter;
 pub use stats::StatsWriter;
 

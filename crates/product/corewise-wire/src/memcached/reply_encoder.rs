@@ -6,11 +6,11 @@ use super::reply;
 use super::scan::Words;
 use super::time::seconds_left;
 use crate::cphash::REPLY_HEADER_LEN;
+use crate::step::Tally;
 
-/// The command of a request, for the server's statistics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Command {
+/// The command of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
     /// `get`: a value.
     Get,
     /// `gets`: a value and its cas value.
@@ -58,6 +58,25 @@ pub enum Command {
     StoreUnread,
 }
 
+impl Command {
+    /// What a command counts as that is no meta command and no multiget.
+    #[inline]
+    const fn tally(self) -> Tally {
+        match self {
+            Self::Lookup => Tally::Get,
+            Self::Set | Self::Add | Self::Replace | Self::Append | Self::Prepend => Tally::Store,
+            Self::Cas => Tally::Cas,
+            Self::Delete => Tally::Delete,
+            Self::Incr => Tally::Incr,
+            Self::Decr => Tally::Decr,
+            Self::Touch => Tally::Touch,
+            Self::StoreRefused => Tally::Refused,
+            Self::StoreUnread => Tally::Unread,
+            _ => Tally::None,
+        }
+    }
+}
+
 /// Properties of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bits(u8);
@@ -93,13 +112,14 @@ impl Bits {
 /// ```
 /// # use bumpalo::Bump;
 /// # use corewise_ops::{Absence, Now, Outcome};
-/// # use corewise_wire::memcached::{Codec, Command, Limits, Step};
+/// # use corewise_wire::Tally;
+/// # use corewise_wire::memcached::{Codec, Limits, Step};
 /// # let now = Now { ms: 1, unix_s: 1 };
 /// # let (limits, scratch) = (Limits::default(), Bump::new());
 /// let request = b"mg k Oabc k v\r\n";
 /// let Step::Op { form, .. } = Codec::new(false).next(request, &limits, now, &scratch)
 /// else { panic!() };
-/// assert_eq!(form.command(), Command::MetaGet);
+/// assert_eq!((form.tally(), form.is_meta()), (Tally::Get, true));
 ///
 /// let mut out = Vec::new();
 /// form.encode(&Outcome::Missing(Absence::Unknown), now, &mut out);
@@ -113,6 +133,7 @@ pub struct ReplyEncoder<'i> {
     length: u32,
     command: Command,
     bits: Bits,
+    tally: Tally,
 }
 
 /// Room for the fixed parts of a `VALUE` reply: the word, four numbers of at most twenty digits,
@@ -120,9 +141,9 @@ pub struct ReplyEncoder<'i> {
 const VALUE_ROOM: usize = 64;
 
 impl<'i> ReplyEncoder<'i> {
-    /// One key of a multiget.
+    /// One key of a multiget, which counts as `tally`.
     #[inline]
-    pub(super) fn get(command: Command, key: &'i [u8], last: bool) -> Self {
+    pub(super) fn get(command: Command, tally: Tally, key: &'i [u8], last: bool) -> Self {
         let bits = if last { Bits::LAST } else { Bits::NONE };
         Self {
             key,
@@ -130,6 +151,7 @@ impl<'i> ReplyEncoder<'i> {
             length: 0,
             command,
             bits,
+            tally,
         }
     }
 
@@ -143,6 +165,7 @@ impl<'i> ReplyEncoder<'i> {
             length: 0,
             command,
             bits,
+            tally: command.tally(),
         }
     }
 
@@ -158,15 +181,22 @@ impl<'i> ReplyEncoder<'i> {
         Self::classic(command, key, true)
     }
 
-    /// A meta command.
+    /// A meta command, which counts as `tally`.
     #[inline]
-    pub(super) fn meta(command: Command, key: &'i [u8], flags: &'i [u8], bits: Bits) -> Self {
+    pub(super) fn meta(
+        command: Command,
+        tally: Tally,
+        key: &'i [u8],
+        flags: &'i [u8],
+        bits: Bits,
+    ) -> Self {
         Self {
             key,
             flags,
             length: 0,
             command,
             bits,
+            tally,
         }
     }
 
@@ -180,11 +210,19 @@ impl<'i> ReplyEncoder<'i> {
         self
     }
 
-    /// The command of the request.
+    /// What the operation counts as.
     #[inline]
     #[must_use]
-    pub fn command(&self) -> Command {
-        self.command
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Whether it is also counted as a meta command.
+    #[inline]
+    #[must_use]
+    pub fn is_meta(&self) -> bool {
+        use Command::{MetaArith, MetaDelete, MetaGet, MetaSet};
+        matches!(self.command, MetaGet | MetaSet | MetaDelete | MetaArith)
     }
 
     /// The key as it was sent: for a meta command with the `b` flag, its base64 form.
