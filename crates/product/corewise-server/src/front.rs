@@ -284,11 +284,11 @@ impl<'f> Front<'f> {
             .rejected_connections
             .fetch_add(1, Ordering::Relaxed);
         // The connection is closed either way; a peer that is gone needs no reply.
-        let _ = stream.write(listener.protocol.facts().refusal);
+        let _ = stream.write(listener.at.protocol.facts().refusal);
     }
 
     fn hand_over(&self, stream: Stream, peer: String, listener: &Listener) {
-        let facts = listener.protocol.facts();
+        let facts = listener.at.protocol.facts();
         let fd = stream.fd();
         let now_ms = self.shared.clock.now().ms;
         let mut card = ConnCard::new(fd, peer, Some(listener.place()), now_ms);

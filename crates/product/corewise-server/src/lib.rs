@@ -65,7 +65,6 @@ mod shared;
 mod spare_inputs;
 mod stream;
 mod turn;
-mod unix_socket;
 
 pub use config::{BindAddress, Config, EngineKind, Eviction, ListenAt, RunError, StartError};
 pub use protocol::ProtocolKind;
