@@ -63,7 +63,7 @@ mod receiving;
 mod server;
 mod shared;
 mod spare_inputs;
-mod stream;
+mod transport;
 mod turn;
 
 pub use config::{BindAddress, Config, EngineKind, Eviction, ListenAt, RunError, StartError};

@@ -2,7 +2,7 @@
 
 use crate::config::{BindAddress, ListenAt, StartError};
 use crate::protocol::ProtocolKind;
-use crate::stream::Stream;
+use crate::transport::Transport;
 use mio::net::UnixListener;
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{SocketFlags, acceptfrom_with};
@@ -70,7 +70,7 @@ impl Listener {
     }
 
     /// Accepts a connection, with the name of its peer.
-    pub(crate) fn accept(&self) -> io::Result<(Stream, String)> {
+    pub(crate) fn accept(&self) -> io::Result<(Transport, String)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (socket, peer) = acceptfrom_with(&self.socket, flags)?;
         let peer = match &self.at.address {
