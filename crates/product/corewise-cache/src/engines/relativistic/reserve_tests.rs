@@ -352,7 +352,7 @@ fn half_of_the_memory_may_be_reserved_for_values_of_which_a_quarter_has_arrived(
         // The largest item has room beside them.
         let largest = vec![0; engine.max_item_bytes - 200];
         let seen = set(&mut session, b"largest", &largest);
-        assert!(matches!(seen, Seen::Stored(_)), "{seen:?}");
+        assert!(matches!(seen, OwnedOutcome::Stored(_)), "{seen:?}");
         assert!(engine.heap.held() <= engine.heap.allowed());
         engine.heap.awaited() as f64 / engine.heap.allowed() as f64
     };
