@@ -7,7 +7,6 @@ use crate::auth::Users;
 use crate::classes::Ages;
 use crate::complaints::Complaints;
 use crate::config::{Config, EngineKind, Eviction, RunError, StartError};
-use crate::counters::Baseline;
 use crate::event_loop::{EventLoop, Inbox, PendingConnection};
 use crate::memory::ItemHeap;
 use crate::shared::{ConnCard, LoopCard, Shared};
@@ -397,8 +396,7 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         main_waker: waker,
         detail: AtomicBool::new(config.detail_stats),
         prefixes: Mutex::new(HashMap::new()),
-        baseline: Baseline::default(),
-        class_baseline: Baseline::default(),
+        baseline: Mutex::default(),
         config,
     }
 }

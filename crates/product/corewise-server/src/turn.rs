@@ -31,7 +31,7 @@ use crate::budget::Budget;
 use crate::buffer_accounting::ReplyRoom;
 use crate::calls;
 use crate::conn::{Conn, length};
-use crate::counters::Counters;
+use crate::metrics::Counters;
 use crate::receiving::Receiving;
 use crate::shared::{BATCH, LoopCard, Shared};
 use bumpalo::Bump;

@@ -67,7 +67,7 @@ mod transactions;
 use crate::budget::Budget;
 use crate::classes::ClassCounts;
 use crate::conn::Conn;
-use crate::counters::Counters;
+use crate::metrics::Counters;
 use crate::shared::Shared;
 use crate::turn::Answered;
 use corewise_cache::Engine;
