@@ -15,12 +15,12 @@ use crate::record::{Role, Slice, Verdicts};
 use crate::stamp::Numbers;
 use crate::stream::{Stream, StreamCursor};
 use crate::table::{Contention, Setup};
-pub(crate) use crate::thread_pool::PhaseError;
-use crate::thread_pool::ThreadPool;
 use crate::verify;
 use crate::work::loops::Dispatch;
 use crate::work::{Drive, DriveReport, Evidence, OpCounts, Part, SliceTimes, Start, Sums, drive};
 use crate::workload::Workload;
+pub(crate) use corewise_measure::thread_pool::PhaseError;
+use corewise_measure::thread_pool::ThreadPool;
 
 /// Operations of an audit, per thread.
 const AUDITED: u64 = 20_000;

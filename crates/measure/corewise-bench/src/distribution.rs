@@ -6,10 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use corewise_measure::draw::Scramble;
+use corewise_measure::draw::{Scramble, ZipfRanks};
 use rand::RngExt;
-use rand::distr::Distribution as _;
-use rand_distr::Zipf;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Ranks whose frequencies are computed one by one; the rest are grouped.
@@ -88,7 +86,7 @@ impl fmt::Display for Distribution {
 pub struct Sampler {
     distribution: Distribution,
     range: u64,
-    zipf: Option<Zipf<f64>>,
+    zipf: Option<ZipfRanks>,
     order: Scramble,
 }
 
@@ -107,7 +105,7 @@ impl Sampler {
     /// A sampler of the indices `0..range`; `range` is at least 1.
     pub fn new(distribution: Distribution, range: u64) -> Self {
         let zipf = match distribution {
-            Distribution::Zipf(exponent) => Zipf::new(range as f64, exponent).ok(),
+            Distribution::Zipf(exponent) => ZipfRanks::new(range, exponent),
             _ => None,
         };
         Self {
@@ -128,12 +126,7 @@ impl Sampler {
         let rank = match self.distribution {
             Distribution::Uniform => return rng.random_range(0..self.range) as u32,
             Distribution::Single | Distribution::Sequential => 0,
-            Distribution::Zipf(_) => {
-                self.zipf
-                    .map_or(1, |distribution| distribution.sample(rng) as u64)
-                    .clamp(1, self.range)
-                    - 1
-            }
+            Distribution::Zipf(_) => self.zipf.map_or(0, |ranks| ranks.draw(rng)),
             Distribution::Hotspot { draws, .. } => {
                 let hot = self.hot();
                 if rng.random::<f64>() < draws || hot == self.range {

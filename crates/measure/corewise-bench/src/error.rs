@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use corewise_measure::thread_pool::PoolError;
+
 /// Why a run did not happen or did not end. Every message is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
@@ -29,6 +31,15 @@ pub enum BenchError {
     /// A child process failed.
     #[error("{0}")]
     Failed(String),
+}
+
+impl From<PoolError> for BenchError {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Spawn(..) => Self::Failed(error.to_string()),
+            PoolError::Pin(..) => Self::Usage(error.to_string()),
+        }
+    }
 }
 
 impl BenchError {

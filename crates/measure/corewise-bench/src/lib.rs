@@ -11,7 +11,7 @@
 //! | [`subject`] | what a filter, a lock and so on must offer |
 //! | [`adapters`] | the tables, one file each |
 //! | [`workload`], [`distribution`], [`stream`], [`plan`] | operations and keys |
-//! | [`work`], [`dyn_table`], [`thread_pool`] | the phases of a repetition and the threads that run them |
+//! | [`work`], [`dyn_table`] | the phases of a repetition |
 //! | [`verify`] | the checks that void a row |
 //! | [`sections`] | the kinds of experiment, one folder each |
 //! | [`suite`], [`claims`], [`runner`], [`estimate`] | what is measured, in which order, and how long it takes |
@@ -66,7 +66,6 @@ pub mod subject;
 pub mod suite;
 pub mod table;
 mod text;
-pub mod thread_pool;
 pub mod verify;
 pub mod work;
 pub mod workload;

@@ -24,9 +24,9 @@ use crate::stream::Stream;
 use crate::subject::Measurements;
 use crate::suite::Task;
 use crate::table::Contention;
-use crate::thread_pool::ThreadPool;
 use crate::verify;
 use crate::workload::Workload;
+use corewise_measure::thread_pool::ThreadPool;
 
 /// Time limit of a phase, beyond its expected duration.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -133,7 +133,7 @@ impl<'a> Runner<'a> {
         let reused = self.pool.take().filter(|pool| pool.places() == places);
         let pool = match reused {
             Some(pool) => pool,
-            None => ThreadPool::start(places)?, // the old threads have ended
+            None => ThreadPool::start("bench", places)?, // the old threads have ended
         };
         let pool = self.pool.insert(pool);
         let sampler = Sampler::new(workload.distribution, workload.range);

@@ -11,7 +11,7 @@ const LAYERS: [&[&str]; 7] = [
     &["table", "stream", "plan", "hash"],
     &["record", "latencies", "counters", "payload"],
     &["work"],
-    &["subject", "dyn_table", "thread_pool", "registry", "sink"],
+    &["subject", "dyn_table", "registry", "sink"],
     &["results", "plot", "figure", "compare"],
     &["workload", "verify", "contender"],
 ];

@@ -15,6 +15,7 @@ use crate::oracle::{Check, OracleConfig, Sizes, check_server};
 use crate::replay::replay;
 use crate::slices::run;
 use corewise_measure::trace::{TraceConfig, TraceModel};
+use corewise_topology::parse_cpu_list;
 
 /// Format of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -204,23 +205,8 @@ fn sizes_of_trace(text: Option<&str>) -> Result<Option<(u32, u32)>, LoadError> {
 
 /// Parses a list of CPUs: `0`, `0,2`, `1-3`.
 fn cpu_list(text: Option<&str>) -> Result<Vec<usize>, LoadError> {
-    let bad = || {
-        LoadError::config(format!(
-            "bad CPU list '{}'; expected such as 0,2-3",
-            text.unwrap_or("")
-        ))
-    };
-    let mut cpus = Vec::new();
-    for part in text.into_iter().flat_map(|text| text.split(',')) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let first: u16 = first.trim().parse().map_err(|_| bad())?;
-        let last: u16 = last.trim().parse().map_err(|_| bad())?;
-        if first > last {
-            return Err(bad());
-        }
-        cpus.extend((first..=last).map(usize::from));
-    }
-    Ok(cpus)
+    parse_cpu_list(text.unwrap_or_default())
+        .map_err(|error| LoadError::config(format!("bad CPU list: {error}")))
 }
 
 /// The share of sets in `GET:SET`.

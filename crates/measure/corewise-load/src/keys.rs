@@ -4,12 +4,10 @@
 //! on demand. Zipf draws are slow (about 100 ns), so each client thread keeps a table of [`TABLE`]
 //! draws and renews a part of it between slices, while no server is under load.
 
-use rand::distr::Distribution as _;
 use rand::{RngExt, SeedableRng};
-use rand_distr::Zipf;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use corewise_measure::draw::{Scramble, mix};
+use corewise_measure::draw::{Scramble, ZipfRanks, mix};
 use corewise_wire::cphash;
 
 use crate::config::KeyDistribution;
@@ -92,7 +90,7 @@ struct ZipfTable {
     draws: Vec<u32>,
     next: usize,
     renew: usize,
-    zipf: Zipf<f64>,
+    ranks: ZipfRanks,
     scramble: Scramble,
 }
 
@@ -154,24 +152,19 @@ impl KeyStream {
 impl ZipfTable {
     /// `None` if the distribution cannot be built, which validated options exclude.
     fn new(keys: u64, exponent: f64, rng: &mut Xoshiro256PlusPlus) -> Option<Self> {
-        let zipf = Zipf::new(keys as f64, exponent).ok()?;
         let mut table = Self {
-            draws: Vec::with_capacity(TABLE),
+            draws: Vec::new(),
             next: 0,
             renew: 0,
-            zipf,
+            ranks: ZipfRanks::new(keys, exponent)?,
             scramble: Scramble::new(keys),
         };
-        for _ in 0..TABLE {
-            let draw = table.draw(rng);
-            table.draws.push(draw);
-        }
+        table.draws = (0..TABLE).map(|_| table.draw(rng)).collect();
         Some(table)
     }
 
     fn draw(&self, rng: &mut Xoshiro256PlusPlus) -> u32 {
-        let rank = (self.zipf.sample(rng) as u64).clamp(1, self.scramble.len()) - 1;
-        self.scramble.apply(rank) as u32
+        self.scramble.apply(self.ranks.draw(rng)) as u32
     }
 
     #[inline]

@@ -75,6 +75,7 @@
 //! ```
 
 pub mod args;
+mod clients;
 mod codec;
 pub mod config;
 mod conn;
@@ -93,7 +94,6 @@ pub mod report;
 mod schedule;
 mod slices;
 mod socket;
-mod thread_pool;
 mod value;
 
 pub use args::LoadArgs;

@@ -12,6 +12,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::clients::{Clients, Endpoint};
 use crate::codec::Codec;
 use crate::config::{LoadConfig, LoadMode, Target};
 use crate::driver::Work;
@@ -19,7 +20,6 @@ use crate::error::LoadError;
 use crate::load_stats::LoadStats;
 use crate::measured_target::{MeasuredTarget, TargetRole};
 use crate::report::{Report, SliceReport};
-use crate::thread_pool::{Endpoint, ThreadPool};
 use corewise_measure::draw::mix;
 use corewise_measure::machine::{Machine, Memory};
 
@@ -51,13 +51,13 @@ pub fn run(config: &LoadConfig, progress: &mut dyn FnMut(&str)) -> Result<Report
         config.connections,
         measured_targets.len()
     ));
-    let pool = ThreadPool::start(config, &endpoints)?;
+    let clients = Clients::start(config, endpoints)?;
     if config.prefill {
-        prefill(config, &pool, &measured_targets, progress)?;
+        prefill(config, &clients, &measured_targets, progress)?;
     }
-    warm_up(config, &pool, &measured_targets, progress)?;
+    warm_up(config, &clients, &measured_targets, progress)?;
     let before: Vec<_> = measured_targets.iter().map(MeasuredTarget::times).collect();
-    let slices = rounds(config, &pool, &mut measured_targets, progress)?;
+    let slices = rounds(config, &clients, &mut measured_targets, progress)?;
     for (measured, before) in measured_targets.iter_mut().zip(&before) {
         measured.memory = measured.target.pid.map(Memory::of).unwrap_or_default();
         let after = measured.times();
@@ -146,7 +146,7 @@ fn work(config: &LoadConfig, ns: u64) -> Work {
 
 fn prefill(
     config: &LoadConfig,
-    pool: &ThreadPool,
+    clients: &Clients,
     measured_targets: &[MeasuredTarget],
     progress: &mut dyn FnMut(&str),
 ) -> Result<(), LoadError> {
@@ -157,7 +157,7 @@ fn prefill(
         .enumerate()
         .filter(|(_, measured)| !measured.is_floor())
     {
-        let stats = pool.run(
+        let stats = clients.run(
             at,
             &Work::Prefill {
                 next: 0,
@@ -177,7 +177,7 @@ fn prefill(
 
 fn warm_up(
     config: &LoadConfig,
-    pool: &ThreadPool,
+    clients: &Clients,
     measured_targets: &[MeasuredTarget],
     progress: &mut dyn FnMut(&str),
 ) -> Result<(), LoadError> {
@@ -187,14 +187,14 @@ fn warm_up(
     }
     progress(&format!("warming up for {} s each", config.warmup_seconds));
     for (at, measured) in measured_targets.iter().enumerate() {
-        check(&measured.address(), &pool.run(at, &work(config, ns))?)?;
+        check(&measured.address(), &clients.run(at, &work(config, ns))?)?;
     }
     Ok(())
 }
 
 fn rounds(
     config: &LoadConfig,
-    pool: &ThreadPool,
+    clients: &Clients,
     measured_targets: &mut [MeasuredTarget],
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<SliceReport>, LoadError> {
@@ -205,8 +205,14 @@ fn rounds(
     for round in 0..rounds {
         order.shuffle(&mut rng);
         for &at in &order {
-            pool.renew()?;
-            slices.push(slice(config, pool, at, &mut measured_targets[at], round)?);
+            clients.renew()?;
+            slices.push(slice(
+                config,
+                clients,
+                at,
+                &mut measured_targets[at],
+                round,
+            )?);
         }
         if (round + 1) % 20 == 0 {
             progress(&format!("round {} of {rounds}", round + 1));
@@ -218,18 +224,21 @@ fn rounds(
 /// Runs one slice of one target.
 fn slice(
     config: &LoadConfig,
-    pool: &ThreadPool,
+    clients: &Clients,
     at: usize,
     measured: &mut MeasuredTarget,
     round: u64,
 ) -> Result<SliceReport, LoadError> {
     let warm_ns = config.slice_warm_ms * 1_000_000;
     if warm_ns > 0 {
-        check(&measured.address(), &pool.run(at, &work(config, warm_ns))?)?;
+        check(
+            &measured.address(),
+            &clients.run(at, &work(config, warm_ns))?,
+        )?;
     }
     std::thread::sleep(SETTLE);
     let before = measured.cpu_ns()?;
-    let stats = pool.run(at, &work(config, config.slice_ms * 1_000_000 - warm_ns))?;
+    let stats = clients.run(at, &work(config, config.slice_ms * 1_000_000 - warm_ns))?;
     std::thread::sleep(SETTLE);
     let after = measured.cpu_ns()?;
     check(&measured.address(), &stats)?;

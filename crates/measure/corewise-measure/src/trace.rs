@@ -23,12 +23,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rand::distr::Distribution as _;
 use rand::{RngExt, SeedableRng};
-use rand_distr::Zipf;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::draw::{mix, spread};
+use crate::draw::{ZipfRanks, mix, spread};
 
 /// The longest value of any trace whose sizes follow its model.
 pub const MAX_VALUE_BYTES: u32 = 32 << 10;
@@ -275,7 +273,7 @@ fn unit(bits: u64) -> f64 {
 #[derive(Clone, Debug)]
 pub struct Trace {
     config: TraceConfig,
-    zipf: Zipf<f64>,
+    ranks: ZipfRanks,
     rng: Xoshiro256PlusPlus,
     next: u64,
     scanned: u64,
@@ -294,7 +292,7 @@ impl Trace {
         };
         Self {
             config,
-            zipf: Zipf::new(config.keys as f64, a).expect("positive exponent, at least one key"),
+            ranks: ZipfRanks::new(config.keys, a).expect("positive exponent, at least one key"),
             rng: Xoshiro256PlusPlus::seed_from_u64(mix(config.seed)),
             next: 0,
             scanned: 0,
@@ -307,8 +305,7 @@ impl Trace {
     }
 
     fn rank(&mut self) -> u64 {
-        let draw = self.zipf.sample(&mut self.rng) as u64;
-        draw.clamp(1, self.config.keys) - 1
+        self.ranks.draw(&mut self.rng)
     }
 
     /// Whether the next request is one of a scan. A scan begins every four times `keys` requests,

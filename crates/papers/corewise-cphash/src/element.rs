@@ -30,7 +30,7 @@ use std::ptr::NonNull;
 
 use corewise_atomic::cell::{Access, touch};
 
-use crate::key::{Identity, Kind};
+use crate::key::{Identity, KeyKind};
 
 /// Bytes of a cache line, and the unit of blocks.
 pub(crate) const LINE: usize = 64;
@@ -165,17 +165,17 @@ impl Element {
         block: NonNull<u8>,
         layout: Layout,
         lines: usize,
-        (id, kind): (u64, Kind),
+        (id, kind): (u64, KeyKind),
         (key_len, value_len): (usize, usize),
     ) -> Self {
         let mut word = lines as u32;
-        if kind == Kind::Narrow {
+        if kind == KeyKind::Narrow {
             word |= flag::NARROW;
         }
         if layout == Layout::Packed {
             word |= flag::PACKED;
         }
-        let wide = if kind == Kind::Wide { WIDE } else { 0 };
+        let wide = if kind == KeyKind::Wide { WIDE } else { 0 };
         let element = Self(block.cast());
         let none = std::ptr::null_mut();
         let header = Header {
@@ -349,8 +349,8 @@ impl Element {
         // SAFETY: the owner may read header and data of a READY element, and does not write while
         // the bytes are borrowed (1).
         unsafe {
-            if wanted.kind == Kind::Narrow || self.has(flag::NARROW) {
-                return self.has(flag::NARROW) == (wanted.kind == Kind::Narrow);
+            if wanted.kind == KeyKind::Narrow || self.has(flag::NARROW) {
+                return self.has(flag::NARROW) == (wanted.kind == KeyKind::Narrow);
             }
             self.parts(self.layout()).0.is(wanted)
         }
@@ -398,8 +398,8 @@ pub(crate) struct StoredKey<'a> {
 impl StoredKey<'_> {
     /// Whether this is the key of an element with the same ID: its kind, which is not narrow, and
     /// its bytes.
-    pub(crate) fn has(&self, kind: Kind, bytes: &[u8]) -> bool {
-        self.is_wide == (kind == Kind::Wide) && self.bytes == bytes
+    pub(crate) fn has(&self, kind: KeyKind, bytes: &[u8]) -> bool {
+        self.is_wide == (kind == KeyKind::Wide) && self.bytes == bytes
     }
 
     /// Whether this is the key `wanted`, which is not narrow and has the same ID.

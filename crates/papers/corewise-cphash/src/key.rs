@@ -64,7 +64,7 @@ impl<'a> From<&'a Vec<u8>> for Key<'a> {
 
 /// Kind of a stored key. With the ID and the bytes it identifies the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum KeyKind {
     /// A number that is its own ID; nothing else is stored.
     Narrow,
     /// A number of more than 60 bits; its eight bytes are stored.
@@ -77,7 +77,7 @@ pub(crate) enum Kind {
 pub(crate) struct Identity<'a> {
     /// 60 bits.
     pub(crate) id: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: KeyKind,
     rest: Rest<'a>,
 }
 
@@ -90,9 +90,9 @@ enum Rest<'a> {
 
 impl<'a> Identity<'a> {
     /// A key that was taken apart: its ID, its kind and its bytes.
-    pub(crate) fn with_bytes(id: u64, kind: Kind, bytes: &'a [u8]) -> Self {
+    pub(crate) fn with_bytes(id: u64, kind: KeyKind, bytes: &'a [u8]) -> Self {
         let rest = match <[u8; 8]>::try_from(bytes) {
-            Ok(number) if kind == Kind::Wide => Rest::Number(number),
+            Ok(number) if kind == KeyKind::Wide => Rest::Number(number),
             _ => Rest::Bytes(bytes),
         };
         Self { id, kind, rest }
@@ -105,7 +105,7 @@ impl Identity<'_> {
         debug_assert!(id <= ID_MASK);
         Self {
             id,
-            kind: Kind::Narrow,
+            kind: KeyKind::Narrow,
             rest: Rest::Bytes(&[]),
         }
     }
@@ -159,12 +159,12 @@ impl<S: BuildHasher> Identifier<S> {
             Key::Number(number) if number <= ID_MASK => Identity::narrow(number),
             Key::Number(number) => Identity {
                 id: self.mixer.mix(number) & ID_MASK,
-                kind: Kind::Wide,
+                kind: KeyKind::Wide,
                 rest: Rest::Number(number.to_le_bytes()),
             },
             Key::Bytes(bytes) => Identity {
                 id: self.hash(bytes) & ID_MASK,
-                kind: Kind::Bytes,
+                kind: KeyKind::Bytes,
                 rest: Rest::Bytes(bytes),
             },
         }
@@ -229,14 +229,14 @@ mod tests {
     fn narrow_numbers_are_their_ids_and_others_keep_their_bytes() {
         let identifier = Identifier::new(RandomState::new());
         let narrow = identifier.identify(Key::Number(ID_MASK)).unwrap();
-        assert_eq!((narrow.id, narrow.kind), (ID_MASK, Kind::Narrow));
+        assert_eq!((narrow.id, narrow.kind), (ID_MASK, KeyKind::Narrow));
         assert!(narrow.bytes().is_empty());
         let wide = identifier.identify(Key::Number(ID_MASK + 1)).unwrap();
-        assert_eq!(wide.kind, Kind::Wide);
+        assert_eq!(wide.kind, KeyKind::Wide);
         assert_eq!(wide.bytes(), (ID_MASK + 1).to_le_bytes());
         assert!(wide.id <= ID_MASK);
         let bytes = identifier.identify(Key::from("key")).unwrap();
-        assert_eq!((bytes.bytes(), bytes.kind), (&b"key"[..], Kind::Bytes));
+        assert_eq!((bytes.bytes(), bytes.kind), (&b"key"[..], KeyKind::Bytes));
     }
 
     #[test]

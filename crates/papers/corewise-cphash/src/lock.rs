@@ -165,11 +165,11 @@ impl PartitionLock for AndersonLock {
 /// Calls `body` while holding the lock, and releases it also if `body` panics.
 #[inline(always)]
 pub(crate) fn with<L: PartitionLock, R>(lock: &L, body: impl FnOnce() -> R) -> R {
-    struct Held<'a, L: PartitionLock> {
+    struct HeldLock<'a, L: PartitionLock> {
         lock: &'a L,
         ticket: Option<L::Ticket>,
     }
-    impl<L: PartitionLock> Drop for Held<'_, L> {
+    impl<L: PartitionLock> Drop for HeldLock<'_, L> {
         #[inline(always)]
         fn drop(&mut self) {
             if let Some(ticket) = self.ticket.take() {
@@ -178,7 +178,7 @@ pub(crate) fn with<L: PartitionLock, R>(lock: &L, body: impl FnOnce() -> R) -> R
             }
         }
     }
-    let _held = Held {
+    let _held = HeldLock {
         lock,
         ticket: Some(lock.acquire()),
     };

@@ -61,19 +61,19 @@ const LEAST: usize = 2 * LINE_WORDS;
 pub const MAX_CAPACITY: usize = 1 << 24;
 
 #[repr(align(64))]
-struct Line([DataCell<u64>; LINE_WORDS]);
+struct RingLine([DataCell<u64>; LINE_WORDS]);
 
 struct Ring {
     /// The number of words written and flushed, ever.
     write: CachePadded<AtomicUsize>,
     /// The number of words read, ever, rounded down to lines.
     read: CachePadded<AtomicUsize>,
-    lines: Slots<Line>,
+    lines: Slots<RingLine>,
 }
 
 impl Ring {
     #[inline(always)]
-    fn line(&self, index: usize) -> &Line {
+    fn line(&self, index: usize) -> &RingLine {
         let line = (index / LINE_WORDS) & (self.lines.len() - 1);
         // SAFETY: the number of lines is a power of two, so the mask keeps the index below it.
         unsafe { self.lines.get_unchecked(line) }
@@ -99,7 +99,7 @@ pub fn with_capacity(words: usize) -> (Producer, Consumer) {
         write: CachePadded::new(AtomicUsize::new(0)),
         read: CachePadded::new(AtomicUsize::new(0)),
         lines: Slots::from_fn(capacity / LINE_WORDS, |_| {
-            Line(std::array::from_fn(|_| DataCell::new(0)))
+            RingLine(std::array::from_fn(|_| DataCell::new(0)))
         }),
     });
     let producer = Producer {

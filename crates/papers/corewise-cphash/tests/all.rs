@@ -1,6 +1,5 @@
 //! The guarantees of both tables: one test program, since each links for itself.
 
-mod auto_traits;
 mod budgets;
 mod cphash;
 mod linearizable;

@@ -113,7 +113,7 @@ fn backend() -> Option<Rtm> {
 #[inline(always)]
 unsafe fn is_elidable(mutex: *const pthread_mutex_t) -> bool {
     // Relaxed: the kind of an initialised mutex does not change.
-    // SAFETY: 1.
+    // SAFETY: the mutex is initialised (1).
     let kind = unsafe { word(mutex, KIND_AT) }.load(Relaxed);
     kind == DEFAULT_KIND || kind == ADAPTIVE_KIND
 }
@@ -127,7 +127,7 @@ unsafe fn is_elidable(mutex: *const pthread_mutex_t) -> bool {
 unsafe fn is_held(mutex: *const pthread_mutex_t) -> bool {
     // Acquire: pairs with the release of the C library's unlock. In a transaction it puts the word
     // into the read set.
-    // SAFETY: 1.
+    // SAFETY: the mutex is initialised (1).
     unsafe { word(mutex, LOCK_AT) }.load(Acquire) != 0
 }
 
@@ -160,14 +160,14 @@ unsafe fn elide(rtm: Rtm, mutex: *const pthread_mutex_t) -> bool {
         // program, by 2. What they and the program wrote to the stack since is undone by an abort.
         match unsafe { rtm.begin() } {
             Ok(()) => {
-                // SAFETY: 1.
+                // SAFETY: the mutex is initialised (1).
                 if unsafe { !is_held(mutex) } {
                     return true;
                 }
                 rtm.leave::<HELD>();
             }
             Err(abort) => match abort.cause {
-                // SAFETY: 1.
+                // SAFETY: the mutex is initialised (1).
                 Cause::Explicit(HELD) if unsafe { waits_until_free(mutex) } => {}
                 Cause::Conflict => {}
                 _ => break,
@@ -184,7 +184,7 @@ unsafe fn elide(rtm: Rtm, mutex: *const pthread_mutex_t) -> bool {
 unsafe fn waits_until_free(mutex: *const pthread_mutex_t) -> bool {
     (0..PAUSES).any(|_| {
         std::hint::spin_loop();
-        // SAFETY: 1.
+        // SAFETY: the mutex is initialised (1).
         unsafe { !is_held(mutex) }
     })
 }
@@ -201,7 +201,7 @@ fn need_mutex() {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_int {
     if let Some(rtm) = backend()
-        // SAFETY: 1: POSIX requires that the mutex is initialised; so below. 2 of `elide`: here.
+        // SAFETY: POSIX requires that the mutex is initialised; so below. 2 of `elide`: here (1).
         && unsafe { is_elidable(mutex) && elide(rtm, mutex) }
     {
         return 0;
@@ -250,7 +250,7 @@ pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t
         // SAFETY: as in `pthread_mutex_lock`.
         && unsafe { is_elidable(mutex) && !is_held(mutex) }
     {
-        // SAFETY: 1: in a transaction, by the check; the mutex is free, so it was elided.
+        // SAFETY: in a transaction, by the check; the mutex is free, so it was elided (1).
         unsafe { rtm.commit() };
         return 0;
     }

@@ -99,7 +99,7 @@ macro_rules! real {
             type Function = unsafe extern "C" fn($($type),*) -> c_int;
             // SAFETY: the function of this name has this type in POSIX.
             let function = unsafe { std::mem::transmute::<*mut c_void, Function>(symbols::$name.get()) };
-            // SAFETY: 1.
+            // SAFETY: the caller upholds the contract of the C function (1).
             unsafe { function($($argument),*) }
         }
     )*};

@@ -92,7 +92,6 @@
 
 #![forbid(unsafe_code)]
 
-mod batch;
 mod builder;
 mod filter;
 mod format;
@@ -117,7 +116,6 @@ mod table;
 mod testing;
 mod updates;
 
-pub use batch::BatchError;
 pub use builder::{Builder, DEFAULT_SEARCH_LIMIT};
 pub use filter::{CuckooFilter, InsertError};
 pub use format::LoadError;

@@ -238,10 +238,10 @@ mod tests {
         }
     }
 
-    /// Of two random hashes with the same bucket in the first link, a link tells all apart but one
-    /// in the number of its fingerprints times 2^k. That is what its rate of false positives is
-    /// made of. Swept over first links of every kind: powers of two, multiples of them, odd
-    /// multiples.
+    /// Takes pairs of random hashes that have the same bucket in the first link. After `k`
+    /// doublings a link has to confuse one pair in `f * 2^k`, for `f` fingerprints: its rate of
+    /// false positives depends on that. The sizes of the first link are powers of two, multiples of
+    /// them, and odd multiples of two.
     #[test]
     fn links_tell_items_apart_whatever_the_size_of_the_first() {
         let mut random = crate::testing::Random::new(9);

@@ -1,7 +1,5 @@
 //! The guarantees of the filters: one test program, since each links for itself.
 
-mod auto_traits;
-mod batch;
 mod format;
 mod growing;
 mod linearizable;

@@ -365,10 +365,10 @@ impl Adaptive {
     }
 }
 
-// SAFETY: 1: only the holder changes `word`, except from FREE to HELD, so the mode is constant
-// while the lock is held in queue or park mode, and the lock of that mode excludes; a thread in
-// another lock reads `word` and backs out. In spin mode FREE to HELD excludes. 2: a holder stores
-// `word` with Release or unlocks the lock of the mode, and the next one reads the same.
+// SAFETY: only the holder changes `word`, except from FREE to HELD, so the mode is constant while
+// the lock is held in queue or park mode, and the lock of that mode excludes; a thread in another
+// lock reads `word` and backs out. In spin mode FREE to HELD excludes (1). A holder stores `word`
+// with Release or unlocks the lock of the mode, and the next one reads the same (2).
 unsafe impl RawLock for Adaptive {
     fn new() -> Self {
         Self::new()

@@ -31,7 +31,7 @@ use corewise_atomic::sync::atomic::AtomicU32;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::{CachePadded, ordering};
 
-use crate::turn::{STEP, Turn};
+use crate::turn::{STEP, TurnCounter};
 use crate::{RawLock, constructor};
 
 /// A FIFO lock with a cache line for each of `N` waiting threads. `N` is a power of two.
@@ -46,7 +46,7 @@ use crate::{RawLock, constructor};
 #[derive(Debug)]
 pub struct Anderson<const N: usize = 16> {
     entry: CachePadded<Entry>,
-    turns: [CachePadded<Turn>; N],
+    turns: [CachePadded<TurnCounter>; N],
 }
 
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl<const N: usize> Anderson<N> {
     );
 
     #[inline(always)]
-    fn turn(&self, ticket: u32) -> &Turn {
+    fn turn(&self, ticket: u32) -> &TurnCounter {
         &self.turns[(ticket / STEP) as usize & (N - 1)]
     }
 
@@ -92,16 +92,16 @@ constructor! { [const N: usize] Anderson<N>,
             }),
             #[cfg(not(any(corewise_loom, corewise_shuttle)))]
             // Ticket 0 has its turn, and no other slot contains a ticket that belongs to it.
-            turns: [const { CachePadded::new(Turn::new(0)) }; N],
+            turns: [const { CachePadded::new(TurnCounter::new(0)) }; N],
             #[cfg(any(corewise_loom, corewise_shuttle))]
-            turns: std::array::from_fn(|_| CachePadded::new(Turn::new(0))),
+            turns: std::array::from_fn(|_| CachePadded::new(TurnCounter::new(0))),
         }
     }
 }
 
-// SAFETY: 1: no two threads that wait have the same ticket, and one ticket has its turn at a time:
-// the holder of ticket t gives the turn to t + 1. A slot still contains an older ticket then,
-// whose thread has left. 2: Release in `unlock`, Acquire in `is_turn_of`.
+// SAFETY: no two threads that wait have the same ticket, and one ticket has its turn at a time: the
+// holder of ticket t gives the turn to t + 1. A slot still contains an older ticket then, whose
+// thread has left (1). Release in `unlock`, Acquire in `is_turn_of` (2).
 unsafe impl<const N: usize> RawLock for Anderson<N> {
     fn new() -> Self {
         Self::new()
@@ -166,8 +166,8 @@ mod tests {
         let mut lock = Anderson::<2>::new();
         let last = STEP.wrapping_neg();
         lock.entry.next.store(last, Relaxed); // Relaxed: one thread
-        *lock.turns[0] = Turn::new(last - STEP);
-        *lock.turns[1] = Turn::new(last);
+        *lock.turns[0] = TurnCounter::new(last - STEP);
+        *lock.turns[1] = TurnCounter::new(last);
         for _ in 0..3 {
             lock.lock();
             assert!(lock.is_locked() && !lock.try_lock());

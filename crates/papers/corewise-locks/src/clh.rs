@@ -78,8 +78,8 @@ impl Clh {
     }
 }
 
-// SAFETY: 1: a thread returns from `lock` if the queue was empty, or if the thread before it in the
-// queue has unlocked. 2: the exchanges of `tail`, and the grant, are Release and Acquire.
+// SAFETY: a thread returns from `lock` if the queue was empty, or if the thread before it in the
+// queue has unlocked (1). The exchanges of `tail`, and the grant, are Release and Acquire (2).
 unsafe impl RawLock for Clh {
     fn new() -> Self {
         Self::new()

@@ -88,8 +88,8 @@ impl<const S: usize> DistributedRw<S> {
         if count > 0 {
             word.store(count + 1, Relaxed);
         } else {
-            // SAFETY: 1: no other thread has this number, and the flag is 0. 2: numbers change
-            // hands under a mutex.
+            // SAFETY: no other thread has this number, and the flag is 0 (1). Numbers change hands
+            // under a mutex (2).
             let flag = unsafe { ReaderFlag::own(index) };
             if self.raw.try_read(flag).is_none() {
                 return false;
@@ -109,7 +109,7 @@ impl<const S: usize> DistributedRw<S> {
     }
 }
 
-// SAFETY: 1 and 2: guarantees 1 and 2 of `flag_rw`.
+// SAFETY: guarantees 1 and 2 of `flag_rw` (1 and 2).
 unsafe impl<const S: usize> RawLock for DistributedRw<S> {
     fn new() -> Self {
         Self::new()
@@ -134,7 +134,7 @@ unsafe impl<const S: usize> RawLock for DistributedRw<S> {
     }
 }
 
-// SAFETY: 1 and 2: guarantees 1 and 2 of `flag_rw`.
+// SAFETY: guarantees 1 and 2 of `flag_rw` (1 and 2).
 unsafe impl<const S: usize> RawSharedLock for DistributedRw<S> {
     #[inline]
     fn lock_shared(&self) {

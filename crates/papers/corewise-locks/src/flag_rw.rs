@@ -438,7 +438,7 @@ mod models {
     use corewise_atomic::sync::Arc;
     use corewise_atomic::{model_bounded, thread};
 
-    // SAFETY: 1 and 2: each model uses a flag in one thread at a time, which it then joins.
+    // SAFETY: each model uses a flag in one thread at a time, which it then joins (1 and 2).
     const OWN: [ReaderFlag; 2] = unsafe { [ReaderFlag::own(0), ReaderFlag::own(1)] };
 
     /// Two words that only sections change together.

@@ -26,9 +26,9 @@ macro_rules! raw_mutex {
 
             #[inline]
             unsafe fn unlock(&self) {
-                // SAFETY: 1: the trait requires that the current context holds the lock. 2: guards
+                // SAFETY: the trait requires that the current context holds the lock (1). Guards
                 // borrow the lock; `force_unlock` of a lock that was moved since its guard was
-                // leaked panics at locks with nodes by address, and does no harm at others.
+                // leaked panics at locks with nodes by address, and does no harm at others (2).
                 unsafe { RawLock::unlock(self) };
             }
 
@@ -83,8 +83,8 @@ unsafe impl<const S: usize> RawRwLock for DistributedRw<S> {
 
     #[inline]
     unsafe fn unlock_shared(&self) {
-        // SAFETY: 1 and 2: the trait requires that the current context holds the lock, and its
-        // guards borrow it.
+        // SAFETY: the trait requires that the current context holds the lock, and its guards borrow
+        // it (1 and 2).
         unsafe { RawSharedLock::unlock_shared(self) };
     }
 
@@ -100,7 +100,7 @@ unsafe impl<const S: usize> RawRwLock for DistributedRw<S> {
 
     #[inline]
     unsafe fn unlock_exclusive(&self) {
-        // SAFETY: 1 and 2: as in `unlock_shared`.
+        // SAFETY: as in `unlock_shared` (1 and 2).
         unsafe { RawLock::unlock(self) };
     }
 

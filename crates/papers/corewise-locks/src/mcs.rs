@@ -107,9 +107,9 @@ impl Mcs {
     }
 }
 
-// SAFETY: 1: a thread returns from `lock` if the queue was empty, or if the predecessor in the
-// queue granted it the lock; `unlock` grants it to one node or empties the queue. 2: the exchanges
-// of `tail` and the grant are Release and Acquire.
+// SAFETY: a thread returns from `lock` if the queue was empty, or if the predecessor in the queue
+// granted it the lock; `unlock` grants it to one node or empties the queue (1). The exchanges of
+// `tail` and the grant are Release and Acquire (2).
 unsafe impl RawLock for Mcs {
     fn new() -> Self {
         Self::new()

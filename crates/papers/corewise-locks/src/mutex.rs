@@ -2,7 +2,6 @@
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
 
 use crate::{Parking, RawLock};
 
@@ -114,34 +113,45 @@ impl<T: ?Sized, L> std::fmt::Debug for Lock<T, L> {
     }
 }
 
-impl<T: ?Sized, L: RawLock> Deref for LockGuard<'_, T, L> {
-    type Target = T;
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: the thread holds the lock while the guard exists.
-        unsafe { &*self.lock.value.get() }
-    }
-}
+/// Gives access to a value through the guard of its lock.
+macro_rules! access_by_guard {
+    ($guard:ident, $raw:ident) => {
+        impl<T: ?Sized, L: $raw> std::ops::Deref for $guard<'_, T, L> {
+            type Target = T;
+            #[inline(always)]
+            fn deref(&self) -> &T {
+                // SAFETY: the thread holds the lock while the guard exists.
+                unsafe { &*self.lock.value.get() }
+            }
+        }
 
-impl<T: ?Sized, L: RawLock> DerefMut for LockGuard<'_, T, L> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the thread holds the lock while the guard exists, and the guard is borrowed
-        // exclusively.
-        unsafe { &mut *self.lock.value.get() }
-    }
+        impl<T: ?Sized + std::fmt::Debug, L: $raw> std::fmt::Debug for $guard<'_, T, L> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                (**self).fmt(f)
+            }
+        }
+    };
+    (mut $guard:ident, $raw:ident) => {
+        $crate::mutex::access_by_guard!($guard, $raw);
+
+        impl<T: ?Sized, L: $raw> std::ops::DerefMut for $guard<'_, T, L> {
+            #[inline(always)]
+            fn deref_mut(&mut self) -> &mut T {
+                // SAFETY: the thread holds the lock alone while the guard exists, and the guard is
+                // borrowed exclusively.
+                unsafe { &mut *self.lock.value.get() }
+            }
+        }
+    };
 }
+pub(crate) use access_by_guard;
+
+access_by_guard!(mut LockGuard, RawLock);
 
 impl<T: ?Sized, L: RawLock> Drop for LockGuard<'_, T, L> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: 1: locked by this thread, as guards are not `Send`. 2: the lock is borrowed.
+        // SAFETY: locked by this thread, as guards are not `Send` (1). The lock is borrowed (2).
         unsafe { self.lock.raw.unlock() };
-    }
-}
-
-impl<T: ?Sized + std::fmt::Debug, L: RawLock> std::fmt::Debug for LockGuard<'_, T, L> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        (**self).fmt(f)
     }
 }

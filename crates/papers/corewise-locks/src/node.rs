@@ -90,7 +90,7 @@ impl NodeCell {
 
     #[inline(always)]
     pub(crate) fn load(&self, order: Ordering) -> Option<&'static Node> {
-        // SAFETY: 1: a cell contains pointers from `pointer` only; so in the functions below.
+        // SAFETY: a cell contains pointers from `pointer` only; so in the functions below (1).
         unsafe { node(self.0.load(order)) }
     }
 
@@ -101,7 +101,7 @@ impl NodeCell {
 
     #[inline(always)]
     pub(crate) fn swap(&self, new: &'static Node, order: Ordering) -> Option<&'static Node> {
-        // SAFETY: 1: by the type of the cell.
+        // SAFETY: by the type of the cell (1).
         unsafe { node(self.0.swap(pointer(Some(new)), order)) }
     }
 

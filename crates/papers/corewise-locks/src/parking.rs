@@ -94,8 +94,8 @@ impl Parking {
             is_woken: AtomicBool::new(false),
             next: AtomicPtr::new(ptr::null_mut()),
         };
-        // SAFETY: 1: the waiter lives until it was woken: nothing below returns before, except if
-        // it did not join the list.
+        // SAFETY: the waiter lives until it was woken: nothing below returns before, except if it
+        // did not join the list (1).
         while !unsafe { self.take_or_join(&waiter) } {
             // Acquire: pairs with the Release in `wake_one`, so that the waiter is not reused
             // before the other thread has read it.
@@ -178,8 +178,8 @@ impl Parking {
     }
 }
 
-// SAFETY: 1: the word becomes HELD or AWAITED by a read-modify-write that found it FREE, and only
-// the holder makes it FREE. 2: Release in `unlock`, Acquire in `take` and `mark_awaited`.
+// SAFETY: the word becomes HELD or AWAITED by a read-modify-write that found it FREE, and only the
+// holder makes it FREE (1). Release in `unlock`, Acquire in `take` and `mark_awaited` (2).
 unsafe impl RawLock for Parking {
     fn new() -> Self {
         Self::new()

@@ -2,8 +2,8 @@
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
 
+use crate::mutex::access_by_guard;
 use crate::{DistributedRw, RawSharedLock};
 
 /// A value that one thread accesses exclusively, or any number of threads share, with a lock of
@@ -138,37 +138,13 @@ impl<T: ?Sized, L> std::fmt::Debug for SharedLock<T, L> {
     }
 }
 
-impl<T: ?Sized, L: RawSharedLock> Deref for SharedReadGuard<'_, T, L> {
-    type Target = T;
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: the thread holds the lock for reading while the guard exists.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized, L: RawSharedLock> Deref for SharedWriteGuard<'_, T, L> {
-    type Target = T;
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: the thread holds the lock for writing while the guard exists.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized, L: RawSharedLock> DerefMut for SharedWriteGuard<'_, T, L> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the thread holds the lock for writing while the guard exists, and the guard is
-        // borrowed exclusively.
-        unsafe { &mut *self.lock.value.get() }
-    }
-}
+access_by_guard!(SharedReadGuard, RawSharedLock);
+access_by_guard!(mut SharedWriteGuard, RawSharedLock);
 
 impl<T: ?Sized, L: RawSharedLock> Drop for SharedReadGuard<'_, T, L> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: 1: locked by this thread, as guards are not `Send`. 2: the lock is borrowed.
+        // SAFETY: locked by this thread, as guards are not `Send` (1). The lock is borrowed (2).
         unsafe { self.lock.raw.unlock_shared() };
     }
 }
@@ -176,19 +152,7 @@ impl<T: ?Sized, L: RawSharedLock> Drop for SharedReadGuard<'_, T, L> {
 impl<T: ?Sized, L: RawSharedLock> Drop for SharedWriteGuard<'_, T, L> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: 1: locked by this thread, as guards are not `Send`. 2: the lock is borrowed.
+        // SAFETY: locked by this thread, as guards are not `Send` (1). The lock is borrowed (2).
         unsafe { self.lock.raw.unlock() };
-    }
-}
-
-impl<T: ?Sized + std::fmt::Debug, L: RawSharedLock> std::fmt::Debug for SharedReadGuard<'_, T, L> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + std::fmt::Debug, L: RawSharedLock> std::fmt::Debug for SharedWriteGuard<'_, T, L> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        (**self).fmt(f)
     }
 }

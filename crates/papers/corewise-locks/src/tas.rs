@@ -197,8 +197,8 @@ macro_rules! flag_lock {
             }
         }
 
-        // SAFETY: 1: the flag is set by one thread at a time, by a read-modify-write that found it
-        // clear, and only the holder clears it. 2: Release in `clear`, Acquire in `take`.
+        // SAFETY: the flag is set by one thread at a time, by a read-modify-write that found it
+        // clear, and only the holder clears it (1). Release in `clear`, Acquire in `take` (2).
         unsafe impl RawLock for $name {
             fn new() -> Self {
                 Self::new()

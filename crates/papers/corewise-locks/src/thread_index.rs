@@ -20,7 +20,7 @@ pub(crate) const SHARED: u32 = u32::MAX;
 /// A thread that has not asked yet.
 const UNKNOWN: u32 = u32::MAX - 1;
 
-struct Slot {
+struct ThreadSlot {
     index: Cell<u32>,
     holds: Cell<u64>,
     has_ended: Cell<bool>,
@@ -39,8 +39,8 @@ impl Drop for Exit {
 
 thread_local! {
     // Without a destructor, so that it can be used in those of other thread-locals.
-    static SLOT: Slot = const {
-        Slot {
+    static SLOT: ThreadSlot = const {
+        ThreadSlot {
             index: Cell::new(UNKNOWN),
             holds: Cell::new(0),
             has_ended: Cell::new(false),
@@ -69,7 +69,7 @@ pub(crate) fn current() -> u32 {
 }
 
 #[cold]
-fn ask(slot: &Slot) -> u32 {
+fn ask(slot: &ThreadSlot) -> u32 {
     // The model checkers drop statics before the thread-locals of the first thread; no model needs
     // that a number is reused.
     let is_ended = !cfg!(any(corewise_loom, corewise_shuttle)) && EXIT.try_with(|_| ()).is_err();
@@ -109,7 +109,7 @@ pub(crate) fn let_go() {
 }
 
 #[cold]
-fn give_back(slot: &Slot) {
+fn give_back(slot: &ThreadSlot) {
     if slot.holds.get() == 0 && slot.index.get() < UNKNOWN {
         INDICES.lock().free.push(Reverse(slot.index.get()));
         slot.index.set(SHARED);

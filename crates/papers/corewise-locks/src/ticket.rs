@@ -28,7 +28,7 @@ use corewise_atomic::ordering;
 use corewise_atomic::sync::atomic::AtomicU32;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::turn::{STEP, Turn};
+use crate::turn::{STEP, TurnCounter};
 use crate::{RawLock, constructor};
 
 /// A FIFO lock of two counters. All waiting threads read one cache line.
@@ -43,7 +43,7 @@ use crate::{RawLock, constructor};
 #[derive(Debug)]
 pub struct Ticket {
     next: AtomicU32,
-    serving: Turn,
+    serving: TurnCounter,
 }
 
 constructor! { [] Ticket,
@@ -51,7 +51,7 @@ constructor! { [] Ticket,
     fn new() -> Self {
         Self {
             next: AtomicU32::new(0),
-            serving: Turn::new(0),
+            serving: TurnCounter::new(0),
         }
     }
 }
@@ -71,8 +71,8 @@ impl Ticket {
     }
 }
 
-// SAFETY: 1: no two threads that wait have the same ticket, and `serving` is one ticket until its
-// holder passes the turn on. 2: Release in `unlock`, Acquire in `is_turn_of`.
+// SAFETY: no two threads that wait have the same ticket, and `serving` is one ticket until its
+// holder passes the turn on (1). Release in `unlock`, Acquire in `is_turn_of` (2).
 unsafe impl RawLock for Ticket {
     fn new() -> Self {
         Self::new()
@@ -129,7 +129,7 @@ mod tests {
     fn tickets_wrap() {
         let lock = Ticket {
             next: AtomicU32::new(STEP.wrapping_neg()),
-            serving: Turn::new(STEP.wrapping_neg()),
+            serving: TurnCounter::new(STEP.wrapping_neg()),
         };
         for _ in 0..3 {
             lock.lock();

@@ -46,11 +46,11 @@ const BUCKET_BITS: u32 = if cfg!(any(corewise_loom, corewise_shuttle)) {
 
 /// The ticket that may go on.
 #[derive(Debug)]
-pub(crate) struct Turn(AtomicU32);
+pub(crate) struct TurnCounter(AtomicU32);
 
 /// A sleeping thread. It lives on the thread's stack until `is_woken`.
 struct Sleeper {
-    turn: *const Turn,
+    turn: *const TurnCounter,
     ticket: u32,
     thread: thread::Thread,
     is_woken: AtomicBool,
@@ -75,7 +75,7 @@ static_cell! {
 }
 
 /// The bucket of a turn: multiplicative hashing (Knuth, TAOCP 3 §6.4) of its address.
-fn bucket(turn: *const Turn) -> &'static Mutex<Bucket> {
+fn bucket(turn: *const TurnCounter) -> &'static Mutex<Bucket> {
     let hash = (turn.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     &BUCKETS[(hash >> 32) as usize & ((1 << BUCKET_BITS) - 1)]
 }
@@ -96,7 +96,7 @@ impl Bucket {
 
     /// Removes the thread that waits for `ticket`, and returns it, and whether another thread
     /// sleeps at the turn.
-    fn take(&mut self, turn: *const Turn, ticket: u32) -> (Option<&'static Sleeper>, bool) {
+    fn take(&mut self, turn: *const TurnCounter, ticket: u32) -> (Option<&'static Sleeper>, bool) {
         let (mut found, mut has_others) = (None, false);
         let (mut previous, mut place) = (ptr::null::<Sleeper>(), self.first);
         // SAFETY: what is in the list lives until it is woken, by 1 of `push`; so below. The result
@@ -128,7 +128,7 @@ impl Bucket {
     }
 }
 
-impl Turn {
+impl TurnCounter {
     #[cfg(not(any(corewise_loom, corewise_shuttle)))]
     pub(crate) const fn new(ticket: u32) -> Self {
         Self(AtomicU32::new(ticket))
@@ -173,7 +173,7 @@ impl Turn {
             drop(bucket);
             bucket = self::bucket(self).lock();
         }
-        // SAFETY: 1: it is new, and this function returns after it was woken.
+        // SAFETY: it is new, and this function returns after it was woken (1).
         unsafe { bucket.push(&sleeper) };
         drop(bucket);
         // Acquire: pairs with the Release in `pass_to_sleeper`.
@@ -219,7 +219,7 @@ impl Turn {
 }
 
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
-const _: () = assert!(size_of::<Turn>() == 4);
+const _: () = assert!(size_of::<TurnCounter>() == 4);
 
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod tests {
@@ -228,7 +228,7 @@ mod tests {
     /// The threads of two turns in one bucket are removed in any order, and the rest remains.
     #[test]
     fn sleepers_are_found_wherever_they_are() {
-        let turns = [Turn::new(0), Turn::new(0)];
+        let turns = [TurnCounter::new(0), TurnCounter::new(0)];
         let sleepers: Vec<Sleeper> = (0..6)
             .map(|number| Sleeper {
                 turn: &turns[number % 2],
@@ -246,7 +246,7 @@ mod tests {
             };
             for sleeper in &sleepers {
                 sleeper.next.set(ptr::null());
-                // SAFETY: 1: it lives to the end of the test, and the last bucket is empty.
+                // SAFETY: it lives to the end of the test, and the last bucket is empty (1).
                 unsafe { bucket.push(sleeper) };
             }
             let mut left = [3, 3];

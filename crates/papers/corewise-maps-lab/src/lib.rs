@@ -14,8 +14,6 @@ use corewise_maps::RelativisticMap;
 pub mod baseline;
 pub mod chained;
 pub mod clht_lock_free;
-#[cfg(doctest)]
-mod compile_fail;
 pub mod cross_link;
 pub mod elided_clht;
 pub mod elided_filter;

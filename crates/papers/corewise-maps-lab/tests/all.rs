@@ -3,8 +3,6 @@
 
 mod common;
 
-mod auto_traits;
-mod baseline;
 mod chained;
 mod elided_clht;
 mod elided_filter;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 
 use corewise_maps::relativistic::ResizeError;
-use corewise_maps_lab::chained::{self, ChainedMap, ChainedTable};
+use corewise_maps_lab::chained::{self, ChainedMap, ChainedTable, Resized};
 use corewise_rcu::Domain;
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::Hashing;
@@ -312,4 +312,19 @@ fn split_ordered_lists_expand_under_a_guard() {
     assert_eq!(took.unwrap().waits, 0);
     assert!((0..100).all(|key| held.get(&key) == Some(&key)));
     assert_eq!(map.buckets(), 64);
+}
+
+fn a_resize_says_what_it_took<A: ChainedTable>(waits: u64) {
+    let map = map::<A>(4);
+    assert!(map.pin().insert(1, 1));
+    assert_eq!(map.resize_to(5), Ok(Resized { passes: 1, waits }));
+    assert_eq!((map.buckets(), map.pin().get(&1)), (8, Some(&1)));
+    assert_eq!(map.resize_to(8), Ok(Resized::default()), "it has as many");
+}
+
+#[test]
+fn a_resize_says_how_often_it_waited_for_readers() {
+    a_resize_says_what_it_took::<chained::Ddds>(2);
+    a_resize_says_what_it_took::<chained::LiteralDdds>(3);
+    a_resize_says_what_it_took::<chained::RwLocked>(0);
 }

@@ -9,7 +9,7 @@ use corewise_locks::elide::{
     Transaction,
 };
 use corewise_locks::{DistributedRw, Mcs, Parking, RawLock, Ttas};
-use corewise_maps_lab::elided_clht::{Auto, Coarse, Fine, TableFull, Versioned, auto, elided};
+use corewise_maps_lab::elided_clht::{Coarse, Fine, TableFull, Versioned, elided};
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_testkit::history::record_threads;
 use corewise_testkit::random::{Random, is_short};
@@ -263,10 +263,6 @@ fn the_constructor_reports_missing_transactions() {
         (Ok(_), Ok(table)) => assert_eq!(table.insert(1, 2), Ok(None)),
         (Err(reason), Err(error)) => assert_eq!(reason, error),
         (detected, _) => panic!("{detected:?}"),
-    }
-    match auto(100) {
-        Auto::Elided(_) => assert!(Rtm::detect().is_ok()),
-        Auto::LockBased(reason, _) => assert_eq!(Rtm::detect().err(), Some(reason)),
     }
 }
 

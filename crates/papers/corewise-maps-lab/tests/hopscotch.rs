@@ -7,8 +7,6 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corewise_maps::copy_map::{Builder, Full, Limit, TryInsertError, Unlimited};
@@ -20,7 +18,7 @@ use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use corewise_testkit::hashing::{Hashing, NumberHasher};
+use corewise_testkit::hashing::Hashing;
 use corewise_testkit::random::is_short;
 
 thread_local! {
@@ -482,75 +480,6 @@ fn a_replacement_keeps_the_key_that_is_there() {
         .map(|(key, value)| (key.1, value))
         .collect();
     assert_eq!(pairs, [('a', [2; 3])]);
-}
-
-thread_local! {
-    static PANICS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Panics when it is compared, if told to.
-#[derive(Clone, Copy, Debug)]
-struct Touchy(u64);
-
-impl Hash for Touchy {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
-
-impl PartialEq for Touchy {
-    fn eq(&self, other: &Self) -> bool {
-        assert!(!PANICS.get(), "a comparison");
-        self.0 == other.0
-    }
-}
-
-impl Eq for Touchy {}
-
-/// Hashes as `Own`, and panics when told to.
-#[derive(Clone)]
-struct TouchyHashing(Arc<AtomicBool>);
-
-impl std::hash::BuildHasher for TouchyHashing {
-    type Hasher = NumberHasher;
-
-    fn build_hasher(&self) -> NumberHasher {
-        assert!(!self.0.load(Relaxed), "a hash");
-        Hashing::Own.build_hasher()
-    }
-}
-
-#[test]
-fn a_panic_in_foreign_code_leaves_the_map_as_it_was() {
-    let panics = Arc::new(AtomicBool::new(false));
-    let builder = HopscotchMap::builder().hasher(TouchyHashing(panics.clone()));
-    let map = builder.buckets(4).automatic_resize(false).build();
-    (0..20).for_each(|key| assert_eq!(map.pin().insert(Touchy(key), !key), None));
-    let fails = |call: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
-    let update = |key: u64| map.pin().update(&Touchy(key), |_| panic!("a change"));
-    fails(&|| assert!(update(1).is_some()));
-    PANICS.set(true);
-    fails(&|| assert!(map.pin().get(&Touchy(3)).is_some()));
-    fails(&|| {
-        map.pin().insert(Touchy(3), 0);
-    });
-    fails(&|| {
-        map.pin().insert(Touchy(24), 0);
-    });
-    fails(&|| assert!(map.pin().remove(&Touchy(3)).is_some()));
-    PANICS.set(false);
-    panics.store(true, Relaxed);
-    fails(&|| {
-        map.pin().insert(Touchy(20), 0);
-    });
-    // In the middle of moving: the home must not stay locked.
-    fails(&|| map.resize_to(16).unwrap());
-    panics.store(false, Relaxed);
-    assert_eq!(map.pin().update(&Touchy(1), |value| value), Some(!1));
-    assert!((0..20).all(|key| map.pin().get(&Touchy(key)) == Some(!key)));
-    map.resize_to(16).unwrap();
-    assert_eq!((map.len(), map.buckets()), (20, 16));
-    assert!((0..20).all(|key| map.pin().remove(&Touchy(key)) == Some(!key)));
 }
 
 /// Grows and shrinks a map, and drops it in the middle of a resize, while a retired table waits for

@@ -34,7 +34,7 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::thread::{self, Thread};
 use corewise_atomic::{Backoff, CachePadded, Slots, mutant, ordering};
 
-use crate::registration::Place;
+use crate::registration::SlotAddress;
 
 /// loom remembers only the last access to an atomic. A look before an exchange would hide that the
 /// exchange conflicts with an access of another thread, so models do without.
@@ -52,7 +52,7 @@ pub(crate) struct CombinerLock {
 }
 
 /// The combiner's lock is held until this is dropped.
-pub(crate) struct Held<'a>(&'a CombinerLock);
+pub(crate) struct CombinerGuard<'a>(&'a CombinerLock);
 
 impl CombinerLock {
     fn new() -> Self {
@@ -63,7 +63,7 @@ impl CombinerLock {
     }
 
     #[inline]
-    pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
+    pub(crate) fn try_lock(&self) -> Option<CombinerGuard<'_>> {
         // Acquire: pairs with the Release in `unlock`. Relaxed: the exchange decides.
         let acquire = ordering!(Acquire, "combiner_relaxed_lock");
         let is_ours = (LOOK_IS_HIDDEN || self.word.load(Relaxed) == FREE)
@@ -72,10 +72,10 @@ impl CombinerLock {
                 .compare_exchange(FREE, HELD, acquire, Relaxed)
                 .is_ok();
         // Not `then_some`, which would make, drop and so unlock one in any case.
-        is_ours.then(|| Held(self))
+        is_ours.then(|| CombinerGuard(self))
     }
 
-    pub(crate) fn lock(&self) -> Held<'_> {
+    pub(crate) fn lock(&self) -> CombinerGuard<'_> {
         let mut wait = Wait::new();
         loop {
             match self.try_lock() {
@@ -124,7 +124,7 @@ impl CombinerLock {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for CombinerGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.unlock();
@@ -195,16 +195,16 @@ enum Mail<Q, A> {
     Answer(A),
 }
 
-struct Slot<Q, A> {
+struct Mailbox<Q, A> {
     state: AtomicU32,
     mail: DataCell<Mail<Q, A>>,
 }
 
 // SAFETY: no two threads look at a mail at the same time: `state` says whether it is the poster's
 // or the combiner's, so it only moves between threads.
-unsafe impl<Q: Send, A: Send> Sync for Slot<Q, A> {}
+unsafe impl<Q: Send, A: Send> Sync for Mailbox<Q, A> {}
 
-impl<Q, A> Slot<Q, A> {
+impl<Q, A> Mailbox<Q, A> {
     fn new() -> Self {
         Self {
             state: AtomicU32::new(EMPTY),
@@ -217,7 +217,7 @@ impl<Q, A> Slot<Q, A> {
     /// 1. The mail is the caller's: by the state, and the caller's role.
     #[inline]
     unsafe fn replace(&self, mail: Mail<Q, A>) -> Mail<Q, A> {
-        // SAFETY: 1.
+        // SAFETY: the mail is the caller's (1).
         self.mail
             .with_mut(|place| unsafe { std::mem::replace(&mut *place, mail) })
     }
@@ -228,7 +228,7 @@ pub(crate) struct Publications<Q, A> {
     pub(crate) lock: CombinerLock,
     /// One more than the highest slot that was ever used.
     high: AtomicU32,
-    slots: Slots<CachePadded<Slot<Q, A>>>,
+    slots: Slots<CachePadded<Mailbox<Q, A>>>,
 }
 
 impl<Q: Send, A: Send> Publications<Q, A> {
@@ -236,7 +236,7 @@ impl<Q: Send, A: Send> Publications<Q, A> {
         Self {
             lock: CombinerLock::new(),
             high: AtomicU32::new(0),
-            slots: Slots::from_fn(slots, |_| CachePadded::new(Slot::new())),
+            slots: Slots::from_fn(slots, |_| CachePadded::new(Mailbox::new())),
         }
     }
 
@@ -250,10 +250,10 @@ impl<Q: Send, A: Send> Publications<Q, A> {
     #[inline]
     pub(crate) fn execute(
         &self,
-        place: Place,
+        place: SlotAddress,
         request: Q,
         is_patient: bool,
-        mut lead: impl FnMut(Held<'_>, Option<Q>) -> Option<Result<A, Q>>,
+        mut lead: impl FnMut(CombinerGuard<'_>, Option<Q>) -> Option<Result<A, Q>>,
     ) -> Result<A, Q> {
         if !is_patient && let Some(held) = self.lock.try_lock() {
             return lead(held, Some(request)).expect("an answer to the own request");
@@ -263,10 +263,10 @@ impl<Q: Send, A: Send> Publications<Q, A> {
 
     fn execute_posted(
         &self,
-        place: Place,
+        place: SlotAddress,
         request: Q,
         is_patient: bool,
-        mut lead: impl FnMut(Held<'_>, Option<Q>) -> Option<Result<A, Q>>,
+        mut lead: impl FnMut(CombinerGuard<'_>, Option<Q>) -> Option<Result<A, Q>>,
     ) -> Result<A, Q> {
         let slot = &*self.slots[place.slot()];
         let mut wait = Wait::new();
@@ -291,7 +291,7 @@ impl<Q: Send, A: Send> Publications<Q, A> {
     }
 
     /// Makes a slot the caller's. Own slots always are.
-    fn try_claim(&self, slot: &Slot<Q, A>, place: Place) -> bool {
+    fn try_claim(&self, slot: &Mailbox<Q, A>, place: SlotAddress) -> bool {
         // Acquire: pairs with the Release in `collect_answer` of the last user. Relaxed on failure:
         // nothing is read then.
         let claim = || {
@@ -301,13 +301,13 @@ impl<Q: Send, A: Send> Publications<Q, A> {
         !place.is_shared() || claim().is_ok() || mutant!("slot_is_not_claimed")
     }
 
-    fn post(&self, slot: &Slot<Q, A>, place: Place, request: Q) {
+    fn post(&self, slot: &Mailbox<Q, A>, place: SlotAddress, request: Q) {
         // Relaxed, both: a combiner that misses the slot leaves the request to the next one, which
         // its poster becomes at the latest.
         if LOOK_IS_HIDDEN || self.high.load(Relaxed) <= place.slot() as u32 {
             self.high.fetch_max(place.slot() as u32 + 1, Relaxed);
         }
-        // SAFETY: 1: empty, and the slot is our own or claimed.
+        // SAFETY: empty, and the slot is our own or claimed (1).
         unsafe { slot.replace(Mail::Request(request)) };
         // Release: pairs with the Acquire in `take`.
         slot.state
@@ -316,13 +316,13 @@ impl<Q: Send, A: Send> Publications<Q, A> {
 
     /// The answer to the posted request, or the request, if either is there.
     #[inline]
-    fn collect_answer(&self, slot: &Slot<Q, A>) -> Option<Result<A, Q>> {
+    fn collect_answer(&self, slot: &Mailbox<Q, A>) -> Option<Result<A, Q>> {
         // Acquire: pairs with the Release in `deliver` and in `bounce`.
         let state = slot.state.load(ordering!(Acquire, "slot_relaxed_collect"));
         if state != DONE && state != BOUNCED {
             return None;
         }
-        // SAFETY: 1: the combiner is done with the mail.
+        // SAFETY: the combiner is done with the mail (1).
         let mail = unsafe { slot.replace(Mail::Empty) };
         // Release: pairs with the Acquire in `try_claim`.
         slot.state.store(EMPTY, Release);
@@ -361,7 +361,7 @@ impl<Q: Send, A: Send> Publications<Q, A> {
             }
             // Relaxed: a note for combiners; the poster waits for a later state.
             slot.state.store(TAKEN, Relaxed);
-            // SAFETY: 1: posted, and the caller is the combiner.
+            // SAFETY: posted, and the caller is the combiner (1).
             let Mail::Request(request) = (unsafe { slot.replace(Mail::Empty) }) else {
                 unreachable!("a posted slot has a request");
             };
@@ -429,8 +429,8 @@ mod models {
     type Doubling = Publications<Box<u64>, Box<u64>>;
 
     fn double(doubling: &Doubling, slot: usize, is_shared: bool, value: u64) -> u64 {
-        let place = Place::new(0, slot, is_shared);
-        let lead = |held: Held<'_>, own: Option<Box<u64>>| {
+        let place = SlotAddress::new(0, slot, is_shared);
+        let lead = |held: CombinerGuard<'_>, own: Option<Box<u64>>| {
             let mut taken = Vec::new();
             let accept = |slot, request| taken.push((slot, request));
             // SAFETY: the lock is held.
@@ -459,8 +459,8 @@ mod models {
         });
     }
 
-    /// A thread that was unparked for another reason before it waited still is afterwards. (In loom
-    /// a yield drops the token, so the wait begins with parking.)
+    /// A wait leaves the unpark token that its thread had before. (In loom a yield drops the token,
+    /// so the wait begins with parking.)
     #[test]
     fn a_wait_keeps_the_unpark_token() {
         model(|| {

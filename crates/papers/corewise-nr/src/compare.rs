@@ -9,7 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use corewise_atomic::lock::Mutex;
 
-use crate::replica::{Replica, State, discard};
+use crate::discard::discard;
+use crate::replica::{Replica, State};
 use crate::{NodeReplicated, Sequential};
 
 /// What a replica was at a place of the log.
@@ -98,7 +99,7 @@ impl<D: Sequential> NodeReplicated<D> {
     #[cold]
     pub(crate) unsafe fn compare(&self, replica: &Replica<D>, state: &State<D>) {
         let digest = || {
-            // SAFETY: 1.
+            // SAFETY: the caller holds the combiner's lock of a live replica (1).
             unsafe { replica.with_data(Sequential::digest) }
         };
         let this = Checkpoint {

@@ -93,6 +93,7 @@ mod compare;
 #[cfg(doctest)]
 mod compile_fail;
 mod concurrent;
+mod discard;
 mod handle;
 mod log;
 mod members;

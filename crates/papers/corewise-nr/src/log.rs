@@ -35,7 +35,7 @@ use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release}
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64};
 use corewise_atomic::{CachePadded, Slots, mutant, ordering};
 
-use crate::replica::discard;
+use crate::discard::discard;
 
 /// The index of the first entry.
 pub(crate) const FIRST: u64 = 1;

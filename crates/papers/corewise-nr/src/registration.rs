@@ -40,19 +40,19 @@ corewise_atomic::thread_local! {
         Local {
             id: Cell::new(0),
             generation: Cell::new(0),
-            place: Cell::new(Place(0)),
+            place: Cell::new(SlotAddress(0)),
             inside: Cell::new(ptr::null()),
         }
     };
     static MEMBERSHIPS: Memberships = Memberships(RefCell::new(HashMap::new()));
 }
 
-/// A replica and a slot of it: the slot in 16 bits, the replica in 15, and [`Place::SHARED`]. One
-/// word without invalid values, which is read and compared faster than three fields.
+/// A replica and a slot of it: the slot in 16 bits, the replica in 15, and [`SlotAddress::SHARED`].
+/// One word without invalid values, which is read and compared faster than three fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u32);
+pub(crate) struct SlotAddress(u32);
 
-impl Place {
+impl SlotAddress {
     const SHARED: u32 = 1 << 31;
 
     pub(crate) fn new(replica: usize, slot: usize, is_shared: bool) -> Self {
@@ -81,15 +81,16 @@ impl Place {
     ///
     /// # Safety
     ///
-    /// 1. The calling thread has the slot, unless that is shared, and holds the lock by it for one
-    ///    read at a time.
+    /// 1. The slot is the calling thread's, or a shared one. By its flag the thread holds the lock
+    ///    for one read at a time.
     #[inline]
     pub(crate) unsafe fn flag(self) -> ReaderFlag {
         if self.is_shared() {
             ReaderFlag::shared(self.slot())
         } else {
-            // SAFETY: 1: by 1, and because own slots have other indexes than shared ones. 2: by
-            // guarantee 1 of the module.
+            // SAFETY: no other thread uses the flag: the slot is the caller's (1), is claimed by
+            // one thread at a time (guarantee 1 of the module), and shared slots have other
+            // indexes.
             unsafe { ReaderFlag::own(self.slot()) }
         }
     }
@@ -97,7 +98,7 @@ impl Place {
 
 struct Local {
     /// The place that the thread used last, and for which registry and generation of it.
-    place: Cell<Place>,
+    place: Cell<SlotAddress>,
     id: Cell<u64>,
     generation: Cell<u64>,
     /// The operations that the thread is inside of, innermost first.
@@ -212,7 +213,7 @@ impl Registry {
 
     /// The calling thread's place, in which it registers if need be.
     #[inline]
-    pub(crate) fn place(this: &Arc<Self>) -> Place {
+    pub(crate) fn place(this: &Arc<Self>) -> SlotAddress {
         // Acquire: pairs with the Release in `join` and `leave`.
         let generation = this.generation.load(Acquire);
         let recent = LOCAL.try_with(|local| {
@@ -227,7 +228,7 @@ impl Registry {
 
     #[cold]
     #[inline(never)]
-    fn register(this: &Arc<Self>, generation: u64) -> Place {
+    fn register(this: &Arc<Self>, generation: u64) -> SlotAddress {
         let found = MEMBERSHIPS.try_with(|all| all.find_or_register(this, generation));
         let Ok(place) = found else {
             // The thread is ending: a shared slot needs no registration.
@@ -242,7 +243,7 @@ impl Registry {
     }
 
     /// Claims a slot in a replica, for a thread or a handle.
-    pub(crate) fn claim(&self, replica: usize) -> Place {
+    pub(crate) fn claim(&self, replica: usize) -> SlotAddress {
         let group = &self.groups[replica];
         // Relaxed: a number that only guides `choose`.
         group.threads.fetch_add(1, Relaxed);
@@ -255,19 +256,19 @@ impl Registry {
                     .is_ok()
         });
         match slot {
-            Some(slot) => Place::new(replica, slot, false),
+            Some(slot) => SlotAddress::new(replica, slot, false),
             None => self.shared_place(replica),
         }
     }
 
-    fn shared_place(&self, replica: usize) -> Place {
+    fn shared_place(&self, replica: usize) -> SlotAddress {
         // Relaxed: it only distributes threads.
         let turn = NEXT_SHARED.fetch_add(1, Relaxed) as usize;
-        Place::new(replica, self.own_slots + turn % self.shared_slots, true)
+        SlotAddress::new(replica, self.own_slots + turn % self.shared_slots, true)
     }
 
     /// Gives a place back that came from [`Registry::claim`]. Its owner uses it no longer.
-    pub(crate) fn release(&self, place: Place) {
+    pub(crate) fn release(&self, place: SlotAddress) {
         let group = &self.groups[place.replica()];
         // Relaxed: a number that only guides `choose`.
         group.threads.fetch_sub(1, Relaxed);
@@ -380,11 +381,11 @@ struct Memberships(RefCell<HashMap<u64, Membership>>);
 struct Membership {
     registry: Arc<Registry>,
     generation: u64,
-    place: Place,
+    place: SlotAddress,
 }
 
 impl Memberships {
-    fn find_or_register(&self, registry: &Arc<Registry>, generation: u64) -> Place {
+    fn find_or_register(&self, registry: &Arc<Registry>, generation: u64) -> SlotAddress {
         let mut all = self.0.borrow_mut();
         if let Some(membership) = all.get_mut(&registry.id) {
             membership.renew(generation);
@@ -434,7 +435,7 @@ impl Drop for Memberships {
 /// A claim that belongs to a handle.
 pub(crate) struct Claim {
     registry: Arc<Registry>,
-    place: Cell<Place>,
+    place: Cell<SlotAddress>,
 }
 
 impl Claim {
@@ -447,7 +448,7 @@ impl Claim {
     }
 
     #[inline]
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> SlotAddress {
         self.place.get()
     }
 

@@ -44,17 +44,18 @@
 
 use std::any::Any;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
-use corewise_atomic::{Backoff, CachePadded, Sleeps, mutant, thread};
+use corewise_atomic::{Backoff, CachePadded, Sleeps, mutant};
 use corewise_locks::{FlagRw, FlagWriteGuard};
 
 use crate::Sequential;
 use crate::combining::Publications;
+use crate::discard::discard;
 use crate::log::{Content, FIRST, Log, Ring, Tail};
 
 /// What executing an operation gave: a response, or what it panicked with.
@@ -291,13 +292,13 @@ impl<D: Sequential> Replica<D> {
     ) -> Reached {
         let mut backoff = Backoff::new();
         while state.applied < target.end {
-            // SAFETY: 1 and 2: the lock is held, and the replica is in this ring.
+            // SAFETY: the lock is held, and the replica is in this ring (1 and 2).
             let ring = unsafe { log.ring(state.log2) };
             let limit = target.limit(state.applied);
             let (run_end, content) = ring.filled_run(state.applied..limit);
             if run_end > state.applied {
                 backoff.reset();
-                // SAFETY: 1 and 2 are the caller's; the entries of the run are filled writes.
+                // SAFETY: the caller upholds 1 and 2; the entries of the run are filled writes.
                 if !unsafe { self.execute_run(ring, state, run_end, target) } {
                     return Reached::Readers;
                 }
@@ -305,7 +306,8 @@ impl<D: Sequential> Replica<D> {
                     return Reached::Pause;
                 }
             } else if content == Content::Grow {
-                // SAFETY: 1 is the caller's; a GROW entry.
+                // The next entry is in the next ring.
+                // SAFETY: the caller upholds 1; it is a GROW entry.
                 if !unsafe { self.change_ring(log, state, target.patience) } {
                     return Reached::Readers;
                 }
@@ -313,6 +315,7 @@ impl<D: Sequential> Replica<D> {
                     return Reached::Pause;
                 }
             } else if target.patience == Patience::Entries {
+                // Another thread has reserved the next entry and is about to fill it.
                 backoff.snooze_or_sleep(&SLEEPS);
             } else {
                 return Reached::Empty;
@@ -345,7 +348,7 @@ impl<D: Sequential> Replica<D> {
                 let outcome = unsafe { ring.with(index, |operation| execute(data, operation)) };
                 if batch.contains(&index) {
                     let slot = state.batch[(index - batch.start) as usize].0;
-                    // SAFETY: 1: the requests of the batch are answered here only, each once.
+                    // SAFETY: the requests of the batch are answered here only, each once (1).
                     unsafe { self.answer((&mut state.own, &mut state.panics), slot, outcome) };
                 } else {
                     state.panics += u64::from(outcome.is_err());
@@ -388,7 +391,7 @@ impl<D: Sequential> Replica<D> {
         }
         state.log2 += 1;
         state.applied += 1;
-        // SAFETY: 1; the next entry of the live replica is in this ring.
+        // SAFETY: the caller holds the lock (1); the live replica is in this ring from here on.
         self.set_applied(state.applied, unsafe { log.ring(state.log2) });
         true
     }
@@ -410,7 +413,7 @@ impl<D: Sequential> Replica<D> {
         let execute_all = |place: &mut Option<D>| {
             let data = place.as_mut().expect("a live replica has data");
             for index in state.applied..own {
-                // SAFETY: 2, and this replica has not passed the entry (1).
+                // SAFETY: a filled write of this ring (2), which this replica has not passed (1).
                 let outcome = unsafe { ring.with(index, |operation| execute(data, operation)) };
                 state.panics += u64::from(outcome.is_err());
                 discard(outcome);
@@ -456,7 +459,7 @@ impl<D: Sequential> Replica<D> {
             *own = Some(outcome);
             return;
         }
-        // SAFETY: 1.
+        // SAFETY: the caller holds the lock, and answers the taken request once (1).
         unsafe { self.publications.answer(slot, outcome) };
     }
 
@@ -506,7 +509,7 @@ impl<D: Sequential> Replica<D> {
                 if std::mem::needs_drop::<D::Write>() {
                     garbage.push(operation);
                 }
-                // SAFETY: 1: the requests of the batch are answered here only, each once.
+                // SAFETY: the requests of the batch are answered here only, each once (1).
                 unsafe { self.answer((&mut state.own, &mut state.panics), *slot, outcome) };
             }
         };
@@ -524,7 +527,7 @@ impl<D: Sequential> Replica<D> {
     pub(crate) unsafe fn deliver(&self, state: &State<D>) {
         for &(slot, _) in &state.batch {
             if slot != OWN {
-                // SAFETY: 1.
+                // SAFETY: the caller holds the lock, and the request is answered (1).
                 unsafe { self.publications.deliver(slot) };
             }
         }
@@ -594,43 +597,4 @@ impl Target {
 fn execute<D: Sequential>(data: &mut D, operation: &D::Write) -> Outcome<D> {
     // A panic leaves every replica in the same state, because writes are deterministic.
     catch_unwind(AssertUnwindSafe(|| data.write(operation)))
-}
-
-/// Drops a value of a user. A panic in its destructor must not harm the calling thread, to which
-/// the value does not belong.
-#[inline]
-pub(crate) fn discard<T>(value: T) {
-    if std::mem::needs_drop::<T>() {
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(value)));
-        // What it panicked with may panic again when it is dropped, and only then is leaked.
-        if let Err(payload) = dropped {
-            let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
-            dropped.unwrap_or_else(std::mem::forget);
-        }
-    }
-}
-
-/// Drops several values of a user. All are dropped, also if destructors panic; the second panic of
-/// a plain destructor would end the process.
-#[derive(Default)]
-pub(crate) struct Drops {
-    first_panic: Option<Box<dyn Any + Send>>,
-}
-
-impl Drops {
-    pub(crate) fn drop<T>(&mut self, value: T) {
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(value)));
-        match dropped.err() {
-            Some(payload) if self.first_panic.is_none() => self.first_panic = Some(payload),
-            payload => discard(payload),
-        }
-    }
-
-    /// Lets the first panic go on, if there was one and the thread is not panicking.
-    pub(crate) fn finish(self) {
-        match self.first_panic {
-            Some(payload) if !thread::panicking() => resume_unwind(payload),
-            payload => discard(payload),
-        }
-    }
 }

@@ -36,13 +36,12 @@ use corewise_atomic::{Backoff, Sleeps, Slots, mutant};
 use corewise_locks::FlagReadGuard;
 
 use crate::Sequential;
-use crate::combining::{Held, Wait};
+use crate::combining::{CombinerGuard, Wait};
 use crate::compare::Comparisons;
+use crate::discard::{Drops, discard};
 use crate::log::{Content, Log, Reserved, Ring, Tail};
-use crate::registration::{Place, Registry};
-use crate::replica::{
-    Drops, OWN, Outcome, Patience, RUN, Reached, Replica, State, Target, discard,
-};
+use crate::registration::{Registry, SlotAddress};
+use crate::replica::{OWN, Outcome, Patience, RUN, Reached, Replica, State, Target};
 
 /// Waiting for the slowest replica at the limit of the log.
 const SLEEPS: Sleeps = Sleeps {
@@ -53,9 +52,6 @@ const SLEEPS: Sleeps = Sleeps {
 
 /// Entries that a combiner prefetches before it appends a batch.
 const PREFETCHED: u64 = 4;
-
-/// How often a combiner looks for more requests if its batch is smaller than `min_batch`.
-const MIN_BATCH_ROUNDS: usize = 4;
 
 /// A sequential structure made concurrent: replicas that execute the same log of writes.
 ///
@@ -149,7 +145,6 @@ pub(crate) struct Members {
 /// See [`Builder`](crate::Builder).
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    pub(crate) min_batch: usize,
     pub(crate) max_batch: usize,
     pub(crate) bypass_single: bool,
     pub(crate) compare_every: u64,
@@ -372,7 +367,7 @@ impl<D: Sequential> NodeReplicated<D> {
 
     /// Begins a read at a place. `None` if the replica has left.
     #[inline]
-    pub(crate) fn try_read(&self, place: Place) -> Option<Reading<'_, D>> {
+    pub(crate) fn try_read(&self, place: SlotAddress) -> Option<Reading<'_, D>> {
         let replica = self.replica(place.replica());
         self.read_if_current(replica, place, u64::MAX)
             .or_else(|| self.read_late(replica, place))
@@ -384,10 +379,10 @@ impl<D: Sequential> NodeReplicated<D> {
     fn read_if_current<'a>(
         &self,
         replica: &'a Replica<D>,
-        place: Place,
+        place: SlotAddress,
         needed: u64,
     ) -> Option<Reading<'a, D>> {
-        // SAFETY: 1: the thread's place, inside one operation.
+        // SAFETY: the thread's place, inside one operation (1).
         let guard = replica.lock().read(unsafe { place.flag() });
         // SAFETY: the lock is held.
         let is_current = unsafe { replica.is_current(needed) };
@@ -399,7 +394,11 @@ impl<D: Sequential> NodeReplicated<D> {
 
     /// Begins a read at a replica that is not up to date, or has left.
     #[inline(never)]
-    fn read_late<'a>(&'a self, replica: &'a Replica<D>, place: Place) -> Option<Reading<'a, D>> {
+    fn read_late<'a>(
+        &'a self,
+        replica: &'a Replica<D>,
+        place: SlotAddress,
+    ) -> Option<Reading<'a, D>> {
         let lock = &replica.publications.lock;
         let mut wait = Wait::new();
         // What the read has to see is below the tail. Loaded when needed: it costs a transfer.
@@ -411,10 +410,10 @@ impl<D: Sequential> NodeReplicated<D> {
                 // SAFETY: the lock is held.
                 let is_live = unsafe { self.refresh_held(replica, &held) };
                 return is_live.then(|| {
-                    // SAFETY: 1: the thread's place, inside one operation.
+                    // SAFETY: the thread's place, inside one operation (1).
                     let flag = unsafe { place.flag() };
-                    // SAFETY: 1: writers hold the combiner's lock. 2: the next one acquires it
-                    // after we have released it.
+                    // SAFETY: writers hold the combiner's lock (1). The next one acquires it after
+                    // we have released it (2).
                     let guard = unsafe { replica.lock().read_excluding_writers(flag) };
                     Reading {
                         replica,
@@ -435,12 +434,12 @@ impl<D: Sequential> NodeReplicated<D> {
     /// # Safety
     ///
     /// 1. `_held` is the combiner's lock of this replica.
-    unsafe fn refresh_held(&self, replica: &Replica<D>, _held: &Held<'_>) -> bool {
+    unsafe fn refresh_held(&self, replica: &Replica<D>, _held: &CombinerGuard<'_>) -> bool {
         replica.state.with_mut(|state| {
-            // SAFETY: 1: the state belongs to the holder.
+            // SAFETY: the state belongs to the holder (1).
             let state = unsafe { &mut *state };
             if state.is_live {
-                // SAFETY: 1; live.
+                // SAFETY: the caller holds the lock (1), and the replica is live.
                 unsafe { self.catch_up(replica, state) };
             }
             state.is_live
@@ -455,10 +454,10 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn catch_up(&self, replica: &Replica<D>, state: &mut State<D>) {
         // As a rule this ends at an entry that is not filled, without a look at the tail.
         let end = state.applied + RUN;
-        // SAFETY: 1; there is no batch in the log.
+        // SAFETY: the caller holds the lock of a live replica (1); no batch is in the log.
         let reached = unsafe { self.execute(replica, state, end, Patience::Readers, 0..0) };
         if reached == Reached::End {
-            // SAFETY: 1.
+            // SAFETY: the caller holds the lock of a live replica (1).
             unsafe { self.execute_log(replica, state, self.log.tail().index, Patience::Readers) };
         }
     }
@@ -467,26 +466,25 @@ impl<D: Sequential> NodeReplicated<D> {
     #[inline]
     pub(crate) fn try_write(
         &self,
-        place: Place,
+        place: SlotAddress,
         operation: D::Write,
         garbage: &mut Garbage<D::Write>,
     ) -> Result<Outcome<D>, D::Write> {
         let replica = self.replica(place.replica());
-        let is_patient = replica.has_dedicated_combiner();
-        if is_patient {
+        // A thread that does nothing else executes the replica's writes.
+        if replica.has_dedicated_combiner() {
             return self.write_posted(replica, place, operation, garbage);
         }
+        // Another thread combines: it, or the one after it, takes the write along.
         let Some(held) = replica.publications.lock.try_lock() else {
             return self.write_posted(replica, place, operation, garbage);
         };
         let result = replica.state.with_mut(|state| {
             // SAFETY: the lock is held, so the state is ours.
             let state = unsafe { &mut *state };
-            if state.is_live
-                && self.settings.min_batch == 1
-                && !replica.publications.is_any_posted()
-            {
-                // SAFETY: the lock is held; live.
+            // Nobody waits: a batch of one needs no collecting and no slots.
+            if state.is_live && !replica.publications.is_any_posted() {
+                // SAFETY: the lock is held, and the replica is live.
                 return Ok(unsafe { self.write_alone(replica, state, operation, garbage) });
             }
             // SAFETY: the lock is held.
@@ -502,11 +500,11 @@ impl<D: Sequential> NodeReplicated<D> {
     fn write_posted(
         &self,
         replica: &Replica<D>,
-        place: Place,
+        place: SlotAddress,
         operation: D::Write,
         garbage: &mut Garbage<D::Write>,
     ) -> Result<Outcome<D>, D::Write> {
-        let lead = |held: Held<'_>, own: Option<D::Write>| {
+        let lead = |held: CombinerGuard<'_>, own: Option<D::Write>| {
             let result = replica.state.with_mut(|state| {
                 // SAFETY: the lock is held, so the state is ours.
                 let state = unsafe { &mut *state };
@@ -539,14 +537,14 @@ impl<D: Sequential> NodeReplicated<D> {
         replica.counters.writes.add(1);
         if self.is_alone(state) {
             replica.counters.direct_writes.add(1);
-            // SAFETY: 1; live, and alone.
+            // SAFETY: the caller holds the lock (1) of the only live replica.
             let outcome = unsafe { replica.execute_one_directly(state, &operation) };
             if std::mem::needs_drop::<D::Write>() {
                 garbage.operations.push(operation);
             }
             return outcome;
         }
-        // SAFETY: 1; live.
+        // SAFETY: the caller holds the lock of a live replica (1), whose batch is empty.
         unsafe { self.append_one(replica, state, operation, garbage) }
     }
 
@@ -583,14 +581,16 @@ impl<D: Sequential> NodeReplicated<D> {
                 if std::mem::needs_drop::<D::Write>() {
                     garbage.operations.extend(old);
                 }
-                // SAFETY: 1; `start` is `end`, so the entries from `applied` on are filled writes
-                // of this ring.
+                // SAFETY: the caller holds the lock (1). `start` is `end`, so the entries from
+                // `applied` on are filled writes of this ring.
                 let outcome = unsafe { replica.execute_up_to(ring, state, start) };
-                self.care_at_low_mark(replica, start..start + 1, state.tail, garbage);
+                self.help_at_low_mark(replica, start..start + 1, state.tail, garbage);
                 return outcome;
             }
         }
-        // SAFETY: 1.
+        // The guess was wrong: another replica has appended, the log is full or grows here, or
+        // replicas are compared.
+        // SAFETY: the caller holds the lock of a live replica (1); the batch is still empty.
         unsafe { self.append_one_late(replica, state, operation, garbage) }
     }
 
@@ -608,7 +608,7 @@ impl<D: Sequential> NodeReplicated<D> {
         garbage: &mut Garbage<D::Write>,
     ) -> Outcome<D> {
         state.batch.push((OWN, Some(operation)));
-        // SAFETY: 1.
+        // SAFETY: the caller holds the lock of a live replica (1); the batch is its write.
         unsafe { self.append(replica, state, garbage) };
         state.batch.clear();
         state.own.take().expect("executed")
@@ -629,17 +629,21 @@ impl<D: Sequential> NodeReplicated<D> {
         // SAFETY, for all blocks: by 1 the lock is held and the state is the replica's. It is live
         // after the first. The requests of a batch are answered by the one or the other way of
         // executing it, and then delivered.
+        // The replica has left: what was posted meanwhile goes back to its posters, who move to
+        // another replica.
         if !state.is_live {
             if !mutant!("leave_without_bounce") {
-                // SAFETY: 1; no request is taken.
+                // SAFETY: the caller holds the lock (1); no request is taken.
                 unsafe { replica.publications.bounce() };
             }
             return own.map(Err);
         }
-        // SAFETY: 1; live.
+        // SAFETY: the caller holds the lock (1), and the replica is live.
         unsafe { self.collect(replica, state, own) };
+        // A waiting thread has got the lock after another combiner had answered it. The log is
+        // executed all the same: the next read here needs it.
         if state.batch.is_empty() {
-            // SAFETY: 1; live.
+            // SAFETY: the caller holds the lock (1), and the replica is live.
             unsafe { self.catch_up(replica, state) };
             return None;
         }
@@ -647,12 +651,12 @@ impl<D: Sequential> NodeReplicated<D> {
         replica.counters.writes.add(state.batch.len() as u64);
         if self.is_alone(state) {
             replica.counters.direct_writes.add(state.batch.len() as u64);
-            // SAFETY: 1; live, and alone.
+            // SAFETY: the caller holds the lock (1) of the only live replica.
             unsafe { replica.execute_directly(state, &mut garbage.operations) };
-            // SAFETY: 1; answered.
+            // SAFETY: the caller holds the lock (1); the batch is answered.
             unsafe { replica.deliver(state) };
         } else {
-            // SAFETY: 1; live, and the batch is collected.
+            // SAFETY: the caller holds the lock of a live replica (1); the batch is collected.
             unsafe { self.append(replica, state, garbage) };
         }
         state.batch.clear();
@@ -667,20 +671,11 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn collect(&self, replica: &Replica<D>, state: &mut State<D>, own: Option<D::Write>) {
         debug_assert!(state.batch.is_empty());
         state.batch.extend(own.map(|own| (OWN, Some(own))));
-        let mut backoff = Backoff::new();
-        for round in 0..=MIN_BATCH_ROUNDS {
-            let room = self.settings.max_batch - state.batch.len();
-            let batch = &mut state.batch;
-            let accept = |slot, request| batch.push((slot, Some(request)));
-            // SAFETY: 1: the lock is held.
-            state.next_slot = unsafe { replica.publications.take(state.next_slot, room, accept) };
-            if state.batch.len() >= self.settings.min_batch || round == MIN_BATCH_ROUNDS {
-                return;
-            }
-            // SAFETY: 1. The batch is not in the log yet.
-            unsafe { self.catch_up(replica, state) };
-            backoff.snooze();
-        }
+        let room = self.settings.max_batch - state.batch.len();
+        let batch = &mut state.batch;
+        let accept = |slot, request| batch.push((slot, Some(request)));
+        // SAFETY: the lock is held.
+        state.next_slot = unsafe { replica.publications.take(state.next_slot, room, accept) };
     }
 
     /// Whether the log can be skipped: no other replica is live, and this one, whose combiner's
@@ -711,7 +706,7 @@ impl<D: Sequential> NodeReplicated<D> {
         // The entries of other replicas since the last batch: fetched at the same time.
         (state.applied..state.applied + PREFETCHED).for_each(|index| ring.prefetch(index));
         Self::guess_tail(ring, state);
-        // SAFETY: 1.
+        // SAFETY: the caller holds the lock of a live replica (1).
         let start = unsafe { self.reserve(replica, state, count, garbage) };
         let end = start + count;
         // SAFETY: the lock is held, and the replica has not passed the entries reserved above.
@@ -728,7 +723,7 @@ impl<D: Sequential> NodeReplicated<D> {
         unsafe { self.execute_batch(replica, state, start..end) };
         // SAFETY: the lock is held; the batch is answered.
         unsafe { replica.deliver(state) };
-        self.care_at_low_mark(replica, start..end, state.tail, garbage);
+        self.help_at_low_mark(replica, start..end, state.tail, garbage);
     }
 
     /// Notes as the tail where the filled entries end: as in [`NodeReplicated::append_one`].
@@ -760,7 +755,7 @@ impl<D: Sequential> NodeReplicated<D> {
         unsafe { self.log.ring(state.log2) }.prefetch_for_filling(state.tail.index);
         match self.log.try_reserve(&mut state.tail, count) {
             Reserved::From(start) => start,
-            // SAFETY: 1.
+            // SAFETY: the caller holds the lock of a live replica (1).
             _ => unsafe { self.reserve_late(replica, state, count, garbage) },
         }
     }
@@ -787,12 +782,12 @@ impl<D: Sequential> NodeReplicated<D> {
                     // What the other combiner has appended is before the batch in any case. While
                     // it is executed, that combiner may append more at no cost.
                     let end = state.tail.index;
-                    // SAFETY: 1; the batch is not in the log yet.
+                    // SAFETY: the lock is held (1), and the batch is not in the log yet.
                     unsafe { self.execute_log(replica, state, end, Patience::Readers) };
                 }
                 Reserved::Full => {
                     replica.counters.full_log_waits.add(1);
-                    // SAFETY: 1.
+                    // SAFETY: the caller holds the lock of a live replica (1).
                     if !unsafe { self.make_room(replica, state, count, garbage) } {
                         backoff.snooze_or_sleep(&SLEEPS);
                     }
@@ -813,28 +808,32 @@ impl<D: Sequential> NodeReplicated<D> {
         count: u64,
         garbage: &mut Garbage<D::Write>,
     ) -> bool {
-        // SAFETY: 1; the batch is not in the log yet.
+        // This replica must not be what keeps entries.
+        // SAFETY: the lock is held (1), and the batch is not in the log yet.
         unsafe { self.execute_log(replica, state, self.log.tail().index, Patience::Readers) };
         let slowest = self.scan(garbage);
         if self.log.has_room(self.log.tail(), count + 1) {
             return true;
         }
+        // No replica is behind this one, whose next entry is reserved and not filled yet.
         if slowest.applied == state.applied {
-            return false; // the next entry is not filled yet
+            return false;
         }
         match self.help(slowest.index) {
             Help::Advanced => {
                 self.scan(garbage);
                 true
             }
+            // It may be read for long. Writers do not wait for that while the log can grow.
             Help::Busy => self.log.grow(),
+            // It has left since the scan, or waits for an entry as well: both end soon.
             Help::Nothing => false,
         }
     }
 
     /// If the entries hold the low mark, helps replicas that are far behind, and determines `min`.
     #[inline]
-    fn care_at_low_mark(
+    fn help_at_low_mark(
         &self,
         replica: &Replica<D>,
         entries: std::ops::Range<u64>,
@@ -843,13 +842,19 @@ impl<D: Sequential> NodeReplicated<D> {
     ) {
         let room = tail.capacity() - 1 - self.settings.max_batch as u64;
         if entries.contains(&(self.log.min() + room)) {
-            self.care(replica, entries.end, tail, garbage);
+            self.help_far_behind(replica, entries.end, tail, garbage);
         }
     }
 
     /// Helps replicas that are far behind `end`, and determines `min`.
     #[cold]
-    fn care(&self, replica: &Replica<D>, end: u64, tail: Tail, garbage: &mut Garbage<D::Write>) {
+    fn help_far_behind(
+        &self,
+        replica: &Replica<D>,
+        end: u64,
+        tail: Tail,
+        garbage: &mut Garbage<D::Write>,
+    ) {
         let far = end.saturating_sub(tail.capacity() / 2);
         for index in 0..self.max_replicas() {
             let other = self.replica_at(index);
@@ -914,7 +919,7 @@ impl<D: Sequential> NodeReplicated<D> {
         end: u64,
         patience: Patience,
     ) {
-        // SAFETY: 1; there is no batch.
+        // SAFETY: the caller holds the lock of a live replica (1); there is no batch.
         unsafe { self.execute(replica, state, end, patience, 0..0) };
     }
 
@@ -929,7 +934,7 @@ impl<D: Sequential> NodeReplicated<D> {
         state: &mut State<D>,
         batch: std::ops::Range<u64>,
     ) {
-        // SAFETY: 1.
+        // SAFETY: the caller holds the lock of a live replica (1), and has filled the batch.
         unsafe { self.execute(replica, state, batch.end, Patience::Entries, batch) };
     }
 
@@ -951,7 +956,7 @@ impl<D: Sequential> NodeReplicated<D> {
             pause: self.settings.compare_every,
         };
         loop {
-            // SAFETY: 1.
+            // SAFETY: the conditions are the same, and the caller upholds them (1).
             let reached = unsafe { replica.advance(&self.log, state, &target) };
             if reached != Reached::Pause {
                 return reached;

@@ -2,7 +2,6 @@
 
 mod common;
 
-mod auto_traits;
 mod behaviour;
 mod hostile;
 mod linearizable;

@@ -102,7 +102,8 @@ impl<T> Slots<T> {
     pub fn prefer_small_pages(&mut self) {
         if self.mapped {
             let bytes = size_of_val::<[T]>(self);
-            // SAFETY: 1: mapped with this number of bytes.
+            // SAFETY: the slots were mapped with this number of bytes and are not given back before
+            // the drop (1).
             unsafe { crate::alloc::prefer_small(self.slots.cast(), bytes) };
         }
     }
@@ -180,8 +181,8 @@ pub unsafe trait ZeroInit: Sized {
 
 macro_rules! zero_init {
     ($($type:ty: $zero:expr $(, <$param:ident>)?;)*) => {$(
-        // SAFETY: 1: in the normal build the type is std's, which has the layout of the integer,
-        // boolean or pointer it holds.
+        // SAFETY: in the normal build the type is std's, which has the layout of the integer,
+        // boolean or pointer that it holds, and needs no drop (1).
         unsafe impl $(<$param>)? ZeroInit for $type {
             #[cfg(not(any(corewise_loom, corewise_shuttle)))]
             fn zeroed_slots(len: usize, _: sealed::Token) -> Option<Slots<Self>> {

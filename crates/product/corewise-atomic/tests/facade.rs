@@ -83,7 +83,8 @@ fn a_page_that_is_put_in_place_keeps_what_is_in_it() {
         // SAFETY: a byte of the mapping, which only this test uses.
         assert_eq!(unsafe { byte.read() }, 9);
     }
-    // SAFETY: 1: from `map_zeroed` with the same number of bytes; 2: it is not used again.
+    // SAFETY: the memory comes from `map_zeroed` with the same number of bytes (1), and it is not
+    // used again (2).
     unsafe { alloc::unmap(memory, 2 * alloc::HUGE_PAGE) };
     // The memory is no longer mapped.
     alloc::populate(memory.as_ptr(), 1);
@@ -97,7 +98,8 @@ fn memory_is_given_zeroed_and_taken_back() {
     // SAFETY: 256 zeroed bytes that only this test uses.
     let bytes = unsafe { std::slice::from_raw_parts(memory.as_ptr(), 256) };
     assert!(bytes.iter().all(|&byte| byte == 0));
-    // SAFETY: 1: from `alloc_zeroed` with this layout; 2: `bytes` is not used again.
+    // SAFETY: the memory comes from `alloc_zeroed` with this layout (1), and `bytes` is not used
+    // again (2).
     unsafe { alloc::dealloc(memory, layout) };
     let nothing = Layout::from_size_align(0, 1).unwrap();
     assert!(alloc::alloc(nothing, MemoryNode::Number(1)).is_none());

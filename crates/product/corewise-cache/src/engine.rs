@@ -57,8 +57,8 @@ pub trait Engine: Send + Sync + Sized + 'static {
         u64::MAX
     }
 
-    /// Changes the memory budget. After a reduction, later writes evict until the budget is met.
-    /// More than [`most_memory`](Self::most_memory) means that.
+    /// Changes the memory budget. After a reduction, later writes evict until the budget is met. A
+    /// larger number counts as [`most_memory`](Self::most_memory).
     fn set_memory_limit(&self, bytes: u64);
 
     /// Sets the number of bytes that the engine's owner uses beside the engine and that count
@@ -68,6 +68,12 @@ pub trait Engine: Send + Sync + Sized + 'static {
     /// is cheap.
     fn set_overhead(&self, bytes: u64) {
         let _ = bytes;
+    }
+
+    /// Bytes that the engine holds beyond what the budget leaves it and that eviction is still to
+    /// give back. 0 where eviction cannot.
+    fn excess(&self) -> u64 {
+        0
     }
 
     /// Counters since the start, summed over the engine, and gauges. They are not a snapshot of one
@@ -125,21 +131,24 @@ pub trait Session: Send {
     /// (write replies, [`poll`](Self::poll)) and submit the rest.
     fn submit<S: ReplySink>(&mut self, now: Now, ops: &[Op<'_>], sink: &mut S) -> usize;
 
-    /// Allocates an item for `key` whose value of `value_len` bytes is still to be received.
+    /// Allocates an item for `key` whose value of `value_len` bytes is still to be received, except
+    /// for `arrived` bytes.
     ///
     /// No operation finds the item before it is [stored](Self::submit_reserved). Returns `None` if
     /// the value had better be stored by copying it: the value is small, there is no room, or much
-    /// is reserved already.
+    /// is reserved already for the part of the values that has arrived.
     ///
-    /// This decides nothing but the memory: neither the condition of the store nor its deadline.
+    /// This reserves memory only: the condition of the store and its deadline are those of the
+    /// operation that is submitted.
     fn reserve(
         &mut self,
         now: Now,
         key: &[u8],
         value_len: usize,
         client_flags: u32,
+        arrived: usize,
     ) -> Option<Reservation> {
-        let _ = (now, key, value_len, client_flags);
+        let _ = (now, key, value_len, client_flags, arrived);
         None
     }
 

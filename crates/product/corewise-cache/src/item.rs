@@ -6,7 +6,7 @@
 //!              ├──────────────────────────────────────────────┤  header, 24 bytes
 //!       +0     │ cas                64 bits                    │
 //!       +8     │ key length 8 │ state 8 │ expiry in ms 48      │
-//!      +16     │ kind 3 │ has client flags 1 │ value length 28 │
+//!      +16     │ 0    3 │ has client flags 1 │ value length 28 │
 //!      +20     │ last access, seconds      32                  │
 //!              ├──────────────────────────────────────────────┤
 //!      +24     │ client flags       32, only if not zero       │
@@ -16,8 +16,8 @@
 //!              └──────────────────────────────────────────────┘
 //! ```
 //!
-//! Value, key, kind and client flags never change once an item is published: a writer that changes
-//! the value publishes another item. Only fields that fit one atomic word change in place: expiry
+//! Value, key and client flags never change once an item is published: a writer that changes the
+//! value publishes another item. Only fields that fit one atomic word change in place: expiry
 //! and state (touch, win tokens, staleness), the cas value (with staleness), and the access time.
 //!
 //! # Guarantees
@@ -77,6 +77,7 @@ pub mod state {
 struct Header {
     cas: AtomicU64,
     life: AtomicU64,
+    /// The length of the value, and whether there are client flags.
     shape: u32,
     access_s: AtomicU32,
 }

@@ -45,8 +45,6 @@
 
 pub mod alloc;
 mod clock;
-#[cfg(doctest)]
-mod compile_fail;
 mod contention;
 mod counter;
 mod engine;

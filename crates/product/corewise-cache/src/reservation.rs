@@ -55,8 +55,8 @@ impl Reservation {
     ///
     /// # Safety
     ///
-    /// 1. Both are valid until `owner` is told to release the item, or the item is
-    ///    [forgotten](Self::forget_item).
+    /// 1. Both are valid until the reservation is dropped, which releases the item, or the item is
+    ///    [disowned](Self::disown_item).
     /// 2. Nothing else uses the value's memory until then.
     pub(crate) unsafe fn new(
         owner: Arc<dyn Reserver>,
@@ -93,7 +93,8 @@ impl Reservation {
 
     /// Memory for the part of the value that is not yet written.
     pub fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: `new` 1 and 2: a reservation whose methods can be called has its item.
+        // SAFETY: the item and its value are valid, and only the reservation uses them, by the
+        // contract of `new`: a reservation whose methods can be called has its item.
         unsafe {
             let at = self.value.add(self.filled).cast().as_ptr();
             std::slice::from_raw_parts_mut(at, self.len - self.filled)
@@ -143,7 +144,7 @@ impl Reservation {
     /// # Safety
     ///
     /// 1. Afterwards the reservation is only dropped, unless the caller keeps the item.
-    pub(crate) unsafe fn forget_item(&self) {
+    pub(crate) unsafe fn disown_item(&self) {
         self.item.set(None);
     }
 }
@@ -151,7 +152,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(item) = self.item.take() {
-            // SAFETY: by the contract of `new`, and because the item was not forgotten.
+            // SAFETY: by the contract of `new`, and because the item was not disowned.
             unsafe { self.owner.release(item) };
         }
     }

@@ -4,7 +4,6 @@
 #[macro_use]
 mod common;
 
-mod auto_traits;
 mod differential;
 mod engine;
 mod expiry;

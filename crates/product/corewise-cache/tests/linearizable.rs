@@ -228,14 +228,14 @@ struct Round {
 const BURST: u64 = 20;
 
 /// Progress that the threads of a round share.
-struct Progress {
+struct RoundProgress {
     /// Threads that still make calls.
     running: AtomicU64,
     /// How often the memory has been refilled.
     refills: AtomicU64,
 }
 
-impl Progress {
+impl RoundProgress {
     fn is_over(&self, worker: &Worker<'_>) -> bool {
         // Relaxed: a hint; the threads are joined.
         self.running.load(Ordering::Relaxed) == 0 || worker.is_over()
@@ -261,7 +261,7 @@ impl Round {
     fn perform(
         self,
         worker: &Worker<'_>,
-        progress: &Progress,
+        progress: &RoundProgress,
         mut performer: impl Perform,
         mut recorder: Calls,
     ) {
@@ -304,10 +304,10 @@ impl Round {
 fn record<P: Perform + Send>(
     round: Round,
     performers: Vec<P>,
-    beside: impl FnOnce(&Progress, &Worker<'_>) + Send,
+    beside: impl FnOnce(&RoundProgress, &Worker<'_>) + Send,
 ) -> Recorded {
     let recording = Recording::new();
-    let progress = Progress {
+    let progress = RoundProgress {
         running: AtomicU64::new(performers.len() as u64),
         refills: AtomicU64::new(0),
     };
@@ -324,7 +324,7 @@ fn record<P: Perform + Send>(
     recording.finish().unwrap()
 }
 
-fn nothing(_: &Progress, _: &Worker<'_>) {}
+fn nothing(_: &RoundProgress, _: &Worker<'_>) {}
 
 /// A round with no other work beside it.
 fn quiet(seed: u64) -> Round {

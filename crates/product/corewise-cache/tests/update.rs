@@ -7,8 +7,8 @@ use common::{Cache, NOW, Seen, Setup, TestEngine, Worker, fewer, later, store};
 use corewise_cache::item::MAX_KEY_BYTES;
 use corewise_cache::{Cursor, ScanStep, Session};
 use corewise_ops::{
-    Change, Deadline, Decided, Decision, Delete, Edit, Get, ItemView, Store, StoreMode, Update,
-    Updated, Verb,
+    Change, Deadline, Decided, Decision, Delete, Edit, Get, ItemView, Store, StoreMode, StoreRule,
+    Update, Updated, Verb,
 };
 use std::sync::Arc;
 
@@ -361,6 +361,7 @@ fn edit<E: TestEngine>(cache: &mut Cache<E>, number: i64, value: &[u8]) -> Seen 
         decide: edit_by_number,
         value,
         number,
+        rule: StoreRule::default(),
     };
     cache.run(b"k", Verb::Edit(edit))
 }
@@ -457,6 +458,7 @@ fn no_edit_is_lost_among_other_changes<E: TestEngine>() {
                 decide: add_and_append,
                 value: b"",
                 number: 0,
+                rule: StoreRule::default(),
             };
             let seen = cache.run(b"k", Verb::Edit(edit));
             assert!(matches!(seen, Seen::Edited { .. }), "{seen:?}");

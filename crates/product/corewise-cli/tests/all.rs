@@ -11,6 +11,7 @@ mod dump;
 mod large_values;
 mod linearizable;
 mod look_ups;
+mod memory;
 mod operate;
 mod protocol;
 mod resp;

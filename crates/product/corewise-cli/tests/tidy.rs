@@ -31,7 +31,7 @@ const REFERENCES: &[&str] = &["as above", "as before", "see above"];
 const SHARED_NAMES: &[(&str, &str)] = &[
     (
         "roles that the name of their module completes",
-        "Builder Codec Config Entry Eviction IntoIter Iter Keys Limits Values",
+        "Builder Codec Config Entry Eviction IntoIter Iter Keys Limits Step Values",
     ),
     (
         "errors of the operations that they name",

@@ -30,8 +30,8 @@
 //! For each group, this calls back, and the table passes its stages to [`in_stages`] as closures
 //! over a hash. Stage 4 is the table's ordinary lookup and uses nothing that the other stages read.
 //! So each lookup of a batch has the guarantees of that lookup, and takes effect at some time
-//! during its stage Stages 2 and 3 dereference bucket and node, which therefore must be kept as for
-//! a lookup: all stages are in one section.
+//! during its stage. Stages 2 and 3 dereference bucket and node, which therefore must be kept as
+//! for a lookup: all stages are in one section.
 //!
 //! A table whose lookups lock takes its lock for a group, around [`in_stages`].
 //!

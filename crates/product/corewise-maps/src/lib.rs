@@ -11,8 +11,7 @@
 //!
 //! The last two tables return copies; [`copy_map`] has what they share. With `()` as their values
 //! they are sets. All tables use [`corewise_rcu`] to keep memory alive while readers use it. A
-//! thread may hold a
-//! [`corewise_rcu::Guard`] while it updates the same table; a thread with
+//! thread may hold a [`corewise_rcu::Guard`] while it updates the same table; a thread with
 //! [`corewise_rcu::MAX_NESTED`] of them, or two fewer, cannot enter the sections that operations
 //! need, and they panic.
 //!
@@ -60,8 +59,8 @@
 //! | a map of this kind that is older and used more widely | papaya |
 //!
 //! If all operations are updates of random keys in [`cuckoo`], in small tables or by one thread, 64
-//! shards of a locked map are faster. [`RelativisticMap`] writes more cache lines
-//! for each update than [`clht::LockBased`], which has entries in place.
+//! shards of a locked map are faster. [`RelativisticMap`] writes more cache lines for each update
+//! than [`clht::LockBased`], which has entries in place.
 //!
 //! # Features
 //!
@@ -123,7 +122,7 @@ pub mod parts {
     pub use crate::copy_map::memory_budget::{Heads, MemoryBudget, ZeroedBucket, range_of};
     #[cfg(target_pointer_width = "64")]
     pub use crate::copy_map::table_version::{
-        EntryChange, Held, Moved, Moving, NoMemory, Put, ResizeStep, TableVersion,
+        EntryChange, HeldBucket, Moved, Moving, NoMemory, Put, ResizeStep, TableVersion,
     };
     pub use crate::counts::EntryCounts;
     #[cfg(target_pointer_width = "64")]

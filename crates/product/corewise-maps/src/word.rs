@@ -53,8 +53,8 @@ pub trait WordKey: Word + Eq + Hash {}
 
 macro_rules! words {
     ($($type:ty $(where [$param:ident $(: $bound:ident)?])?: |$value:ident| $into:expr, |$raw:ident| $from:expr;)*) => {$(
-        // SAFETY: 1: the expressions are inverses. 2: a number, a pointer, which is safe to have,
-        // or a reference to what threads may share.
+        // SAFETY: the two expressions are inverses (1). The value is a number, a pointer, which is
+        // safe to have, or a reference to something that threads may share (2).
         unsafe impl $(<$param $(: $bound)?>)? sealed::Sealed for $type {
             #[inline(always)]
             fn into_raw(self) -> Raw {

@@ -29,9 +29,6 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(doctest)]
-mod compile_fail;
-
 /// Identifies one operation of a session until it completes.
 ///
 /// The submitter chooses tokens; an engine returns them unchanged.
@@ -303,7 +300,7 @@ impl Arith {
 /// [`Outcome::OutOfMemory`]. All but the first leave the item as it was.
 ///
 /// ```
-/// use corewise_ops::{Decided, Decision, Edit, ItemView};
+/// use corewise_ops::{Decided, Decision, Edit, ItemView, StoreRule};
 ///
 /// /// Cuts a value to a number of bytes, and tells how many bytes it had.
 /// fn cut(
@@ -320,7 +317,7 @@ impl Arith {
 ///     })
 /// }
 ///
-/// let edit = Edit { decide: cut, value: b"", number: 3 };
+/// let edit = Edit { decide: cut, value: b"", number: 3, rule: StoreRule::default() };
 /// assert!((edit.decide)(&edit, None, &mut Vec::new()).is_err());
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -331,6 +328,30 @@ pub struct Edit<'a> {
     pub value: &'a [u8],
     /// The second parameter.
     pub number: i64,
+    /// The third parameter.
+    pub rule: StoreRule,
+}
+
+/// When an [`Edit`] stores, and until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreRule {
+    /// The condition: [`StoreMode::Overwrite`], [`StoreMode::Add`] or [`StoreMode::Replace`].
+    pub mode: StoreMode,
+    /// The new deadline.
+    pub deadline: Deadline,
+    /// A present item keeps its deadline.
+    pub keeps_deadline: bool,
+}
+
+impl Default for StoreRule {
+    /// Stores always, and for ever.
+    fn default() -> Self {
+        Self {
+            mode: StoreMode::Overwrite,
+            deadline: Deadline::NEVER,
+            keeps_deadline: false,
+        }
+    }
 }
 
 /// The function of an [`Edit`]. Its parameters are the edit, the present item of the key if there

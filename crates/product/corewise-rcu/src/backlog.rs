@@ -142,6 +142,8 @@ impl Budget {
 pub struct RetireList<T> {
     open: Vec<T>,
     open_bytes: usize,
+    /// The bytes at which the open batch is full.
+    batch_bytes: usize,
     closed: VecDeque<Batch<T>>,
 }
 
@@ -167,7 +169,7 @@ impl<T> RetireList<T> {
     /// close batches early.
     #[cfg(any(corewise_stress, corewise_loom, corewise_shuttle))]
     pub const BATCH: usize = 2;
-    /// Number of bytes at which a batch is full.
+    /// Number of bytes at which a batch is full, unless [`RetireList::set_batch_bytes`] changes it.
     pub const BATCH_BYTES: usize = 64 << 10;
 
     /// Creates an empty list; allocates nothing.
@@ -175,6 +177,7 @@ impl<T> RetireList<T> {
         Self {
             open: Vec::new(),
             open_bytes: 0,
+            batch_bytes: Self::BATCH_BYTES,
             closed: VecDeque::new(),
         }
     }
@@ -185,21 +188,30 @@ impl<T> RetireList<T> {
     pub fn push(&mut self, item: T, bytes: usize) -> bool {
         self.open.push(item);
         self.open_bytes = self.open_bytes.saturating_add(bytes);
-        self.open.len() >= Self::BATCH || self.open_bytes >= Self::BATCH_BYTES
+        self.open.len() >= Self::BATCH || self.open_bytes >= self.batch_bytes
+    }
+
+    /// Sets the number of bytes at which a batch is full, from the next [`RetireList::push`] on.
+    #[inline]
+    pub fn set_batch_bytes(&mut self, bytes: usize) {
+        self.batch_bytes = bytes;
     }
 
     /// Closes the open batch, if it is not empty. `cookie` must have been taken after the last
-    /// push.
+    /// push; it may be earlier than that of a batch that is closed already.
     pub fn close(&mut self, cookie: Cookie, budget: &Budget) {
         if self.open.is_empty() {
             return;
         }
         let bytes = std::mem::take(&mut self.open_bytes);
-        self.closed.push_back(Batch {
+        let batch = Batch {
             items: std::mem::take(&mut self.open),
             bytes: budget.add(bytes),
             cookie,
-        });
+        };
+        // The oldest batch stays in front, as in `adopt`.
+        let at = self.closed.len() - self.closed_after(cookie);
+        self.closed.insert(at, batch);
     }
 
     /// The cookie of the oldest closed batch.
@@ -259,6 +271,11 @@ impl<T> RetireList<T> {
         self.closed.len()
     }
 
+    /// The number of closed batches whose cookie is later than `cookie`.
+    pub fn closed_after(&self, cookie: Cookie) -> usize {
+        self.closed.len() - self.closed.partition_point(|batch| batch.cookie <= cookie)
+    }
+
     /// Whether the list has no objects.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty()
@@ -284,6 +301,30 @@ impl<T> RetireList<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_closed_with_an_earlier_cookie_goes_first() {
+        let domain = crate::Domain::new();
+        let budget = Budget::new(Limits::DEFAULT);
+        let mut retire_list = RetireList::new();
+        let earlier = domain.start_poll();
+        domain.synchronize();
+        let later = domain.start_poll();
+        for (item, cookie) in [(1, later), (2, earlier), (3, later), (4, earlier)] {
+            retire_list.push(item, 1);
+            retire_list.close(cookie, &budget);
+        }
+        assert_eq!(
+            (retire_list.oldest(), retire_list.newest()),
+            (Some(earlier), Some(later))
+        );
+        assert_eq!(retire_list.closed_after(earlier), 2);
+        let mut take = || retire_list.take_ready(&budget, |cookie| domain.is_complete(cookie));
+        assert_eq!(
+            [take(), take(), take()],
+            [Some(vec![2]), Some(vec![4]), None]
+        );
+    }
 
     #[test]
     fn no_batch_waits_behind_a_later_one() {

@@ -254,7 +254,7 @@ impl<T: Send + 'static> RcuCell<T> {
     /// domain's backlog is over its soft limit.
     pub fn store(&self, value: T) {
         let old = self.exchange(value);
-        // SAFETY: 1: taken out just now.
+        // SAFETY: the value was in this cell and was just taken out, so the caller owns it (1).
         unsafe { retire(&self.domain, old) };
     }
 
@@ -268,7 +268,7 @@ impl<T: Send + 'static> RcuCell<T> {
             return Err(BacklogFull(value));
         }
         let old = self.exchange(value);
-        // SAFETY: 1: taken out just now.
+        // SAFETY: the value was in this cell and was just taken out, so the caller owns it (1).
         Ok(unsafe { retire(&self.domain, old) })
     }
 
@@ -276,7 +276,7 @@ impl<T: Send + 'static> RcuCell<T> {
     /// one itself after a grace period.
     pub fn swap(&self, value: T) -> Replaced<'_, T> {
         let old = self.exchange(value);
-        // SAFETY: 1: taken out just now.
+        // SAFETY: the value was in this cell and was just taken out, so the caller owns it (1).
         unsafe { Replaced::new(old, &self.domain) }
     }
 
@@ -350,7 +350,8 @@ impl<T: Send + 'static> RcuCell<T> {
             self.value.compare_exchange(current, new, release, Relaxed)
         };
         match exchanged {
-            // SAFETY: 1: taken out just now. Not null, see 1 above.
+            // SAFETY: the value was in this cell and was just taken out, so the caller owns it. It
+            // is not null while the cell is shared, see 1 above.
             Ok(old) => Ok(unsafe { Replaced::new(NonNull::new_unchecked(old), &self.domain) }),
             // SAFETY: from a box, and not in the cell.
             Err(_) => Err(*unsafe { Box::from_raw(new) }),
@@ -382,7 +383,8 @@ unsafe fn retire<T: Send + 'static>(domain: &Domain, value: NonNull<T>) -> Press
         return Pressure::Fine;
     }
     let bytes = default_weight::<T>().saturating_add(OVERHEAD);
-    // SAFETY: 1: from a box, and owned. 2: no longer in the cell; references borrow sections.
+    // SAFETY: the value comes from a box, and the caller owns it, by 1. It is no longer in the
+    // cell, so no later section finds it, and references to it borrow sections.
     unsafe { domain.drop_soon(value, bytes) }
 }
 
@@ -468,7 +470,7 @@ impl<'c, T: Send + 'static> Replaced<'c, T> {
         if let Err(pinned) = self.wait() {
             panic!("into_inner: {pinned}");
         }
-        // SAFETY: 1: the grace period is complete.
+        // SAFETY: the wait has returned, so the grace period of the cookie is complete (1).
         unsafe { self.take() }
     }
 
@@ -481,7 +483,7 @@ impl<'c, T: Send + 'static> Replaced<'c, T> {
         if !self.domain.poll(self.cookie) {
             return Err(self);
         }
-        // SAFETY: 1: the grace period is complete.
+        // SAFETY: the poll has found the grace period of the cookie complete (1).
         Ok(unsafe { self.take() })
     }
 
@@ -498,7 +500,7 @@ impl<'c, T: Send + 'static> Replaced<'c, T> {
     unsafe fn take(self) -> T {
         let value = self.value;
         std::mem::forget(self);
-        // SAFETY: from a box, and owned by the value that is forgotten. Sections that could find it
+        // SAFETY: from a box, and owned by the value that is abandoned. Sections that could find it
         // have ended, by 1.
         *unsafe { Box::from_raw(value.as_ptr()) }
     }
@@ -506,7 +508,7 @@ impl<'c, T: Send + 'static> Replaced<'c, T> {
 
 impl<T: Send + 'static> Drop for Replaced<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: 1: owned by this value, which is gone after the call.
+        // SAFETY: this value owns the old one of the cell, and does not use it after the call (1).
         unsafe { retire(self.domain, self.value) };
     }
 }

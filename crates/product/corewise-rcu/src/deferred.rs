@@ -26,7 +26,7 @@ impl Deferred {
         ///
         /// 1. `data` is a `Box<F>` turned into a pointer, and is owned by the caller.
         unsafe fn run<F: FnOnce()>(data: *mut ()) {
-            // SAFETY: 1.
+            // SAFETY: `data` was made from a box of this type, and the caller owns it, by 1.
             let f = unsafe { Box::from_raw(data.cast::<F>()) };
             f();
         }
@@ -48,7 +48,8 @@ impl Deferred {
         ///
         /// 1. `data` was a `Box<T>`, and no other code uses or frees it.
         unsafe fn run<T>(data: *mut ()) {
-            // SAFETY: 1.
+            // SAFETY: `data` was made from a box of this type, and nothing else uses or frees it,
+            // by 1.
             drop(unsafe { Box::from_raw(data.cast::<T>()) });
         }
         Self {
@@ -124,14 +125,16 @@ pub fn reclaiming<R>(owner: *const (), work: impl FnOnce() -> R) -> R {
     struct Leave(*const Reclaiming);
     impl Drop for Leave {
         fn drop(&mut self) {
-            // SAFETY: 1: the outer entry, whose call has not returned.
+            // SAFETY: this is null or the outer entry, which lies on this thread's stack in a call
+            // that has not returned (1).
             unsafe { set_innermost(self.0) };
         }
     }
     let outer = innermost();
     let entry = Reclaiming { owner, outer };
     let _leave = Leave(outer);
-    // SAFETY: 1: `_leave` replaces the entry before this call returns.
+    // SAFETY: the entry lies on this thread's stack, and `_leave` replaces it before this call
+    // returns (1).
     unsafe { set_innermost(&entry) };
     work()
 }

@@ -35,11 +35,11 @@ corewise_atomic::static_cell! {
 /// domain has the cheapest guards. Cloning gives another handle to the same domain. Dropping the
 /// last handle reclaims what is still deferred.
 pub struct Domain {
-    shared: Arc<Shared>,
+    shared: Arc<DomainState>,
 }
 
 /// The state that the handles of a domain share.
-pub(crate) struct Shared {
+pub(crate) struct DomainState {
     pub(crate) id: u64,
     pub(crate) is_global: bool,
     /// The number of [`Domain`] values; threads that were members share ownership without one.
@@ -152,7 +152,8 @@ pub fn pin() -> Guard<'static> {
 #[inline(never)]
 fn pin_global_first() -> Guard<'static> {
     let reader = local::join(&global_domain().shared);
-    // SAFETY: 1: the thread has joined with this record; those of the global domain live for ever.
+    // SAFETY: the thread owns the record, with which it has just joined (1). Records of the global
+    // domain live for ever.
     unsafe { Guard::enter(&*reader) }
 }
 
@@ -166,7 +167,7 @@ impl<'d> Guard<'d> {
     /// 1. The calling thread owns the record.
     #[inline]
     unsafe fn enter(reader: &'d Reader) -> Self {
-        // SAFETY: 1.
+        // SAFETY: the caller's thread owns the record, by the contract of this function.
         unsafe { reader.enter() };
         Self {
             reader,
@@ -179,7 +180,7 @@ impl<'d> Guard<'d> {
     /// 1. The calling thread has the record at hand.
     #[inline(always)]
     unsafe fn enter_at_hand(reader: &'d Reader) -> Self {
-        // SAFETY: 1.
+        // SAFETY: the caller's thread has the record at hand, by the contract of this function.
         unsafe { reader.enter_at_hand() };
         Self {
             reader,
@@ -193,7 +194,7 @@ impl<'d> Guard<'d> {
     }
 
     #[inline(always)]
-    pub(crate) fn shared(&self) -> &'d Shared {
+    pub(crate) fn shared(&self) -> &'d DomainState {
         self.reader.shared()
     }
 }
@@ -201,8 +202,8 @@ impl<'d> Guard<'d> {
 impl Drop for Guard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: 1 and 2: the guard entered the section on this thread, which it cannot leave, and
-        // what the section protects borrows the guard.
+        // SAFETY: the guard entered the section on this thread, which it cannot leave, and what the
+        // section protects borrows the guard.
         unsafe { self.reader.leave() };
     }
 }
@@ -268,12 +269,12 @@ impl Builder {
         self
     }
 
-    /// The function that is told of the stalls of this domain. A thread that waits for a grace
+    /// The function that is called for each stall of this domain. A thread that waits for a grace
     /// period calls it, once in that grace period for each reader; it may use any domain, and a
     /// panic in it goes no further. By default it is the hook of the process, see
     /// [`set_stall_hook`](crate::set_stall_hook); if that is not set, stalls are not reported.
-    pub fn on_stall(mut self, tell: fn(&Stall)) -> Self {
-        self.on_stall = Some(tell);
+    pub fn on_stall(mut self, hook: fn(&Stall)) -> Self {
+        self.on_stall = Some(hook);
         self
     }
 
@@ -299,7 +300,7 @@ impl Drop for Domain {
         // AcqRel: the last drop comes after everything done with other handles, the accesses of
         // sections included.
         if self.shared.handles.fetch_sub(1, AcqRel) == 1 {
-            // SAFETY: 1: this was the last handle.
+            // SAFETY: this was the last handle, and guards borrow handles (1).
             unsafe { self.shared.reclaim_rest() };
         }
     }
@@ -324,7 +325,7 @@ impl Domain {
 
     fn make(name: &str, is_global: bool, builder: Builder) -> Self {
         barrier::prepare();
-        let shared = Shared {
+        let shared = DomainState {
             // Relaxed: an ID that publishes nothing.
             id: NEXT_ID.fetch_add(1, Relaxed),
             is_global,
@@ -362,13 +363,13 @@ impl Domain {
     #[inline(never)]
     fn pin_elsewhere(&self) -> Guard<'_> {
         let reader = local::join(&self.shared);
-        // SAFETY: 1: the thread has joined with this record, which lives as long as the domain, and
-        // the domain outlives the guard.
+        // SAFETY: the thread owns the record, with which it has just joined (1). The record lives
+        // as long as the domain, which outlives the guard.
         unsafe { Guard::enter(&*reader) }
     }
 
     #[inline]
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<DomainState> {
         &self.shared
     }
 
@@ -514,7 +515,8 @@ impl Domain {
     /// 2. Sections of this domain that begin after the call cannot reach it, and no code uses it
     ///    outside a section of this domain.
     pub unsafe fn defer_drop<T: Send + 'static>(&self, object: NonNull<T>) -> Pressure {
-        // SAFETY: 1, and 2: it is dropped after a grace period.
+        // SAFETY: the object comes from a box that nothing else frees, by 1. It is dropped after a
+        // grace period, when no thread uses it, by 2.
         let deferred = unsafe { Deferred::drop_box(object) };
         self.push(deferred, default_weight::<T>())
     }
@@ -544,7 +546,8 @@ impl Domain {
         object: NonNull<T>,
         bytes: usize,
     ) -> Pressure {
-        // SAFETY: 1, and 2: it is dropped after a grace period.
+        // SAFETY: the object comes from a box that nothing else frees, by 1. It is dropped after a
+        // grace period, when no thread uses it, by 2.
         let deferred = unsafe { Deferred::drop_box(object) };
         self.with_retire_list(|retire_list| {
             retire_list.lock().push(deferred, bytes);
@@ -588,7 +591,7 @@ impl Domain {
         if !self.has_room() {
             return Err(BacklogFull(object));
         }
-        // SAFETY: 1 and 2.
+        // SAFETY: the contract of `defer_drop` is the one of this function.
         Ok(unsafe { self.defer_drop(object) })
     }
 
@@ -647,7 +650,7 @@ impl fmt::Debug for Domain {
     }
 }
 
-impl Shared {
+impl DomainState {
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -692,9 +695,10 @@ impl Shared {
         Some(unsafe { &*reader })
     }
 
-    /// As [`Shared::advance`], but reports no stalls.
+    /// As [`DomainState::advance`], but reports no stalls.
     fn advance_quietly(&self, cookie: Cookie) -> bool {
-        // SAFETY: 1: both belong to this domain.
+        // SAFETY: the registry is that of this domain, to which `grace` belongs, and both are freed
+        // with it (1).
         unsafe { self.grace.advance(&self.registry, cookie) }
     }
 
@@ -747,15 +751,15 @@ impl Shared {
         if !is_reclaiming(self.address()) {
             self.reclaim_ready(retire_list);
             self.reclaim_ready(&self.orphans);
-            self.visit_another(retire_list);
+            self.reclaim_of_another(retire_list);
             self.report_stalls();
             self.relieve_if_needed();
         }
     }
 
-    /// Reclaims what the thread of another record than the caller's has deferred, as it may be
-    /// idle: of each record in turn.
-    fn visit_another(&self, own: &Mutex<RetireList<Deferred>>) {
+    /// Reclaims what the owner of another record has deferred, because that thread may be idle.
+    /// Calls take the records in turn.
+    fn reclaim_of_another(&self, own: &Mutex<RetireList<Deferred>>) {
         let Some(reader) = self.registry.next_in_turn() else {
             return;
         };
@@ -870,14 +874,15 @@ impl Shared {
     pub(crate) unsafe fn give_back(&self, reader: &Reader) {
         self.close(&reader.retire_list);
         self.orphans.lock().adopt(&mut reader.retire_list.lock());
-        // SAFETY: 1 and 2.
+        // SAFETY: the thread owns the record, no longer uses it, and is in no section of it,
+        // running or paused, by the contract of this function.
         unsafe { self.registry.release(reader) };
     }
 }
 
-impl Drop for Shared {
+impl Drop for DomainState {
     fn drop(&mut self) {
-        // SAFETY: 1: a handle would own the domain.
+        // SAFETY: every handle shares ownership of this value, so none is left (1).
         unsafe { self.reclaim_rest() };
     }
 }

@@ -125,7 +125,7 @@ impl Grace {
         for _ in 0..2 {
             // Relaxed, both: written under the lock that we hold.
             if self.started.load(Relaxed) == self.completed.load(Relaxed) {
-                // SAFETY: 1.
+                // SAFETY: the readers are those of this domain, by the contract of this function.
                 unsafe { self.begin(&mut driver, readers) };
             }
             if !self.check(&mut driver) {

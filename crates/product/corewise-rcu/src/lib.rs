@@ -77,7 +77,6 @@
 //! |---|---|---|---|
 //! | [`Domain::pin`], *memb* | two plain stores | makes the kernel fence the readers (`membarrier`) | libraries: nothing to set up |
 //! | [`Domain::qsbr`], *QSBR* | nothing | waits for a quiescent state that the thread announces | event loops |
-//!
 //! | [`Domain::pin_owned`] | claims a record: some dozen nanoseconds, more with many records | as for *memb* | tasks that hold a section over an `.await` |
 //!
 //! One domain, and even one thread, may use all of them. A function that takes a [`Section`]

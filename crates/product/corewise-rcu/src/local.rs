@@ -18,8 +18,8 @@ use corewise_atomic::barrier;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::thread;
 
-use crate::domain::Shared;
-use crate::reader::{Owner, Reader};
+use crate::domain::DomainState;
+use crate::reader::{Reader, RecordOwner};
 
 corewise_atomic::thread_local! {
     static GLOBAL: Cell<*const Reader> = const { Cell::new(ptr::null()) };
@@ -29,7 +29,7 @@ corewise_atomic::thread_local! {
 }
 
 struct Membership {
-    shared: Arc<Shared>,
+    shared: Arc<DomainState>,
     reader: *const Reader,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn global() -> Option<NonNull<Reader>> {
 
 /// The calling thread's record in a domain, if it is at hand.
 #[inline(always)]
-pub(crate) fn at_hand(shared: &Shared) -> Option<NonNull<Reader>> {
+pub(crate) fn at_hand(shared: &DomainState) -> Option<NonNull<Reader>> {
     let (id, recent) = RECENT.try_with(Cell::get).unwrap_or((0, ptr::null()));
     if id == shared.id {
         // SAFETY: domain IDs are not 0, so a record was stored there.
@@ -69,7 +69,7 @@ pub(crate) fn at_hand(shared: &Shared) -> Option<NonNull<Reader>> {
 /// After the thread-locals are gone the record serves one section and the sections nested in it.
 #[cold]
 #[inline(never)]
-pub(crate) fn join(shared: &Arc<Shared>) -> *const Reader {
+pub(crate) fn join(shared: &Arc<DomainState>) -> *const Reader {
     join_for_good(shared).unwrap_or_else(|| {
         if let Some(reader) = shared.entered_reader_of(thread::current().id()) {
             return reader;
@@ -77,7 +77,7 @@ pub(crate) fn join(shared: &Arc<Shared>) -> *const Reader {
         let reader = claim(shared);
         // SAFETY: the record lives as long as its domain, which the caller borrows; the thread has
         // just claimed it.
-        unsafe { (*reader).for_one_section() };
+        unsafe { (*reader).set_one_shot() };
         reader
     })
 }
@@ -85,7 +85,7 @@ pub(crate) fn join(shared: &Arc<Shared>) -> *const Reader {
 /// The calling thread's record in a domain, claimed now if need be; `None` after the thread-locals
 /// are gone.
 #[inline]
-pub(crate) fn record(shared: &Arc<Shared>) -> Option<*const Reader> {
+pub(crate) fn record(shared: &Arc<DomainState>) -> Option<*const Reader> {
     match at_hand(shared) {
         Some(reader) => Some(reader.as_ptr()),
         None => join_for_good(shared),
@@ -94,12 +94,12 @@ pub(crate) fn record(shared: &Arc<Shared>) -> Option<*const Reader> {
 
 #[cold]
 #[inline(never)]
-fn join_for_good(shared: &Arc<Shared>) -> Option<*const Reader> {
+fn join_for_good(shared: &Arc<DomainState>) -> Option<*const Reader> {
     let kept = MEMBERSHIPS.try_with(|memberships| memberships.find_or_claim(shared));
     let reader = kept.ok()?;
-    // SAFETY: 1: from the memberships of the calling thread, which `find_or_claim` searches by
-    // domain.
-    unsafe { remember(shared, reader) };
+    // SAFETY: it is the calling thread's record in this domain: it comes from the memberships of
+    // the thread, which `find_or_claim` searches by domain (1).
+    unsafe { put_at_hand(shared, reader) };
     Some(reader)
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn are_gone() -> bool {
 }
 
 /// The calling thread's record, if it has one.
-pub(crate) fn find(shared: &Shared) -> Option<*const Reader> {
+pub(crate) fn find(shared: &DomainState) -> Option<*const Reader> {
     MEMBERSHIPS
         .try_with(|memberships| memberships.find(shared))
         .unwrap_or(None)
@@ -120,26 +120,26 @@ pub(crate) fn find(shared: &Shared) -> Option<*const Reader> {
 /// # Safety
 ///
 /// 1. It is the calling thread's record in the domain, until the thread's memberships are dropped.
-unsafe fn remember(shared: &Shared, reader: *const Reader) {
+unsafe fn put_at_hand(shared: &DomainState, reader: *const Reader) {
     if !barrier::prepare() {
         return;
     }
-    // loom and shuttle may have dropped these already; then there is nothing to remember.
+    // loom and shuttle may have dropped these already; then no record is ever at hand.
     if shared.is_global {
         let _ = GLOBAL.try_with(|global| global.set(reader));
     }
     let _ = RECENT.try_with(|recent| recent.set((shared.id, reader)));
 }
 
-fn claim(shared: &Arc<Shared>) -> *const Reader {
-    // SAFETY: 1: its registry; the `Arc` keeps the domain where it is.
+fn claim(shared: &Arc<DomainState>) -> *const Reader {
+    // SAFETY: the registry is that of `shared`, and the `Arc` keeps the domain where it is (1).
     let reader = unsafe { shared.registry.claim(shared) };
-    *reader.owner.lock() = Owner::current();
+    *reader.owner.lock() = RecordOwner::current();
     reader
 }
 
 impl Memberships {
-    fn find(&self, shared: &Shared) -> Option<*const Reader> {
+    fn find(&self, shared: &DomainState) -> Option<*const Reader> {
         let memberships = self.0.borrow();
         let found = memberships
             .iter()
@@ -147,18 +147,18 @@ impl Memberships {
         found.map(|membership| membership.reader)
     }
 
-    fn find_or_claim(&self, shared: &Arc<Shared>) -> *const Reader {
+    fn find_or_claim(&self, shared: &Arc<DomainState>) -> *const Reader {
         if let Some(reader) = self.find(shared) {
             return reader;
         }
-        let forgotten = self.take_abandoned();
+        let abandoned = self.take_abandoned();
         let reader = claim(shared);
         self.0.borrow_mut().push(Membership {
             shared: Arc::clone(shared),
             reader,
         });
         // Freeing a domain may run destructors, so it is dropped last.
-        drop(forgotten);
+        drop(abandoned);
         reader
     }
 
@@ -177,10 +177,11 @@ impl Drop for Memberships {
         let _ = RECENT.try_with(|recent| recent.set((0, ptr::null())));
         for membership in self.0.take() {
             let reader = membership.reader();
-            // SAFETY: 1 and 2: the thread owns the records of its memberships. `thread_ends` has
-            // found it in no section, and from here on no code finds the record at hand.
+            // SAFETY: the thread owns the records of its memberships, and no code finds them at
+            // hand from here on. `give_back` is called only if `end_thread` has found the thread
+            // in no section, running or paused.
             unsafe {
-                if reader.thread_ends() {
+                if reader.end_thread() {
                     membership.shared.give_back(reader);
                 }
             }

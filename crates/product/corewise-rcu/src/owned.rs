@@ -3,15 +3,14 @@
 //! 1. *Its own record.* An [`OwnedGuard`] claims a record of its domain and gives it back when it
 //!    is dropped. No thread has the record at hand, so no section nests in that of the guard, and
 //!    the value is the owner that the contracts of [`reader`](crate::reader) speak of.
-//! 2. *Moving it.* Only the owner writes the record's word. A value that moves to another thread
-//!    brings along all that its former thread did before: whatever hands it over synchronizes the
-//!    two. So the thread that drops the guard reads its own word, and all accesses of the section
-//!    happened before the store that leaves.
+//! 2. *Moving it.* Only the owner writes the record's word. Code that moves the guard to another
+//!    thread synchronizes the two threads. So the thread that drops the guard reads the word as the
+//!    former thread left it, and all accesses of the section happened before the store that leaves.
 //! 3. *Entering* pairs with the heavy barrier on the thread that creates the guard. What that
 //!    thread sees from then on, a thread that gets the guard from it sees too.
 //! 4. *No sharing.* The guard is not `Sync`: two threads never use the record's index at once.
 //! 5. *No owner's name.* The record names no thread as its owner. So a thread that is ending does
-//!    not enter it (`Shared::entered_reader_of`).
+//!    not enter it (`DomainState::entered_reader_of`).
 
 use std::cell::Cell;
 use std::fmt;
@@ -20,8 +19,8 @@ use std::marker::PhantomData;
 use corewise_atomic::mutant;
 use corewise_atomic::sync::Arc;
 
-use crate::domain::{Domain, Section, Shared};
-use crate::reader::{Owner, Reader};
+use crate::domain::{Domain, DomainState, Section};
+use crate::reader::{Reader, RecordOwner};
 
 /// A read-side critical section that may move to another thread, until dropped; returned by
 /// [`Domain::pin_owned`].
@@ -68,13 +67,13 @@ impl Domain {
 }
 
 impl<'d> OwnedGuard<'d> {
-    fn enter(shared: &'d Arc<Shared>) -> Self {
-        let name = format!("an owned guard of {}", Owner::current().name);
-        // SAFETY: 1: the registry is that of the domain; the `Arc` keeps it where it is.
+    fn enter(shared: &'d Arc<DomainState>) -> Self {
+        let name = format!("an owned guard of {}", RecordOwner::current().name);
+        // SAFETY: the registry is that of `shared`, and the `Arc` keeps the domain where it is (1).
         let reader = unsafe { shared.registry.claim(shared) };
-        // Before it enters: see `Shared::entered_reader_of`.
-        *reader.owner.lock() = Owner { name, thread: None };
-        // SAFETY: 1: the new guard owns the record, and this thread has the guard.
+        // Set before the section begins: see `DomainState::entered_reader_of`.
+        *reader.owner.lock() = RecordOwner { name, thread: None };
+        // SAFETY: the new guard owns the record, and this thread owns the guard (1).
         unsafe { reader.enter() };
         Self {
             reader,
@@ -90,12 +89,12 @@ impl Drop for OwnedGuard<'_> {
             // SAFETY: none: the mistake is that the next owner may enter before this one has left.
             unsafe { registry.release(self.reader) };
         }
-        // SAFETY: 1 and 2: the guard owns the record and is in its section; what the section
-        // protects borrows the guard.
+        // SAFETY: the guard owns the record and is in its section, and what the section protects
+        // borrows the guard.
         unsafe { self.reader.leave() };
         if !mutant!("owned_given_back_first") {
-            // SAFETY: 1 and 2: the guard owned the record, and its only section has ended just now.
-            // Nothing was deferred with the record: threads defer with their own.
+            // SAFETY: the guard owned the record and does not use it afterwards. Its only section
+            // has just ended. Nothing was deferred with the record: threads defer with their own.
             unsafe { registry.release(self.reader) };
         }
     }
@@ -107,9 +106,10 @@ impl fmt::Debug for OwnedGuard<'_> {
     }
 }
 
-// SAFETY: 1: the record is in a section from the guard's creation to its drop. The guard is not
-// `Sync`, and what moves it to another thread orders the accesses of the two. 2: no thread and no
-// other guard has the record meanwhile; the registry hands it over with Release and Acquire.
+// SAFETY: the record is in a section from the guard's creation to its drop. The guard is not
+// `Sync`, and what moves it to another thread orders the accesses of the two (1). No thread and no
+// other guard has the record meanwhile, and the registry hands it over with Release and Acquire
+// (2).
 unsafe impl Section for OwnedGuard<'_> {
     #[inline(always)]
     fn domain_id(&self) -> u64 {

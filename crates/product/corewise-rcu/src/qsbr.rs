@@ -59,8 +59,8 @@ impl<'d> Qsbr<'d> {
     /// [`Domain::pin`](crate::Domain::pin) or another handle of the same domain.
     #[inline]
     pub fn quiescent(&mut self) -> bool {
-        // SAFETY: 1 and 2: the guard belongs to this thread and is in a section; it is borrowed
-        // exclusively, and so is everything that a section of this handle has lent.
+        // SAFETY: the guard belongs to this thread and is in a section. It is borrowed exclusively,
+        // and so is everything that a section of this handle has lent.
         unsafe { self.guard.reader().quiescent() }
     }
 
@@ -82,8 +82,8 @@ impl<'d> Qsbr<'d> {
                 self.0.go_online();
             }
         }
-        // SAFETY: 1 and 2: as in `quiescent`: the handle is borrowed exclusively until it is
-        // online.
+        // SAFETY: the guard belongs to this thread and is in a section. The handle is borrowed
+        // exclusively until it is online, so nothing that its section protects is used before.
         unsafe { self.guard.reader().pause() };
         self.is_offline.set(true);
         let _online = Online(self);
@@ -92,8 +92,8 @@ impl<'d> Qsbr<'d> {
 
     fn go_online(&self) {
         self.is_offline.set(false);
-        // SAFETY: 1: the guard belongs to this thread. 2: called once for each `pause`: by
-        // `offline`, or by `drop` if `offline` does not end.
+        // SAFETY: the guard belongs to this thread (1). This is called once for each `pause`: by
+        // `offline`, or by `drop` if `offline` does not end (2).
         unsafe { self.guard.reader().resume() };
     }
 

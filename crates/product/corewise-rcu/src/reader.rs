@@ -28,7 +28,7 @@ use corewise_atomic::{CachePadded, barrier, mutant, ordering};
 
 use crate::backlog::RetireList;
 use crate::deferred::Deferred;
-use crate::domain::Shared;
+use crate::domain::DomainState;
 
 /// The bits that count nesting.
 const NEST: u64 = (1 << 15) - 1;
@@ -61,22 +61,22 @@ pub(crate) struct Reader {
     /// The number of records made before this one.
     pub(crate) index: usize,
     /// The thread that has the record, or had it last.
-    pub(crate) owner: Mutex<Owner>,
+    pub(crate) owner: Mutex<RecordOwner>,
     /// What that thread deferred.
     pub(crate) retire_list: Mutex<RetireList<Deferred>>,
     /// The domain, which lives as long as its records.
-    shared: *const Shared,
+    shared: *const DomainState,
 }
 
 /// The owner of a record.
 #[derive(Default)]
-pub(crate) struct Owner {
+pub(crate) struct RecordOwner {
     /// The thread's name, or its thread ID if it has none.
     pub(crate) name: String,
     pub(crate) thread: Option<ThreadId>,
 }
 
-impl Owner {
+impl RecordOwner {
     /// The calling thread.
     pub(crate) fn current() -> Self {
         let thread = thread::current();
@@ -98,14 +98,14 @@ impl Reader {
     /// # Safety
     ///
     /// 1. `shared` lives as long as the record, and is not moved.
-    pub(crate) unsafe fn new(index: usize, shared: *const Shared) -> Self {
+    pub(crate) unsafe fn new(index: usize, shared: *const DomainState) -> Self {
         Self {
             word: CachePadded::new(AtomicU64::new(0)),
             paused: AtomicU32::new(0),
             claimed: AtomicBool::new(true),
             next: AtomicPtr::new(std::ptr::null_mut()),
             index,
-            owner: Mutex::new(Owner::default()),
+            owner: Mutex::new(RecordOwner::default()),
             retire_list: Mutex::new(RetireList::new()),
             shared,
         }
@@ -131,7 +131,8 @@ impl Reader {
     #[inline(always)]
     pub(crate) unsafe fn enter_at_hand(&self) {
         if self.count_in() && !mutant!("no_light") {
-            // SAFETY: 1: the record was put at hand after `barrier::prepare` had returned true.
+            // SAFETY: the record is at hand, so `barrier::prepare` has returned true on this thread
+            // (1).
             unsafe { barrier::light_prepared() };
         }
     }
@@ -193,8 +194,8 @@ impl Reader {
         // Release: pairs with the Acquire in `section`, see 2 above.
         self.word.store(word, ordering!(Release, "relaxed_leave"));
         if word & ONE_SHOT != 0 {
-            // SAFETY: 1.
-            unsafe { self.left_one_shot(word) };
+            // SAFETY: the calling thread owns the record, by 1.
+            unsafe { self.give_back_if_last(word) };
         }
     }
 
@@ -205,13 +206,13 @@ impl Reader {
     /// 1. The calling thread owns the record.
     #[cold]
     #[inline(never)]
-    unsafe fn left_one_shot(&self, word: u64) {
+    unsafe fn give_back_if_last(&self, word: u64) {
         let is_paused = self.paused() != 0 && !mutant!("paused_is_given_back");
         if word & NEST == 0 && !is_paused {
             // Release: as in `enter`.
             self.word.store(word & !ONE_SHOT, Release);
-            // SAFETY: 1 and 2: a record of its domain, which the thread owns, by 1; the thread is
-            // in no section and has none paused.
+            // SAFETY: it is a record of this domain, which the thread owns, by 1. The thread is in
+            // no section of it and has none paused.
             unsafe { self.shared().give_back(self) };
         }
     }
@@ -248,7 +249,7 @@ impl Reader {
     pub(crate) unsafe fn resume(&self) {
         // Relaxed: accessed by the owner only.
         self.paused.store(self.paused() - 1, Relaxed);
-        // SAFETY: 1.
+        // SAFETY: the calling thread owns the record, by 1.
         unsafe { self.enter() };
     }
 
@@ -280,7 +281,7 @@ impl Reader {
     /// # Safety
     ///
     /// 1. The calling thread owns the record.
-    pub(crate) unsafe fn thread_ends(&self) -> bool {
+    pub(crate) unsafe fn end_thread(&self) -> bool {
         // Relaxed: the owner reads its own word.
         let word = self.word.load(Relaxed);
         if word & NEST == 0 && self.paused() == 0 {
@@ -297,8 +298,8 @@ impl Reader {
     /// # Safety
     ///
     /// 1. The calling thread owns the record.
-    pub(crate) unsafe fn for_one_section(&self) {
-        // Relaxed, Release: as in `thread_ends`.
+    pub(crate) unsafe fn set_one_shot(&self) {
+        // Relaxed, Release: as in `end_thread`.
         self.word.store(self.word.load(Relaxed) | ONE_SHOT, Release);
     }
 
@@ -317,7 +318,7 @@ impl Reader {
     }
 
     #[inline]
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &DomainState {
         // SAFETY: a record lives no longer than its domain, by the contract of `new`.
         unsafe { &*self.shared }
     }

@@ -11,7 +11,7 @@ use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release}
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicUsize};
 use corewise_atomic::{mutant, ordering};
 
-use crate::domain::Shared;
+use crate::domain::DomainState;
 use crate::reader::Reader;
 
 pub(crate) struct Registry {
@@ -64,16 +64,16 @@ impl Registry {
     /// # Safety
     ///
     /// 1. This is the registry of `shared`, which is not moved.
-    pub(crate) unsafe fn claim(&self, shared: &Shared) -> &Reader {
+    pub(crate) unsafe fn claim(&self, shared: &DomainState) -> &Reader {
         let found = self.iter().find(|reader| try_claim(reader));
-        // SAFETY: 1.
+        // SAFETY: this is the registry of `shared`, which stays where it is, by 1.
         found.unwrap_or_else(|| unsafe { self.push(shared) })
     }
 
     /// # Safety
     ///
     /// 1. As for [`Registry::claim`].
-    unsafe fn push(&self, shared: &Shared) -> &Reader {
+    unsafe fn push(&self, shared: &DomainState) -> &Reader {
         // Relaxed: a number that publishes nothing.
         let index = self.made.fetch_add(1, Relaxed);
         // SAFETY: by 1 the domain stays where it is, and it owns this registry, which frees the

@@ -1,8 +1,8 @@
-//! Readers that keep a grace period waiting, and the functions that are told of them.
+//! Readers that keep a grace period waiting, and the functions to which they are reported.
 //!
 //! 1. *Silent by default.* A stall is passed to the function of its domain, see
 //!    [`Builder::on_stall`](crate::Builder::on_stall); if the domain has none, to the hook of the
-//!    process, see [`set_stall_hook`]; if there is no hook either, to nobody.
+//!    process, see [`set_stall_hook`]; if there is no hook either, it is not reported.
 //! 2. *Contained.* A panic in such a function is reported by the panic hook and goes no further.
 //! 3. *No lock.* No lock of this crate is held while such a function runs, so it may use any
 //!    domain.
@@ -53,9 +53,9 @@ type Hook = Box<dyn Fn(&Stall) + Send + Sync>;
 /// Not a `static_cell`: no model sets it.
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Sets the function that is told of stalled readers, for all domains that have no function of
-/// their own ([`Builder::on_stall`](crate::Builder::on_stall)), the global domain included. It can
-/// be set once in a process, and is meant for the program, not for libraries.
+/// Sets the function to which stalled readers are reported, for all domains that have no function
+/// of their own ([`Builder::on_stall`](crate::Builder::on_stall)), the global domain included. It
+/// can be set once in a process, and is meant for the program, not for libraries.
 ///
 /// Without it stalls are not reported; [`Domain::stalls`](crate::Domain::stalls) lists them.
 ///

@@ -19,7 +19,7 @@ const COLD: [&str; 8] = [
     "pin_elsewhere",
     "local4join",
     // The last section of a thread that ends.
-    "left_one_shot",
+    "give_back_if_last",
     // No `membarrier`.
     "light_without_help",
     // Deep nesting, possibly beyond the limit.

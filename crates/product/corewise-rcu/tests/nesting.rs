@@ -165,7 +165,7 @@ const EXIT: &str = "COREWISE_EXIT_OFFLINE";
 
 /// `exit` runs the destructors of thread-locals while the closure of `offline` is on the stack.
 fn exit_while_offline(is_late: bool) {
-    struct Held(RefCell<Option<Qsbr<'static>>>);
+    struct KeptHandle(RefCell<Option<Qsbr<'static>>>);
     /// Dropped after the handle; prints whether the handle left a section behind.
     struct Check(&'static Domain);
     impl Drop for Check {
@@ -177,7 +177,7 @@ fn exit_while_offline(is_late: bool) {
     }
     thread_local! {
         static CHECK: RefCell<Option<Check>> = const { RefCell::new(None) };
-        static HELD: Held = const { Held(RefCell::new(None)) };
+        static HELD: KeptHandle = const { KeptHandle(RefCell::new(None)) };
     }
     static DOMAIN: LazyLock<Domain> = LazyLock::new(Domain::new);
     let domain = &*DOMAIN;

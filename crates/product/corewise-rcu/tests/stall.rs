@@ -1,5 +1,5 @@
-//! Who is told of a stalled reader. The hook of the process can be set once, so each test runs
-//! itself again in a separate process.
+//! To which functions a stalled reader is reported. The hook of the process can be set once, so
+//! each test runs itself again in a separate process.
 
 use std::process::{Command, Output};
 use std::sync::Mutex;

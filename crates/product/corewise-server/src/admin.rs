@@ -4,6 +4,7 @@ use crate::classes::Column;
 use crate::config::{Config, Eviction};
 use crate::dump::Dump;
 use crate::metrics::{self, Counters};
+use crate::protocol::ProtocolKind;
 use crate::shared::Shared;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::{Engine, size_class};
@@ -11,8 +12,9 @@ use corewise_ops::{Deadline, Now};
 use corewise_wire::memcached::{
     Admin, BinaryRequest, StatsRequest, StatsWriter, credentials, reply,
 };
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Instant;
 
 // Statistics and settings of memcached 1.6 for parts that Corewise does not have are printed with
@@ -364,34 +366,34 @@ fn on_off(on: bool) -> &'static str {
 /// Settings of listeners and authentication.
 fn listening_settings(w: &mut StatsWriter<'_>, c: &Config) {
     w.stat("maxconns", c.max_connections);
-    let port = c.listen.first().map_or(0, |address| address.port());
-    w.stat("tcpport", port);
+    let tcp: Vec<SocketAddr> = c.addresses_of(ProtocolKind::Memcached).collect();
+    w.stat("tcpport", tcp.first().map_or(0, SocketAddr::port));
     w.stat("udpport", 0);
-    let inter: Vec<String> = c.listen.iter().map(|a| a.ip().to_string()).collect();
+    let inter: Vec<String> = tcp.iter().map(|address| address.ip().to_string()).collect();
     w.stat("inter", inter.join(","));
     w.stat("verbosity", c.verbosity);
     w.stat("oldest", 0);
-    let shown = |path: &PathBuf| path.display().to_string();
-    let socket = c.unix.as_ref().map_or("NULL".into(), shown);
-    w.stat("domain_socket", socket);
+    let shown = |path: &Path| path.display().to_string();
+    w.stat("domain_socket", c.unix_path().map_or("NULL".into(), shown));
     w.stat("umask", format_args!("{:o}", c.unix_mode));
     w.stat("tcp_backlog", c.backlog);
     w.stat("binding_protocol", "ascii");
     w.stat("auth_enabled_sasl", "no");
-    let users = c.auth_file.as_ref().map_or("no".into(), shown);
+    let users = c.auth_file.as_deref().map_or("no".into(), shown);
     w.stat("auth_enabled_ascii", users);
     w.stat("maxconns_fast", yes_no(c.maxconns_fast));
-    for (name, addresses) in [
-        ("cphash_listen", &c.cphash_listen),
-        ("resp_listen", &c.resp_listen),
-    ] {
-        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        let shown = if addresses.is_empty() {
-            "no".into()
+    for other in ProtocolKind::ALL
+        .into_iter()
+        .filter(|kind| *kind != ProtocolKind::Memcached)
+    {
+        let of_other = c.listeners.iter().filter(|at| at.protocol == other);
+        let addresses: Vec<String> = of_other.map(|at| at.address.to_string()).collect();
+        let name = format_args!("{other}_listen");
+        if addresses.is_empty() {
+            w.stat(name, "no");
         } else {
-            addresses.join(",")
-        };
-        w.stat(name, shown);
+            w.stat(name, addresses.join(","));
+        }
     }
 }
 

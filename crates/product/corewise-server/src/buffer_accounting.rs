@@ -1,8 +1,9 @@
 //! Accounting of the memory that the server uses for its connections.
 //!
 //! Each loop counts its own memory, and the sum over all loops is bounded. What is resident of the
-//! sum beyond [`uncharged`] bytes is reported to the engine, which then has that much less memory
-//! for items. Pages of an input that nothing has been written to are not resident.
+//! sum, with a quarter for the allocator, is reported to the engine beyond [`uncharged`] bytes. The
+//! engine then has that much less memory for items. Pages of an input that nothing has been written
+//! to are not resident.
 //!
 //! | memory | counted |
 //! |---|---|
@@ -13,19 +14,20 @@
 //!
 //! 1. Every connection may have [`FREE`] bytes of input, so an ordinary request is never refused.
 //!    Nor is a transaction that takes no more.
-//! 2. Beyond that, an input grows only if the limit has room for it. An input holds little more
-//!    than what has arrived: a quarter more, or the whole request once a quarter of it or [`FREE`]
-//!    bytes are there. From then on all of that is counted, so such a connection never needs
-//!    memory that another one holds. If there is no room, the connection is not read for
-//!    [`WAIT_MS`](crate::conn::WAIT_MS) at most. If there still is none then, the request is
-//!    refused: it is answered with an error, and its data is swallowed. A client that announces a
-//!    large value and sends little of it takes no memory from the others.
+//! 2. Beyond that, an input grows only if the limit has room for it. An input holds at most twice
+//!    what has arrived, or the whole request once a quarter of it or [`FREE`] bytes are there,
+//!    rounded up to one of few [sizes](input_capacity). From then on all of that is counted, so
+//!    such a connection never needs memory that another one holds. If there is no room, the
+//!    connection is not read for [`WAIT_MS`](crate::conn::WAIT_MS) at most. If there still is none
+//!    then, the request is refused: it is answered with an error, and its data is swallowed. A
+//!    client that announces a large value and sends little of it takes no memory from the others.
 //! 3. Every connection may have [`FREE`] bytes of waiting replies. Beyond that, a reply is sent
 //!    only if all of it could wait for its client while all buffers together stay below
 //!    [`reply_limit`]. Otherwise connections of the same loop are closed whose clients have not
 //!    taken a byte of a waiting reply for [`TAKES_NOTHING_MS`], longest silence first. If that is
-//!    not enough, the request waits: it is executed again when there is room. So no client that
-//!    takes its replies is closed. Waiting replies leave less room for large requests.
+//!    not enough, or while items have not made room for the replies that wait already, the request
+//!    waits: it is executed again when there is room. So no client that takes its replies is
+//!    closed. Waiting replies leave less room for large requests.
 //! 4. Replies to requests that cannot be executed twice, and to calls, do not wait in this way. If
 //!    there is no room, what the socket does not take is lost, and the connection is closed.
 //! 5. While memory is short (a request or a reply was refused or put off within [`SHORT_MS`], or
@@ -42,7 +44,7 @@ use crate::config::Eviction;
 use crate::conn::{AwaitedRoom, Conn, FREE, Growth, Held, MAX_WAIT, length};
 use crate::memory;
 use crate::shared::Shared;
-use crate::spare_inputs::SpareInputs;
+use crate::spare_inputs::{SpareInputs, input_capacity};
 use crate::turn::{LARGE as LARGE_VALUE, OUTPUT_PAUSE};
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::Engine;
@@ -71,17 +73,24 @@ const STEP: u64 = 8 << 10;
 const MOST_STEPS: u64 = 512;
 /// When a turn has kept this many bytes of replies, memory counts as short for its rest: items make
 /// room for buffers between turns.
-const MOST_KEPT: usize = 1 << 20;
+const MOST_KEPT: usize = 256 << 10;
+/// When items still have to give back this many bytes, memory for replies counts as short.
+const MOST_BEHIND: u64 = 128 << 10;
 /// When a connection's buffers shrink by more than this, freed memory is returned to the system.
 const LARGE: usize = 128 << 10;
 /// The same if many smaller buffers have shrunk by more than this together: the pages that the
 /// allocator keeps of each size add up.
 const KEEPS_FREED: usize = 512 << 10;
+/// Bytes of freed buffers that are not returned at a sweep.
+const KEEPS_AT_SWEEP: usize = 16 << 10;
+/// The allocator takes up to this share (1/4) of the buffers in addition: it rounds their sizes,
+/// and keeps pages in which few of them are left.
+const SLACK_SHARE: u64 = 4;
 /// Bytes of buffers that are not charged to the engine: they are part of the 5 % and 8 MiB that the
 /// server may take beyond its limit. Otherwise a few connections would take half of a small cache,
 /// and a reply of a tenth of a large one, which the client takes in parts, would displace an item.
 fn uncharged(memory_limit: u64) -> u64 {
-    (memory_limit / 32).max(1 << 20)
+    (memory_limit / 32).max(512 << 10)
 }
 
 /// The number of bytes beyond which a reply may not wait for its client: half of the memory limit
@@ -152,6 +161,7 @@ impl BufferAccounting {
     /// Gives `conn` room for `target` bytes of input. Changes nothing unless it returns
     /// [`Growth::Done`].
     pub(crate) fn grow(&mut self, shared: &Shared, conn: &mut Conn, target: usize) -> Growth {
+        let target = input_capacity(target);
         let wanted = target.saturating_sub(conn.input.capacity()) as u64;
         if target > FREE && wanted > self.room(shared, shared.buffer_limit) {
             return Growth::OverLimit;
@@ -181,15 +191,16 @@ impl BufferAccounting {
     pub(crate) fn still_waits(
         &self,
         shared: &Shared,
-        memory_limit: u64,
+        engine: &impl Engine,
         conn: &mut Conn,
         now: Now,
     ) -> bool {
         let Some(awaited) = conn.awaited_room else {
             return false;
         };
-        let room = self.room(shared, reply_limit(shared, memory_limit));
-        let waits = room < awaited.bytes && now.ms < awaited.retry_ms;
+        let room = self.room(shared, reply_limit(shared, engine.memory_limit()));
+        let has_room = room >= awaited.bytes && engine.excess() <= MOST_BEHIND;
+        let waits = !has_room && now.ms < awaited.retry_ms;
         if waits {
             conn.active_ms = now.ms; // it waits for the server
         } else {
@@ -241,6 +252,14 @@ impl BufferAccounting {
         }
     }
 
+    /// At a sweep, returns what has been freed since memory was last returned.
+    pub(crate) fn return_rest(&mut self) {
+        if self.freed > KEEPS_AT_SWEEP {
+            self.freed = 0;
+            memory::return_freed();
+        }
+    }
+
     /// Whether freed memory is to be returned to the system now.
     #[inline]
     fn must_return(&mut self) -> bool {
@@ -266,8 +285,9 @@ impl BufferAccounting {
         self.told = self.resident();
         // Under the lock, so that the last sum reported is the last one taken.
         let _telling = shared.telling.lock();
+        let resident = shared.resident_buffer_bytes();
         let uncharged = uncharged(engine.memory_limit());
-        engine.set_overhead(shared.resident_buffer_bytes().saturating_sub(uncharged));
+        engine.set_overhead((resident + resident / SLACK_SHARE).saturating_sub(uncharged));
     }
 }
 
@@ -281,6 +301,8 @@ pub(crate) struct ReplyRoom<'t> {
     bytes: Option<u64>,
     /// Bytes of this turn's replies that wait.
     kept: usize,
+    /// Items have not yet made room for buffers.
+    is_behind: bool,
     /// The turn prints at most this many bytes before it sends them.
     pub(crate) pause: usize,
     /// Values of at least this many bytes are sent from their items.
@@ -295,23 +317,24 @@ impl<'t> ReplyRoom<'t> {
     pub(crate) fn new(
         accounting: &'t BufferAccounting,
         shared: &'t Shared,
-        memory_limit: u64,
+        engine: &impl Engine,
         now: Now,
     ) -> Self {
         let mut room = Self {
             accounting,
             shared,
-            limit: reply_limit(shared, memory_limit),
+            limit: reply_limit(shared, engine.memory_limit()),
             now,
             bytes: None,
             kept: 0,
+            is_behind: engine.excess() > MOST_BEHIND,
             pause: OUTPUT_PAUSE,
             large: LARGE_VALUE,
             wait: MAX_WAIT,
             given_up: Vec::new(),
         };
         // A loop that keeps no replies looks only when one must wait (guarantee 6).
-        if accounting.held.output > 0 {
+        if accounting.held.output > 0 || room.is_behind {
             room.set_bytes(accounting.room(shared, room.limit));
         }
         room
@@ -319,7 +342,7 @@ impl<'t> ReplyRoom<'t> {
 
     fn set_bytes(&mut self, bytes: u64) {
         self.bytes = Some(bytes);
-        if bytes < (OUTPUT_PAUSE + LARGE_VALUE) as u64 || self.kept >= MOST_KEPT {
+        if bytes < (OUTPUT_PAUSE + LARGE_VALUE) as u64 || self.must_wait() {
             (self.pause, self.large) = (SHORT_PAUSE, SHORT_PAUSE);
         }
     }
@@ -334,7 +357,13 @@ impl<'t> ReplyRoom<'t> {
     pub(crate) fn admits(&mut self, conns: &mut Slab<Conn>, key: usize, length: usize) -> bool {
         let fits = conns[key].held().output + length <= FREE;
         let has_none_waiting = || self.kept == 0 && self.shared.sum(|card| &card.output_bytes) == 0;
-        fits || has_none_waiting() || self.has_room(conns, key, length as u64)
+        let may_wait = !self.must_wait();
+        fits || has_none_waiting() || (may_wait && self.has_room(conns, key, length as u64))
+    }
+
+    /// Whether replies had better wait until items have made room for those that wait.
+    fn must_wait(&self) -> bool {
+        self.is_behind || self.kept >= MOST_KEPT
     }
 
     /// Lets connection `key` wait until there is room for a reply of `length` bytes.

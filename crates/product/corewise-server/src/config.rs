@@ -1,9 +1,10 @@
 //! Configuration of a server, and the errors of starting and running it.
 
+use crate::protocol::ProtocolKind;
 use corewise_topology::PinPolicy;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -76,18 +77,39 @@ impl Eviction {
     }
 }
 
+/// Where to listen, and the protocol of the connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenAt {
+    /// The protocol.
+    pub protocol: ProtocolKind,
+    /// The address.
+    pub address: BindAddress,
+}
+
+/// The address of a listening socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BindAddress {
+    /// A TCP address. With port 0, the system chooses a free port.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for BindAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// TCP addresses to listen on. With port 0, the system chooses a free port.
-    pub listen: Vec<SocketAddr>,
-    /// TCP addresses to listen on for the protocol of \[CPHASH\], which has no authentication.
-    pub cphash_listen: Vec<SocketAddr>,
-    /// TCP addresses to listen on for RESP, the protocol of Redis.
-    pub resp_listen: Vec<SocketAddr>,
-    /// A Unix socket to listen on.
-    pub unix: Option<PathBuf>,
-    /// Permissions of the Unix socket.
+    /// What to listen on.
+    pub listeners: Vec<ListenAt>,
+    /// Permissions of Unix sockets.
     pub unix_mode: u32,
     /// Number of event loops, one thread each.
     pub threads: usize,
@@ -139,10 +161,10 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listen: vec![SocketAddr::from(([127, 0, 0, 1], 11_211))],
-            cphash_listen: Vec::new(),
-            resp_listen: Vec::new(),
-            unix: None,
+            listeners: vec![ListenAt {
+                protocol: ProtocolKind::Memcached,
+                address: BindAddress::Tcp(([127, 0, 0, 1], 11_211).into()),
+            }],
             unix_mode: 0o700,
             threads: 4,
             memory: 1 << 30,
@@ -170,6 +192,29 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The TCP addresses to listen on, with their protocols.
+    pub fn tcp_addresses(&self) -> impl Iterator<Item = (ProtocolKind, SocketAddr)> {
+        self.listeners.iter().filter_map(|at| match at.address {
+            BindAddress::Tcp(address) => Some((at.protocol, address)),
+            BindAddress::Unix(_) => None,
+        })
+    }
+
+    /// Those of one protocol.
+    pub(crate) fn addresses_of(&self, kind: ProtocolKind) -> impl Iterator<Item = SocketAddr> {
+        let addresses = self.tcp_addresses();
+        addresses.filter_map(move |(other, address)| (other == kind).then_some(address))
+    }
+
+    /// The path of the first Unix socket to listen on.
+    #[must_use]
+    pub fn unix_path(&self) -> Option<&Path> {
+        self.listeners.iter().find_map(|at| match &at.address {
+            BindAddress::Tcp(_) => None,
+            BindAddress::Unix(path) => Some(&**path),
+        })
+    }
+
     /// Bytes that an event loop takes for all its connections, approximately and at most.
     const LOOP_BYTES: u64 = 2 << 20;
 
@@ -245,11 +290,9 @@ pub enum StartError {
         /// Maximum in MiB.
         most: u64,
     },
-    /// Clients must authenticate, but the protocol of \[CPHASH\] has no authentication.
-    #[error(
-        "the cphash protocol has no authentication: cphash-listen and auth-file exclude each other"
-    )]
-    CphashAuth,
+    /// Clients must authenticate, but the protocol of a listener has no authentication.
+    #[error("the {0} protocol has no authentication: {0}-listen and auth-file exclude each other")]
+    NoAuthentication(ProtocolKind),
     /// There is nothing to listen on.
     #[error("no address to listen on")]
     NoAddress,
@@ -276,7 +319,7 @@ impl StartError {
     #[must_use]
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Eviction { .. } | Self::Memory { .. } | Self::CphashAuth => true,
+            Self::Eviction { .. } | Self::Memory { .. } | Self::NoAuthentication(_) => true,
             Self::NoAddress | Self::AuthFile { .. } => true,
             Self::Listen { .. } | Self::System { .. } => false,
         }

@@ -12,14 +12,14 @@
 //! `buffer_accounting` bounds the memory that all connections hold together. A large value is
 //! received in the memory of its item (see `receiving`), which the engine bounds.
 
-use crate::calls::ClientState;
+use crate::codec::Codec;
+use crate::commands::ClientState;
 use crate::dump::Dump;
 use crate::receiving::Receiving;
 use crate::shared::{ConnCard, ConnState};
-use crate::spare_inputs::SpareInputs;
+use crate::spare_inputs::{SpareInputs, input_capacity};
 use crate::stream::Stream;
 use corewise_atomic::sync::atomic::Ordering;
-use corewise_wire::Codec;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +32,9 @@ const PAGE: usize = 4 << 10;
 
 /// Bytes read from a connection into the arena per turn, if nothing is known of its requests.
 pub(crate) const SLICE: usize = 16 << 10;
+/// The same if the value of its last request was received in place. Bytes of the next value that
+/// are read here must be copied, so few are read.
+const HEAD_SLICE: usize = 2 << 10;
 /// Bytes of input that every connection may have.
 pub(crate) const FREE: usize = 32 << 10;
 /// How long a connection waits for the memory of a large request.
@@ -200,6 +203,19 @@ impl Conn {
         !self.input.is_empty() && self.input.len() >= self.need
     }
 
+    /// Whether `input` holds a quarter or more of a large request, and more is to be read: an
+    /// engine that had no memory for its value may have it now.
+    pub(crate) fn much_has_arrived(&self) -> bool {
+        let len = self.input.len();
+        self.readable && len > FREE && len < self.need && self.need / 4 <= len
+    }
+
+    /// Begins to receive a value in place. Its `input` is empty.
+    pub(crate) fn begin_value(&mut self) {
+        self.need = 1;
+        self.slice = HEAD_SLICE;
+    }
+
     /// Whether to give up its incomplete request: it asked for more memory (`room` is the result),
     /// and the allocator had none, or the limit left none for [`WAIT_MS`].
     pub(crate) fn is_refused(&mut self, room: Option<Growth>, now_ms: u64) -> bool {
@@ -358,7 +374,8 @@ impl Conn {
             let is_mostly_free = capacity > FREE || rest <= capacity / 2;
             if rest_from > 0 && capacity > KEEP_CAPACITY && is_mostly_free {
                 // A large request is complete: its memory is not kept for the next ones.
-                self.input = own[rest_from..].to_vec();
+                self.input = Vec::with_capacity(input_capacity(rest));
+                self.input.extend_from_slice(&own[rest_from..]);
                 spares.put(own);
             } else {
                 own.drain(..rest_from);
@@ -374,7 +391,7 @@ impl Conn {
             let room = rest.len().max(if is_near { self.need } else { 0 });
             match spares.take(room).filter(|_| self.input.is_empty()) {
                 Some(spare) => self.input = spare,
-                None => self.input.reserve_exact(room),
+                None => self.input.reserve_exact(input_capacity(room)),
             }
         }
         self.input.extend_from_slice(rest);

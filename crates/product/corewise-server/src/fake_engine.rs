@@ -41,6 +41,10 @@ pub(crate) struct Script {
     pub(crate) no_memory: HashSet<Vec<u8>>,
     /// Whether the engine receives large values in place.
     pub(crate) reserves: bool,
+    /// Bytes of such a value that must have arrived.
+    pub(crate) least_arrived: usize,
+    /// Bytes that eviction is still to give back.
+    pub(crate) excess: u64,
     /// How many stores had a reservation.
     pub(crate) stored_reserved: usize,
     pub(crate) stats: EngineStats,
@@ -204,9 +208,18 @@ impl Session for FakeSession {
         ops.len()
     }
 
-    fn reserve(&mut self, now: Now, key: &[u8], len: usize, flags: u32) -> Option<Reservation> {
-        let reserves = self.engine.script.lock().reserves;
-        let reservation = reserves.then(|| self.lender.reserve(now, key, len, flags));
+    fn reserve(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        len: usize,
+        flags: u32,
+        arrived: usize,
+    ) -> Option<Reservation> {
+        let script = self.engine.script.lock();
+        let reserves = script.reserves && arrived >= script.least_arrived;
+        drop(script);
+        let reservation = reserves.then(|| self.lender.reserve(now, key, len, flags, arrived));
         reservation.flatten()
     }
 
@@ -303,6 +316,10 @@ impl Engine for FakeEngine {
     }
 
     fn set_memory_limit(&self, _: u64) {}
+
+    fn excess(&self) -> u64 {
+        self.script.lock().excess
+    }
 
     fn stats(&self) -> EngineStats {
         self.script.lock().stats

@@ -31,13 +31,11 @@
 //!    [`Config::connection_memory`]).
 //! 5. A client waits for at most 2 ms and one unit of work for each other client of its loop that
 //!    is busy, whatever the others send (`budget`); and for a transaction of the others, whose cost
-//!    is bounded (`calls`).
+//!    is bounded (`commands`).
 //! 6. If an event loop panics or its poller fails, the connections of that loop are closed. The
 //!    server stops as in 2, with the loops that are left, and `run` returns an error.
 //!
-//! Connections speak memcached's text and meta protocols, RESP if they come from a listener in
-//! [`Config::resp_listen`], or the protocol of \[CPHASH\] if they come from a listener in
-//! [`Config::cphash_listen`].
+//! A connection speaks the protocol of the listener that accepted it ([`ListenAt`]).
 //!
 //! Out of scope: UDP, SASL, TLS, and memcached's binary protocol.
 
@@ -45,8 +43,9 @@ mod admin;
 mod auth;
 mod budget;
 mod buffer_accounting;
-mod calls;
 mod classes;
+mod codec;
+mod commands;
 mod complaints;
 mod config;
 mod conn;
@@ -54,9 +53,12 @@ mod dump;
 mod event_loop;
 #[cfg(test)]
 mod fake_engine;
+mod front;
+mod listener;
 mod memory;
 mod metrics;
 mod process;
+mod protocol;
 mod receiving;
 mod server;
 mod shared;
@@ -65,5 +67,6 @@ mod stream;
 mod turn;
 mod unix_socket;
 
-pub use config::{Config, EngineKind, Eviction, RunError, StartError};
+pub use config::{BindAddress, Config, EngineKind, Eviction, ListenAt, RunError, StartError};
+pub use protocol::ProtocolKind;
 pub use server::Server;

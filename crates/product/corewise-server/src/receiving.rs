@@ -12,14 +12,13 @@
 //! The engine owns the value's memory and bounds it: see [`corewise_cache::reservation`]. The
 //! connection itself holds only the command line.
 
+use crate::codec::{Codec, Parse};
 use corewise_cache::{Reservation, Session};
-use corewise_ops::Now;
-use corewise_wire::{Announced, Codec, Limits};
+use corewise_wire::Announced;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::stream::Stream;
-use bumpalo::Bump;
 use std::io;
 
 /// Maximum bytes of a value that one turn reads.
@@ -45,11 +44,9 @@ impl Receiving {
         session: &mut S,
         codec: &Codec,
         input: &[u8],
-        limits: &Limits,
-        now: Now,
-        scratch: &Bump,
+        parse: &Parse<'_>,
     ) -> Option<Box<Self>> {
-        let announced = codec.announced(input, limits, now, scratch)?;
+        let announced = codec.announced(input, parse)?;
         let Announced {
             line_len,
             value_len,
@@ -57,8 +54,8 @@ impl Receiving {
             key,
             client_flags,
         } = announced;
-        let reservation = session.reserve(now, key, value_len, client_flags)?;
         let (line, data) = input.split_at(line_len);
+        let reservation = session.reserve(parse.now, key, value_len, client_flags, data.len())?;
         let mut receiving = Box::new(Self {
             line: line.to_vec(),
             reservation,

@@ -2,6 +2,7 @@
 
 use crate::auth::Users;
 use crate::classes::{Ages, ClassCounts, Sums};
+use crate::codec::Limits;
 use crate::complaints::Complaints;
 use crate::config::Config;
 use crate::conn::FREE;
@@ -11,7 +12,6 @@ use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use corewise_cache::TimeSource;
 use corewise_cache::isolation::Isolation;
-use corewise_wire::Limits;
 use corewise_wire::memcached::MAX_KEY_LEN;
 use mio::Waker;
 use std::collections::HashMap;

@@ -1,4 +1,8 @@
-//! Input buffers of completed requests, kept for the next ones of the same loop.
+//! Sizes of input buffers, and buffers of completed requests, kept for the next ones of the same
+//! loop.
+//!
+//! The allocator keeps pages for each size that a thread has used, so inputs have few
+//! [sizes](input_capacity).
 //!
 //! A request of some kilobytes often arrives in two reads, so its connection needs a buffer for a
 //! moment. The allocator returns freed pages to the system at once (the program configures it so),
@@ -11,6 +15,21 @@ use crate::conn::FREE;
 
 /// Smaller buffers are left to the allocator, which keeps their pages.
 const LEAST: usize = 4 << 10;
+
+/// Bytes of the smallest input buffer.
+const SMALLEST: usize = 256;
+
+/// The capacity of an input buffer for `bytes` bytes: a power of two or, beyond [`FREE`], one and a
+/// half of it. Only the pages that are written take memory.
+pub(crate) fn input_capacity(bytes: usize) -> usize {
+    let capacity = bytes.next_power_of_two().max(SMALLEST);
+    let between = capacity / 4 * 3;
+    if capacity > FREE && bytes <= between {
+        between
+    } else {
+        capacity
+    }
+}
 
 /// The spare input buffers of a loop.
 #[derive(Debug)]
@@ -65,6 +84,25 @@ mod tests {
 
     fn capacities(spares: &SpareInputs) -> Vec<usize> {
         spares.buffers.iter().map(Vec::capacity).collect()
+    }
+
+    #[test]
+    fn inputs_have_few_sizes() {
+        let mut sizes: Vec<usize> = (0..1 << 20).step_by(37).map(input_capacity).collect();
+        sizes.dedup();
+        assert!(sizes.is_sorted() && sizes.len() == 18, "{sizes:?}");
+        for bytes in (0..1 << 20).step_by(37) {
+            let capacity = input_capacity(bytes);
+            let most = if capacity > FREE {
+                bytes + bytes / 2
+            } else {
+                2 * bytes
+            };
+            assert!(
+                (bytes..=most.max(SMALLEST)).contains(&capacity),
+                "{bytes}: {capacity}"
+            );
+        }
     }
 
     #[test]

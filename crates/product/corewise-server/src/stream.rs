@@ -1,38 +1,34 @@
 //! A client's socket, TCP or Unix.
 
 use mio::event::Source;
-use mio::net::{TcpStream, UnixStream};
+use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{RecvFlags, recv};
-use std::io::{self, IoSlice, Write};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// A client's socket.
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+/// A client's socket, which is non-blocking.
+pub(crate) struct Stream {
+    socket: OwnedFd,
 }
 
-macro_rules! each {
-    ($self:expr, $stream:ident => $call:expr) => {
-        match $self {
-            Self::Tcp($stream) => $call,
-            Self::Unix($stream) => $call,
-        }
-    };
+impl From<OwnedFd> for Stream {
+    fn from(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
 }
 
 impl Stream {
     pub(crate) fn fd(&self) -> RawFd {
-        each!(self, s => s.as_raw_fd())
+        self.socket.as_raw_fd()
     }
 
     /// Number of bytes that can be read now.
     pub(crate) fn readable_bytes(&self) -> usize {
-        let bytes = each!(self, s => rustix::io::ioctl_fionread(s));
+        let bytes = rustix::io::ioctl_fionread(&self.socket);
         bytes.map_or(0, |bytes| bytes as usize)
     }
 
@@ -42,7 +38,7 @@ impl Stream {
         // `recv`, because `read` and `readv` take a longer way through the kernel: 3 % of a small
         // request.
         retry(|| {
-            let received = each!(self, s => recv(&*s, &mut *into, RecvFlags::empty()));
+            let received = recv(&self.socket, &mut *into, RecvFlags::empty());
             received.map(|(_, bytes)| bytes).map_err(Into::into)
         })
     }
@@ -71,11 +67,11 @@ impl Stream {
     }
 
     pub(crate) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        retry(|| each!(self, s => s.write(from)))
+        retry(|| Ok(send(&self.socket, from, SendFlags::NOSIGNAL)?))
     }
 
     pub(crate) fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        retry(|| each!(self, s => s.write_vectored(from)))
+        retry(|| Ok(rustix::io::writev(&self.socket, from)?))
     }
 
     /// Waits until the socket takes more bytes, for at most `time`. Returns false if the time is
@@ -84,15 +80,14 @@ impl Stream {
         let Ok(time) = time.try_into() else {
             return false;
         };
-        let fd = each!(self, s => s.as_fd());
-        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+        let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
         // A signal ends the wait early; the caller tries to write and asks again.
         !matches!(poll(&mut fds, Some(&time)), Ok(0))
     }
 
     pub(crate) fn close_writing(&self) {
         // The peer may be gone already, so an error does not matter.
-        let _ = each!(self, s => s.shutdown(std::net::Shutdown::Write));
+        let _ = shutdown(&self.socket, Shutdown::Write);
     }
 }
 
@@ -114,13 +109,13 @@ fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 
 impl Source for Stream {
     fn register(&mut self, r: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        each!(self, s => s.register(r, token, interests))
+        SourceFd(&self.fd()).register(r, token, interests)
     }
     fn reregister(&mut self, r: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        each!(self, s => s.reregister(r, token, interests))
+        SourceFd(&self.fd()).reregister(r, token, interests)
     }
     fn deregister(&mut self, r: &Registry) -> io::Result<()> {
-        each!(self, s => s.deregister(r))
+        SourceFd(&self.fd()).deregister(r)
     }
 }
 

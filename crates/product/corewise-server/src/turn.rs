@@ -21,7 +21,7 @@
 //!    the replies of its connection so far, its head, the value from the item, and its tail. If the
 //!    socket is full then, the batch pauses as in 2.
 //! 4. An operation allocates nothing: all vectors are reused.
-//! 5. A [call](corewise_wire::Call) runs alone: all operations before it in the batch have
+//! 5. A [call](crate::codec::Call) runs alone: all operations before it in the batch have
 //!    completed, and the next request is parsed when it is over.
 //! 6. The requests of one connection take its time [`budget`](crate::budget) and one unit. The
 //!    others are rewound, or are not parsed yet.
@@ -29,7 +29,8 @@
 use crate::admin;
 use crate::budget::Budget;
 use crate::buffer_accounting::ReplyRoom;
-use crate::calls;
+use crate::codec::{Call, Codec, Form, Parse, Protocol, StepOf, with_codec};
+use crate::commands;
 use crate::conn::{Conn, length};
 use crate::metrics::Counters;
 use crate::receiving::Receiving;
@@ -41,7 +42,7 @@ use corewise_cache::isolation::Member;
 use corewise_cache::{Engine, Session};
 use corewise_ops::{Flow, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Token, Verb};
 use corewise_wire::memcached::Admin;
-use corewise_wire::{Call, Codec, Form, Step, Tally};
+use corewise_wire::{Step, Tally};
 use slab::Slab;
 use std::ops::Range;
 use std::sync::Arc;
@@ -64,6 +65,7 @@ pub(crate) const LARGE: usize = 48 << 10;
 const HEAD_BYTES: usize = 1 << 10;
 
 /// A connection's part in this turn.
+#[derive(Default)]
 pub(crate) struct ConnectionInput {
     /// The connection's key in the loop's slab.
     pub(crate) conn: usize,
@@ -416,10 +418,10 @@ impl<E: Engine> Turn<'_, E> {
         };
         batch.progress.clear();
         batch.progress.resize(works.len(), 0);
-        let scratch = self.scratch;
+        let parse = Parse::new(self.shared, self.now, self.scratch);
         for index in 0..works.len() {
             if let Some(received) = works[index].received.take() {
-                self.store_received(index, *received, works, &mut batch.segments);
+                self.store_received(index, *received, &parse, works, &mut batch.segments);
             }
         }
         // Before any other reply: a connection has one segment in a batch, and a large value is
@@ -432,7 +434,10 @@ impl<E: Engine> Turn<'_, E> {
                 continue; // by the reply to its received value; its input stays where it is
             }
             batch.has_flushed = false; // for the requests of other connections
-            self.gather(index, work.input(arena), scratch, works, &mut batch);
+            let input = work.input(arena);
+            with_codec!(self.conns[work.conn].codec, codec => {
+                self.gather(index, codec, input, &parse, works, &mut batch);
+            });
         }
         self.execute(works, &mut batch);
         self.write_out(works, &mut batch.segments);
@@ -453,6 +458,7 @@ impl<E: Engine> Turn<'_, E> {
         &mut self,
         index: usize,
         received: Receiving,
+        parse: &Parse<'_>,
         works: &[ConnectionInput],
         segments: &mut Vec<Segment>,
     ) {
@@ -462,17 +468,13 @@ impl<E: Engine> Turn<'_, E> {
         let Receiving {
             line, reservation, ..
         } = received;
-        let mut codec = self.conns[works[index].conn].codec;
-        let before = codec;
-        let step = codec.next_apart(&line, end, &self.shared.limits, self.now, self.scratch);
-        self.conns[works[index].conn].codec = codec;
-        let (kind, op) = match step {
-            Step::Op {
-                key, verb, form, ..
-            } => (Kind::Op(form, verb), Some((key, verb))),
+        let codec = &mut self.conns[works[index].conn].codec;
+        let before = *codec;
+        let (kind, op) = with_codec!(codec, codec => match Protocol::next_apart(codec, &line, end, parse) {
+            Step::Op { key, verb, form, .. } => (Kind::Op(form.into(), verb), Some((key, verb))),
             Step::Frame { bytes, .. } => (Kind::Fixed(bytes), None),
             _ => (Kind::Void, None),
-        };
+        });
         let marks = [PendingReply {
             work: index,
             at: 0,
@@ -495,27 +497,27 @@ impl<E: Engine> Turn<'_, E> {
 
     /// Parses one connection's input, and executes the batch whenever it is full, until the
     /// connection has spent its budget.
-    fn gather<'i>(
+    fn gather<'i, P: Protocol>(
         &mut self,
         index: usize,
+        mut codec: P,
         input: &'i [u8],
-        scratch: &'i Bump,
+        parse: &Parse<'i>,
         works: &[ConnectionInput],
         batch: &mut Batch<'i>,
     ) {
         let conn = works[index].conn;
-        let mut codec = self.conns[conn].codec;
         self.conns[conn].need = 1; // unless the codec sets it below
         let mut at = 0;
         while at < input.len() {
-            let (work, before) = (index, codec);
+            let before = codec.into();
             let mark = |kind| PendingReply {
-                work,
+                work: index,
                 at,
                 codec: before,
                 kind,
             };
-            match self.step(&mut codec, &input[at..], scratch, works[index].refused) {
+            match self.step(&mut codec, &input[at..], parse, works[index].refused) {
                 Step::Incomplete { need } => {
                     self.conns[conn].need = need;
                     break;
@@ -527,7 +529,7 @@ impl<E: Engine> Turn<'_, E> {
                     verb,
                     form,
                 } => {
-                    batch.push_op(key, verb, mark(Kind::Op(form, verb)));
+                    batch.push_op(key, verb, mark(Kind::Op(form.into(), verb)));
                     at += consumed;
                 }
                 Step::Frame { consumed, bytes } => {
@@ -538,7 +540,7 @@ impl<E: Engine> Turn<'_, E> {
                     if !self.run_batch(index, before, at, works, batch) {
                         return;
                     }
-                    if self.call(index, conn, call, &mut codec, batch) == Answered::NotYet {
+                    if self.call(index, conn, call.into(), &mut codec, batch) == Answered::NotYet {
                         return;
                     }
                     at += consumed;
@@ -556,13 +558,13 @@ impl<E: Engine> Turn<'_, E> {
                 }
             }
             if batch.marks.len() >= BATCH
-                && (!self.run_batch(index, codec, at, works, batch)
+                && (!self.run_batch(index, codec.into(), at, works, batch)
                     || self.yields(index, &input[at..]))
             {
                 return;
             }
         }
-        self.conns[conn].codec = codec;
+        self.conns[conn].codec = codec.into();
         batch.progress[index] = at;
     }
 
@@ -575,18 +577,17 @@ impl<E: Engine> Turn<'_, E> {
 
     /// The codec's next step. Gives up an incomplete request that is `refused` more memory.
     #[inline]
-    fn step<'i>(
+    fn step<'i, P: Protocol>(
         &mut self,
-        codec: &mut Codec,
+        codec: &mut P,
         input: &'i [u8],
-        scratch: &'i Bump,
+        parse: &Parse<'i>,
         refused: bool,
-    ) -> Step<'i> {
-        let limits = &self.shared.limits;
-        let mut step = codec.next(input, limits, self.now, scratch);
+    ) -> StepOf<'i, P> {
+        let mut step = codec.next(input, parse);
         if refused && matches!(step, Step::Incomplete { .. }) {
             self.counters.read_buf_oom += 1;
-            step = codec.refuse(input, limits, self.now, scratch);
+            step = codec.refuse(input, parse);
         }
         step
     }
@@ -743,16 +744,18 @@ impl<E: Engine> Turn<'_, E> {
 
     /// Executes a call, and prints its reply behind the replies to the requests before it, unless
     /// the result is [`Answered::NotYet`].
-    fn call(
+    fn call<P: Protocol>(
         &mut self,
         index: usize,
         conn: usize,
         call: Call<'_>,
-        codec: &mut Codec,
+        codec: &mut P,
         batch: &mut Batch<'_>,
     ) -> Answered {
         self.budget.begin(index);
-        let answered = self.answer(index, conn, call, codec, batch);
+        let mut changed = (*codec).into();
+        let answered = self.answer(index, conn, call, &mut changed, batch);
+        *codec = P::try_from(changed).unwrap_or(*codec);
         batch.has_flushed = answered == Answered::ByFlush;
         self.counters.conn_yields += u64::from(answered == Answered::NotYet);
         answered
@@ -782,7 +785,7 @@ impl<E: Engine> Turn<'_, E> {
         let follows_flush = batch.has_flushed;
         match (call, codec) {
             (Call::Memcached(admin), codec) => self.administer(conn, admin, codec, follows_flush),
-            (Call::Resp(request), Codec::Resp(codec)) => calls::Context {
+            (Call::Resp(request), Codec::Resp(codec)) => commands::Context {
                 shared: self.shared,
                 engine: self.engine,
                 session: self.session,
@@ -790,7 +793,7 @@ impl<E: Engine> Turn<'_, E> {
                 transaction: None,
                 counters: self.counters,
                 loop_index: self.loop_index,
-                now: self.now,
+                parse: Parse::new(self.shared, self.now, self.scratch),
                 budget: self.budget,
                 conn: &mut self.conns[conn],
                 codec,
@@ -826,7 +829,11 @@ impl<E: Engine> Turn<'_, E> {
         match context.answer(admin) {
             admin::After::GoOn => {}
             admin::After::Flushed => return Answered::ByFlush,
-            admin::After::Admitted => codec.set_authenticated(),
+            admin::After::Admitted => {
+                if let Codec::Memcached(codec) = codec {
+                    codec.set_authenticated();
+                }
+            }
             admin::After::Dumps(dump) => {
                 // Relaxed: a gauge.
                 self.shared.dumps.fetch_add(1, Ordering::Relaxed);

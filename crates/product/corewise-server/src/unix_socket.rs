@@ -4,6 +4,7 @@
 use mio::net::UnixListener;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -43,7 +44,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 /// # Errors
 ///
 /// Another process listens there, the file is not a socket, or the system reports an error.
-pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
+pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketFile)> {
     // Removes a socket that a killed server has left; any other file stays.
     if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
         if is_live(path)? {
@@ -55,7 +56,7 @@ pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, Socket
     let listener = UnixListener::bind(path)?;
     let file = SocketFile::of(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-    Ok((listener, file))
+    Ok((listener.into(), file))
 }
 
 /// Whether a process has the socket open: only a socket without a listener refuses connections.

@@ -14,8 +14,7 @@ use std::time::Instant;
 
 use bumpalo::Bump;
 use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Now, Outcome};
-use corewise_wire::Form;
-use corewise_wire::memcached::{Codec, Limits, Step};
+use corewise_wire::memcached::{Codec, Limits, ReplyEncoder, Step};
 
 const NOW: Now = Now {
     ms: 1_000_000,
@@ -95,7 +94,12 @@ fn workloads() -> Vec<Workload> {
 
 /// Parses the whole input and counts its operations.
 #[inline(never)]
-fn parse<'i>(input: &'i [u8], limits: &Limits, scratch: &'i Bump, forms: &mut Vec<Form<'i>>) {
+fn parse<'i>(
+    input: &'i [u8],
+    limits: &Limits,
+    scratch: &'i Bump,
+    forms: &mut Vec<ReplyEncoder<'i>>,
+) {
     let mut codec = Codec::new(false);
     let mut at = 0;
     while let Step::Op {
@@ -113,7 +117,7 @@ fn parse<'i>(input: &'i [u8], limits: &Limits, scratch: &'i Bump, forms: &mut Ve
 
 /// Prints all replies.
 #[inline(never)]
-fn encode(forms: &[Form<'_>], outcome: &Outcome<'_>, out: &mut Vec<u8>) {
+fn encode(forms: &[ReplyEncoder<'_>], outcome: &Outcome<'_>, out: &mut Vec<u8>) {
     for form in forms {
         form.encode(black_box(outcome), NOW, out);
     }

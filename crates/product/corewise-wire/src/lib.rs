@@ -10,7 +10,7 @@
 //! | [`cphash`] | LOOKUP and INSERT of \[CPHASH\], binary |
 //! | [`resp`] | RESP2 and RESP3, the protocols of Redis |
 //!
-//! [`Codec`] is any of them, and a [`Step`] is what it asks its caller to do.
+//! A [`Step`] is what a codec asks its caller to do, in any protocol.
 //!
 //! ```
 //! use bumpalo::Bump;
@@ -35,13 +35,9 @@
 
 #![forbid(unsafe_code)]
 
-mod codec;
-#[cfg(doctest)]
-mod compile_fail;
 pub mod cphash;
 pub mod memcached;
 pub mod resp;
 mod step;
 
-pub use codec::{Codec, Limits};
-pub use step::{Announced, Call, Form, Step, Tally};
+pub use step::{Announced, Step, Tally};

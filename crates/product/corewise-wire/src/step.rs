@@ -1,15 +1,13 @@
 //! What a codec asks its caller to do next, the same for all protocols.
 
-use corewise_ops::{Now, Outcome, Verb};
-
-use crate::memcached::{Admin, ReplyEncoder};
-use crate::resp;
+use corewise_ops::Verb;
 
 /// What to do with the first bytes of the input.
 ///
-/// All borrowed data lives as long as the input and the scratch arena.
+/// `F` is how the protocol prints the outcome of an operation, and `C` a command that the server
+/// executes. All borrowed data lives as long as the input and the scratch arena.
 #[derive(Clone, Copy, Debug)]
-pub enum Step<'i> {
+pub enum Step<'i, F, C> {
     /// The codec cannot proceed until the input, counted from its start, holds at least `need`
     /// bytes.
     Incomplete {
@@ -31,7 +29,7 @@ pub enum Step<'i> {
         /// The operation on it.
         verb: Verb<'i>,
         /// How to print the outcome.
-        form: Form<'i>,
+        form: F,
     },
     /// Bytes to send after the replies to earlier operations: a fixed reply, or the beginning of a
     /// reply whose other parts are the outcomes of operations.
@@ -47,22 +45,13 @@ pub enum Step<'i> {
         /// The number of consumed bytes.
         consumed: usize,
         /// The command.
-        call: Call<'i>,
+        call: C,
     },
     /// Send this reply (it may be empty), then close the connection.
     Close {
         /// The reply to send.
         reply: &'i [u8],
     },
-}
-
-/// A command that the server executes.
-#[derive(Clone, Copy, Debug)]
-pub enum Call<'i> {
-    /// Of memcached's protocol.
-    Memcached(Admin<'i>),
-    /// Of RESP. The codec has checked the framing and nothing else.
-    Resp(resp::Request<'i>),
 }
 
 /// What an operation counts as in the server's statistics.
@@ -94,82 +83,7 @@ pub enum Tally {
     Unread,
 }
 
-/// How to print the outcome of one operation.
-#[derive(Clone, Copy, Debug)]
-pub enum Form<'i> {
-    /// In memcached's protocol, or in that of \[CPHASH\].
-    Memcached(ReplyEncoder<'i>),
-    /// In RESP.
-    Resp(resp::ReplyForm<'i>),
-}
-
-impl<'i> From<ReplyEncoder<'i>> for Form<'i> {
-    #[inline]
-    fn from(encoder: ReplyEncoder<'i>) -> Self {
-        Self::Memcached(encoder)
-    }
-}
-
-impl<'i> From<resp::ReplyForm<'i>> for Form<'i> {
-    #[inline]
-    fn from(form: resp::ReplyForm<'i>) -> Self {
-        Self::Resp(form)
-    }
-}
-
-impl<'i> Form<'i> {
-    /// What the operation counts as.
-    #[inline]
-    #[must_use]
-    pub fn tally(&self) -> Tally {
-        match self {
-            Self::Memcached(form) => form.tally(),
-            Self::Resp(form) => form.tally(),
-        }
-    }
-
-    /// Whether the operation is also counted as a meta command of memcached.
-    #[inline]
-    #[must_use]
-    pub fn is_meta(&self) -> bool {
-        matches!(self, Self::Memcached(form) if form.is_meta())
-    }
-
-    /// The key as it was sent: for a meta command with the `b` flag, its base64 form.
-    #[inline]
-    #[must_use]
-    pub fn key(&self) -> &'i [u8] {
-        match self {
-            Self::Memcached(form) => form.key(),
-            Self::Resp(form) => form.key(),
-        }
-    }
-
-    /// Appends the reply, which may be empty, to `out`: see [`ReplyEncoder::encode`].
-    #[inline]
-    pub fn encode(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
-        match self {
-            Self::Memcached(form) => form.encode(outcome, now, out),
-            Self::Resp(form) => form.encode(outcome, now, out),
-        }
-    }
-
-    /// Appends the reply without the value and what follows it, and returns both: see
-    /// [`ReplyEncoder::encode_parts`].
-    pub fn encode_parts<'v>(
-        &self,
-        outcome: &Outcome<'v>,
-        now: Now,
-        out: &mut Vec<u8>,
-    ) -> Option<(&'v [u8], &'static [u8])> {
-        match self {
-            Self::Memcached(form) => form.encode_parts(outcome, now, out),
-            Self::Resp(form) => form.encode_parts(outcome, now, out),
-        }
-    }
-}
-
-impl Step<'_> {
+impl<F, C> Step<'_, F, C> {
     /// A fixed reply, or silence.
     #[inline]
     pub(crate) fn answer(consumed: usize, bytes: &'static [u8], silent: bool) -> Self {

@@ -21,7 +21,7 @@ fn asks(limits: &Limits, line: &str, expected: Admin<'_>) {
     match Codec::new(false).next(input.as_bytes(), limits, NOW, &Bump::new()) {
         Step::Call {
             consumed,
-            call: corewise_wire::Call::Memcached(admin),
+            call: admin,
         } => {
             assert_eq!((consumed, admin), (input.len(), expected), "{line}");
         }

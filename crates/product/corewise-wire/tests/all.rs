@@ -5,7 +5,6 @@ mod common;
 
 mod admin;
 mod apart;
-mod auto_traits;
 mod binary;
 mod classic;
 mod cphash;

@@ -6,10 +6,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use bumpalo::Bump;
-use common::NOW;
+use common::{Codec, NOW};
 use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Outcome};
-use corewise_wire::memcached;
-use corewise_wire::{Codec, Limits, Step, cphash, resp};
+use corewise_wire::{Step, cphash, memcached, resp};
 
 /// The system's allocator, counting the allocations of this thread.
 struct Counting;
@@ -65,7 +64,7 @@ fn round(
     scratch: &mut Bump,
     out: &mut Vec<u8>,
 ) -> usize {
-    let limits = Limits::default();
+    let limits = memcached::Limits::default();
     let item = ItemView {
         key: b"key",
         value: &[b'v'; 100],

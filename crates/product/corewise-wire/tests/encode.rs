@@ -5,17 +5,14 @@ use crate::common;
 use bumpalo::Bump;
 use common::NOW;
 use corewise_ops::{Absence, Deadline, Flow, ItemFlags, ItemView, Outcome, ReplySink};
+use corewise_wire::Tally;
 use corewise_wire::memcached::{Codec, Limits, ReplyEncoder, ReplyWriter, Step};
-use corewise_wire::{Form, Tally};
 
 /// Calls `look` with the encoder of a request that is one operation.
 #[track_caller]
 fn with_form<T>(request: &str, limits: Limits, look: impl FnOnce(ReplyEncoder<'_>) -> T) -> T {
     match Codec::new(false).next(request.as_bytes(), &limits, NOW, &Bump::new()) {
-        Step::Op {
-            form: Form::Memcached(form),
-            ..
-        } => look(form),
+        Step::Op { form, .. } => look(form),
         other => panic!("{request:?}: {other:?}"),
     }
 }

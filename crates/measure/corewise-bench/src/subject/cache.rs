@@ -15,7 +15,7 @@ use crate::stamp::{Numbers, stamp};
 use crate::stream::GET;
 use crate::subject::{Capability, Measurements, Operate, WithHandles, Work, problems};
 use crate::table::Setup;
-use crate::work::{AuditReport, Evidence, OpCounts, Part, Sums};
+use crate::work::{AuditReport, Evidence, OpCounts, Part, Sums, indices};
 
 /// Keys of a thread that its audit replaces and looks up.
 const AUDITED_KEYS: usize = 1 << 12;
@@ -189,7 +189,7 @@ where
     /// Stores a value under every key.
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
-        for index in part.indices(plan) {
+        for index in indices(plan, part) {
             worker.replace(plan.key(index));
         }
         worker.end()
@@ -198,7 +198,7 @@ where
     /// Looks up every key.
     fn probe(&self, plan: &Plan, part: Part) -> Sums {
         let mut worker = self.worker(plan, part);
-        for index in part.indices(plan) {
+        for index in indices(plan, part) {
             worker.get(plan.key(index));
         }
         let all = worker.end();
@@ -252,7 +252,7 @@ where
     fn audit(&self, plan: &Plan, part: Part, _: u64, _: u64) -> AuditReport {
         let mut worker = self.worker(plan, part);
         let mut report = AuditReport::default();
-        let keys = || part.indices(plan).take(AUDITED_KEYS);
+        let keys = || indices(plan, part).take(AUDITED_KEYS);
         let number = worker.numbers.draw();
         for index in keys() {
             worker.replace_number(plan.key(index), number);

@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::stream::{GET, INSERT};
 use crate::subject::{Capability, External, Operate, WithHandles, Work, problems};
 use crate::table::Setup;
-use crate::work::{Evidence, OpCounts, Part, Sums, is_given_up};
+use crate::work::{Evidence, OpCounts, Part, Sums, indices, is_given_up};
 
 /// A thread's handle to a priority queue.
 pub trait QueueHandle {
@@ -128,7 +128,7 @@ where
     /// Inserts every index that is present at the start.
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
-        let indices = part.indices(plan).filter(|&index| plan.prefilled(index));
+        let indices = indices(plan, part).filter(|&index| plan.prefilled(index));
         indices.for_each(|index| worker.insert(index));
         worker.end()
     }

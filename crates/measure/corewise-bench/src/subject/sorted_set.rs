@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::stream::{GET, INSERT};
 use crate::subject::{Capability, External, Operate, WithHandles, Work, problems};
 use crate::table::Setup;
-use crate::work::{Evidence, OpCounts, Part, Sums};
+use crate::work::{Evidence, OpCounts, Part, Sums, indices};
 
 /// A thread's handle to a sorted set.
 pub trait SortedSetHandle {
@@ -96,8 +96,7 @@ where
 {
     fn fill(&self, plan: &Plan, part: Part) -> OpCounts {
         let mut worker = self.worker(plan, part);
-        part.indices(plan)
-            .for_each(|member| worker.increment(member, member.into()));
+        indices(plan, part).for_each(|member| worker.increment(member, member.into()));
         worker.end()
     }
 
@@ -105,7 +104,7 @@ where
     fn probe(&self, plan: &Plan, part: Part) -> Sums {
         let mut worker = self.worker(plan, part);
         let mut found = Sums::default();
-        for member in part.indices(plan) {
+        for member in indices(plan, part) {
             if let Some(rank) = worker.handle.rank(member) {
                 let score = worker.handle.increment(member, 0).unwrap_or(0);
                 found.gain(rank, score as u64);

@@ -25,37 +25,17 @@ pub mod phases;
 pub mod timed;
 pub(crate) mod worker;
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::clock;
 use crate::plan::Plan;
 use crate::record::OutcomeCounts;
 use crate::table::{Kind, MeasuredMap};
 pub use audit::AuditReport;
+pub use corewise_measure::thread_pool::Part;
+pub(crate) use corewise_measure::thread_pool::is_given_up;
 pub use drive::{Drive, DriveReport};
-
-/// The flag of threads outside a pool: no phase is given up.
-static NEVER: AtomicBool = AtomicBool::new(false);
-
-thread_local! {
-    /// Set while the current phase of this thread's pool is to be given up: a table took too long.
-    static GIVE_UP: Cell<&'static AtomicBool> = const { Cell::new(&NEVER) };
-}
-
-/// Makes this thread leave its phases when `order` is set. The report of a phase that was given up
-/// must not be used.
-pub(crate) fn obey(order: &'static AtomicBool) {
-    GIVE_UP.set(order);
-}
-
-/// Returns whether the phase is to be given up.
-#[inline(always)]
-pub(crate) fn is_given_up() -> bool {
-    // Relaxed: the flag publishes no other data, and a late reader does a few more operations.
-    GIVE_UP.get().load(Ordering::Relaxed)
-}
 
 /// One thread's part of a loop that is compiled for each table.
 ///
@@ -65,27 +45,10 @@ pub trait Loop: Send + 'static {
     fn run<K: Kind, T: MeasuredMap<K>>(&mut self, map: &T, plan: &Plan, part: Part) -> DriveReport;
 }
 
-/// The index of a thread and the number of threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The thread, from 0.
-    pub thread: usize,
-    /// Number of threads.
-    pub threads: usize,
-}
-
-impl Part {
-    /// The part of a thread that does all.
-    pub(crate) const ALONE: Self = Self {
-        thread: 0,
-        threads: 1,
-    };
-
-    /// Returns this thread's indices, until the phase is given up.
-    pub(crate) fn indices(self, plan: &Plan) -> impl Iterator<Item = u32> + use<> {
-        let all = plan.part(self.thread, self.threads);
-        all.take_while(|_| !is_given_up())
-    }
+/// Returns the indices of a thread's part, until the phase is given up.
+pub(crate) fn indices(plan: &Plan, part: Part) -> impl Iterator<Item = u32> + use<> {
+    let all = plan.part(part.thread, part.threads);
+    all.take_while(|_| !is_given_up())
 }
 
 /// Entries by number, keys and values; the last two are sums modulo 2^64.
@@ -267,6 +230,8 @@ fn part(count: u64, (from, to): (u64, u64), (opens, closes): (u64, u64)) -> u64 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     /// One thread has what the other needs, as long as the measured time lasts.

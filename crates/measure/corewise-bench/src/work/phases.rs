@@ -5,12 +5,12 @@ use corewise_measure::draw::Scramble;
 use crate::plan::Plan;
 use crate::table::{Kind, MapHandle, MeasuredMap};
 use crate::work::worker::Worker;
-use crate::work::{OpCounts, Part, Sums, is_given_up};
+use crate::work::{OpCounts, Part, Sums, indices, is_given_up};
 
 /// Inserts a part of the initial entries.
 pub(crate) fn fill<K: Kind, T: MeasuredMap<K>>(map: &T, plan: &Plan, part: Part) -> OpCounts {
     let mut worker = Worker::<K, T>::new(map, plan, part, None);
-    for index in part.indices(plan) {
+    for index in indices(plan, part) {
         if plan.prefilled(index) {
             worker.insert_number(plan.key(index), plan.first_number(index));
         }
@@ -51,7 +51,7 @@ pub(crate) fn churn<K: Kind, T: MeasuredMap<K>>(
 pub(crate) fn probe<K: Kind, T: MeasuredMap<K>>(map: &T, plan: &Plan, part: Part) -> Sums {
     let mut worker = Worker::<K, T>::new(map, plan, part, None);
     let mut sums = Sums::default();
-    for index in part.indices(plan) {
+    for index in indices(plan, part) {
         let key = plan.key(index);
         if let Some(stamp) = worker.handle.get(K::query(&mut worker.scratch, key)) {
             sums.gain(key, stamp);
@@ -64,7 +64,7 @@ pub(crate) fn probe<K: Kind, T: MeasuredMap<K>>(map: &T, plan: &Plan, part: Part
 /// Removes a part of all keys.
 pub(crate) fn empty<K: Kind, T: MeasuredMap<K>>(map: &T, plan: &Plan, part: Part) -> OpCounts {
     let mut worker = Worker::<K, T>::new(map, plan, part, None);
-    for index in part.indices(plan) {
+    for index in indices(plan, part) {
         worker.remove(plan.key(index));
     }
     worker.tally()

@@ -16,8 +16,8 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 
 use super::FloorSpec;
 use super::count::{Counter, Kind};
+use crate::clients::pin;
 use crate::socket::{Outbox, Socket};
-use crate::thread_pool::pin;
 
 const READ_BYTES: usize = 64 << 10;
 /// A connection with more bytes of unsent replies is not read.

@@ -29,13 +29,13 @@ use std::net::SocketAddr;
 use clap::ValueEnum;
 use corewise_measure::machine::{CpuTimes, Machine, field, raise_file_limit};
 
+use crate::clients::pin;
 use crate::config::{
     Address, MAX_CONNECTIONS, MAX_PIPELINE, MAX_SECONDS, Target, require, validate_keys, within,
 };
 use crate::error::LoadError;
 use crate::keys::KeyFormat;
 use crate::probe::identify;
-use crate::thread_pool::pin;
 use crate::value::Values;
 use crate::{config::Protocol, config::ValueSize};
 

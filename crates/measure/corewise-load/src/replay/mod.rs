@@ -17,6 +17,7 @@
 
 mod report;
 
+use crate::clients::{name, pin};
 use crate::codec::Codec;
 use crate::config::ReplayConfig;
 use crate::driver::Driver;
@@ -25,7 +26,6 @@ use crate::load_stats::LoadStats;
 use crate::player::Player;
 use crate::probe::identify;
 use crate::slices::check;
-use crate::thread_pool::{name, pin};
 use corewise_measure::machine::{Machine, Memory};
 
 pub use report::{LiveBytes, ReplayReport};

@@ -14,10 +14,10 @@ use super::lane::{Lane, Shared};
 use super::message::{self, Candidates, Word, answer, op, op_of};
 use super::outbox::{Outbox, Pending, What};
 use super::server::is_serving;
-use super::table::Table;
+use super::table::PartitionTable;
 use super::task::{Action, Entry, Outcome, Task};
 use crate::element::{Element, Layout};
-use crate::key::{Identifier, Identity, Key, Kind, Mixer};
+use crate::key::{Identifier, Identity, Key, KeyKind, Mixer};
 use crate::lockhash::{CacheRequest, Reply};
 use crate::partition::InsertError;
 use crate::ring;
@@ -63,7 +63,7 @@ impl std::error::Error for PipelineFull {}
 /// not delivered are dropped with it or by a server; panics of their drop are caught. If no server
 /// exists, waiting clients serve the partitions themselves.
 pub struct Client<S = RandomState> {
-    table: Arc<Table>,
+    table: Arc<PartitionTable>,
     identifier: Arc<Identifier<S>>,
     /// Created when they are used first.
     lanes: Vec<Option<Box<Outbox>>>,
@@ -98,7 +98,7 @@ impl Kept {
 }
 
 impl<S> Client<S> {
-    pub(super) fn new(table: Arc<Table>, identifier: Arc<Identifier<S>>) -> Self {
+    pub(super) fn new(table: Arc<PartitionTable>, identifier: Arc<Identifier<S>>) -> Self {
         let lanes = table.shards.iter().map(|_| None).collect();
         Self {
             table,
@@ -149,7 +149,7 @@ impl<S> Client<S> {
 
 /// How far a client's earlier operations on a partition are.
 #[derive(PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum EarlierOperations {
     /// Replies are outstanding.
     Outstanding,
     /// Messages without a reply may be on their way.
@@ -170,11 +170,11 @@ impl<S> Client<S> {
 
     /// What the partition does not know of this client's earlier operations.
     #[inline]
-    pub(super) fn progress(&self, index: usize) -> Progress {
+    pub(super) fn progress(&self, index: usize) -> EarlierOperations {
         match &self.lanes[index] {
-            Some(lane) if !lane.is_settled() => Progress::Outstanding,
-            Some(lane) if lane.is_used => Progress::Sent,
-            _ => Progress::Executed,
+            Some(lane) if !lane.is_settled() => EarlierOperations::Outstanding,
+            Some(lane) if lane.is_used => EarlierOperations::Sent,
+            _ => EarlierOperations::Executed,
         }
     }
 
@@ -633,7 +633,7 @@ impl<S: BuildHasher> Client<S> {
         let Some(key) = self.identifier.identify(key.into()) else {
             return false;
         };
-        if key.kind == Kind::Narrow {
+        if key.kind == KeyKind::Narrow {
             let (_, reply) = self.call(key.id, &remove_request(&key));
             return message::payload_of(reply) == 1;
         }
@@ -725,7 +725,7 @@ fn complete(
             // SAFETY: a reply to a lookup, whose references are ours; `decref` gives them up at the
             // end of this arm.
             let found = unsafe { found_in(reply, pending.kind, lane.parts(pending).0) };
-            lane.forget(pending);
+            lane.pop_bytes(pending);
             let decref = found.decref.map(|word| Decref { lane, word });
             let Some(element) = found.element else {
                 return deliver(token, Reply::Missing);
@@ -747,32 +747,32 @@ fn complete(
             deliver(token, Reply::Inserted(Ok(())));
         }
         answer::PUBLISHED => {
-            lane.forget(pending);
+            lane.pop_bytes(pending);
             deliver(token, Reply::Inserted(Ok(())));
         }
         answer::REFUSED => {
-            lane.forget(pending);
+            lane.pop_bytes(pending);
             deliver(token, Reply::Inserted(Err(message::refusal_of(reply))));
         }
         answer::REMOVED => {
-            lane.forget(pending);
+            lane.pop_bytes(pending);
             deliver(token, Reply::Removed(message::payload_of(reply) == 1));
         }
         answer::EXECUTED => {
-            lane.forget(pending);
+            lane.pop_bytes(pending);
             // SAFETY: from `Box::into_raw` in `task_request`, and given back with the reply.
             let task = unsafe { Box::from_raw(message::pointer_of::<Task>(reply)) };
             complete_task(token, task.outcome, deliver);
         }
         _ => {
-            lane.forget(pending);
+            lane.pop_bytes(pending);
             deliver(token, Reply::Missing);
         }
     }
 }
 
 /// What the reply to a lookup has found.
-struct Found {
+struct FoundElement {
     element: Option<Element>,
     /// The message that gives up the references of the reply.
     decref: Option<Word>,
@@ -784,15 +784,15 @@ struct Found {
 ///
 /// 1. The references that the reply carries were not given up.
 #[inline]
-unsafe fn found_in(reply: Word, kind: Kind, key: &[u8]) -> Found {
+unsafe fn found_in(reply: Word, kind: KeyKind, key: &[u8]) -> FoundElement {
     let is_it = |element: &Element| {
         // SAFETY: a READY element of a split table, to which the reply has given a reference (1).
-        kind == Kind::Narrow || unsafe { element.parts(Layout::Split).0.has(kind, key) }
+        kind == KeyKind::Narrow || unsafe { element.parts(Layout::Split).0.has(kind, key) }
     };
     match op_of(reply) {
         answer::FOUND => {
             let element = message::element_of(reply);
-            Found {
+            FoundElement {
                 element: Some(element).filter(is_it),
                 decref: Some(message::pointer(op::DECREF, element.as_ptr())),
             }
@@ -801,12 +801,12 @@ unsafe fn found_in(reply: Word, kind: Kind, key: &[u8]) -> Found {
             let list = message::pointer_of::<Candidates>(reply);
             // SAFETY: the list is ours until it is given up (1).
             let elements = unsafe { &*list };
-            Found {
+            FoundElement {
                 element: elements.iter().copied().find(is_it),
                 decref: Some(message::pointer(op::DECREF_ALL, list)),
             }
         }
-        _ => Found {
+        _ => FoundElement {
             element: None,
             decref: None,
         },
@@ -826,7 +826,7 @@ fn fill(lane: &mut Outbox, pending: &Pending, element: Element, op: u64) {
     let (key, value) = lane.parts(pending);
     // SAFETY: a NOT READY element of a split table, allocated for these lengths.
     unsafe { element.fill(Layout::Split, key, value) };
-    lane.forget(pending);
+    lane.pop_bytes(pending);
     if !is_early {
         lane.post(ready);
     }
@@ -867,7 +867,7 @@ impl Drop for Decref<'_> {
 #[inline]
 fn get_request(key: &Identity<'_>) -> [Word; 2] {
     let op = match key.kind {
-        Kind::Narrow => op::LOOKUP,
+        KeyKind::Narrow => op::LOOKUP,
         _ => op::LOOKUP_BYTES,
     };
     [message::word(op, key.id), 0]
@@ -876,7 +876,7 @@ fn get_request(key: &Identity<'_>) -> [Word; 2] {
 #[inline]
 fn insert_request(key: &Identity<'_>, value_len: usize) -> [Word; 2] {
     let op = match key.kind {
-        Kind::Narrow => op::INSERT,
+        KeyKind::Narrow => op::INSERT,
         _ => op::INSERT_BYTES,
     };
     let lengths = message::lengths(key.kind, key.bytes().len(), value_len);
@@ -885,7 +885,7 @@ fn insert_request(key: &Identity<'_>, value_len: usize) -> [Word; 2] {
 
 fn remove_request(key: &Identity<'_>) -> [Word; 2] {
     match key.kind {
-        Kind::Narrow => [message::word(op::REMOVE, key.id), 0],
+        KeyKind::Narrow => [message::word(op::REMOVE, key.id), 0],
         _ => [task_request(Some(key), Action::Remove), 0],
     }
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 
-use super::client::{Client, PipelineFull, Progress};
+use super::client::{Client, EarlierOperations, PipelineFull};
 use super::foreign::contain_panic;
 use super::server::PartitionServer;
 use super::task::{Action, Entry, Outcome, Task};
@@ -165,9 +165,9 @@ impl<S: BuildHasher> Colocated<S> {
             return None;
         }
         match self.client.progress(index) {
-            Progress::Executed => {}
-            Progress::Outstanding => return None,
-            Progress::Sent => {
+            EarlierOperations::Executed => {}
+            EarlierOperations::Outstanding => return None,
+            EarlierOperations::Sent => {
                 self.client.flush_for(index);
                 self.server.serve(index);
             }

@@ -20,7 +20,7 @@ use super::foreign::contain_panic;
 use super::message::{self, Candidates, INLINE_WORDS, Word, answer, op, op_of, payload_of};
 use super::task::Task;
 use crate::element::Element;
-use crate::key::{Identity, Kind};
+use crate::key::{Identity, KeyKind};
 use crate::partition::{ById, Partition};
 use crate::ring::{Consumer, Producer};
 
@@ -311,7 +311,7 @@ fn execute(partition: &mut Partition, request: Word, second: Word) -> Option<Wor
         },
         op::INSERT => {
             let (_, _, value_len) = message::lengths_of(second);
-            allocate(partition, (id, Kind::Narrow), 0, value_len)
+            allocate(partition, (id, KeyKind::Narrow), 0, value_len)
         }
         op::INSERT_BYTES => {
             let (kind, key_len, value_len) = message::lengths_of(second);
@@ -410,7 +410,12 @@ unsafe fn release_all(partition: &mut Partition, message: Word) {
 }
 
 #[inline(always)]
-fn allocate(partition: &mut Partition, key: (u64, Kind), key_len: usize, value_len: usize) -> Word {
+fn allocate(
+    partition: &mut Partition,
+    key: (u64, KeyKind),
+    key_len: usize,
+    value_len: usize,
+) -> Word {
     match partition.allocate_for(key, key_len, value_len) {
         Ok(element) => message::pointer(answer::ALLOCATED, element.as_ptr()),
         Err(error) => message::refused(error),

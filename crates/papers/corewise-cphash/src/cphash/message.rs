@@ -23,7 +23,7 @@
 use corewise_atomic::sync::atomic::AtomicU64;
 
 use crate::element::{Element, Header};
-use crate::key::{ID_BITS, Kind};
+use crate::key::{ID_BITS, KeyKind};
 use crate::partition::InsertError;
 
 /// A request or a reply.
@@ -95,15 +95,15 @@ pub(super) fn element_of(word: Word) -> Element {
 
 /// The second word of an insertion: the lengths, and whether the key is a wide number.
 #[inline(always)]
-pub(super) fn lengths(kind: Kind, key_len: usize, value_len: usize) -> Word {
-    u64::from(kind == Kind::Wide) << 63 | (key_len as u64) << 32 | value_len as u64
+pub(super) fn lengths(kind: KeyKind, key_len: usize, value_len: usize) -> Word {
+    u64::from(kind == KeyKind::Wide) << 63 | (key_len as u64) << 32 | value_len as u64
 }
 
 #[inline(always)]
-pub(super) fn lengths_of(word: Word) -> (Kind, usize, usize) {
+pub(super) fn lengths_of(word: Word) -> (KeyKind, usize, usize) {
     let kind = match word >> 63 {
-        0 => Kind::Bytes,
-        _ => Kind::Wide,
+        0 => KeyKind::Bytes,
+        _ => KeyKind::Wide,
     };
     let key_len = (word << 1 >> 33) as usize;
     (kind, key_len, word as u32 as usize)
@@ -133,7 +133,7 @@ pub(super) fn words_behind(lengths: Word) -> usize {
 /// [`INLINE_BYTES`] together.
 #[inline]
 pub(super) fn insert_inline(
-    (id, kind): (u64, Kind),
+    (id, kind): (u64, KeyKind),
     bytes: &[u8],
     value: &[u8],
 ) -> ([Word; INLINE_WORDS], usize) {
@@ -142,7 +142,7 @@ pub(super) fn insert_inline(
     place[bytes.len()..][..value.len()].copy_from_slice(value);
     let mut words = [0; INLINE_WORDS];
     words[0] = match kind {
-        Kind::Narrow => word(op::INSERT_INLINE, id),
+        KeyKind::Narrow => word(op::INSERT_INLINE, id),
         _ => word(op::INSERT_INLINE_BYTES, id),
     };
     words[1] = lengths(kind, bytes.len(), value.len());
@@ -193,7 +193,7 @@ mod tests {
         let id = (1 << 60) - 1;
         let request = word(op::EXECUTE, id);
         assert_eq!((op_of(request), payload_of(request)), (op::EXECUTE, id));
-        for kind in [Kind::Wide, Kind::Bytes] {
+        for kind in [KeyKind::Wide, KeyKind::Bytes] {
             let (key_len, value_len) = (crate::MAX_KEY_BYTES, u32::MAX as usize);
             let word = lengths(kind, key_len, value_len);
             assert_eq!(lengths_of(word), (kind, key_len, value_len));
@@ -208,10 +208,13 @@ mod tests {
             ("20 bytes of a key...", "20 bytes of a value."),
         ] {
             let (key, value) = (key.as_bytes(), value.as_bytes());
-            let (words, count) = insert_inline((id, Kind::Bytes), key, value);
+            let (words, count) = insert_inline((id, KeyKind::Bytes), key, value);
             assert_eq!(count, 2 + (key.len() + value.len()).div_ceil(8));
             assert_eq!(words_behind(words[1]), count - 2);
-            assert_eq!(lengths_of(words[1]), (Kind::Bytes, key.len(), value.len()));
+            assert_eq!(
+                lengths_of(words[1]),
+                (KeyKind::Bytes, key.len(), value.len())
+            );
             let bytes = inline_bytes(words[2..].try_into().unwrap());
             assert_eq!(bytes[..key.len()], *key);
             assert_eq!(bytes[key.len()..][..value.len()], *value);

@@ -46,7 +46,6 @@
 //!   one ID, the reply leads to all of them, and all are kept.
 //! - `EXECUTE` and `REMOVE` messages.
 
-mod budgets;
 mod client;
 mod colocated;
 mod foreign;
@@ -74,7 +73,7 @@ pub use client::{Client, MAX_WAITING_BYTES, PipelineFull, RemoteRef};
 pub use colocated::Colocated;
 use pool::Pool;
 pub use server::PartitionServer;
-use table::Table;
+use table::PartitionTable;
 pub use task::{Entry, TaskResult};
 
 /// A cache whose partitions are served by threads and reached by messages: CPHASH (\[CPHASH\] §3).
@@ -110,7 +109,7 @@ pub use task::{Entry, TaskResult};
 pub struct CpHash<S = RandomState> {
     // Dropped first: its threads end.
     pool: Pool,
-    table: Arc<Table>,
+    table: Arc<PartitionTable>,
     identifier: Arc<Identifier<S>>,
 }
 
@@ -139,7 +138,7 @@ impl<S: BuildHasher> CpHash<S> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let (count, settings) = config.settings(cpus, Layout::Split, identifier.mixer)?;
         let pipeline = config.pipeline_checked()?;
-        let table = Table::new(count, &settings, pipeline, config)?;
+        let table = PartitionTable::new(count, &settings, pipeline, config)?;
         let mut pool = Pool::new(table.clone(), config.placement_policy().clone());
         pool.set_threads(servers)?;
         Ok(Self {
@@ -241,13 +240,11 @@ impl<S: BuildHasher> CpHash<S> {
     /// Sums over the partitions, each as it was when its server was last busy.
     pub fn stats(&self) -> Stats {
         let mut sum = Stats::default();
-        self.partition_stats().for_each(|stats| sum += stats);
+        self.table
+            .shards
+            .iter()
+            .for_each(|shard| sum += shard.stats());
         sum
-    }
-
-    /// The statistics of each partition as it was when its server was last busy.
-    pub fn partition_stats(&self) -> impl Iterator<Item = Stats> {
-        self.table.shards.iter().map(|shard| shard.stats())
     }
 }
 

@@ -6,7 +6,7 @@ use corewise_atomic::sync::Arc;
 
 use super::lane::{Leftover, Shared};
 use super::message::Word;
-use crate::key::{Identity, Kind, MAX_KEY_BYTES};
+use crate::key::{Identity, KeyKind, MAX_KEY_BYTES};
 use crate::ring::{Consumer, Producer};
 
 // The lengths of keys have 32 bits.
@@ -17,7 +17,7 @@ const _: () = assert!(MAX_KEY_BYTES <= u32::MAX as usize);
 pub(super) struct Pending {
     pub(super) token: u64,
     pub(super) what: What,
-    pub(super) kind: Kind,
+    pub(super) kind: KeyKind,
     pub(super) id: u64,
     /// Bytes of the key and of the value that wait in the outbox.
     pub(super) key_len: u32,
@@ -161,9 +161,9 @@ impl Outbox {
         both.split_at(pending.key_len as usize)
     }
 
-    /// Forgets key and value of the operation that was just popped.
+    /// Removes key and value of the operation that was just popped.
     #[inline]
-    pub(super) fn forget(&mut self, pending: &Pending) {
+    pub(super) fn pop_bytes(&mut self, pending: &Pending) {
         self.bytes.pop(pending.bytes());
     }
 

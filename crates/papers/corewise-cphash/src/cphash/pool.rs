@@ -15,7 +15,7 @@ use corewise_topology::{CpuId, PinPolicy, Topology, pin_current_thread, plan};
 
 use super::load::Load;
 use super::server::PartitionServer;
-use super::table::Table;
+use super::table::PartitionTable;
 use crate::config::{ConfigError, MAX_SERVER_THREADS};
 
 /// Polls without work before a thread begins to yield, some tens of microseconds.
@@ -25,7 +25,7 @@ const SPINS: u32 = 1000;
 const REPORT_POLLS: u32 = 1 << 12;
 
 pub(super) struct Pool {
-    table: Arc<Table>,
+    table: Arc<PartitionTable>,
     placement: PinPolicy,
     threads: Vec<Member>,
     shared: Arc<Shared>,
@@ -80,7 +80,7 @@ impl Shared {
 }
 
 impl Pool {
-    pub(super) fn new(table: Arc<Table>, placement: PinPolicy) -> Self {
+    pub(super) fn new(table: Arc<PartitionTable>, placement: PinPolicy) -> Self {
         Self {
             table,
             placement,
@@ -184,7 +184,7 @@ fn cpu_of(placement: &PinPolicy, factor: usize, index: usize, offset: usize) -> 
 }
 
 /// Tells threads to end when they have nothing to do, and waits for that.
-fn stop(table: &Table, threads: Vec<Member>) {
+fn stop(table: &PartitionTable, threads: Vec<Member>) {
     for member in &threads {
         // Release: pairs with the Acquire in `serve_while`.
         member.stop.store(true, Release);
@@ -212,7 +212,7 @@ impl Drop for Pool {
 }
 
 /// A server thread, which serves while it is among the threads that shall.
-fn run(table: &Arc<Table>, shared: &Shared, index: usize, stop: &AtomicBool) {
+fn run(table: &Arc<PartitionTable>, shared: &Shared, index: usize, stop: &AtomicBool) {
     // Acquire, both: pair with the Release in `set_serving` and `stop`.
     let is_serving = || index < shared.serving.load(Acquire);
     let is_stopped = || stop.load(Acquire);
@@ -230,7 +230,7 @@ fn run(table: &Arc<Table>, shared: &Shared, index: usize, stop: &AtomicBool) {
 }
 
 /// Serves until `goes_on` returns false, and then what was sent before.
-fn serve_while(table: &Arc<Table>, shared: &Shared, goes_on: impl Fn() -> bool) {
+fn serve_while(table: &Arc<PartitionTable>, shared: &Shared, goes_on: impl Fn() -> bool) {
     let this = thread::current();
     let mut server = PartitionServer::new(table.clone(), move || thread::unpark(&this));
     let (mut busy, mut polls, mut spins) = (0, 0, 0);

@@ -8,7 +8,7 @@ use corewise_atomic::sync::Arc;
 
 use super::foreign;
 use super::shard::OwnerId;
-use super::table::Table;
+use super::table::PartitionTable;
 use crate::partition::Partition;
 
 corewise_atomic::thread_local! {
@@ -61,7 +61,7 @@ impl Drop for Serving {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct PartitionServer {
-    table: Arc<Table>,
+    table: Arc<PartitionTable>,
     slot: usize,
     /// The partitions that this server has claimed.
     owned: Vec<usize>,
@@ -72,15 +72,10 @@ pub struct PartitionServer {
     epoch: usize,
     /// Whether `asleep` may be set in owned partitions.
     is_offline: bool,
-    /// Polls that found messages since budgets were looked at.
-    busy_polls: u32,
 }
 
-/// Polls with messages between two looks at the budgets.
-const BUDGET_POLLS: u32 = 256;
-
 impl PartitionServer {
-    pub(super) fn new(table: Arc<Table>, wake: impl Fn() + Send + Sync + 'static) -> Self {
+    pub(super) fn new(table: Arc<PartitionTable>, wake: impl Fn() + Send + Sync + 'static) -> Self {
         let slot = table.join(foreign::waker(wake));
         let mut server = Self {
             epoch: table.epoch().wrapping_sub(1),
@@ -90,7 +85,6 @@ impl PartitionServer {
             owned: Vec::new(),
             is_waiting: false,
             is_offline: false,
-            busy_polls: 0,
         };
         server.follow();
         server
@@ -112,18 +106,7 @@ impl PartitionServer {
             // SAFETY: claimed.
             served += unsafe { self.table.shards[index].serve() };
         }
-        self.count(served);
         served
-    }
-
-    /// Looks at the budgets from time to time, while there is work.
-    #[inline]
-    fn count(&mut self, served: usize) {
-        self.busy_polls += u32::from(served > 0);
-        if self.busy_polls == BUDGET_POLLS {
-            self.busy_polls = 0;
-            self.table.move_budget();
-        }
     }
 
     /// Whether the server may sleep: nothing waits to be served. After `true`, the server's waker

@@ -193,14 +193,14 @@ impl Shard {
     /// Adds a lane.
     pub(super) fn connect(&self, lane: Lane) {
         self.inbox.lock().push(lane);
-        self.tell();
+        self.publish_news();
     }
 
     /// Asks the owner to change the partition's budget.
     pub(super) fn set_budget(&self, bytes: usize) {
         // Relaxed: published below.
         self.budget.store(bytes, Relaxed);
-        self.tell();
+        self.publish_news();
     }
 
     /// Whether there is news. Ordered by the fence in `release`, after a release.
@@ -215,14 +215,14 @@ impl Shard {
         if mutant!("leave_without_news") {
             return;
         }
-        self.tell();
+        self.publish_news();
         // SeqCst: pairs with the fence in `release`. Either the other client sees the news after
         // its release, or our claim, which follows, succeeds.
         fence(SeqCst);
     }
 
-    /// Says that there is news.
-    fn tell(&self) {
+    /// Announces that there is news.
+    fn publish_news(&self) {
         // Release: pairs with the Acquire in `read_news`. A read-modify-write, because a plain
         // store would end the release sequences of news that were not read yet.
         self.news.swap(true, Release);

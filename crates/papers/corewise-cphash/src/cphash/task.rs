@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::key::{Identity, Kind};
+use crate::key::{Identity, KeyKind};
 use crate::partition::{InsertError, Partition};
 
 /// The result of a closure that ran at the partition, or the payload of its panic.
@@ -26,7 +26,7 @@ pub(super) enum Outcome {
 
 pub(super) struct Task {
     id: u64,
-    kind: Kind,
+    kind: KeyKind,
     /// `None` if the key is too long for any table.
     key: Option<Box<[u8]>>,
     action: Option<Action>,
@@ -38,7 +38,7 @@ impl Task {
     pub(super) fn new(key: Option<&Identity<'_>>, action: Action) -> Box<Self> {
         Box::new(Self {
             id: key.map_or(0, |key| key.id),
-            kind: key.map_or(Kind::Bytes, |key| key.kind),
+            kind: key.map_or(KeyKind::Bytes, |key| key.kind),
             key: key.map(|key| key.bytes().into()),
             action: Some(action),
             outcome: Outcome::None,

@@ -24,7 +24,7 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 use corewise_atomic::{Backoff, CachePadded, Slots, barrier, mutant, ordering};
 
-use super::{Buffer, Found, Owner, PartitionLock, ValueRef};
+use super::{Buffer, FoundValue, Owner, PartitionLock, ValueRef};
 use crate::chain::{self, Random};
 use crate::config::{ConfigError, share_of_budget};
 use crate::element::{Element, Header, LINE, Layout, flag};
@@ -160,16 +160,16 @@ impl Bucketed {
         hash: u64,
         key: &Identity<'_>,
         buffer: &mut Buffer,
-    ) -> Option<Found<'_, L>> {
+    ) -> Option<FoundValue<'_, L>> {
         let chain = self.chain(hash);
         let element = chain.find(key)?;
         // SAFETY: the bucket is locked, so nothing writes the READY element.
         let value = unsafe { element.parts(Layout::Packed).1 };
         let len = value.len();
         if buffer.copy(value) {
-            return Some(Found::Copied(len));
+            return Some(FoundValue::Copied(len));
         }
-        Some(Found::Referenced(self.referenced(hash, element)))
+        Some(FoundValue::Referenced(self.referenced(hash, element)))
     }
 
     pub(super) fn reference<L: PartitionLock>(

@@ -73,7 +73,7 @@ enum Inner<L: PartitionLock> {
 }
 
 /// Where a lookup found its value.
-enum Found<'t, L: PartitionLock> {
+enum FoundValue<'t, L: PartitionLock> {
     /// In the buffer, which has this number of bytes.
     Copied(usize),
     Referenced(ValueRef<'t, L>),
@@ -167,8 +167,8 @@ impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
         };
         Some(match found? {
             // SAFETY: a value of this length was copied.
-            Found::Copied(len) => read(unsafe { buffer.bytes(len) }),
-            Found::Referenced(value) => read(&value),
+            FoundValue::Copied(len) => read(unsafe { buffer.bytes(len) }),
+            FoundValue::Referenced(value) => read(&value),
         })
     }
 

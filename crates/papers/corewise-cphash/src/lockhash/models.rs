@@ -7,13 +7,13 @@ use corewise_atomic::{model_bounded, thread};
 
 use crate::{Config, Eviction, LockHash, SpinLock};
 
-type Table = LockHash<BuildHasherDefault<DefaultHasher>, SpinLock>;
+type SpinTable = LockHash<BuildHasherDefault<DefaultHasher>, SpinLock>;
 
 /// One thread reads a value through a reference while another replaces it, first in its place,
 /// then by one of another size.
 fn a_reference_keeps_its_value(eviction: Eviction) {
     let config = Config::new(1024).partitions(1).element_bytes(1024);
-    let table = Table::with_hasher(&config.eviction(eviction), BuildHasherDefault::default());
+    let table = SpinTable::with_hasher(&config.eviction(eviction), BuildHasherDefault::default());
     let table = Arc::new(table.unwrap());
     table.insert(1, &[1; 4]).unwrap();
     let shared = table.clone();
@@ -39,13 +39,13 @@ fn a_reference_keeps_its_value_under_spin_locks() {
 }
 
 /// One partition with one bucket, and no element.
-fn random_table() -> Arc<Table> {
+fn random_table() -> Arc<SpinTable> {
     let config = Config::new(1024).partitions(1).element_bytes(1024);
     let config = config.eviction(Eviction::Random);
-    Arc::new(Table::with_hasher(&config, BuildHasherDefault::default()).unwrap())
+    Arc::new(SpinTable::with_hasher(&config, BuildHasherDefault::default()).unwrap())
 }
 
-fn assert_within_budget(table: &Table) {
+fn assert_within_budget(table: &SpinTable) {
     let stats = table.stats();
     assert!(stats.used_bytes <= stats.budget_bytes, "{stats:?}");
 }

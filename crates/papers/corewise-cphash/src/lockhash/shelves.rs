@@ -4,7 +4,7 @@ use corewise_atomic::cell::DataCell;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::{CachePadded, Slots};
 
-use super::{Buffer, COPIED_BYTES, Found, Owner, ValueRef};
+use super::{Buffer, COPIED_BYTES, FoundValue, Owner, ValueRef};
 use crate::config::{ConfigError, share_of_budget};
 use crate::key::{Identity, Mixer};
 use crate::lock::{self, PartitionLock};
@@ -76,18 +76,18 @@ impl<L: PartitionLock> Shelves<L> {
         hash: u64,
         key: &Identity<'_>,
         buffer: &mut Buffer,
-    ) -> Option<Found<'_, L>> {
+    ) -> Option<FoundValue<'_, L>> {
         let shelf = self.shelf_of(hash);
         shelf.with(|partition| {
             let element = partition.lookup(hash, key)?;
             let value = partition.value(element);
             let len = value.len();
             Some(if buffer.copy(value) {
-                Found::Copied(len)
+                FoundValue::Copied(len)
             } else {
                 partition.acquire(element);
                 let owner = Owner::Shelf(shelf);
-                Found::Referenced(ValueRef { element, owner })
+                FoundValue::Referenced(ValueRef { element, owner })
             })
         })
     }

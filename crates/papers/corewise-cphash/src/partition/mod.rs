@@ -56,7 +56,7 @@ use crate::chain::{self, Random};
 use crate::config::ConfigError;
 use crate::element::{Element, Header, LINE, Layout, flag};
 use crate::heap::Heap;
-use crate::key::{Identity, Kind, Mixer};
+use crate::key::{Identity, KeyKind, Mixer};
 use crate::list::List;
 
 /// Which element makes room for a new one.
@@ -367,7 +367,7 @@ impl Partition {
     #[inline]
     pub(crate) fn allocate_for(
         &mut self,
-        key: (u64, Kind),
+        key: (u64, KeyKind),
         key_len: usize,
         value_len: usize,
     ) -> Result<Element, InsertError> {
@@ -392,11 +392,11 @@ impl Partition {
     /// Removes the element with this ID, among narrow keys or among others. Another key with the
     /// same ID may be hit, which is as if it had been evicted.
     #[cold]
-    fn remove_id(&mut self, (id, kind): (u64, Kind)) {
+    fn remove_id(&mut self, (id, kind): (u64, KeyKind)) {
         let hash = self.hash(id);
         // SAFETY: we own the partition.
         let is_wanted =
-            |element: Element| unsafe { element.has(flag::NARROW) == (kind == Kind::Narrow) };
+            |element: Element| unsafe { element.has(flag::NARROW) == (kind == KeyKind::Narrow) };
         if let Some(element) = self.find(hash, id, is_wanted) {
             self.unlink(element, hash);
         }

@@ -24,7 +24,7 @@ use std::ptr::{self, NonNull};
 use super::{Eviction, Partition, Replace, Settings};
 use crate::chain;
 use crate::element::{Element, Header, LINE, Layout, Lengths, flag};
-use crate::key::{Kind, Mixer};
+use crate::key::{KeyKind, Mixer};
 
 /// Buckets of an empty partition.
 const FIRST_BUCKETS: usize = 16;
@@ -202,7 +202,7 @@ impl RawPartition {
     pub fn allocate(&mut self, hash: u64, value_len: usize) -> Option<RawElement> {
         let lines = Layout::Packed.lines(0, value_len)?;
         let block = self.partition.heap.take(lines)?;
-        let key = (hash & ID_MASK, Kind::Narrow);
+        let key = (hash & ID_MASK, KeyKind::Narrow);
         // SAFETY: the block is ours, and has the lines that the layout needs for the lengths. The
         // element is in no list.
         unsafe {

@@ -152,7 +152,7 @@ impl Oracle {
 }
 
 /// What a test holds: a reference to a value, or an element that is not complete.
-enum Held {
+enum HeldElement {
     Value(Element, u64, Vec<u8>),
     Incomplete(Element, u64, usize),
 }
@@ -163,7 +163,7 @@ struct Pair {
     partition: Partition,
     oracle: Oracle,
     keys: Vec<Key<'static>>,
-    held: Vec<Held>,
+    held: Vec<HeldElement>,
     /// The budgets among which a step may choose.
     budgets: Vec<usize>,
 }
@@ -262,7 +262,8 @@ impl Pair {
                 let value = vec![serial as u8; len];
                 // SAFETY: allocated for these lengths, and this is the inserting thread.
                 unsafe { element.fill(self.oracle.layout, identity.bytes(), &value) };
-                self.held.push(Held::Incomplete(element, serial, len));
+                self.held
+                    .push(HeldElement::Incomplete(element, serial, len));
             }
             (result, expected) => assert_eq!(result.err(), expected.err()),
         }
@@ -276,7 +277,7 @@ impl Pair {
             self.partition.acquire(element);
             known.refs += 1;
             let (serial, value) = (known.serial, known.value.clone());
-            self.held.push(Held::Value(element, serial, value));
+            self.held.push(HeldElement::Value(element, serial, value));
         }
     }
 
@@ -290,15 +291,15 @@ impl Pair {
         // SAFETY: the references are ours, and given up once; the values are complete.
         unsafe {
             match self.held.swap_remove(index) {
-                Held::Incomplete(element, serial, len) if publish => {
+                HeldElement::Incomplete(element, serial, len) if publish => {
                     self.partition.publish(element);
                     self.oracle.publish(serial, vec![serial as u8; len]);
                 }
-                Held::Incomplete(element, serial, _) => {
+                HeldElement::Incomplete(element, serial, _) => {
                     self.partition.release(element);
                     self.oracle.release(serial);
                 }
-                Held::Value(element, serial, value) => {
+                HeldElement::Value(element, serial, value) => {
                     assert_eq!(element.parts(self.oracle.layout).1, value);
                     self.partition.release(element);
                     self.oracle.release(serial);

@@ -114,21 +114,21 @@ const WAIT_YIELDS: u32 = if cfg!(any(corewise_loom, corewise_shuttle)) {
 /// 2. `is_locked` makes no system call and accesses few cache lines.
 pub unsafe trait Subscribe: RawLock {}
 
-// SAFETY: 1: the flag is set by the exchange in `lock` and cleared in `unlock`. 2: one load.
+// SAFETY: the flag is set by the exchange in `lock` and cleared in `unlock` (1). One load (2).
 unsafe impl Subscribe for Tas {}
-// SAFETY: 1 and 2: as for `Tas`.
+// SAFETY: as for `Tas` (1 and 2).
 unsafe impl Subscribe for Ttas {}
-// SAFETY: 1 and 2: as for `Tas`.
+// SAFETY: as for `Tas` (1 and 2).
 unsafe impl Subscribe for TtasBackoff {}
-// SAFETY: 1: `next` is ahead of `serving` from the increment in `lock` to the store in `unlock`. 2:
-// two loads of one line.
+// SAFETY: `next` is ahead of `serving` from the increment in `lock` to the store in `unlock` (1).
+// Two loads of one line (2).
 unsafe impl Subscribe for Ticket {}
-// SAFETY: 1: `tail` is not null from the exchange in `lock` to the one in `unlock`. 2: one load.
+// SAFETY: `tail` is not null from the exchange in `lock` to the one in `unlock` (1). One load (2).
 unsafe impl Subscribe for Clh {}
-// SAFETY: 1: `tail` is not null from the exchange in `lock` to the one in `unlock`. 2: one load.
+// SAFETY: `tail` is not null from the exchange in `lock` to the one in `unlock` (1). One load (2).
 unsafe impl Subscribe for Mcs {}
-// SAFETY: 1: a writer's word is set before its fence, a reader's slot before the reader's. 2: a
-// load for each slot in use.
+// SAFETY: a writer's word is set before its fence, a reader's slot before the reader's (1). A load
+// for each slot in use (2).
 unsafe impl<const S: usize> Subscribe for DistributedRw<S> {}
 
 /// How a transaction reads the lock.
@@ -409,7 +409,7 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
                         Next::Wait if self.wait_until_free(side) => {}
                         Next::Aid => {
                             self.counters.count(Event::Aided);
-                            let held = Held::new(&*self.aux);
+                            let held = HeldLock::new(&*self.aux);
                             if mutant!("scm_owner_inside_if") {
                                 // Algorithm 4.6: an owner that did not have to wait is not
                                 // recorded.
@@ -446,7 +446,7 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
     fn run_locked<S: Section<B>>(&self, side: &Side<L>, mut section: S) -> S::Output {
         self.counters.count(Event::Fallback);
         (side.lock)(&self.main);
-        let _held = Held {
+        let _held = HeldLock {
             lock: &*self.main,
             unlock: side.unlock,
         };
@@ -517,12 +517,12 @@ impl Drop for Exclusive {
 }
 
 /// A lock that is held until this is dropped.
-struct Held<'l, L> {
+struct HeldLock<'l, L> {
     lock: &'l L,
     unlock: unsafe fn(&L),
 }
 
-impl<'l, L: RawLock> Held<'l, L> {
+impl<'l, L: RawLock> HeldLock<'l, L> {
     fn new(lock: &'l L) -> Self {
         lock.lock();
         Self {
@@ -532,9 +532,9 @@ impl<'l, L: RawLock> Held<'l, L> {
     }
 }
 
-impl<L> Drop for Held<'_, L> {
+impl<L> Drop for HeldLock<'_, L> {
     fn drop(&mut self) {
-        // SAFETY: 1: locked by this thread when it was created. 2: the lock is borrowed.
+        // SAFETY: locked by this thread when it was created (1). The lock is borrowed (2).
         unsafe { (self.unlock)(self.lock) };
     }
 }

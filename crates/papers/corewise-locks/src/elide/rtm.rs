@@ -177,9 +177,9 @@ impl Drop for AbortOnUnwind {
     }
 }
 
-// SAFETY: 1 and 2: the processor's guarantees, and the checks of the lock below, which put the lock
-// in the transaction's read set: a thread that takes it before the commit aborts the transaction.
-// 3: at begin, the check is the first access, so the lock is free until the commit or abort.
+// SAFETY: the processor's guarantees, and the checks of the lock below, which put the lock in the
+// transaction's read set: a thread that takes it before the commit aborts the transaction (1 and
+// 2). At begin, the check is the first access, so the lock is free until the commit or abort (3).
 unsafe impl Transaction for Rtm {
     const NESTS: bool = true;
 

@@ -137,7 +137,7 @@ static_cell! {
 ///
 /// 1. The place is an `A` that lives.
 unsafe fn load<A: TxAtomic>(place: *const ()) -> u64 {
-    // SAFETY: 1.
+    // SAFETY: the place is an atomic of this type that lives as long as the section (1).
     let atomic = unsafe { &*place.cast::<A>() };
     A::to_bits(atomic.get(Acquire)) // pairs with the Release in `store`
 }
@@ -146,7 +146,7 @@ unsafe fn load<A: TxAtomic>(place: *const ()) -> u64 {
 ///
 /// 1. The place is an `A` that lives.
 unsafe fn store<A: TxAtomic>(place: *const (), bits: u64) {
-    // SAFETY: 1.
+    // SAFETY: the place is an atomic of this type that lives as long as the section (1).
     let atomic = unsafe { &*place.cast::<A>() };
     atomic.set(A::of_bits(bits), Release); // pairs with the Acquire in `load`
 }
@@ -155,7 +155,7 @@ unsafe fn store<A: TxAtomic>(place: *const (), bits: u64) {
 ///
 /// 1. The pointer is a subscription with a lock of this type, and both live.
 unsafe fn check<L: RawLock>(lock: *const ()) -> bool {
-    // SAFETY: 1.
+    // SAFETY: the lock is of this type, and lives as long as the section (1).
     unsafe { (*lock.cast::<Subscription<'_, L>>()).is_locked() }
 }
 
@@ -197,7 +197,7 @@ impl Session {
 
 impl Log {
     fn is_valid(&self) -> bool {
-        // SAFETY: 1: what was loaded lives until the transaction ends (1 of `Transaction::load`).
+        // SAFETY: what was loaded lives until the transaction ends (1 of `Transaction::load`).
         let is_unchanged = |read: &Read| unsafe { (read.load)(read.place) } == read.bits;
         self.reads.iter().all(is_unchanged)
     }
@@ -231,12 +231,12 @@ impl Log {
             return Ok(bits);
         }
         let _gate = GATE.lock();
-        // SAFETY: 1: the subscription and its lock live until the attempt ends.
+        // SAFETY: the subscription and its lock live until the attempt ends (1).
         let is_locked = |check: &Check| unsafe { (check.is_locked)(check.lock) };
         let is_taken = self.lock.as_ref().is_some_and(is_locked);
         // Acquire: pairs with the Release of the unlock that the check may have seen.
         fence(Acquire);
-        // SAFETY: 1.
+        // SAFETY: the place is an atomic of type `A` that lives long enough (1).
         let bits = unsafe { load::<A>(place) };
         if is_taken || !self.is_valid() {
             return Err(Cause::Conflict.into());
@@ -276,8 +276,8 @@ impl Log {
             return Err(Cause::Locked.into());
         }
         for write in &self.writes {
-            // SAFETY: 1: what was stored to lives until the transaction ends (1 of
-            // `Transaction::store`).
+            // SAFETY: what was stored to lives until the transaction ends (1 of
+            // `Transaction::store`) (1).
             unsafe { (write.store)(write.place, write.bits) };
         }
         if lock.is_inside {
@@ -376,7 +376,7 @@ unsafe impl Transaction for Scripted {
     }
 
     unsafe fn load<A: TxAtomic>(self, atomic: &A) -> A::Value {
-        // SAFETY: 1.
+        // SAFETY: the atomic lives as long as the section (1).
         A::of_bits(on_log(|log| unsafe { log.load(atomic) }))
     }
 

@@ -185,7 +185,7 @@ impl<'t, B: Transaction> Tx<'t, B> {
     #[inline(always)]
     pub fn load<A: TxAtomic>(&self, atomic: &'t A) -> A::Value {
         match self.backend {
-            // SAFETY: 1: it lives as long as the data, which is borrowed while the section runs.
+            // SAFETY: it lives as long as the data, which is borrowed while the section runs (1).
             Some(backend) => unsafe { backend.load(atomic) },
             None => atomic.get(Acquire), // pairs with the Release in `store`
         }
@@ -195,7 +195,7 @@ impl<'t, B: Transaction> Tx<'t, B> {
     #[inline(always)]
     pub fn store<A: TxAtomic>(&self, atomic: &'t A, value: A::Value) {
         match self.backend {
-            // SAFETY: 1: it lives as long as the data, which is borrowed while the section runs.
+            // SAFETY: it lives as long as the data, which is borrowed while the section runs (1).
             Some(backend) => unsafe { backend.store(atomic, value) },
             None => atomic.set(value, Release), // pairs with the Acquire in `load`
         }

@@ -57,12 +57,19 @@ pub unsafe trait Lookups {
     unsafe fn first(&self, section: &impl Section, hash: u64) -> *const ChainLink;
 
     /// The address that `look_up` reads after the [first](Self::first), or null: a hint. Reads the
-    /// first.
+    /// first, which is a node unless a table has a `second` of another kind.
     ///
     /// # Safety
     ///
     /// 1. `section` is a section of the table's domain.
-    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const ChainLink;
+    #[inline(always)]
+    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const ChainLink {
+        // SAFETY: the caller is in a section, which keeps the node that the bucket points to.
+        let first = unsafe { self.first(section, hash).as_ref() };
+        // A lookup of this hash would stop at the first.
+        let first = first.filter(|link| link.hash() != hash);
+        as_ptr(first.and_then(|link| follow(&link.next)))
+    }
 
     /// The link with this hash for which `eq` returns true.
     ///
@@ -239,7 +246,7 @@ impl Stripes {
 
 impl AllStripes<'_> {
     /// Sets the number of locks in use for 2^`buckets_log2` buckets.
-    pub(super) fn suit(&self, buckets_log2: u32) {
+    pub(super) fn set_for_buckets(&self, buckets_log2: u32) {
         // Relaxed: ordered by the locks.
         let log2 = buckets_log2.min(Stripes::MOST_LOG2);
         self.stripes.log2.store(log2, Relaxed);
@@ -262,18 +269,6 @@ pub(super) fn lead(head: &Head, to: Option<NonNull<ChainLink>>) {
     head.store(as_ptr(to), release);
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
     super::explorer::after_store();
-}
-
-/// The node after `link`, if a lookup of this hash would not stop at `link`; otherwise null.
-///
-/// # Safety
-///
-/// 1. `link` is null or the link of a node that is not freed meanwhile.
-#[inline(always)]
-pub(super) unsafe fn behind(link: *const ChainLink, hash: u64) -> *const ChainLink {
-    // SAFETY: 1.
-    let link = unsafe { link.as_ref() }.filter(|link| link.hash() != hash);
-    as_ptr(link.and_then(|link| follow(&link.next)))
 }
 
 /// A node's address, or null.

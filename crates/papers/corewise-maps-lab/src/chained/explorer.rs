@@ -138,7 +138,7 @@ impl<F: ResizeVariant> ModelState<F> {
         EXPLORER.with(|explorer| explorer.borrow_mut().as_mut().map(look))
     }
 
-    fn tell(&self, what: impl FnOnce() -> String) {
+    fn add_to_story(&self, what: impl FnOnce() -> String) {
         self.explore(|explorer| explorer.story.push(what()));
     }
 
@@ -170,7 +170,7 @@ impl<F: ResizeVariant> ModelState<F> {
     }
 
     fn insert(&mut self, hash: u64) {
-        self.tell(|| format!("insert {hash:#x}"));
+        self.add_to_story(|| format!("insert {hash:#x}"));
         let link = NonNull::from(Box::leak(Box::new(ChainLink::new(hash))));
         self.nodes.push(link);
         // SAFETY: a section of the table's domain; a new node, freed when the table is gone.
@@ -180,7 +180,7 @@ impl<F: ResizeVariant> ModelState<F> {
     }
 
     fn remove(&mut self, hash: u64) {
-        self.tell(|| format!("remove {hash:#x}"));
+        self.add_to_story(|| format!("remove {hash:#x}"));
         self.present.remove(&hash);
         // From now on a reader may miss it.
         self.explore(|explorer| {
@@ -206,8 +206,8 @@ impl<F: ResizeVariant> ModelState<F> {
     }
 
     fn expand(&mut self, to: u32, between: &mut impl FnMut(&mut Self, usize)) -> usize {
-        self.tell(|| format!("expand to {}", 1 << to));
-        // SAFETY: 1: no other thread resizes. 2: kept as long as the scene.
+        self.add_to_story(|| format!("expand to {}", 1 << to));
+        // SAFETY: no other thread resizes (1). Kept as long as the scene (2).
         let replaced = unsafe { self.table.zip(to) }.unwrap();
         self.replaced.extend(replaced);
         self.step_done();
@@ -216,14 +216,14 @@ impl<F: ResizeVariant> ModelState<F> {
             self.wait();
         }
         for pass in 1.. {
-            self.tell(|| format!("pass {pass}"));
-            // SAFETY: 1: no other thread resizes. 2: zipped above.
+            self.add_to_story(|| format!("pass {pass}"));
+            // SAFETY: no other thread resizes (1). Zipped above (2).
             let cut = unsafe { self.table.unzip() };
             self.step_done();
             between(self, pass);
             if cut == Cut::Done {
                 // The next operation does not wait for readers that are still on their way.
-                // SAFETY: 1: no other thread resizes. 2: nothing was left to cut.
+                // SAFETY: no other thread resizes (1). Nothing was left to cut (2).
                 unsafe { self.table.end_unzip(to) };
                 return pass;
             }
@@ -236,8 +236,8 @@ impl<F: ResizeVariant> ModelState<F> {
     }
 
     fn shrink(&mut self, to: u32, between: &mut impl FnMut(&mut Self, usize)) {
-        self.tell(|| format!("shrink to {}", 1 << to));
-        // SAFETY: 1: no other thread resizes. 2: kept as long as the scene.
+        self.add_to_story(|| format!("shrink to {}", 1 << to));
+        // SAFETY: no other thread resizes (1). Kept as long as the scene (2).
         let replaced = unsafe { self.table.join_all(to) }.unwrap();
         self.replaced.extend(replaced);
         self.step_done();

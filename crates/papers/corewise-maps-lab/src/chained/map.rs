@@ -147,7 +147,7 @@ impl<K, V, A: ChainedTable, S> ChainedMap<K, V, A, S> {
             return Err(ResizeError::Pinned);
         }
         let _alone = self.resizing.lock();
-        // SAFETY: 1: we hold the lock of resizes, and are in no section, as was checked.
+        // SAFETY: we hold the lock of resizes, and are in no section, as was checked (1).
         unsafe { self.table.resize(buckets) }
     }
 

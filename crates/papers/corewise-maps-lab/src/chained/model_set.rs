@@ -178,7 +178,7 @@ impl<A: Algorithm> Set<A> {
 
     /// Called by one thread at a time.
     pub(super) fn resize(&self, buckets: usize) {
-        // SAFETY: 1: in a model one thread resizes, and it holds no section.
+        // SAFETY: in a model one thread resizes, and it holds no section (1).
         unsafe { self.table.resize(buckets) }.unwrap();
         assert_eq!(self.table.buckets(), buckets);
     }

@@ -95,15 +95,15 @@ fn at_rest<A: Algorithm>() -> Set<A> {
 fn zipped<F: ResizeVariant, const CUTS: usize>() -> Set<Paper<F>> {
     let begin = |table: &Paper<F>| {
         // No reader is in the smaller table.
-        // SAFETY: 1: no other thread has the table yet, so none resizes. 2: nor reads.
+        // SAFETY: no other thread has the table yet, so none resizes (1) or reads (2).
         drop(unsafe { table.zip(1) }.unwrap());
         for _ in 0..CUTS {
-            // SAFETY: 1 and 2: as above, and zipped.
+            // SAFETY: as above, and zipped (1 and 2).
             assert!(unsafe { table.unzip() } == Cut::More);
         }
     };
     Set::under_way(1, &PRESENT, begin, |table| {
-        // SAFETY: 1: no other thread resizes. 2: it is zipped, until nothing is left to cut.
+        // SAFETY: no other thread resizes (1). It is zipped, until nothing is left to cut (2).
         unsafe {
             while table.unzip() == Cut::More {}
             table.end_unzip(1);

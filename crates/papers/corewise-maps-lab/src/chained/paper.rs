@@ -56,7 +56,7 @@ use corewise_rcu::{Domain, Section};
 
 use super::Resized;
 use super::algorithm::{
-    Algorithm, ChainLink, Head, Lookups, Stripes, as_ptr, behind, follow, lead, log2_of,
+    Algorithm, ChainLink, Head, Lookups, Stripes, as_ptr, follow, lead, log2_of,
 };
 use super::bucket_array::Heads;
 use super::order::{HighBits, Order, Reversed, Unsorted};
@@ -134,14 +134,14 @@ forms! {
 pub struct Paper<F> {
     domain: Domain,
     /// The table that readers use.
-    current: AtomicPtr<Table>,
+    current: AtomicPtr<PaperBuckets>,
     /// Not null while chains are zipped. Changed under all locks.
     zipped: AtomicPtr<Zipped>,
     stripes: Stripes,
     _form: PhantomData<F>,
 }
 
-pub(super) struct Table {
+pub(super) struct PaperBuckets {
     log2: AtomicU32,
     heads: Heads,
 }
@@ -162,7 +162,7 @@ struct Trunks {
 
 /// A table that was unpublished and may still have readers. To be dropped when they have left. (Not
 /// a box: no other thread may access the contents of a box.)
-pub(super) struct Replaced(NonNull<Table>);
+pub(super) struct Replaced(NonNull<PaperBuckets>);
 
 // SAFETY: it owns its table, which is already shared with readers.
 unsafe impl Send for Replaced {}
@@ -170,9 +170,9 @@ unsafe impl Send for Replaced {}
 unsafe impl Sync for Replaced {}
 
 impl std::ops::Deref for Replaced {
-    type Target = Table;
+    type Target = PaperBuckets;
 
-    fn deref(&self) -> &Table {
+    fn deref(&self) -> &PaperBuckets {
         // SAFETY: ours until it is dropped.
         unsafe { self.0.as_ref() }
     }
@@ -180,7 +180,7 @@ impl std::ops::Deref for Replaced {
 
 impl Drop for Replaced {
     fn drop(&mut self) {
-        // SAFETY: made from a box by `Table::try_new`; readers have left, see the type.
+        // SAFETY: made from a box by `PaperBuckets::try_new`; readers have left, see the type.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -247,7 +247,7 @@ unsafe fn first_of<O: Order>(
     .find(|link| O::index(unsafe { hash_of(*link) }, log2) == bucket)
 }
 
-impl Table {
+impl PaperBuckets {
     /// A table that uses the first 2^`log2` buckets of an array.
     ///
     /// # Panics
@@ -297,7 +297,7 @@ impl<F: ResizeVariant> Paper<F> {
     /// 1. The caller is in a section, holds a lock, or is the only thread that resizes, while the
     ///    reference is used.
     #[inline(always)]
-    unsafe fn current(&self) -> &Table {
+    unsafe fn current(&self) -> &PaperBuckets {
         // Acquire: pairs with the AcqRel in `publish`.
         // SAFETY: never null; freed a grace period after it was replaced, which happens under all
         // locks.
@@ -348,14 +348,14 @@ impl<F: ResizeVariant> Paper<F> {
     ///
     /// 1. The caller holds all locks.
     /// 2. The returned table is dropped when readers have left it, a grace period later.
-    unsafe fn publish(&self, table: Box<Table>) -> Replaced {
+    unsafe fn publish(&self, table: Box<PaperBuckets>) -> Replaced {
         // AcqRel: pairs with the Acquire in `current`: the buckets are seen as they were made.
         let old = self.current.swap(Box::into_raw(table), AcqRel);
         Replaced(NonNull::new(old).expect("there always is a table"))
     }
 
-    fn new_table(&self, log2: u32) -> Result<Box<Table>, ResizeError> {
-        Table::try_new(Heads::try_new(1 << log2), log2).ok_or(ResizeError::NoMemory)
+    fn new_table(&self, log2: u32) -> Result<Box<PaperBuckets>, ResizeError> {
+        PaperBuckets::try_new(Heads::try_new(1 << log2), log2).ok_or(ResizeError::NoMemory)
     }
 
     /// Waits for readers.
@@ -376,7 +376,7 @@ impl<F: ResizeVariant> Paper<F> {
         let mut resized = Resized::default();
         // SAFETY: only one thread resizes.
         let from = unsafe { self.current() }.log2();
-        // SAFETY: 1: ours. 2: dropped after the wait.
+        // SAFETY: only the caller resizes (1); the old buckets are dropped after the wait (2).
         let old = unsafe { self.join_all(to) }?;
         resized.passes = 1;
         self.wait(&mut resized)?;
@@ -412,18 +412,18 @@ impl<F: ResizeVariant> Paper<F> {
         }
         let heads = new.as_ref().map_or(&old.heads, |new| &new.heads);
         for (bucket, head) in heads[..1 << to].iter().enumerate() {
-            // SAFETY: 1: all locks are held.
+            // SAFETY: all locks are held (1).
             unsafe { self.join(old, bucket, from, to, head) };
         }
         let replaced = match new {
-            // SAFETY: 1: all locks are held. 2: our 2.
+            // SAFETY: all locks are held (1), and the caller upholds 2.
             Some(new) => Some(unsafe { self.publish(new) }),
             None => {
                 old.set_log2(to);
                 None
             }
         };
-        all.suit(to);
+        all.set_for_buckets(to);
         Ok(replaced)
     }
 
@@ -433,7 +433,7 @@ impl<F: ResizeVariant> Paper<F> {
     /// # Safety
     ///
     /// 1. The caller holds all locks.
-    unsafe fn join(&self, table: &Table, bucket: usize, from: u32, to: u32, head: &Head) {
+    unsafe fn join(&self, table: &PaperBuckets, bucket: usize, from: u32, to: u32, head: &Head) {
         let mut rest = None;
         for nth in (0..1usize << (from - to)).rev() {
             let part = &table.heads[F::Order::child(bucket, nth, to, from)];
@@ -460,7 +460,7 @@ impl<F: ResizeVariant> Paper<F> {
     /// 1. The caller is the only thread that resizes, and in no section: it can wait for readers.
     unsafe fn expand(&self, to: u32) -> Result<Resized, ResizeError> {
         let mut resized = Resized::default();
-        // SAFETY: 1: ours. 2: dropped after the wait.
+        // SAFETY: only the caller resizes (1); the old buckets are dropped after the wait (2).
         let old = unsafe { self.zip(to) }?;
         // Readers of the smaller table have left after this wait: the links that they needed may be
         // cut.
@@ -470,7 +470,7 @@ impl<F: ResizeVariant> Paper<F> {
         drop(old);
         loop {
             resized.passes += 1;
-            // SAFETY: 1: ours. 2: zipped above.
+            // SAFETY: only the caller resizes (1); the chains were zipped above (2).
             if unsafe { self.unzip() } == Cut::Done {
                 break;
             }
@@ -479,7 +479,7 @@ impl<F: ResizeVariant> Paper<F> {
                 self.wait(&mut resized)?;
             }
         }
-        // SAFETY: 1: ours. 2: the last pass has left nothing to cut.
+        // SAFETY: only the caller resizes (1); the last pass has left nothing to cut (2).
         unsafe { self.end_unzip(to) };
         Ok(resized)
     }
@@ -492,8 +492,8 @@ impl<F: ResizeVariant> Paper<F> {
     /// 2. All its chains are unzipped, and readers of the smaller table have left.
     pub(super) unsafe fn end_unzip(&self, to: u32) {
         let all = self.stripes.lock_all();
-        all.suit(to);
-        // SAFETY: 1: all locks are held.
+        all.set_for_buckets(to);
+        // SAFETY: all locks are held (1).
         let done = unsafe { self.set_zipped(None) };
         drop(all);
         drop(done);
@@ -519,10 +519,10 @@ impl<F: ResizeVariant> Paper<F> {
             // SAFETY: only one thread resizes.
             let table = unsafe { self.current() };
             for parent in 0..1 << from {
-                // SAFETY: 1: all locks are held.
+                // SAFETY: all locks are held (1).
                 unsafe { self.lead_children(&zipped, table, table, parent) };
             }
-            // SAFETY: 1: all locks are held.
+            // SAFETY: all locks are held (1).
             unsafe { self.set_zipped(Some(zipped)) };
             table.set_log2(to);
             drop(all);
@@ -535,15 +535,15 @@ impl<F: ResizeVariant> Paper<F> {
         // SAFETY: only one thread resizes.
         let old = unsafe { self.current() };
         for parent in 0..1 << from {
-            // SAFETY: 1: all locks are held.
+            // SAFETY: all locks are held (1).
             unsafe { self.lead_children(&zipped, old, &new, parent) };
         }
-        // SAFETY: 1: all locks are held. 2: our 2, or it is dropped by `end_unzip`.
+        // SAFETY: all locks are held (1). The caller upholds 2, or `end_unzip` drops it.
         let mut old = Some(unsafe { self.publish(new) });
         if let Some((held, table)) = held.map(|held| (held, old.take())) {
             zipped.trunks = table.map(|table| Trunks { table, held });
         }
-        // SAFETY: 1: all locks are held.
+        // SAFETY: all locks are held (1).
         unsafe { self.set_zipped(Some(zipped)) };
         drop(all);
         Ok(old)
@@ -555,7 +555,13 @@ impl<F: ResizeVariant> Paper<F> {
     /// # Safety
     ///
     /// 1. The caller holds all locks.
-    unsafe fn lead_children(&self, zipped: &Zipped, old: &Table, new: &Table, parent: usize) {
+    unsafe fn lead_children(
+        &self,
+        zipped: &Zipped,
+        old: &PaperBuckets,
+        new: &PaperBuckets,
+        parent: usize,
+    ) {
         let chain = follow(&old.heads[parent]);
         for child in zipped.children::<F::Order>(parent) {
             if !(F::EXPANDS_IN_PLACE && child == parent) {
@@ -582,9 +588,9 @@ impl<F: ResizeVariant> Paper<F> {
             let stripe = |log2| F::Order::parent(parent, zipped.smaller, log2);
             let _locked = self.stripes.lock(stripe);
             let cut = match &zipped.trunks {
-                // SAFETY: 1: locked above.
+                // SAFETY: locked above (1).
                 Some(trunks) => unsafe { self.cut_trunk(zipped, trunks, parent) },
-                // SAFETY: 1: locked above.
+                // SAFETY: locked above (1).
                 None => unsafe { self.cut_foreign(table, zipped, parent) },
             };
             if cut == Cut::More {
@@ -639,7 +645,7 @@ impl<F: ResizeVariant> Paper<F> {
     /// # Safety
     ///
     /// 1. The caller holds the lock of the stripe of `parent`.
-    unsafe fn cut_foreign(&self, table: &Table, zipped: &Zipped, parent: usize) -> Cut {
+    unsafe fn cut_foreign(&self, table: &PaperBuckets, zipped: &Zipped, parent: usize) -> Cut {
         let larger = zipped.larger;
         // SAFETY: the stripe is locked; here and below.
         let child_of = |link| F::Order::index(unsafe { hash_of(link) }, larger);
@@ -754,12 +760,6 @@ unsafe impl<F: ResizeVariant> Lookups for Paper<F> {
     }
 
     #[inline(always)]
-    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const ChainLink {
-        // SAFETY: the caller is in a section; this table's buckets point to nodes.
-        unsafe { behind(self.first(section, hash), hash) }
-    }
-
-    #[inline(always)]
     unsafe fn look_up(
         &self,
         section: &impl Section,
@@ -806,7 +806,7 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
         } else {
             Heads::try_new(1 << log2)
         };
-        let table = Table::try_new(heads, log2)?;
+        let table = PaperBuckets::try_new(heads, log2)?;
         Some(Self {
             domain: domain.clone(),
             current: AtomicPtr::new(Box::into_raw(table)),
@@ -865,9 +865,9 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
             .take_while(|step| !F::Order::is_after(unsafe { hash_of(step.to) }, hash));
         // SAFETY: the stripe is locked.
         let found = steps.find(|step| unsafe { hash_of(step.to) } == hash && eq(step.to))?;
-        // SAFETY: 1: the stripe is locked.
+        // SAFETY: the stripe is locked (1).
         match unsafe { self.zipped() } {
-            // SAFETY: 1: the stripe is locked.
+            // SAFETY: the stripe is locked (1).
             Some(zipped) => unsafe { self.unlink_zipped(zipped, found.to) },
             // SAFETY: the stripe is locked.
             None => lead(found.word, follow(unsafe { &found.to.as_ref().next })),
@@ -895,9 +895,9 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
             let now = unsafe { self.current() }.log2();
             resized += match now.cmp(&to) {
                 std::cmp::Ordering::Equal => return Ok(resized),
-                // SAFETY: 1: ours.
+                // SAFETY: only the caller resizes (1).
                 std::cmp::Ordering::Less => unsafe { self.expand(to.min(now + MOST_DOUBLINGS)) }?,
-                // SAFETY: 1: ours.
+                // SAFETY: only the caller resizes (1).
                 std::cmp::Ordering::Greater => unsafe { self.shrink(to) }?,
             };
         }

@@ -27,6 +27,43 @@ pub(super) unsafe fn search(
     None
 }
 
+/// Puts a link in front of a chain, unless `eq` returns true for a link of its hash, which is then
+/// returned.
+///
+/// # Safety
+///
+/// 1. The caller holds the lock that covers the chain.
+/// 2. The link is in no chain.
+pub(super) unsafe fn insert(
+    head: &Head,
+    link: NonNull<ChainLink>,
+    eq: impl FnMut(NonNull<ChainLink>) -> bool,
+) -> Result<(), NonNull<ChainLink>> {
+    // SAFETY: by 1 the chain stays as it is; by 2 no other thread has the link.
+    unsafe {
+        if let Some(found) = search(head, link.as_ref().hash(), eq) {
+            return Err(found);
+        }
+        prepend(head, link);
+    }
+    Ok(())
+}
+
+/// Removes every link of these chains and passes it to `each`, which may free it.
+///
+/// # Safety
+///
+/// 1. The caller has the chains alone.
+pub(super) unsafe fn take_all(heads: &[Head], mut each: impl FnMut(NonNull<ChainLink>)) {
+    for head in heads {
+        while let Some(node) = follow(head) {
+            // SAFETY: by 1 only `each` frees nodes, and this one was not passed to it yet.
+            lead(head, follow(unsafe { &node.as_ref().next }));
+            each(node);
+        }
+    }
+}
+
 /// Puts a link in front of a chain. Readers that stand on the link continue along this chain.
 ///
 /// # Safety

@@ -7,9 +7,9 @@ use corewise_atomic::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use corewise_atomic::{Backoff, mutant, ordering};
 
 use corewise_maps::parts::clht::{self, BucketState, SpareBucket};
-use corewise_maps::parts::{Held, Moved, Moving, NoMemory, Raw};
+use corewise_maps::parts::{HeldBucket, Moved, Moving, NoMemory, Raw};
 
-use super::snapshot::{Position, Slot, Snapshot};
+use super::snapshot::{Position, SlotState, Snapshot};
 
 pub(super) type Bucket = clht::Bucket<Snapshot>;
 
@@ -28,7 +28,7 @@ pub(super) struct Entry<'b> {
 }
 
 /// The result of a search by an insertion.
-pub(super) enum Found<'b> {
+pub(super) enum InsertionSearch<'b> {
     /// The key was found.
     At(Entry<'b>),
     /// The key is absent; the first free slot.
@@ -52,13 +52,13 @@ impl<'b> Vacancy<'b> {
             at,
             snapshot,
         } = self;
-        let claimed = snapshot.with_slot(at.slot, Slot::Inserting);
+        let claimed = snapshot.with_slot(at.slot, SlotState::Inserting);
         // Acquire: pairs with the Release of the removal, or of the drop of a `Claim`, that freed
         // the slot: our stores come after theirs.
         if snapshot.is_frozen() || !bucket.exchange(snapshot, claimed, Acquire) {
             return None;
         }
-        // SAFETY: 1: free in the snapshot that the exchange replaced, and now claimed by us.
+        // SAFETY: free in the snapshot that the exchange replaced, and now claimed by us (1).
         unsafe { bucket.0.store(at.slot, key, value) };
         Some(Claim {
             bucket: bucket.0,
@@ -86,7 +86,7 @@ impl<'b> Claim<'b> {
         spare: SpareBucket<'s, Snapshot>,
         (key, value): (Raw, Raw),
     ) -> Result<Self, SpareBucket<'s, Snapshot>> {
-        let claimed = Snapshot::of_bits(0).with_slot(0, Slot::Inserting);
+        let claimed = Snapshot::of_bits(0).with_slot(0, SlotState::Inserting);
         // Relaxed: no other thread can reach it yet.
         spare.state.store(claimed.bits(), Relaxed);
         spare.keys[0].store(key, Relaxed);
@@ -112,7 +112,7 @@ impl<'b> Claim<'b> {
         let mut now = head.0.state();
         while now.may_commit(seen) {
             let decided = match self.at.bucket {
-                0 => now.with_slot(self.at.slot, Slot::Valid),
+                0 => now.with_slot(self.at.slot, SlotState::Valid),
                 _ => now.with_pending(self.at),
             };
             // Release: pairs with the Acquire in `state`: a thread that sees the slot valid, or
@@ -145,16 +145,16 @@ impl Entry<'_> {
     pub(super) fn is_busy(&self) -> bool {
         let slot = self.snapshot.slot(self.at.slot);
         let frozen = self.snapshot.is_frozen() && !mutant!("clht_lf_ignores_frozen");
-        frozen || slot == Slot::Replacing
+        frozen || slot == SlotState::Replacing
     }
 
     /// Replaces the value, unless something in the bucket has changed. The entry must not be busy.
     pub(super) fn replace(&self, value: Raw) -> bool {
         let Self { bucket, at, .. } = self;
         let through = if mutant!("clht_replaces_by_removal") {
-            Slot::Inserting
+            SlotState::Inserting
         } else {
-            Slot::Replacing
+            SlotState::Replacing
         };
         let mine = self.snapshot.with_slot(at.slot, through);
         // Acquire: pairs with the Release of the previous replacement: our store comes after its
@@ -215,13 +215,13 @@ impl<'b> Chain<'b> {
             return Err(Moved);
         }
         match self.find(snapshot, key) {
-            Found::At(entry) => Ok(Some(entry)),
+            InsertionSearch::At(entry) => Ok(Some(entry)),
             _ => Ok(None),
         }
     }
 
     /// Searches this chain, whose first snapshot was `seen`.
-    pub(super) fn find(self, seen: Snapshot, key: Raw) -> Found<'b> {
+    pub(super) fn find(self, seen: Snapshot, key: Raw) -> InsertionSearch<'b> {
         let (mut free, mut last) = (None, (self.0, 0));
         for (number, bucket) in self.0.chain().enumerate() {
             let snapshot = if number == 0 { seen } else { bucket.state() };
@@ -230,7 +230,7 @@ impl<'b> Chain<'b> {
                 slot,
             };
             if let Some(held) = bucket.held(snapshot, key) {
-                return Found::At(Entry {
+                return InsertionSearch::At(Entry {
                     head: self,
                     bucket: Self(bucket),
                     at: at(held.slot),
@@ -248,7 +248,7 @@ impl<'b> Chain<'b> {
             });
             last = (bucket, number);
         }
-        free.map_or(Found::Full(last.0, last.1), Found::Free)
+        free.map_or(InsertionSearch::Full(last.0, last.1), InsertionSearch::Free)
     }
 
     /// The snapshot of this chain once no insertion is pending and it is not frozen. Completes a
@@ -288,7 +288,7 @@ impl<'b> Chain<'b> {
         loop {
             // Acquire, in `state`: the next load comes later.
             let snapshot = bucket.0.state();
-            if snapshot.slot(at.slot) != Slot::Inserting {
+            if snapshot.slot(at.slot) != SlotState::Inserting {
                 break;
             }
             // If the slot was claimed again since the insertion was completed, we see here that it
@@ -296,7 +296,7 @@ impl<'b> Chain<'b> {
             if self.0.state() != seen && !mutant!("clht_lf_hasty_help") {
                 return;
             }
-            let valid = snapshot.with_slot(at.slot, Slot::Valid);
+            let valid = snapshot.with_slot(at.slot, SlotState::Valid);
             // Release: pairs with the Acquire in `state`: we have seen the pair, by `seen`.
             if bucket.exchange(snapshot, valid, ordering!(Release, "clht_lf_relaxed_help")) {
                 break;
@@ -370,9 +370,9 @@ pub struct Frozen<'b> {
     head: &'b Bucket,
 }
 
-// SAFETY: 1: the entries of the chain's buckets. 2: no update takes effect in a frozen chain, and a
-// chain that was moved stays frozen.
-unsafe impl Held<(Raw, Raw)> for Frozen<'_> {
+// SAFETY: the entries of the chain's buckets (1). No update takes effect in a frozen chain, and a
+// chain that was moved stays frozen (2).
+unsafe impl HeldBucket<(Raw, Raw)> for Frozen<'_> {
     fn copy(&self, to: &mut Vec<Moving<(Raw, Raw)>>) -> Result<(), NoMemory> {
         let mut chain = self.head.chain();
         chain.try_for_each(|bucket| bucket.copy(bucket.state(), to))

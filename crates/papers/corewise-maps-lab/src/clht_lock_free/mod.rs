@@ -160,7 +160,7 @@ use corewise_maps::parts::clht::{Chains, ClhtVariant, SpareMemory};
 use corewise_maps::parts::{EntryChange, Moved, Put, Raw};
 use corewise_maps::relativistic::DefaultHasher;
 
-use self::chain::{Bucket, Chain, Claim, Found, Frozen};
+use self::chain::{Bucket, Chain, Claim, Frozen, InsertionSearch};
 use self::snapshot::Snapshot;
 
 /// The table of [`LockFree`].
@@ -195,8 +195,8 @@ pub type LockFree<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<LockFreeTabl
 /// The lock-free variant.
 pub struct LockFreeForm;
 
-// SAFETY: 1: see `BucketState` and *Correctness* in the module's header. 2: an exchange of the
-// snapshot decides which operation takes an entry out.
+// SAFETY: see `BucketState` and *Correctness* in the module's header (1). An exchange of the
+// snapshot decides which operation takes an entry out (2).
 unsafe impl ClhtVariant for LockFreeForm {
     type State = Snapshot;
     type Stopped<'b> = Frozen<'b>;
@@ -213,8 +213,8 @@ unsafe impl ClhtVariant for LockFreeForm {
         loop {
             let seen = chain.at_rest()?;
             match chain.find(seen, pair.0) {
-                Found::At(entry) if !replace => return Ok(Ok(Put::There(entry.value))),
-                Found::At(entry) => {
+                InsertionSearch::At(entry) if !replace => return Ok(Ok(Put::There(entry.value))),
+                InsertionSearch::At(entry) => {
                     if entry.is_busy() {
                         backoff.snooze();
                     } else if entry.replace(pair.1) {
@@ -222,9 +222,9 @@ unsafe impl ClhtVariant for LockFreeForm {
                     }
                     continue;
                 }
-                Found::Free(_) | Found::Full(..) if claim.is_some() => {}
-                Found::Free(vacancy) => claim = vacancy.claim(pair.0, pair.1),
-                Found::Full(last, number) => {
+                InsertionSearch::Free(_) | InsertionSearch::Full(..) if claim.is_some() => {}
+                InsertionSearch::Free(vacancy) => claim = vacancy.claim(pair.0, pair.1),
+                InsertionSearch::Full(last, number) => {
                     if number == Self::LONGEST || memory.reserve().is_err() {
                         // The chain may have been moved meanwhile, or have a free slot.
                         if chain.at_rest()? == seen {
@@ -232,7 +232,7 @@ unsafe impl ClhtVariant for LockFreeForm {
                         }
                         continue;
                     }
-                    // SAFETY: 1: by our 1.
+                    // SAFETY: by our 1 (1).
                     claim = unsafe { append(last, number, memory, pair) };
                     crowded |= claim.is_some();
                 }
@@ -306,7 +306,7 @@ unsafe fn append<'b>(
     pair: (Raw, Raw),
 ) -> Option<Claim<'b>> {
     let spare = memory.take()?;
-    // SAFETY: 1.
+    // SAFETY: the spare bucket is memory of the table of `last` (1).
     match unsafe { Claim::append(last, number, spare, pair) } {
         Ok(claim) => Some(claim),
         Err(spare) => {

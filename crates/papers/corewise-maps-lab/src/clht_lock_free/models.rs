@@ -10,7 +10,7 @@ use corewise_maps::parts::clht::BucketState;
 
 use super::LockFreeTable;
 use super::chain::Chain;
-use super::snapshot::{Position, Slot, Snapshot};
+use super::snapshot::{Position, SlotState, Snapshot};
 
 type NumberTable = numbers::NumberTable<LockFreeTable<u64, u64>>;
 
@@ -136,7 +136,12 @@ fn a_snapshot_keeps_its_parts_apart() {
     };
     let mut snapshot = Snapshot::of_bits(u64::MAX).without(2).without_pending();
     for slot in 0..3 {
-        for to in [Slot::Free, Slot::Inserting, Slot::Valid, Slot::Replacing] {
+        for to in [
+            SlotState::Free,
+            SlotState::Inserting,
+            SlotState::Valid,
+            SlotState::Replacing,
+        ] {
             snapshot = snapshot.with_slot(slot, to);
             assert_eq!(snapshot.slot(slot), to);
             assert_eq!(snapshot.holds(slot), to as u64 >= 2);

@@ -6,7 +6,7 @@ use corewise_maps::parts::clht::{BucketState, SLOTS};
 
 /// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(super) enum SlotState {
     /// The paper's INVALID.
     Free,
     /// Claimed by one insertion; no other thread reads it.
@@ -52,41 +52,41 @@ impl Snapshot {
 
     /// The number to add to the word to move a slot from one state to another, for an update that
     /// no other thread can complete.
-    fn step(slot: usize, from: Slot, to: Slot) -> u64 {
+    fn step(slot: usize, from: SlotState, to: SlotState) -> u64 {
         (to as u64).wrapping_sub(from as u64) << (2 + 2 * slot)
     }
 
     /// The number to add when the insertion that claimed the slot gives it back.
     pub(super) fn unclaimed(slot: usize) -> u64 {
-        Self::step(slot, Slot::Inserting, Slot::Free)
+        Self::step(slot, SlotState::Inserting, SlotState::Free)
     }
 
     /// The number to add when the replacement that claimed the slot is done.
-    pub(super) fn replaced(slot: usize, from: Slot) -> u64 {
+    pub(super) fn replaced(slot: usize, from: SlotState) -> u64 {
         let version = if mutant!("clht_lf_replaces_uncounted") {
             0
         } else {
             Self::VERSION
         };
-        Self::step(slot, from, Slot::Valid).wrapping_add(version)
+        Self::step(slot, from, SlotState::Valid).wrapping_add(version)
     }
 
-    pub(super) fn slot(self, slot: usize) -> Slot {
+    pub(super) fn slot(self, slot: usize) -> SlotState {
         match self.0 >> (2 + 2 * slot) & 3 {
-            0 => Slot::Free,
-            1 => Slot::Inserting,
-            2 => Slot::Valid,
-            _ => Slot::Replacing,
+            0 => SlotState::Free,
+            1 => SlotState::Inserting,
+            2 => SlotState::Valid,
+            _ => SlotState::Replacing,
         }
     }
 
-    pub(super) fn with_slot(self, slot: usize, to: Slot) -> Self {
+    pub(super) fn with_slot(self, slot: usize, to: SlotState) -> Self {
         Self(self.0.wrapping_add(Self::step(slot, self.slot(slot), to)))
     }
 
     /// This snapshot without the entry of a slot.
     pub(super) fn without(self, slot: usize) -> Self {
-        let without = self.with_slot(slot, Slot::Free);
+        let without = self.with_slot(slot, SlotState::Free);
         if mutant!("clht_uncounted") {
             without
         } else {
@@ -99,7 +99,7 @@ impl Snapshot {
     }
 
     pub(super) fn is_replacing(self) -> bool {
-        (0..SLOTS).any(|slot| self.slot(slot) == Slot::Replacing)
+        (0..SLOTS).any(|slot| self.slot(slot) == SlotState::Replacing)
     }
 
     /// The slot whose insertion has taken effect but may not be marked valid in its bucket yet.
@@ -143,8 +143,8 @@ impl Snapshot {
     }
 }
 
-// SAFETY: 1: zero is `Slot::Free`. 2: a wrapper of the bits. 3: `without`, by which a
-// slot loses its entry, raises the version.
+// SAFETY: zero is `SlotState::Free` (1). A wrapper of the bits (2). `without`, by which a slot
+// loses its entry, raises the version (3).
 unsafe impl BucketState for Snapshot {
     const STRIDE: usize = 2;
 
@@ -166,10 +166,10 @@ unsafe impl BucketState for Snapshot {
     }
     #[inline(always)]
     fn is_free(self, slot: usize) -> bool {
-        self.slot(slot) == Slot::Free
+        self.slot(slot) == SlotState::Free
     }
     fn with(self, slot: usize) -> Self {
-        self.with_slot(slot, Slot::Valid)
+        self.with_slot(slot, SlotState::Valid)
     }
     #[inline(always)]
     fn version(self) -> u64 {

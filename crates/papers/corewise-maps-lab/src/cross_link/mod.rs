@@ -200,7 +200,7 @@ impl<V, S> CrossLinkMap<V, S> {
     pub fn for_each(&mut self, mut each: impl FnMut(u64, &V)) {
         for bucket in &*self.buckets {
             let mut link = bucket;
-            // SAFETY: 1: the exclusive borrow excludes updates.
+            // SAFETY: the exclusive borrow excludes updates (1).
             while let Some(node) = unsafe { follow(link) } {
                 // Relaxed: no other thread uses the map.
                 each(node.key.load(Relaxed), &node.value);
@@ -241,7 +241,7 @@ impl<V, S> CrossLinkMap<V, S> {
     /// 1. The caller holds the bucket's lock while it uses the link and the node.
     unsafe fn link_to(&self, bucket: usize, key: u64) -> Option<(&Link<V>, &Node<V>)> {
         let mut link = &self.buckets[bucket];
-        // SAFETY: 1: no other thread unlinks nodes of this chain.
+        // SAFETY: no other thread unlinks nodes of this chain (1).
         while let Some(node) = unsafe { follow(link) } {
             // Relaxed: keys of this chain change under the lock only.
             if node.key.load(Relaxed) == key {
@@ -259,7 +259,7 @@ impl<V, S> CrossLinkMap<V, S> {
     /// 1. As for [`Self::link_to`].
     unsafe fn end_of(&self, bucket: usize) -> &Link<V> {
         let mut link = &self.buckets[bucket];
-        // SAFETY: 1: no other thread unlinks nodes of this chain.
+        // SAFETY: no other thread unlinks nodes of this chain (1).
         while let Some(node) = unsafe { follow(link) } {
             link = &node.next;
         }
@@ -285,7 +285,7 @@ impl<V, S: BuildHasher> CrossLinkMap<V, S> {
             "the section is one of another domain"
         );
         let mut link = &self.buckets[self.bucket_of(key)];
-        // SAFETY: 1: nodes are freed a grace period after they were unlinked.
+        // SAFETY: nodes are freed a grace period after they were unlinked (1).
         while let Some(node) = unsafe { follow(link) } {
             // Acquire: pairs with the Release in `move_entry`: a thread that sees the new key, and
             // so misses the old one, sees the link in the new key's chain afterwards.
@@ -317,7 +317,7 @@ where
         self.refuse_sections();
         let bucket = self.bucket_of(key);
         let _locked = self.lock(bucket);
-        // SAFETY: 1: the bucket is locked.
+        // SAFETY: the bucket is locked (1).
         if unsafe { self.link_to(bucket, key) }.is_some() {
             return Err(value);
         }
@@ -346,7 +346,7 @@ where
         let bucket = self.bucket_of(key);
         let removed = {
             let _locked = self.lock(bucket);
-            // SAFETY: 1: the bucket is locked.
+            // SAFETY: the bucket is locked (1).
             let Some((link, node)) = (unsafe { self.link_to(bucket, key) }) else {
                 return false;
             };
@@ -382,12 +382,12 @@ where
         self.refuse_sections();
         let (from, to) = (self.bucket_of(old), self.bucket_of(new));
         let locks = self.lock_both(from, to);
-        // SAFETY: 1: both buckets are locked until the end.
+        // SAFETY: both buckets are locked until the end (1).
         let (link, node) = unsafe { self.link_to(from, old) }.ok_or(RenameError::NotFound)?;
         if old == new {
             return Ok(());
         }
-        // SAFETY: 1: as above.
+        // SAFETY: both buckets are locked until the end (1).
         if unsafe { self.link_to(to, new) }.is_some() {
             return Err(RenameError::Occupied);
         }
@@ -403,7 +403,7 @@ where
         if mutant!("cross_link_renames_first") {
             rename();
         }
-        // SAFETY: 1: as above.
+        // SAFETY: both buckets are locked until the end (1).
         lead(unsafe { self.end_of(to) }, ptr::from_ref(node).cast_mut());
         rename();
         let waits_early = mutant!("cross_link_waits_early");

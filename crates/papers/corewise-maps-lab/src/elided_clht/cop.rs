@@ -26,12 +26,12 @@ pub(super) struct Plan {
     /// The states of the buckets of the chain, in order.
     states: [u64; LONGEST],
     buckets: usize,
-    place: Place,
+    place: SlotToWrite,
 }
 
 /// The slot to write: the number of its bucket in the chain, and its number there.
 #[derive(Clone, Copy)]
-enum Place {
+enum SlotToWrite {
     Key(usize, usize),
     Free(usize, usize),
 }
@@ -75,9 +75,9 @@ impl Insertion {
             states[buckets] = state;
             for slot in 0..SLOTS {
                 if !is_used(state, slot) {
-                    free = free.or(Some(Place::Free(buckets, slot)));
+                    free = free.or(Some(SlotToWrite::Free(buckets, slot)));
                 } else if self.is_at(bucket, slot) {
-                    found = Some(Place::Key(buckets, slot));
+                    found = Some(SlotToWrite::Key(buckets, slot));
                 }
             }
             buckets += 1;
@@ -105,9 +105,9 @@ impl Insertion {
         plan: &Plan,
     ) -> Put {
         let array = tables.array(plan.generation);
-        let (Place::Key(number, slot) | Place::Free(number, slot)) = plan.place;
+        let (SlotToWrite::Key(number, slot) | SlotToWrite::Free(number, slot)) = plan.place;
         let bucket = self.bucket(array, tx, number).expect("verified");
-        if let Place::Key(..) = plan.place {
+        if let SlotToWrite::Key(..) = plan.place {
             let old = tx.load(&bucket.values[slot]);
             if self.replaces {
                 tx.store(&bucket.values[slot], self.value);
@@ -149,8 +149,8 @@ impl<B: Transaction> Cop<Arc<Tables>, B> for Insertion {
         };
         next.is_none()
             && match plan.place {
-                Place::Key(number, slot) => has_key(number, slot),
-                Place::Free(..) => true,
+                SlotToWrite::Key(number, slot) => has_key(number, slot),
+                SlotToWrite::Free(..) => true,
             }
     }
 

@@ -40,7 +40,6 @@
 //! 4. *Bounds.* [`Coarse`] grows up to 2^[`GENERATIONS`] times its first size. [`Fine`] does not
 //!    grow: an insertion that finds no overflow bucket in its group returns [`TableFull`].
 
-mod auto;
 mod cop;
 mod versioned;
 
@@ -56,7 +55,6 @@ use corewise_locks::elide::{
 };
 use corewise_locks::{Mcs, Ttas};
 
-pub use auto::{Auto, auto};
 use cop::Insertion;
 pub use versioned::{ATTEMPTS, Versioned};
 
@@ -136,12 +134,12 @@ struct Array {
 }
 
 /// An entry that was found.
-struct Found<'t> {
+struct FoundSlot<'t> {
     bucket: &'t Bucket,
     slot: usize,
 }
 
-impl<'t> Found<'t> {
+impl<'t> FoundSlot<'t> {
     /// Removes the entry and returns its value.
     fn remove<B: Transaction>(self, tx: &Tx<'t, B>) -> u64 {
         let Self { bucket, slot } = self;
@@ -367,10 +365,10 @@ impl Tables {
     }
 
     /// The entry of a key.
-    fn find<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, key: u64) -> Option<Found<'t>> {
+    fn find<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, key: u64) -> Option<FoundSlot<'t>> {
         let array = self.array(tx.load(&self.current));
         let (bucket, slot) = array.find(tx, hash_of(key), key)?;
-        Some(Found { bucket, slot })
+        Some(FoundSlot { bucket, slot })
     }
 
     fn remove<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, key: u64) -> Option<u64> {

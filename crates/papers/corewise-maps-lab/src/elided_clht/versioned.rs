@@ -293,7 +293,7 @@ impl<'l, L: RawLock> Main<'l, L> {
 
 impl<L: RawLock> Drop for Main<'_, L> {
     fn drop(&mut self) {
-        // SAFETY: 1: locked by this thread when it was created. 2: the lock is borrowed.
+        // SAFETY: locked by this thread when it was created (1). The lock is borrowed (2).
         unsafe { self.0.unlock() };
     }
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicU64, fence};
 use corewise_atomic::{Backoff, hint, mutant, ordering};
-use corewise_maps::parts::{Held, Moved, Moving, NoMemory, PairCell, Torn, ZeroedBucket};
+use corewise_maps::parts::{HeldBucket, Moved, Moving, NoMemory, PairCell, Torn, ZeroedBucket};
 
 use super::info::Info;
 use super::segment::{BUCKETS, Node, Segment, Spare};
@@ -51,7 +51,7 @@ pub(super) struct Changed;
 pub(super) struct Unsettled;
 
 /// The place of a pair of a home.
-pub(super) enum Place<'t, K, V> {
+pub(super) enum PairPlace<'t, K, V> {
     /// In the cell at this offset in the neighbourhood.
     Cell(usize),
     /// In this slot of a node.
@@ -61,16 +61,16 @@ pub(super) enum Place<'t, K, V> {
 }
 
 /// A pair of a home.
-pub(super) struct Found<'t, K: Copy, V: Copy> {
-    place: Place<'t, K, V>,
+pub(super) struct FoundPair<'t, K: Copy, V: Copy> {
+    place: PairPlace<'t, K, V>,
     torn: Torn<K, V>,
     pub(super) pair: (K, V),
 }
 
 /// The result of looking for a key in its home.
-pub(super) struct Seen<'t, K: Copy, V: Copy> {
+pub(super) struct KeySearch<'t, K: Copy, V: Copy> {
     version: Version,
-    pub(super) found: Option<Found<'t, K, V>>,
+    pub(super) found: Option<FoundPair<'t, K, V>>,
 }
 
 impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
@@ -128,7 +128,7 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
 
     /// Looks for a key in its home. Writes nothing, and waits for no thread.
     #[inline(always)]
-    pub(super) fn look(self, key: &K) -> Result<Seen<'t, K, V>, Moved>
+    pub(super) fn look(self, key: &K) -> Result<KeySearch<'t, K, V>, Moved>
     where
         K: Eq,
     {
@@ -137,7 +137,7 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
             if version.info.is_moved() {
                 return Err(Moved);
             }
-            let is_key = |found: Found<'t, K, V>| {
+            let is_key = |found: FoundPair<'t, K, V>| {
                 if found.pair.0 == *key {
                     ControlFlow::Break(found)
                 } else {
@@ -145,7 +145,7 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
                 }
             };
             if let Ok(found) = self.visit(version, is_key) {
-                return Ok(Seen { version, found });
+                return Ok(KeySearch { version, found });
             }
         }
     }
@@ -222,10 +222,10 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
             }
             pairs.clear();
             let mut changing = None;
-            let each = |Found { place, pair, .. }: Found<'t, K, V>| {
+            let each = |FoundPair { place, pair, .. }: FoundPair<'t, K, V>| {
                 // While a pair is replaced, it is in the scratch and may be in its slot, too.
-                let again = matches!(place, Place::Slot(..)) && changing == Some(pair.0);
-                if matches!(place, Place::Scratch) {
+                let again = matches!(place, PairPlace::Slot(..)) && changing == Some(pair.0);
+                if matches!(place, PairPlace::Scratch) {
                     changing = Some(pair.0);
                 }
                 if !again {
@@ -245,12 +245,12 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
     fn visit<B>(
         self,
         version: Version,
-        mut each: impl FnMut(Found<'t, K, V>) -> ControlFlow<B>,
+        mut each: impl FnMut(FoundPair<'t, K, V>) -> ControlFlow<B>,
     ) -> Result<Option<B>, Changed> {
         for offset in version.info.hops() {
             let torn = self.cell(offset).load();
-            // SAFETY: 1: loaded just now from a cell that the version leads to.
-            let found = unsafe { self.whole(version, Place::Cell(offset), torn) }?;
+            // SAFETY: loaded just now from a cell that the version leads to (1).
+            let found = unsafe { self.whole(version, PairPlace::Cell(offset), torn) }?;
             if let ControlFlow::Break(answer) = each(found) {
                 return Ok(Some(answer));
             }
@@ -266,12 +266,12 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
     fn visit_further<B>(
         self,
         version: Version,
-        mut each: impl FnMut(Found<'t, K, V>) -> ControlFlow<B>,
+        mut each: impl FnMut(FoundPair<'t, K, V>) -> ControlFlow<B>,
     ) -> Result<Option<B>, Changed> {
         if version.info.is_changing() {
             let torn = self.segment().scratch().load();
-            // SAFETY: 1: loaded just now from the scratch, which the version leads to.
-            let found = unsafe { self.whole(version, Place::Scratch, torn) }?;
+            // SAFETY: loaded just now from the scratch, which the version leads to (1).
+            let found = unsafe { self.whole(version, PairPlace::Scratch, torn) }?;
             if let ControlFlow::Break(answer) = each(found) {
                 return Ok(Some(answer));
             }
@@ -288,8 +288,8 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
                 }
                 // SAFETY: the slot is held since `state`, so it was not written since.
                 let pair = unsafe { torn.assume_whole() };
-                let place = Place::Slot(node, slot);
-                if let ControlFlow::Break(answer) = each(Found { place, torn, pair }) {
+                let place = PairPlace::Slot(node, slot);
+                if let ControlFlow::Break(answer) = each(FoundPair { place, torn, pair }) {
                     return Ok(Some(answer));
                 }
             }
@@ -305,7 +305,7 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
 
     /// For tests: whether a lookup need not restart.
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
-    pub(super) fn is_as_seen(self, seen: &Seen<'t, K, V>) -> bool {
+    pub(super) fn is_as_seen(self, seen: &KeySearch<'t, K, V>) -> bool {
         self.is_unchanged(seen.version)
     }
 
@@ -321,20 +321,20 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
     unsafe fn whole(
         self,
         version: Version,
-        place: Place<'t, K, V>,
+        place: PairPlace<'t, K, V>,
         torn: Torn<K, V>,
-    ) -> Result<Found<'t, K, V>, Changed> {
+    ) -> Result<FoundPair<'t, K, V>, Changed> {
         if !self.is_unchanged(version) {
             return Err(Changed);
         }
         // SAFETY: the version leads to this place, by 1, and still did after the loads. Before the
         // place is written the version changes, except for a value in one word.
         let pair = unsafe { torn.assume_whole() };
-        Ok(Found { place, torn, pair })
+        Ok(FoundPair { place, torn, pair })
     }
 
     /// Locks the home if it has not changed since it was seen.
-    pub(super) fn lock(self, seen: &Seen<'t, K, V>) -> Option<LockedHome<'t, K, V>> {
+    pub(super) fn lock(self, seen: &KeySearch<'t, K, V>) -> Option<LockedHome<'t, K, V>> {
         let Version { info, wraps } = seen.version;
         let locked = self.exchange(info)?;
         // Relaxed: a thread that wrapped the version around had the lock before us.
@@ -392,9 +392,9 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
         let Some(from) = locked.info.hops().before(distance).next() else {
             return Ok(None);
         };
-        // SAFETY: 1: a hop bit leads to the cell. 1: the caller has claimed the other one.
+        // SAFETY: a hop bit leads to the cell (1). The caller has claimed the other one (1).
         unsafe {
-            let pair = locked.pair(&Place::Cell(from));
+            let pair = locked.pair(&PairPlace::Cell(from));
             locked.write(distance, pair);
         }
         let before = locked.info;
@@ -432,9 +432,9 @@ pub struct LockedHome<'t, K: Copy, V: Copy> {
     info: Info,
 }
 
-// SAFETY: 1: `visit` shows the home's pairs as they were at one time. 2: the lock is held, and a
-// home that is marked is not locked again.
-unsafe impl<K: Copy, V: Copy> Held<(K, V)> for LockedHome<'_, K, V> {
+// SAFETY: `visit` shows the home's pairs as they were at one time (1). The lock is held, and a home
+// that is marked is not locked again (2).
+unsafe impl<K: Copy, V: Copy> HeldBucket<(K, V)> for LockedHome<'_, K, V> {
     fn copy(&self, to: &mut Vec<Moving<(K, V)>>) -> Result<(), NoMemory> {
         let before = to.len();
         let mut backoff = Backoff::new();
@@ -484,32 +484,32 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
     /// # Safety
     ///
     /// 1. It is a place of this home, as it is now.
-    pub(super) unsafe fn pair(&self, place: &Place<'t, K, V>) -> (K, V) {
+    pub(super) unsafe fn pair(&self, place: &PairPlace<'t, K, V>) -> (K, V) {
         // SAFETY: it is a place of this home, by 1, and only we write it.
         unsafe { self.torn(place).assume_whole() }
     }
 
-    fn torn(&self, place: &Place<'t, K, V>) -> Torn<K, V> {
+    fn torn(&self, place: &PairPlace<'t, K, V>) -> Torn<K, V> {
         self.at(place).load()
     }
 
-    fn at(&self, place: &Place<'t, K, V>) -> &'t PairCell<K, V> {
+    fn at(&self, place: &PairPlace<'t, K, V>) -> &'t PairCell<K, V> {
         match place {
-            Place::Cell(offset) => self.home.cell(*offset),
-            Place::Slot(node, slot) => node.cell(*slot),
-            Place::Scratch => self.home.segment().scratch(),
+            PairPlace::Cell(offset) => self.home.cell(*offset),
+            PairPlace::Slot(node, slot) => node.cell(*slot),
+            PairPlace::Scratch => self.home.segment().scratch(),
         }
     }
 
     /// Whether a pair is unchanged since it was found; the home was locked as it was seen then.
-    pub(super) fn still_has(&self, found: &Found<'t, K, V>) -> bool {
+    pub(super) fn still_has(&self, found: &FoundPair<'t, K, V>) -> bool {
         self.torn(&found.place).is_same(&found.torn)
     }
 
     /// Calls `each` with all pairs, until it breaks.
     pub(super) fn visit<B>(
         &self,
-        each: impl FnMut(Found<'t, K, V>) -> ControlFlow<B>,
+        each: impl FnMut(FoundPair<'t, K, V>) -> ControlFlow<B>,
     ) -> Result<Option<B>, Changed> {
         self.home.visit(self.home.version(), each)
     }
@@ -525,7 +525,7 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
         let home = self.home;
         match home.table.make_room(home.index) {
             Ok(room) => {
-                // SAFETY: 1: `make_room` has claimed it.
+                // SAFETY: `make_room` has claimed it (1).
                 unsafe { self.write(room.offset, pair) };
                 let info = self.info.with_hop(room.offset);
                 self.unsettle();
@@ -560,11 +560,11 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
     /// # Safety
     ///
     /// 1. It is a place of this home, as it is now.
-    pub(super) unsafe fn remove(mut self, place: &Place<'t, K, V>) {
+    pub(super) unsafe fn remove(mut self, place: &PairPlace<'t, K, V>) {
         let (home, before) = (self.home, self.info);
         self.unsettle();
         match place {
-            Place::Cell(offset) => {
+            PairPlace::Cell(offset) => {
                 if !mutant!("hop_hides_late") {
                     self.hide(*offset);
                 }
@@ -579,16 +579,16 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
                 }
                 self.settle(before, Some(*offset));
                 drop(self);
-                // SAFETY: 1: the pair has left it, and `settle` has counted that.
+                // SAFETY: the pair has left it, and `settle` has counted that (1).
                 unsafe { home.table.free(home.index + offset) };
             }
-            Place::Slot(node, slot) => {
-                // SAFETY: 1.
+            PairPlace::Slot(node, slot) => {
+                // SAFETY: the slot has a pair of this home (1).
                 unsafe { self.remove_slot(node, *slot) };
                 self.publish(self.info.changed());
                 self.settle(before, None);
             }
-            Place::Scratch => unreachable!("a home that is changing is locked by another"),
+            PairPlace::Scratch => unreachable!("a home that is changing is locked by another"),
         }
     }
 
@@ -598,7 +598,7 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
     unsafe fn remove_slot(&mut self, node: &Node<K, V>, slot: usize) {
         let home = self.home;
         let segment = home.segment().lock();
-        // SAFETY: 1: nodes with pairs of this home are those of its segment.
+        // SAFETY: nodes with pairs of this home are those of its segment (1).
         let overflows = unsafe { segment.remove(node, slot, home.number()) };
         drop(segment);
         home.table.count_overflow(-1);
@@ -611,7 +611,7 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
     ///
     /// 1. It is a place of this home, as it is now.
     /// 2. The key in `pair` is the one that is there, with the same bytes.
-    pub(super) unsafe fn replace(self, place: &Place<'t, K, V>, pair: (K, V)) {
+    pub(super) unsafe fn replace(self, place: &PairPlace<'t, K, V>, pair: (K, V)) {
         if mutant!("hop_replaces_in_place") {
             // Release: as below.
             return self.at(place).store(pair.0, pair.1, Release);
@@ -621,35 +621,35 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
             self.at(place).store_value(pair.0, pair.1, Release);
             return;
         }
-        // SAFETY: 1.
+        // SAFETY: the place is one of this home, as it is now (1).
         unsafe { self.replace_by_scratch(place, pair) };
     }
 
     /// # Safety
     ///
     /// 1. It is a place of this home, as it is now.
-    unsafe fn replace_by_scratch(mut self, place: &Place<'t, K, V>, pair: (K, V)) {
+    unsafe fn replace_by_scratch(mut self, place: &PairPlace<'t, K, V>, pair: (K, V)) {
         let (home, before) = (self.home, self.info);
         let segment = home.segment().lock();
         segment.write_scratch(pair);
         self.unsettle();
         let (hidden, tag) = match place {
-            Place::Cell(offset) => (before.without_hop(*offset), self.empty(*offset)),
+            PairPlace::Cell(offset) => (before.without_hop(*offset), self.empty(*offset)),
             _ => (before, None),
         };
         let hidden = hidden.changing().changed();
         self.publish(hidden);
         match place {
-            // SAFETY: 1: hidden above, which was counted; no other thread frees the cell.
-            Place::Cell(offset) => unsafe { self.write(*offset, pair) },
-            // SAFETY: 1.
-            Place::Slot(node, slot) => unsafe {
+            // SAFETY: hidden above, which was counted; no other thread frees the cell (1).
+            PairPlace::Cell(offset) => unsafe { self.write(*offset, pair) },
+            // SAFETY: the slot has a pair of this home (1).
+            PairPlace::Slot(node, slot) => unsafe {
                 segment.rewrite(node, *slot, home.number(), pair);
             },
-            Place::Scratch => {}
+            PairPlace::Scratch => {}
         }
         self.publish(before.changed().changed());
-        if let Place::Cell(offset) = place {
+        if let PairPlace::Cell(offset) = place {
             self.show(*offset, tag);
         }
         self.settle(before, None);
@@ -663,7 +663,7 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
         self.unsettle();
         for node in home.segment().nodes() {
             while let Some(slot) = node.slots_of(node.state(), home.number()).next() {
-                // SAFETY: 1: found just now, under our lock.
+                // SAFETY: found just now, under our lock (1).
                 unsafe { self.remove_slot(node, slot) };
             }
         }
@@ -674,7 +674,7 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
         self.settle(before, None);
         drop(self);
         for offset in before.hops() {
-            // SAFETY: 1: `empty` has taken the pair out and counted that.
+            // SAFETY: `empty` has taken the pair out and counted that (1).
             unsafe { home.table.free(home.index + offset) };
         }
     }
@@ -769,19 +769,19 @@ impl<K: Copy, V: Copy> Drop for LockedHome<'_, K, V> {
     }
 }
 
-impl<K: Copy, V: Copy> Seen<'_, K, V> {
+impl<K: Copy, V: Copy> KeySearch<'_, K, V> {
     /// For tests: the cell in which a key was found, if it was in a cell.
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
     pub(super) fn cell(&self, home: HomeBucket<'_, K, V>) -> Option<usize> {
         match self.found.as_ref()?.place {
-            Place::Cell(offset) => Some(home.table.cell_at(home.index, offset)),
+            PairPlace::Cell(offset) => Some(home.table.cell_at(home.index, offset)),
             _ => None,
         }
     }
 }
 
-impl<'t, K: Copy, V: Copy> Found<'t, K, V> {
-    pub(super) fn place(&self) -> &Place<'t, K, V> {
+impl<'t, K: Copy, V: Copy> FoundPair<'t, K, V> {
+    pub(super) fn place(&self) -> &PairPlace<'t, K, V> {
         &self.place
     }
 

@@ -201,7 +201,7 @@ mod tags;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod tests;
 
-use corewise_maps::copy_map::{CopyMap, CopyMapRef, Unlimited};
+use corewise_maps::copy_map::{CopyMap, Unlimited};
 use corewise_maps::relativistic::DefaultHasher;
 
 pub use table::{HopscotchTable, Overflowing};
@@ -240,9 +240,5 @@ pub use table::{HopscotchTable, Overflowing};
 /// share(corewise_maps_lab::hopscotch::HopscotchMap::<u64, &'static std::cell::Cell<u64>>::new());
 /// ```
 ///
-/// The methods are those of [`CopyMap`], and of [`CopyMapRef`], its handle.
+/// The methods are those of [`CopyMap`] and its [handle](corewise_maps::copy_map::CopyMapRef).
 pub type HopscotchMap<K, V, S = DefaultHasher, L = Unlimited> = CopyMap<HopscotchTable<K, V>, S, L>;
-
-/// A handle to a [`HopscotchMap`].
-pub type HopscotchMapRef<'m, K, V, S = DefaultHasher, G = corewise_rcu::Guard<'m>, L = Unlimited> =
-    CopyMapRef<'m, HopscotchTable<K, V>, S, G, L>;

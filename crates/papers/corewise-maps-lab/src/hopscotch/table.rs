@@ -142,7 +142,7 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
     /// 1. The caller has claimed the cell, or has taken the pair out of it and counted that.
     pub(super) unsafe fn free(&self, index: usize) {
         let index = index & self.mask();
-        // SAFETY: 1.
+        // SAFETY: the cell is the caller's, or its pair was taken out and counted (1).
         unsafe { self.segment(index).free(index % BUCKETS) };
     }
 
@@ -162,7 +162,7 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
                     if distance < farthest {
                         return Some(distance);
                     }
-                    // SAFETY: 1: claimed just now.
+                    // SAFETY: claimed just now (1).
                     unsafe { self.free(from + distance) };
                     return None;
                 }
@@ -180,11 +180,11 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         let mut distance = self.claim(home).ok_or(NoRoom::Full)?;
         let displaced = distance >= self.reach();
         while distance >= self.reach() {
-            // SAFETY: 1: claimed.
+            // SAFETY: claimed (1).
             match unsafe { self.bring_nearer(home + distance) } {
                 Ok(by) => distance -= by,
                 Err(none) => {
-                    // SAFETY: 1: claimed, or in exchange for one that was.
+                    // SAFETY: claimed, or in exchange for one that was (1).
                     unsafe { self.free(home + distance) };
                     return Err(none);
                 }
@@ -205,7 +205,7 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         for distance in (1..H).rev() {
             // The ring is longer than `H`: the free cell is out of reach of the home that needs it.
             let home = HomeBucket::new(self, (free - distance) & self.mask());
-            // SAFETY: 1: the claimed cell is `distance` cells after this home.
+            // SAFETY: the claimed cell is `distance` cells after this home (1).
             match unsafe { home.displace(distance) } {
                 Ok(Some(from)) => return Ok(distance - from),
                 Ok(None) => {}
@@ -248,7 +248,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
     type Key = K;
     type Value = V;
     type Entry = (K, V);
-    type Held<'t>
+    type HeldBucket<'t>
         = LockedHome<'t, K, V>
     where
         Self: 't;
@@ -339,8 +339,8 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                     }
                     if let Some(locked) = home.lock(&seen) {
                         // The stored key stays, and the value may have changed by now.
-                        // SAFETY: 1, both: the home is locked as it was seen. 2: the key that is
-                        // there.
+                        // SAFETY: the home is locked as it was seen (1, both). The key that is
+                        // there (2).
                         let old = unsafe {
                             let (there, old) = locked.pair(found.place());
                             locked.replace(found.place(), (there, value));
@@ -379,7 +379,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                     return Ok(None);
                 };
                 if let Some(locked) = home.lock(&seen) {
-                    // SAFETY: 1, both: the home is locked as it was seen.
+                    // SAFETY: the home is locked as it was seen (1, both).
                     let old = unsafe {
                         let (_, old) = locked.pair(found.place());
                         locked.remove(found.place());
@@ -422,8 +422,8 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
                     && (locked.still_has(found) || mutant!("hop_updates_blindly"))
                 {
                     let place = found.place();
-                    // SAFETY: 1, both: the home is locked as it was seen. 2: the key that was found
-                    // there.
+                    // SAFETY: the home is locked as it was seen (1, both). The key that was found
+                    // there (2).
                     unsafe {
                         match change {
                             EntryChange::Keep => {}
@@ -484,7 +484,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for HopscotchTable<K, V> {
         if entries.iter().all(&mut put_in) {
             return Ok(());
         }
-        // SAFETY: 1.
+        // SAFETY: the caller migrates these buckets alone (1).
         entries
             .iter()
             .for_each(|moving| unsafe { self.wipe(moving.bucket) });

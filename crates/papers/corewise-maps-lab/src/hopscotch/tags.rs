@@ -58,7 +58,7 @@ unsafe impl ZeroedBucket for Changes {
 
 /// The value of [`Changes`] at one time.
 #[derive(Clone, Copy)]
-pub(super) struct Seen(u64);
+pub(super) struct ChangesSeen(u64);
 
 impl Changes {
     /// More than the unsettled count of a segment's homes, each of which counts three times at
@@ -66,16 +66,16 @@ impl Changes {
     const DEPARTURE: u64 = 1 << 16;
 
     #[inline(always)]
-    pub(super) fn look(&self) -> Seen {
+    pub(super) fn look(&self) -> ChangesSeen {
         // Acquire: pairs with the Release in `settle`, so that the tag of a pair that had left is
         // not seen, and those of the others are.
-        Seen(self.0.load(Acquire))
+        ChangesSeen(self.0.load(Acquire))
     }
 
     /// Whether no word loaded from a cell of this segment since then belongs to a pair that was
     /// written later.
     #[inline(always)]
-    pub(super) fn has_kept_all(&self, since: Seen) -> bool {
+    pub(super) fn has_kept_all(&self, since: ChangesSeen) -> bool {
         // Acquire: pairs with the Release in `LockedHome::write`: a lookup that has read a word of
         // a later pair sees that the previous one has left.
         fence(Acquire);
@@ -87,7 +87,7 @@ impl Changes {
     /// Whether the tags loaded since then showed all that the homes of this segment had at that
     /// time.
     #[inline(always)]
-    pub(super) fn was_settled(&self, since: Seen) -> bool {
+    pub(super) fn was_settled(&self, since: ChangesSeen) -> bool {
         // Acquire: pairs with the Release in `hide`: a lookup that has missed a tag because it was
         // cleared sees that its home is not settled, or has changed.
         fence(Acquire);

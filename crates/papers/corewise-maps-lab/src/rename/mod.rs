@@ -387,7 +387,7 @@ where
             let name = &node.value;
             name.note();
             if name.object.pass_on(name.number, NONE) {
-                // SAFETY: 1: found above.
+                // SAFETY: found above (1).
                 unsafe { self.0.unlink_node(node) };
                 return Some(&name.object.value);
             }
@@ -419,7 +419,7 @@ where
         node.value.note();
         let fresh = (self.0).make_node(map.hash_of(&new), new, node.value.successor());
         if mutant!("rename_unlinks_first") {
-            // SAFETY: 1: found above.
+            // SAFETY: found above (1).
             unsafe { self.0.unlink_node(node) };
         }
         let Ok(next) = self.put(fresh) else {
@@ -432,12 +432,12 @@ where
         };
         let (name, follower) = (&node.value, &next.value);
         if name.object.pass_on(name.number, follower.number) || follower.has_counted() {
-            // SAFETY: 1: found above.
+            // SAFETY: found above (1).
             unsafe { self.0.unlink_node(node) };
             return Ok(&name.object.value);
         }
         // Another thread has removed it, or given it another name.
-        // SAFETY: 1: linked by this handle.
+        // SAFETY: linked by this handle (1).
         unsafe { self.0.unlink_node(next) };
         Err(RenameError::NotFound)
     }
@@ -453,7 +453,7 @@ where
             if node.value.make_current() {
                 return Some(node);
             }
-            // SAFETY: 1: found just now.
+            // SAFETY: found just now (1).
             unsafe { self.0.unlink_node(node) };
         }
     }
@@ -470,7 +470,7 @@ where
                 Ok(node) => return Ok(node),
                 Err((found, back)) if found.value.make_current() => return Err((found, back)),
                 Err((stale, back)) => {
-                    // SAFETY: 1: found by this handle.
+                    // SAFETY: found by this handle (1).
                     unsafe { self.0.unlink_node(stale) };
                     fresh = back;
                 }

@@ -8,9 +8,10 @@ use corewise_atomic::sync::Arc;
 use corewise_locks::FlagRw;
 
 use super::{OWN_SLOTS, SHARED_SLOTS};
-use crate::combining::{Held, Publications};
+use crate::combining::{CombinerGuard, Publications};
+use crate::discard::discard;
 use crate::registration::Registry;
-use crate::replica::{OWN, Outcome, discard};
+use crate::replica::{OWN, Outcome};
 use crate::replicated::unwrap;
 use crate::{Concurrent, Operation, Sequential};
 
@@ -140,7 +141,7 @@ impl<D: Sequential> Combiner<D> {
     fn execute<G>(&self, operation: Operation<D>, lock: impl Fn() -> G) -> D::Response {
         let mut garbage = Vec::new();
         let outcome = self.registry.enter(|| {
-            let lead = |held: Held<'_>, own: Option<Operation<D>>| {
+            let lead = |held: CombinerGuard<'_>, own: Option<Operation<D>>| {
                 // SAFETY: the lock is held.
                 let own = unsafe { self.lead(own, &lock, &mut garbage) };
                 drop(held);
@@ -164,7 +165,7 @@ impl<D: Sequential> Combiner<D> {
         garbage: &mut Vec<Operation<D>>,
     ) -> Option<Outcome<D>> {
         self.state.with_mut(|state| {
-            // SAFETY: 1: the state is the holder's.
+            // SAFETY: the state is the holder's (1).
             let State {
                 batch,
                 slots,
@@ -180,11 +181,12 @@ impl<D: Sequential> Combiner<D> {
                 slots.push(slot);
                 batch.0.push(item(operation));
             };
-            // SAFETY: 1.
+            // SAFETY: the combiner's lock is held (1).
             *next_slot = unsafe { self.publications.take(*next_slot, MAX_BATCH - 1, accept) };
             let guard = lock();
             self.data.with_mut(|data| {
-                // SAFETY: 1, and `guard` excludes readers that do not need the combiner.
+                // SAFETY: the combiner's lock is held (1), and `guard` excludes readers that do not
+                // need the combiner.
                 let data = unsafe { &mut *data };
                 if let Some(combine) = self.combine {
                     let combined = catch_unwind(AssertUnwindSafe(|| combine(data, batch)));
@@ -208,8 +210,8 @@ impl<D: Sequential> Combiner<D> {
                 if slot == OWN {
                     own = Some(outcome);
                 } else {
-                    // SAFETY: 1; taken above, as no other code changes `slots`; answered and
-                    // delivered once.
+                    // SAFETY: the lock is held (1); the request was taken above, as no other code
+                    // changes `slots`, and is answered and delivered once.
                     unsafe {
                         self.publications.answer(slot, outcome);
                         self.publications.deliver(slot);
@@ -311,7 +313,7 @@ impl<D: Sequential> Concurrent<D> for FlatCombiningPlus<D> {
         };
         let registry = &self.combiner.registry;
         registry.enter(|| {
-            // SAFETY: 1: the thread's place, inside one operation.
+            // SAFETY: the thread's place, inside one operation (1).
             let flag = unsafe { Registry::place(registry).flag() };
             let _guard = self.lock.read(flag);
             let data = &self.combiner.data;

@@ -141,7 +141,7 @@ impl<D: Sequential> Concurrent<D> for ReadersWriterLocked<D> {
     fn execute(&self, operation: Operation<D>) -> D::Response {
         self.registry.enter(|| match &operation {
             Operation::Read(operation) => {
-                // SAFETY: 1: the thread's place, inside one operation.
+                // SAFETY: the thread's place, inside one operation (1).
                 let flag = unsafe { Registry::place(&self.registry).flag() };
                 let _guard = self.lock.read(flag);
                 // SAFETY: the lock is held for reading.

@@ -15,7 +15,7 @@ const NONE: u32 = u32::MAX;
 /// Used: | score 8 | pointer to the member 8 | its length 8 |      Free: | next 4 | - | null | - |
 /// ```
 #[derive(Clone, Debug)]
-enum Slot {
+enum ItemSlot {
     Used {
         score: f64,
         member: Box<[u8]>,
@@ -26,12 +26,12 @@ enum Slot {
     },
 }
 
-const _: () = assert!(size_of::<Slot>() == 24 || size_of::<usize>() != 8);
+const _: () = assert!(size_of::<ItemSlot>() == 24 || size_of::<usize>() != 8);
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Items {
-    slots: Vec<Slot>,
+    slots: Vec<ItemSlot>,
     /// The first free slot, or [`NONE`].
     free: u32,
     ids: HashTable<u32>,
@@ -63,7 +63,9 @@ impl Items {
 
     /// The bytes that were requested from the allocator.
     pub(super) fn bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>() + self.ids.allocation_size() + self.member_bytes
+        self.slots.capacity() * size_of::<ItemSlot>()
+            + self.ids.allocation_size()
+            + self.member_bytes
     }
 
     /// The id of a member.
@@ -84,8 +86,8 @@ impl Items {
     #[inline]
     pub(super) fn get(&self, id: u32) -> Option<(&[u8], f64)> {
         match self.slots.get(id as usize)? {
-            Slot::Used { score, member } => Some((member, *score)),
-            Slot::Free { .. } => None,
+            ItemSlot::Used { score, member } => Some((member, *score)),
+            ItemSlot::Free { .. } => None,
         }
     }
 
@@ -102,7 +104,7 @@ impl Items {
 
     #[inline]
     pub(super) fn set_score(&mut self, id: u32, new: f64) {
-        if let Slot::Used { score, .. } = &mut self.slots[id as usize] {
+        if let ItemSlot::Used { score, .. } = &mut self.slots[id as usize] {
             *score = new;
         }
     }
@@ -111,11 +113,11 @@ impl Items {
     pub(super) fn insert(&mut self, member: &[u8], score: f64, hash: u64) -> u32 {
         let member: Box<[u8]> = member.into();
         self.member_bytes += member.len();
-        let slot = Slot::Used { score, member };
+        let slot = ItemSlot::Used { score, member };
         let id = self.free;
         let id = match self.slots.get_mut(id as usize) {
             Some(place) => {
-                if let Slot::Free { next } = std::mem::replace(place, slot) {
+                if let ItemSlot::Free { next } = std::mem::replace(place, slot) {
                     self.free = next;
                 }
                 id
@@ -130,8 +132,8 @@ impl Items {
             slots, ids, hasher, ..
         } = self;
         let rehash = |&id: &u32| match &slots[id as usize] {
-            Slot::Used { member, .. } => hasher.hash_one(&member[..]),
-            Slot::Free { .. } => unreachable!("the table has ids in use only"),
+            ItemSlot::Used { member, .. } => hasher.hash_one(&member[..]),
+            ItemSlot::Free { .. } => unreachable!("the table has ids in use only"),
         };
         ids.insert_unique(hash, id, rehash);
         id
@@ -143,14 +145,14 @@ impl Items {
         if let Ok(entry) = self.ids.find_entry(hash, |&other| other == id) {
             entry.remove();
         }
-        let free = Slot::Free { next: self.free };
+        let free = ItemSlot::Free { next: self.free };
         match std::mem::replace(&mut self.slots[id as usize], free) {
-            Slot::Used { score, member } => {
+            ItemSlot::Used { score, member } => {
                 self.free = id;
                 self.member_bytes -= member.len();
                 (member, score)
             }
-            Slot::Free { .. } => unreachable!("the caller's id is in use"),
+            ItemSlot::Free { .. } => unreachable!("the caller's id is in use"),
         }
     }
 
@@ -161,7 +163,7 @@ impl Items {
         let mut used = Vec::with_capacity(self.len());
         for slot in std::mem::take(&mut self.slots) {
             new_ids.push(used.len() as u32);
-            if matches!(slot, Slot::Used { .. }) {
+            if matches!(slot, ItemSlot::Used { .. }) {
                 used.push(slot);
             }
         }
@@ -174,8 +176,8 @@ impl Items {
             slots, ids, hasher, ..
         } = self;
         ids.shrink_to_fit(|&id| match &slots[id as usize] {
-            Slot::Used { member, .. } => hasher.hash_one(&member[..]),
-            Slot::Free { .. } => unreachable!("the table has ids in use only"),
+            ItemSlot::Used { member, .. } => hasher.hash_one(&member[..]),
+            ItemSlot::Free { .. } => unreachable!("the table has ids in use only"),
         });
         new_ids
     }
@@ -198,16 +200,16 @@ impl Items {
         let (mut free, mut next) = (0, self.free);
         while next != NONE {
             match self.slots[next as usize] {
-                Slot::Free { next: following } => next = following,
-                Slot::Used { .. } => panic!("a slot in use is in the free list"),
+                ItemSlot::Free { next: following } => next = following,
+                ItemSlot::Used { .. } => panic!("a slot in use is in the free list"),
             }
             free += 1;
             assert!(free <= self.slots.len(), "the free list has a cycle");
         }
         assert_eq!(used + free, self.slots.len(), "a slot is lost");
         let lengths = self.slots.iter().map(|slot| match slot {
-            Slot::Used { member, .. } => member.len(),
-            Slot::Free { .. } => 0,
+            ItemSlot::Used { member, .. } => member.len(),
+            ItemSlot::Free { .. } => 0,
         });
         assert_eq!(lengths.sum::<usize>(), self.member_bytes);
     }

@@ -3,7 +3,7 @@
 use std::iter::FusedIterator;
 use std::ops;
 
-use super::tree::Place;
+use super::tree::TreePosition;
 use super::{Direction, SortedSet};
 
 /// Steps from which `nth` descends the tree instead of walking.
@@ -18,9 +18,9 @@ pub struct Range<'a> {
     /// The ranks that are left, in ascending order.
     ranks: ops::Range<usize>,
     /// The place of the first rank that is left, once it is known.
-    front: Option<Place>,
+    front: Option<TreePosition>,
     /// The place of the last rank that is left, once it is known.
-    back: Option<Place>,
+    back: Option<TreePosition>,
     direction: Direction,
 }
 

@@ -363,7 +363,7 @@ pub(super) struct Path {
 
 /// An entry's place, until the tree changes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct TreePosition {
     leaf: u32,
     at: u32,
 }
@@ -491,9 +491,9 @@ impl Tree {
     }
 
     /// The place of the entry of this rank, which must be below the number of entries.
-    pub(super) fn place(&self, rank: usize) -> Place {
+    pub(super) fn place(&self, rank: usize) -> TreePosition {
         let Path { leaf, at, .. } = self.path_to_rank(rank);
-        Place {
+        TreePosition {
             leaf,
             at: at as u32,
         }
@@ -501,31 +501,31 @@ impl Tree {
 
     /// The id at a place.
     #[inline]
-    pub(super) fn id(&self, place: Place) -> u32 {
+    pub(super) fn id(&self, place: TreePosition) -> u32 {
         self.leaves[place.leaf].ids[place.at as usize]
     }
 
     /// The place after this one.
     #[inline]
-    pub(super) fn next(&self, place: Place) -> Option<Place> {
+    pub(super) fn next(&self, place: TreePosition) -> Option<TreePosition> {
         let leaf = &self.leaves[place.leaf];
         let (leaf, at) = if place.at + 1 < leaf.len {
             (place.leaf, place.at + 1)
         } else {
             (leaf.next, 0)
         };
-        (leaf != NONE).then_some(Place { leaf, at })
+        (leaf != NONE).then_some(TreePosition { leaf, at })
     }
 
     /// The place before this one.
     #[inline]
-    pub(super) fn previous(&self, place: Place) -> Option<Place> {
+    pub(super) fn previous(&self, place: TreePosition) -> Option<TreePosition> {
         if let Some(at) = place.at.checked_sub(1) {
             let leaf = place.leaf;
-            return Some(Place { leaf, at });
+            return Some(TreePosition { leaf, at });
         }
         let leaf = self.leaves[place.leaf].previous;
-        (leaf != NONE).then(|| Place {
+        (leaf != NONE).then(|| TreePosition {
             leaf,
             at: self.leaves[leaf].len - 1,
         })

@@ -57,6 +57,7 @@ impl ExpirySearch {
         let Some(mut round) = self.0.try_lock() else {
             return false;
         };
+        // The last round is over: begin one in a later second.
         if round.shard >= shards {
             if now.seconds() <= round.began_s {
                 return false;

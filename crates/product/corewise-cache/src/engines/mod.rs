@@ -2,11 +2,12 @@
 
 mod delayed_flush;
 mod expiry;
-pub mod global_lock;
 pub mod locked;
-pub mod lockhash;
 mod lru;
-mod partitioned;
+pub mod papers;
 pub mod relativistic;
+mod sharded;
 mod tally;
 mod verbs;
+
+pub use papers::{global_lock, lockhash};

@@ -120,7 +120,7 @@ pub(crate) unsafe trait ItemStore {
         flags: ItemFlags,
         report: &mut impl FnMut(Outcome<'_>) -> Flow,
     ) -> Flow {
-        // SAFETY: 1.
+        // SAFETY: the node is one of this store's items and still linked, by 1.
         report(Outcome::Found(unsafe { self.view(node, before, flags) }))
     }
 
@@ -163,7 +163,7 @@ pub(crate) unsafe trait ItemStore {
         before: Before,
         flags: ItemFlags,
     ) -> ItemView<'_> {
-        // SAFETY: 1, both.
+        // SAFETY: the node is one of this store's items and still linked, by 1.
         unsafe { self.item(node).view(before, flags, self.footprint(node)) }
     }
 
@@ -173,7 +173,7 @@ pub(crate) unsafe trait ItemStore {
     ///
     /// 1. As described for the trait.
     unsafe fn stored(&self, node: Ptr<Self::Links>) -> Outcome<'_> {
-        // SAFETY: 1.
+        // SAFETY: the node is one of this store's items and still linked, by 1.
         Outcome::Stored(unsafe { self.view(node, Before::default(), ItemFlags::NONE) })
     }
 }
@@ -200,10 +200,10 @@ pub(crate) fn get<K: ItemStore>(
         Ok(node) => node,
         Err(absence) => return miss(items, &get, absence, &mut report),
     };
-    // SAFETY: 1, all: found above.
+    // SAFETY: `find` returned the node, and nothing has unlinked it since (1).
     unsafe {
         let before = items.item(node).before(items.now());
-        let flags = win(items, node, &get);
+        let flags = take_win_token(items, node, &get);
         if !get.quiet {
             items.hit(node);
         }
@@ -217,21 +217,22 @@ pub(crate) fn get<K: ItemStore>(
 ///
 /// 1. As described for [`ItemStore`].
 #[inline]
-unsafe fn win<K: ItemStore>(items: &mut K, node: Ptr<K::Links>, get: &Get) -> ItemFlags {
-    // SAFETY: 1.
+unsafe fn take_win_token<K: ItemStore>(items: &mut K, node: Ptr<K::Links>, get: &Get) -> ItemFlags {
+    // SAFETY: the node is one of the store's items and still linked, by 1.
     let found = unsafe { items.item(node) };
     let (was, remaining) = (found.state(), found.deadline().remaining_ms(items.now()));
+    // The token is for one client: of a stale item, or of one that expires soon.
     let claim = get.claim_stale && was & state::STALE != 0;
     let recache = get
         .recache_below_ms
-        .is_some_and(|below| remaining.is_some_and(|r| r < below));
+        .is_some_and(|below| remaining.is_some_and(|remaining_ms| remaining_ms < below));
     let sent = was & state::WIN_SENT != 0;
     let won = (claim || recache) && !sent;
     if won || get.touch.is_some() {
         found.update_life(get.touch, if won { state::WIN_SENT } else { 0 });
     }
     if get.touch.is_some() {
-        // SAFETY: 1.
+        // SAFETY: the node is one of the store's items and still linked, by 1.
         unsafe { items.touched(node) };
     }
     win_flags(won, sent)
@@ -265,12 +266,12 @@ fn miss<K: ItemStore>(items: &mut K, get: &Get, absence: Absence, report: Report
                 state::WIN_SENT | state::FETCHED // the client that created it has seen it
             },
         };
-        // SAFETY: 1: the key has no item.
+        // SAFETY: `find` has found no item of the key, so there is no old one (1).
         unsafe { rewrite(items, &contents, None, vivify.new_cas) }
     };
     match made {
         Ok(node) => {
-            // SAFETY: 1: linked just now.
+            // SAFETY: `rewrite` has just linked the node (1).
             let view = unsafe { items.view(node, Before::default(), ItemFlags::WON) };
             Ok(report(Outcome::Found(view)))
         }
@@ -296,14 +297,15 @@ pub(crate) unsafe fn put<K: ItemStore>(
         Err(why) => return refuse(items, store, why, report),
     };
     let old = items.find().ok();
-    // SAFETY: 1: found above.
+    // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
     if let Some(refusal) = unsafe { condition(items, store, old) } {
-        // SAFETY: 1.
+        // SAFETY: `fresh` was made for this store and is not linked, by 1.
         unsafe { items.discard(fresh) };
         return Ok(report(refusal));
     }
     if let (Some(old), Some(cas)) = (old, store.compare_cas) {
-        // SAFETY: 1, both: found above; by our 1.
+        // SAFETY: `old` is what `find` returned, and nothing has unlinked it since. `fresh` was
+        // made for this store and is not linked, by 1.
         let (old, fresh) = unsafe { (items.item(old), items.item(fresh)) };
         if old.cas() != cas {
             // A store marked stale keeps the deadline, and the win token if it was sent.
@@ -311,9 +313,10 @@ pub(crate) unsafe fn put<K: ItemStore>(
             fresh.set_life(old.deadline(), state::STALE | kept);
         }
     }
-    // SAFETY: 1: found above; by our 1.
+    // SAFETY: `old` is what `find` returned last, and nothing has unlinked it since. `fresh` was
+    // made for this store and is not linked, by 1.
     match unsafe { items.publish(fresh, old, store.new_cas) } {
-        // SAFETY: 1: linked just now.
+        // SAFETY: `publish` has just linked the node (1).
         Ok(()) => Ok(report(unsafe { items.stored(fresh) })),
         Err(why) => refuse(items, store, why, report),
     }
@@ -334,15 +337,15 @@ pub(crate) fn make_and_put<K: ItemStore>(
         state: 0,
     };
     let old = items.find().ok();
-    // Before room is made, so that a store that is refused evicts nothing.
+    // Checked before room is made, so that a store that is refused evicts nothing.
     if items.may_create(&contents) {
-        // SAFETY: 1: found above.
+        // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
         if let Some(refusal) = unsafe { condition(items, store, old) } {
             return Ok(report(refusal));
         }
     }
     let fresh = items.create(&contents);
-    // SAFETY: 1: made just now.
+    // SAFETY: `create` has just made the item for this store (1).
     unsafe { put(items, store, fresh, report) }
 }
 
@@ -357,6 +360,8 @@ unsafe fn condition<K: ItemStore>(
     old: Option<Ptr<K::Links>>,
 ) -> Option<Outcome<'static>> {
     let Some(old) = old else {
+        // A set that compares cas values requires an item, and so does a replace. An add makes one,
+        // and `extend` decides about append and prepend.
         return match (store.compare_cas, store.mode) {
             (Some(_), StoreMode::Set | StoreMode::Overwrite) => {
                 Some(Outcome::Missing(Absence::Unknown))
@@ -365,13 +370,14 @@ unsafe fn condition<K: ItemStore>(
             _ => None,
         };
     };
+    // An add that finds an item counts as a use of it, as in memcached.
     if store.mode == StoreMode::Add {
-        // SAFETY: 1.
+        // SAFETY: `old` is one of the store's items and still linked, by 1.
         unsafe { items.touch_on_add(old) };
         return Some(Outcome::NotStored);
     }
     let wanted = store.compare_cas?;
-    // SAFETY: 1.
+    // SAFETY: `old` is one of the store's items and still linked, by 1.
     let present = unsafe { items.item(old) }.cas();
     let acceptable = wanted == present || (store.stale_if_older && wanted < present);
     (!acceptable).then_some(Outcome::Exists)
@@ -385,13 +391,14 @@ fn refuse<K: ItemStore>(
     why: NoItem,
     report: Report<'_>,
 ) -> Attempt {
-    let final_word = !matches!(why, NoItem::NotYet(_));
-    if final_word
+    // If there is no room yet, the store is tried again.
+    let is_final = !matches!(why, NoItem::NotYet(_));
+    if is_final
         && store.mode == StoreMode::Set
         && store.compare_cas.is_none()
         && let Ok(old) = items.find()
     {
-        // SAFETY: 1: found just now.
+        // SAFETY: `find` has just returned the node (1).
         unsafe { items.unlink(old) };
     }
     refusal(why, report)
@@ -404,12 +411,12 @@ pub(crate) fn extend<K: ItemStore>(
     report: Report<'_>,
 ) -> Attempt {
     let old = items.find().ok();
-    // SAFETY: 1: found above.
+    // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
     if let Some(refusal) = unsafe { condition(items, store, old) } {
         return Ok(report(refusal));
     }
     let made = match (old, store.vivify) {
-        // SAFETY: 1: found above.
+        // SAFETY: `old` is what `find` returned last, and nothing has unlinked it since (1).
         (Some(old), _) => unsafe { extended(items, store, old) },
         (None, Some(deadline)) => {
             let key = items.key().to_owned();
@@ -420,13 +427,13 @@ pub(crate) fn extend<K: ItemStore>(
                 deadline,
                 state: 0,
             };
-            // SAFETY: 1: the key has no item.
+            // SAFETY: `find` has found no item of the key, so there is no old one (1).
             unsafe { rewrite(items, &contents, None, store.new_cas) }
         }
         (None, None) => return Ok(report(Outcome::NotStored)),
     };
     match made {
-        // SAFETY: 1: linked just now.
+        // SAFETY: `rewrite` has just linked the node (1).
         Ok(node) => Ok(report(unsafe { items.stored(node) })),
         Err(why) => refusal(why, report),
     }
@@ -455,7 +462,7 @@ unsafe fn extended<K: ItemStore>(
         deadline: item.deadline(),
         state: 0, // a new item, as in memcached
     };
-    // SAFETY: 1.
+    // SAFETY: `old` is the item of the key and still linked, by 1.
     unsafe { rewrite(items, &contents, Some(old), store.new_cas) }
 }
 
@@ -471,7 +478,8 @@ unsafe fn rewrite<K: ItemStore>(
     cas: Option<u64>,
 ) -> Result<Ptr<K::Links>, NoItem> {
     let node = items.create(contents)?;
-    // SAFETY: 1: made just now; by our 1.
+    // SAFETY: `create` has just made the node for this store, and `old` is the item of the key, by
+    // 1.
     unsafe { items.publish(node, old, cas) }?;
     Ok(node)
 }
@@ -482,19 +490,20 @@ pub(crate) fn delete<K: ItemStore>(items: &mut K, delete: Delete, report: Report
         Ok(node) => node,
         Err(absence) => return Ok(report(Outcome::Missing(absence))),
     };
-    // SAFETY: 1: found above.
+    // SAFETY: `find` returned the node, and nothing has unlinked it since (1).
     let differs = |cas| cas != unsafe { items.item(node) }.cas();
     if delete.compare_cas.is_some_and(differs) {
         return Ok(report(Outcome::Exists));
     }
+    // A plain delete; the others keep an item.
     if !delete.mark_stale && !delete.drop_value {
-        // SAFETY: 1: found above.
+        // SAFETY: `find` returned the node, and nothing has unlinked it since (1).
         unsafe { items.unlink(node) };
         return Ok(report(Outcome::Deleted));
     }
-    // SAFETY: 1: found above.
+    // SAFETY: `find` returned the node, and nothing has unlinked it since (1).
     match unsafe { keep_deleted(items, node, delete) } {
-        // SAFETY: 1: linked just now.
+        // SAFETY: `keep_deleted` has just linked the node (1).
         Ok(node) => Ok(report(unsafe { items.stored(node) })),
         Err(why) => refusal(why, report),
     }
@@ -530,7 +539,7 @@ unsafe fn keep_deleted<K: ItemStore>(
         deadline,
         state,
     };
-    // SAFETY: 1.
+    // SAFETY: the node is the item of the key and still linked, by 1.
     unsafe { rewrite(items, &contents, Some(node), delete.new_cas) }
 }
 
@@ -563,7 +572,8 @@ pub(crate) fn arith<K: ItemStore>(items: &mut K, arith: Arith, report: Report<'_
         deadline: arith.touch.unwrap_or(old.deadline()),
         state: if grown { 0 } else { old.state() },
     };
-    // SAFETY: 1: found above. 1: linked just now.
+    // SAFETY: `find` returned the node, and nothing has unlinked it since. `rewrite` has just
+    // linked the one that it made.
     unsafe {
         let made = rewrite(items, &contents, Some(node), arith.new_cas);
         counted(items, value, made, report)
@@ -581,7 +591,7 @@ unsafe fn counted<K: ItemStore>(
 ) -> Attempt {
     match made {
         Ok(node) => {
-            // SAFETY: 1.
+            // SAFETY: the node that was made is one of the store's items and still linked, by 1.
             let view = unsafe { items.view(node, Before::default(), ItemFlags::NONE) };
             Ok(report(Outcome::Counter { value, view }))
         }
@@ -608,7 +618,8 @@ fn new_counter<K: ItemStore>(
         deadline,
         state: 0,
     };
-    // SAFETY: 1: the key has no item. 1: linked just now.
+    // SAFETY: `find` has found no item of the key, so there is no old one. `rewrite` has just
+    // linked the one that it made.
     unsafe {
         let made = rewrite(items, &contents, None, arith.new_cas);
         counted(items, value, made, report)
@@ -624,9 +635,9 @@ pub(crate) fn update<K: ItemStore>(
     update: &mut dyn Update,
 ) -> Result<Updated, NeedsRoom> {
     let old = items.find().ok();
-    // SAFETY: 1, both: found above.
+    // SAFETY: `old` is what `find` returned last, and nothing has unlinked it since (1).
     unsafe {
-        let change = update.update(read(items, old).as_ref());
+        let change = update.update(view_read_item(items, old).as_ref());
         carry_out(items, key, old, change)
     }
 }
@@ -641,8 +652,8 @@ pub(crate) fn edit<K: ItemStore>(
     let mut new = NewValue::take();
     let old = items.find().ok();
     let (decided, old_value) = {
-        // SAFETY: 1: found above.
-        let view = unsafe { read(items, old) };
+        // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
+        let view = unsafe { view_read_item(items, old) };
         let decided = (edit.decide)(edit, view.as_ref(), &mut new.0);
         (decided, view.map(|view| ptr::from_ref(view.value)))
     };
@@ -651,7 +662,7 @@ pub(crate) fn edit<K: ItemStore>(
         Err(why) => return Ok(report(Outcome::Refused(why))),
     };
     let is_changed = decision.is_change(old.is_some());
-    // SAFETY: 1: found above.
+    // SAFETY: `old` is what `find` returned last, and nothing has unlinked it since (1).
     let updated = unsafe { carry_out(items, key, old, decision.with(&new.0))? };
     Ok(report(match updated {
         Updated::TooLarge => Outcome::TooLarge,
@@ -696,9 +707,12 @@ impl Drop for NewValue {
 /// # Safety
 ///
 /// 1. As described for [`ItemStore`].
-unsafe fn read<K: ItemStore>(items: &mut K, old: Option<Ptr<K::Links>>) -> Option<ItemView<'_>> {
+unsafe fn view_read_item<K: ItemStore>(
+    items: &mut K,
+    old: Option<Ptr<K::Links>>,
+) -> Option<ItemView<'_>> {
     let node = old?;
-    // SAFETY: 1, all.
+    // SAFETY: the node is one of the store's items and still linked, by 1.
     unsafe {
         let before = items.item(node).before(items.now());
         items.hit(node);
@@ -719,12 +733,12 @@ unsafe fn carry_out<K: ItemStore>(
 ) -> Result<Updated, NeedsRoom> {
     match (change, old) {
         (Change::Keep, _) | (Change::Touch(_) | Change::Remove, None) => {}
-        // SAFETY: 1, all.
+        // SAFETY: the node is what `find` returned last, and it is still linked, by 1.
         (Change::Touch(deadline), Some(node)) => unsafe {
             items.item(node).update_life(Some(deadline), 0);
             items.touched(node);
         },
-        // SAFETY: 1.
+        // SAFETY: the node is what `find` returned last, and it is still linked, by 1.
         (Change::Remove, Some(node)) => unsafe { items.unlink(node) },
         (
             Change::Write {
@@ -741,7 +755,7 @@ unsafe fn carry_out<K: ItemStore>(
                 deadline,
                 state: 0,
             };
-            // SAFETY: 1.
+            // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
             match unsafe { rewrite(items, &contents, old, None) } {
                 Ok(_) => {}
                 Err(NoItem::TooLarge) => return Ok(Updated::TooLarge),

@@ -35,7 +35,7 @@ impl<'s, K> NotingSink<'s, K> {
 impl<K: ReplySink> ReplySink for NotingSink<'_, K> {
     fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow {
         self.is_changed |= match &outcome {
-            // The one that wins an item has created or marked it.
+            // A get that wins an item has created or marked it.
             Outcome::Found(item) => self.touches || item.flags.contains(ItemFlags::WON),
             Outcome::Edited { is_changed, .. } => *is_changed,
             Outcome::Stored(_) | Outcome::Counter { .. } | Outcome::Deleted => true,

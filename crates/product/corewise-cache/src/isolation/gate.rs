@@ -9,9 +9,9 @@
 //!
 //! # Invariants
 //!
-//! 1. While `State::is_guarded`, no member is inside, except for a moment in which it finds that
-//!    the gate is guarded.
-//! 2. The gate is guarded while `State::users` is above zero.
+//! 1. While `GateState::is_guarded`, no member is inside, except for a moment in which it finds
+//!    that the gate is guarded.
+//! 2. The gate is guarded while `GateState::users` is above zero.
 
 use super::LINGER_MS;
 use corewise_atomic::lock::Mutex;
@@ -26,10 +26,10 @@ pub(super) type Flag = AtomicBool;
 pub(super) struct Gate {
     /// Operations must lock their stripes. Read by every batch, written seldom.
     is_guarded: CachePadded<AtomicBool>,
-    state: Mutex<State>,
+    state: Mutex<GateState>,
 }
 
-struct State {
+struct GateState {
     /// Transactions that run, and connections that watch keys.
     users: usize,
     /// The gate is guarded, and the members that were inside have left.
@@ -65,7 +65,7 @@ impl Gate {
         barrier::prepare();
         Self {
             is_guarded: CachePadded::new(AtomicBool::new(false)),
-            state: Mutex::new(State {
+            state: Mutex::new(GateState {
                 users: 0,
                 is_guarded: false,
                 used_ms: 0,
@@ -82,7 +82,7 @@ impl Gate {
     }
 
     pub(super) fn unregister(&self, member: &Arc<CachePadded<Flag>>) {
-        // First, because `guard` may be waiting for it with the lock held: see `Inside`.
+        // Leaves before it takes the lock: `guard` may hold the lock and wait for this member.
         drop(Inside(member));
         let mut state = self.state.lock();
         state.members.retain(|other| !Arc::ptr_eq(other, member));

@@ -108,12 +108,12 @@ pub const LINGER_MS: u64 = 20;
 
 /// Excludes operations on the keys with certain hashes from one another.
 #[derive(Default)]
-struct Stripe {
-    /// Who is told of changes of these keys.
+struct KeyStripe {
+    /// The watches of these keys.
     watches: Vec<Watch>,
 }
 
-impl Stripe {
+impl KeyStripe {
     /// Tells the watches of the key that it has changed.
     #[inline]
     fn note_change(&self, key: &[u8]) {
@@ -130,7 +130,7 @@ impl Stripe {
 /// The state that all threads share which use one engine. See the [module](self).
 pub struct Isolation {
     gate: Gate,
-    stripes: Box<[Mutex<Stripe>]>,
+    stripes: Box<[Mutex<KeyStripe>]>,
     hasher: foldhash::fast::RandomState,
 }
 
@@ -173,7 +173,7 @@ impl Isolation {
     }
 
     #[inline]
-    fn lock(&self, key: &[u8]) -> MutexGuard<'_, Stripe> {
+    fn lock(&self, key: &[u8]) -> MutexGuard<'_, KeyStripe> {
         self.stripes[self.stripe_of(key)].lock()
     }
 
@@ -221,9 +221,9 @@ impl Isolation {
     }
 }
 
-/// What became of the operations of [`Member::run`].
+/// The result of [`Member::run`]: what has become of its operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct RunCounts {
     /// The number of operations that were accepted, from the first on.
     pub accepted: usize,
     /// The number of operations that were accepted and have not completed.
@@ -259,9 +259,9 @@ impl Member {
         now: Now,
         ops: &[Op<'_>],
         sink: &mut K,
-    ) -> Progress {
+    ) -> RunCounts {
         let Some(inside) = self.enter() else {
-            return Progress {
+            return RunCounts {
                 accepted: self.run_guarded(session, now, ops, sink),
                 pending: 0,
             };
@@ -275,7 +275,7 @@ impl Member {
             drop(inside);
         }
         self.stays_inside = stays_inside;
-        Progress { accepted, pending }
+        RunCounts { accepted, pending }
     }
 
     /// Executes operations one by one, each with its stripe locked.
@@ -375,7 +375,7 @@ fn finish<S: Session, K: ReplySink>(session: &mut S, now: Now, sink: &mut K) {
 
 /// Executes one operation whose stripe is locked.
 fn execute<S: Session, K: ReplySink>(
-    stripe: Option<&Stripe>,
+    stripe: Option<&KeyStripe>,
     session: &mut S,
     now: Now,
     op: &Op<'_>,
@@ -395,7 +395,7 @@ fn execute<S: Session, K: ReplySink>(
 
 /// Executes a change of an item whose stripe is locked.
 fn update_in<S: Session>(
-    stripe: Option<&Stripe>,
+    stripe: Option<&KeyStripe>,
     session: &mut S,
     now: Now,
     key: &[u8],
@@ -417,14 +417,14 @@ fn update_in<S: Session>(
 pub struct IsolatedTransaction<'i> {
     isolation: &'i Isolation,
     /// The stripes that are locked, ascending.
-    locked: Vec<(usize, MutexGuard<'i, Stripe>)>,
+    locked: Vec<(usize, MutexGuard<'i, KeyStripe>)>,
     /// When it began.
     now: Now,
 }
 
 impl IsolatedTransaction<'_> {
     /// The locked stripe of a key.
-    fn stripe(&self, key: &[u8]) -> Option<&Stripe> {
+    fn stripe(&self, key: &[u8]) -> Option<&KeyStripe> {
         let wanted = self.isolation.stripe_of(key);
         let at = self
             .locked
@@ -459,7 +459,8 @@ impl IsolatedTransaction<'_> {
         ops: &[Op<'_>],
         sink: &mut K,
     ) {
-        let is_watched = |(_, stripe): &(usize, MutexGuard<'_, Stripe>)| !stripe.watches.is_empty();
+        let is_watched =
+            |(_, stripe): &(usize, MutexGuard<'_, KeyStripe>)| !stripe.watches.is_empty();
         if self.locked.iter().any(is_watched) {
             return ops
                 .iter()

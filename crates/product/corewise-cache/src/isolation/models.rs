@@ -36,7 +36,7 @@ fn view<'v>(key: &'v [u8], value: &'v [u8]) -> ItemView<'v> {
         key,
         value,
         client_flags: 0,
-        cas: 1, // always, so that only the marks of writers tell that an item has changed
+        cas: 1, // always, so that only the marks of writers show that an item has changed
         deadline: Deadline::NEVER,
         idle_s: 0,
         flags: ItemFlags::NONE,

@@ -133,8 +133,8 @@ impl Drop for Watches {
 
 /// The version of the item of a key. Does not count as a use of the item.
 fn version<S: Session>(session: &mut S, now: Now, key: &[u8]) -> Version {
-    struct Look(Version);
-    impl ReplySink for Look {
+    struct VersionSink(Version);
+    impl ReplySink for VersionSink {
         fn complete(&mut self, _: Token, outcome: Outcome<'_>) -> Flow {
             if let Outcome::Found(item) = outcome {
                 self.0 = Some(item.cas);
@@ -151,9 +151,9 @@ fn version<S: Session>(session: &mut S, now: Now, key: &[u8]) -> Version {
         key,
         verb,
     };
-    let mut look = Look(None);
-    let accepted = session.submit(now, &[op], &mut look);
+    let mut sink = VersionSink(None);
+    let accepted = session.submit(now, &[op], &mut sink);
     debug_assert_eq!(accepted, 1, "nothing is pending");
-    super::finish(session, now, &mut look);
-    look.0
+    super::finish(session, now, &mut sink);
+    sink.0
 }

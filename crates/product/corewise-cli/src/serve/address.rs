@@ -55,22 +55,18 @@ fn split_port(text: &str) -> Result<(&str, Option<&str>), String> {
     }
 }
 
-/// Resolves a listen address to socket addresses. If a name has several, addresses that do not
-/// belong to this machine are left out, unless none would remain.
+/// Resolves a host, or all addresses of this machine, to socket addresses. If a name has several,
+/// addresses that do not belong to this machine are left out, unless none would remain.
 ///
 /// # Errors
 ///
 /// The name has no address.
-pub(super) fn resolve(
-    address: &ListenAddress,
-    default_port: u16,
-) -> Result<Vec<SocketAddr>, String> {
-    let port = address.port.unwrap_or(default_port);
-    let found: Vec<SocketAddr> = match &address.host {
+pub(super) fn resolve(host: Option<&str>, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let found: Vec<SocketAddr> = match host {
         None => everywhere(port),
         Some(host) => match host.parse::<IpAddr>() {
             Ok(ip) => return Ok(vec![(ip, port).into()]),
-            Err(_) => (host.as_str(), port)
+            Err(_) => (host, port)
                 .to_socket_addrs()
                 .map_err(|error| format!("cannot resolve `{host}`: {error}"))?
                 .collect(),
@@ -142,44 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn a_place_without_a_port_gets_the_default_one() {
-        let address = |port| ListenAddress {
-            host: host("127.0.0.1"),
-            port,
-        };
-        assert_eq!(
-            resolve(&address(None), 5).unwrap(),
-            ["127.0.0.1:5".parse().unwrap()]
-        );
-        assert_eq!(
-            resolve(&address(Some(6)), 5).unwrap(),
-            ["127.0.0.1:6".parse().unwrap()]
-        );
-    }
-
-    #[test]
     fn every_address_is_the_ipv4_one_at_least() {
-        let all = resolve(
-            &ListenAddress {
-                host: None,
-                port: None,
-            },
-            5,
-        )
-        .unwrap();
+        let all = resolve(None, 5).unwrap();
         assert!(all.contains(&"0.0.0.0:5".parse().unwrap()));
     }
 
     #[test]
     fn a_name_without_address_is_an_error() {
-        let address = ListenAddress {
-            host: host("no-such-host.invalid"),
-            port: None,
-        };
-        assert!(
-            resolve(&address, 5)
-                .unwrap_err()
-                .contains("cannot resolve `no-such-host.invalid`")
-        );
+        let error = resolve(Some("no-such-host.invalid"), 5).unwrap_err();
+        assert!(error.contains("cannot resolve `no-such-host.invalid`"));
     }
 }

@@ -9,7 +9,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 
 use corewise_server::{Config, EngineKind, Server};
@@ -105,7 +105,7 @@ fn serve(
         process::lock_memory();
     }
     let _pidfile = process.pidfile.as_deref().and_then(Pidfile::write);
-    process::write_ports(server.addresses());
+    process::write_ports(&server.addresses());
     let banner = format!("{}\n", server.banner().trim_end());
     let ready = || {
         // A server whose output is closed serves on.
@@ -124,12 +124,14 @@ fn bind_as(config: Config, identity: Option<Identity>) -> Result<Server, Failure
     let Some(identity) = identity else {
         return bind(config);
     };
-    let privileged = tcp_addresses(&config).any(|address| (1..1024).contains(&address.port()));
+    let privileged = config
+        .tcp_addresses()
+        .any(|(_, address)| (1..1024).contains(&address.port()));
     if !privileged {
         identity.assume(None)?;
         return bind(config);
     }
-    let socket = config.unix.clone();
+    let socket = config.unix_path().map(Path::to_owned);
     let server = bind(config)?;
     identity.assume(socket.as_deref())?;
     Ok(server)
@@ -158,22 +160,15 @@ fn start_log(verbosity: u8) {
         .init();
 }
 
-/// The TCP addresses of all protocols.
-fn tcp_addresses(config: &Config) -> impl Iterator<Item = &SocketAddr> {
-    let memcached = config.listen.iter();
-    memcached
-        .chain(&config.cphash_listen)
-        .chain(&config.resp_listen)
-}
-
 /// A warning if other machines can reach the cache without authentication.
 fn open_to_all(config: &Config) -> Option<String> {
-    let reachable =
-        tcp_addresses(config).find(|address| !address.ip().to_canonical().is_loopback())?;
-    let remedy = if config.cphash_listen.contains(reachable) {
-        "the cphash protocol has none"
+    let (protocol, reachable) = config
+        .tcp_addresses()
+        .find(|(_, address)| !address.ip().to_canonical().is_loopback())?;
+    let remedy = if protocol.authenticates() {
+        "see --auth-file".into()
     } else {
-        "see --auth-file"
+        format!("the {protocol} protocol has none")
     };
     config.auth_file.is_none().then(|| {
         format!(

@@ -4,12 +4,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use corewise_server::{Config, Eviction};
+use corewise_server::{BindAddress, Config, Eviction, ListenAt, ProtocolKind};
 use corewise_topology::Topology;
 
-use super::address::{self, ListenAddress};
 use super::options::ServeOptions;
-use super::{CliMode, extended};
+use super::{CliMode, address, extended};
 use crate::failure::Failure;
 use crate::value::{Bytes, Mode, Parsed, Port, Positive, Span};
 
@@ -192,20 +191,14 @@ fn socket_path(path: &Path) -> Result<PathBuf, String> {
 
 fn server_config(options: ServeOptions, mode: CliMode) -> Result<Config, String> {
     let mut config = Config {
-        listen: listen(&options, mode)?,
-        cphash_listen: cphash_listen(&options)?,
-        resp_listen: resp_listen(&options)?,
-        unix: options.unix.as_deref().map(socket_path).transpose()?,
+        listeners: listeners(&options, mode)?,
         auth_file: options.auth_file.as_deref().map(absolute).transpose()?,
         threads: threads(&options)?,
         verbosity: options.verbose,
         huge_pages: options.enable_largepages != Some(false),
         ..Config::default()
     };
-    let listens = [&config.listen, &config.cphash_listen, &config.resp_listen]
-        .iter()
-        .any(|list| !list.is_empty());
-    if !listens && config.unix.is_none() {
+    if config.listeners.is_empty() {
         return Err("nothing to listen on: TCP is off (-p 0) and there is no Unix socket".into());
     }
     if mode == CliMode::Memcached {
@@ -305,52 +298,76 @@ fn set_kinds(config: &mut Config, options: ServeOptions) {
     }
 }
 
-/// The addresses to listen on.
+/// Where to listen: first for memcached's protocols over TCP, last on the Unix socket.
+fn listeners(options: &ServeOptions, mode: CliMode) -> Result<Vec<ListenAt>, String> {
+    use ProtocolKind::{Cphash, Memcached, Resp};
+    let mut listeners = Vec::new();
+    let mut add = |protocol, option: &str, texts: &[String], default_port| {
+        let addresses = resolve_all(option, texts, default_port)?;
+        let addresses = addresses.into_iter().map(BindAddress::Tcp);
+        listeners.extend(addresses.map(|address| ListenAt { protocol, address }));
+        Ok::<_, String>(())
+    };
+    if let Some((texts, port)) = memcached_addresses(options, mode) {
+        add(Memcached, "listen (-l)", &texts, Some(port))?;
+    }
+    if let Some(texts) = &options.cphash_listen {
+        add(Cphash, "cphash-listen", texts, None)?;
+    }
+    if let Some(texts) = &options.resp {
+        add(Resp, "resp", texts, Some(RESP_PORT))?;
+    }
+    if let Some(path) = &options.unix {
+        listeners.push(ListenAt {
+            protocol: Memcached,
+            address: BindAddress::Unix(socket_path(path)?),
+        });
+    }
+    Ok(listeners)
+}
+
+/// The TCP addresses for memcached's protocols, and the port of those that have none.
 ///
 /// A Unix socket replaces TCP, as in memcached, but here an explicit `--listen` is honoured beside
 /// it. By default memcached listens on all addresses, and corewise on this machine only.
-fn listen(options: &ServeOptions, mode: CliMode) -> Result<Vec<SocketAddr>, String> {
-    let port = match options
-        .port
-        .clone()
-        .map_or(Port::Number(DEFAULT_PORT), |port| port.0)
-    {
-        Port::Number(port) => port,
-        Port::Any => 0,
-        Port::Off => return Ok(Vec::new()),
+fn memcached_addresses(options: &ServeOptions, mode: CliMode) -> Option<(Vec<String>, u16)> {
+    let port = match options.port.as_ref().map(|port| &port.0) {
+        None => DEFAULT_PORT,
+        Some(Port::Number(port)) => *port,
+        Some(Port::Any) => 0,
+        Some(Port::Off) => return None,
     };
     let unix_alone = mode == CliMode::Memcached || options.listen.is_none();
     if options.unix.is_some() && unix_alone {
-        return Ok(Vec::new());
+        return None;
     }
-    resolve_all(&places(options, mode)?, port)
+    let default = match mode {
+        CliMode::Memcached => "*",
+        CliMode::Corewise => "127.0.0.1",
+    };
+    let texts = options
+        .listen
+        .clone()
+        .unwrap_or_else(|| vec![default.into()]);
+    Some((texts, port))
 }
 
-/// The addresses to listen on for the protocol of \[CPHASH\]. It has no default port, so each must
-/// have one.
-fn cphash_listen(options: &ServeOptions) -> Result<Vec<SocketAddr>, String> {
-    let Some(texts) = &options.cphash_listen else {
-        return Ok(Vec::new());
-    };
-    let places = parse_all(texts, "cphash-listen")?;
-    if places.iter().any(|place| place.port.is_none()) {
-        return Err(format!("cphash-listen needs a port: {}", texts.join(",")));
+/// Resolves the addresses of an option. Without a default port, each must have one.
+fn resolve_all(
+    option: &str,
+    texts: &[String],
+    default_port: Option<u16>,
+) -> Result<Vec<SocketAddr>, String> {
+    let text = texts.join(",");
+    let places = address::parse(&text)?;
+    if places.is_empty() {
+        return Err(format!("{option} names no address"));
     }
-    resolve_all(&places, 0)
-}
-
-/// The addresses to listen on for RESP.
-fn resp_listen(options: &ServeOptions) -> Result<Vec<SocketAddr>, String> {
-    let Some(texts) = &options.resp else {
-        return Ok(Vec::new());
-    };
-    resolve_all(&parse_all(texts, "resp")?, RESP_PORT)
-}
-
-fn resolve_all(places: &[ListenAddress], default_port: u16) -> Result<Vec<SocketAddr>, String> {
     let mut addresses = Vec::new();
     for place in places {
-        for address in address::resolve(place, default_port)? {
+        let port = place.port.or(default_port);
+        let port = port.ok_or_else(|| format!("{option} needs a port: {text}"))?;
+        for address in address::resolve(place.host.as_deref(), port)? {
             // Several names may mean one address; with port 0 each is a different socket.
             if address.port() == 0 || !addresses.contains(&address) {
                 addresses.push(address);
@@ -358,28 +375,4 @@ fn resolve_all(places: &[ListenAddress], default_port: u16) -> Result<Vec<Socket
         }
     }
     Ok(addresses)
-}
-
-fn places(options: &ServeOptions, mode: CliMode) -> Result<Vec<ListenAddress>, String> {
-    let host = match mode {
-        CliMode::Memcached => None,
-        CliMode::Corewise => Some("127.0.0.1".into()),
-    };
-    let Some(texts) = &options.listen else {
-        return Ok(vec![ListenAddress { host, port: None }]);
-    };
-    parse_all(texts, "listen (-l)")
-}
-
-/// Parses all addresses of an option.
-fn parse_all(texts: &[String], option: &str) -> Result<Vec<ListenAddress>, String> {
-    let mut places = Vec::new();
-    for text in texts {
-        places.extend(address::parse(text)?);
-    }
-    if places.is_empty() {
-        Err(format!("{option} names no address"))
-    } else {
-        Ok(places)
-    }
 }

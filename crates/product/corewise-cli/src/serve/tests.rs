@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use corewise_server::{Config, Eviction};
+use corewise_server::{Config, Eviction, ProtocolKind};
 use corewise_topology::PinPolicy;
 use tempfile::NamedTempFile;
 
@@ -37,8 +37,14 @@ fn error(words: &str) -> String {
     }
 }
 
+/// The TCP addresses of this protocol.
+fn addresses_of(kind: ProtocolKind, config: &Config) -> Vec<String> {
+    let of_kind = config.tcp_addresses().filter(|(other, _)| *other == kind);
+    of_kind.map(|(_, address)| address.to_string()).collect()
+}
+
 fn addresses(config: &Config) -> Vec<String> {
-    config.listen.iter().map(ToString::to_string).collect()
+    addresses_of(ProtocolKind::Memcached, config)
 }
 
 fn toml(text: &str) -> NamedTempFile {
@@ -137,7 +143,7 @@ const OF_SWITCHES: &[Reaches] = &[
         !c.maxconns_fast && c.idle_timeout == Some(Duration::from_secs(7))
     }),
     ("-s /run/c.sock -a 0770", |c| {
-        c.unix.as_deref() == Some(Path::new("/run/c.sock")) && c.unix_mode == 0o770
+        c.unix_path() == Some(Path::new("/run/c.sock")) && c.unix_mode == 0o770
     }),
 ];
 
@@ -178,8 +184,8 @@ fn places_to_listen_on_follow_the_options() {
 }
 
 #[test]
-fn cphash_listens_only_where_it_is_told_to() {
-    let table: &[(&str, &[&str])] = &[
+fn other_protocols_listen_only_where_they_are_told_to() {
+    let cphash: &[(&str, &[&str])] = &[
         ("", &[]),
         ("-l 127.0.0.1:5", &[]),
         ("--cphash-listen 127.0.0.1:5", &["127.0.0.1:5"]),
@@ -189,21 +195,7 @@ fn cphash_listens_only_where_it_is_told_to() {
         ),
         ("--cphash-listen *:5", &["0.0.0.0:5", "[::]:5"]),
     ];
-    for (words, expected) in table {
-        for config in [config(words), memcached(words)] {
-            let found: Vec<String> = config
-                .cphash_listen
-                .iter()
-                .map(ToString::to_string)
-                .collect();
-            assert_eq!(found, *expected, "{words}");
-        }
-    }
-}
-
-#[test]
-fn resp_listens_only_where_it_is_told_to_and_has_the_port_of_redis() {
-    let table: &[(&str, &[&str])] = &[
+    let resp: &[(&str, &[&str])] = &[
         ("", &[]),
         ("-l 127.0.0.1:5", &[]),
         ("--resp 127.0.0.1", &["127.0.0.1:6379"]),
@@ -213,10 +205,11 @@ fn resp_listens_only_where_it_is_told_to_and_has_the_port_of_redis() {
         ),
         ("--resp *", &["0.0.0.0:6379", "[::]:6379"]),
     ];
-    for (words, expected) in table {
-        for config in [config(words), memcached(words)] {
-            let found: Vec<String> = config.resp_listen.iter().map(ToString::to_string).collect();
-            assert_eq!(found, *expected, "{words}");
+    for (kind, table) in [(ProtocolKind::Cphash, cphash), (ProtocolKind::Resp, resp)] {
+        for (words, expected) in table {
+            for config in [config(words), memcached(words)] {
+                assert_eq!(addresses_of(kind, &config), *expected, "{words}");
+            }
         }
     }
 }
@@ -225,7 +218,7 @@ fn resp_listens_only_where_it_is_told_to_and_has_the_port_of_redis() {
 fn memcached_listens_everywhere_and_a_socket_turns_tcp_off() {
     assert!(addresses(&memcached("")).contains(&"0.0.0.0:11211".to_string()));
     assert_eq!(addresses(&memcached("-l 127.0.0.1")), ["127.0.0.1:11211"]);
-    assert!(memcached("-s /run/c.sock -l 127.0.0.1").listen.is_empty());
+    assert!(addresses(&memcached("-s /run/c.sock -l 127.0.0.1")).is_empty());
 }
 
 #[test]
@@ -395,8 +388,9 @@ fn a_file_holds_the_same_options() {
     "#;
     let plan = with_file(text, "").unwrap();
     let config = plan.config;
-    assert_eq!(config.cphash_listen, ["127.0.0.1:9".parse().unwrap()]);
-    assert_eq!(config.resp_listen, ["127.0.0.1:10".parse().unwrap()]);
+    let of = |kind| addresses_of(kind, &config);
+    assert_eq!(of(ProtocolKind::Cphash), ["127.0.0.1:9"]);
+    assert_eq!(of(ProtocolKind::Resp), ["127.0.0.1:10"]);
     assert_eq!(addresses(&config), ["127.0.0.1:7", "127.0.0.2:9"]);
     assert_eq!(
         (config.memory, config.threads, config.max_item_size),

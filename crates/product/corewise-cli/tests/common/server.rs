@@ -198,6 +198,11 @@ impl TestServer {
         self.status_field("VmHWM:")
     }
 
+    /// The part of the resident memory that is the program's and its libraries' files.
+    pub(crate) fn file_rss_kib(&self) -> u64 {
+        self.status_field("RssFile:")
+    }
+
     fn status_field(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(name));

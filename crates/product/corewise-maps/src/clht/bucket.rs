@@ -68,8 +68,8 @@ pub struct Bucket<S> {
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 const _: () = assert!(size_of::<Bucket<u64>>() == 64 && align_of::<Bucket<u64>>() == 64);
 
-// SAFETY: 1: its atomics have the layout of the integers and pointers they hold, and a state of
-// zero has no entries (1 of `BucketState`).
+// SAFETY: the atomics have the layout of the integers and pointers that they hold, and a state of
+// zero has no entries, by 1 of `BucketState`.
 unsafe impl<S: BucketState> memory_budget::ZeroedBucket for Bucket<S> {
     fn empty() -> Self {
         Self {
@@ -239,12 +239,12 @@ impl<S: BucketState> Bucket<S> {
     /// # Safety
     ///
     /// 1. Only the caller can reach the chain.
-    /// 2. `hang` returns overflow buckets of the chain's table.
+    /// 2. `spare` returns overflow buckets of the chain's table.
     pub unsafe fn fill<'b>(
         tail: &'b Self,
         key: Raw,
         value: Raw,
-        mut hang: impl FnMut() -> Option<SpareBucket<'b, S>>,
+        mut spare: impl FnMut() -> Option<SpareBucket<'b, S>>,
     ) -> Option<&'b Self> {
         let mut bucket = tail;
         // Relaxed, all: no other thread is here before the old bucket is marked with Release.
@@ -257,7 +257,7 @@ impl<S: BucketState> Bucket<S> {
                 return Some(bucket);
             }
             if bucket.next().is_none() {
-                let next = hang()?.into_ptr();
+                let next = spare()?.into_ptr();
                 // Relaxed: as above.
                 bucket.next.store(next.as_ptr(), Relaxed);
             }

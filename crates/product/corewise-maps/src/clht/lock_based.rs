@@ -8,14 +8,15 @@ use corewise_atomic::{Backoff, mutant, ordering};
 use super::bucket::{Bucket, BucketState, SLOTS};
 use super::overflow::SpareBucket;
 use super::table::{ClhtVariant, SpareMemory};
-use crate::copy_map::{EntryChange, Full, Held, Moved, Moving, NoMemory, Put};
+use crate::copy_map::{EntryChange, Full, HeldBucket, Moved, Moving, NoMemory, Put};
 use crate::word::Raw;
 
 /// The lock-based variant.
 pub struct LockBasedForm;
 
-// SAFETY: 1: see `BucketState` and *Correctness* in the module's header. 2: entries are changed
-// under the chain's lock, by the operation that reports them.
+// SAFETY: lookups read values only from slots that have entries; see `BucketState` and
+// *Correctness* in the module's header (1). Entries are changed under the chain's lock, by the
+// operation that reports them (2).
 unsafe impl ClhtVariant for LockBasedForm {
     type State = LockState;
     type Stopped<'b> = LockedChain<'b>;
@@ -31,22 +32,25 @@ unsafe impl ClhtVariant for LockBasedForm {
         loop {
             let locked = head.lock()?;
             match locked.find(key) {
-                Found::At(slot) => {
+                ChainSearch::At(slot) => {
                     let there = locked.value(slot);
                     if replace {
-                        // SAFETY: 1: found in this chain.
+                        // SAFETY: `find` returned a slot of this locked chain that has an entry
+                        // (1).
                         unsafe { locked.replace(slot, value) };
                     }
                     return Ok(Ok(Put::There(there)));
                 }
-                Found::Free(slot) => {
-                    // SAFETY: 1: found in this chain.
+                ChainSearch::Free(slot) => {
+                    // SAFETY: `find` returned a slot of this locked chain that has no entry (1).
                     unsafe { locked.insert(slot, key, value) };
                     return Ok(Ok(Put::New { crowded: false }));
                 }
-                Found::Full(last) => {
+                ChainSearch::Full(last) => {
                     if let Some(spare) = memory.take() {
-                        // SAFETY: 1: found in this chain. 2: by our 1.
+                        // SAFETY: `find` returned the last bucket of this locked chain (1). The
+                        // spare bucket is from the memory of the chain's table, by the contract of
+                        // this function (2).
                         unsafe { locked.append(last, spare, key, value) };
                         return Ok(Ok(Put::New { crowded: true }));
                     }
@@ -67,11 +71,11 @@ unsafe impl ClhtVariant for LockBasedForm {
             return Ok(None);
         }
         let locked = head.lock()?;
-        let Found::At(slot) = locked.find(key) else {
+        let ChainSearch::At(slot) = locked.find(key) else {
             return Ok(None);
         };
         let value = locked.value(slot);
-        // SAFETY: 1: found in this chain.
+        // SAFETY: `find` returned a slot of this locked chain that has an entry (1).
         unsafe { locked.remove(slot) };
         Ok(Some(value))
     }
@@ -86,15 +90,17 @@ unsafe impl ClhtVariant for LockBasedForm {
                 return Ok(None);
             };
             let change = decide(old);
+            // A decision to keep the value takes effect at the lookup, without the lock.
             if change == EntryChange::Keep {
                 return Ok(Some((old, change)));
             }
             let locked = head.lock()?;
-            let Found::At(slot) = locked.find(key) else {
+            let ChainSearch::At(slot) = locked.find(key) else {
                 return Ok(None);
             };
+            // Otherwise another thread has replaced the value since the lookup: decide again.
             if locked.value(slot) == old {
-                // SAFETY: 1, both: found in this chain.
+                // SAFETY: `find` returned a slot of this locked chain that has an entry (1).
                 unsafe {
                     match change {
                         EntryChange::Keep => {}
@@ -143,7 +149,9 @@ impl LockState {
     }
 }
 
-// SAFETY: 1: `HELD` bits are clear. 2: a wrapper of the bits. 3: a removal adds to the version.
+// SAFETY: a word of zeros has no `HELD` bit, so it has no entries (1). The type wraps the bits, and
+// `with` sets the bit of one entry (2). A removal adds to the version, and a slot must be freed
+// before it is used again (3).
 unsafe impl BucketState for LockState {
     const STRIDE: usize = 1;
 
@@ -207,17 +215,17 @@ impl Bucket<LockState> {
 
 /// A slot of a bucket in a chain.
 #[derive(Clone, Copy)]
-struct SlotRef<'b> {
+struct ChainSlot<'b> {
     bucket: &'b Bucket<LockState>,
     slot: usize,
 }
 
 /// The result of a search for a key in a chain.
-enum Found<'b> {
+enum ChainSearch<'b> {
     /// The key was found.
-    At(SlotRef<'b>),
+    At(ChainSlot<'b>),
     /// The key is absent; the first free slot.
-    Free(SlotRef<'b>),
+    Free(ChainSlot<'b>),
     /// The key is absent and there is no free slot; the last bucket.
     Full(&'b Bucket<LockState>),
 }
@@ -230,18 +238,18 @@ pub struct LockedChain<'b> {
 }
 
 impl<'b> LockedChain<'b> {
-    fn find(&self, key: Raw) -> Found<'b> {
+    fn find(&self, key: Raw) -> ChainSearch<'b> {
         let (mut free, mut last) = (None, self.head);
         for bucket in self.head.chain() {
             let state = self.state_of(bucket);
             let slot = bucket.slot_of(state, key);
             if let Some(slot) = slot.filter(|_| !mutant!("clht_no_second_scan")) {
-                return Found::At(SlotRef { bucket, slot });
+                return ChainSearch::At(ChainSlot { bucket, slot });
             }
-            free = free.or_else(|| state.free().map(|slot| SlotRef { bucket, slot }));
+            free = free.or_else(|| state.free().map(|slot| ChainSlot { bucket, slot }));
             last = bucket;
         }
-        free.map_or(Found::Full(last), Found::Free)
+        free.map_or(ChainSearch::Full(last), ChainSearch::Free)
     }
 
     fn state_of(&self, bucket: &Bucket<LockState>) -> LockState {
@@ -252,14 +260,14 @@ impl<'b> LockedChain<'b> {
         LockState(bucket.state.load(Relaxed))
     }
 
-    fn value(&self, slot: SlotRef<'_>) -> Raw {
+    fn value(&self, slot: ChainSlot<'_>) -> Raw {
         slot.bucket.pair(slot.slot).1
     }
 
     /// # Safety
     ///
     /// 1. The slot is one of this chain and has an entry.
-    unsafe fn replace(self, slot: SlotRef<'_>, value: Raw) {
+    unsafe fn replace(self, slot: ChainSlot<'_>, value: Raw) {
         if mutant!("clht_replaces_by_removal") {
             let state = self.state_of(slot.bucket).without(slot.slot);
             // Release: pairs with the Acquire in `state`. The bug: lookups may miss the key.
@@ -274,9 +282,10 @@ impl<'b> LockedChain<'b> {
     /// # Safety
     ///
     /// 1. The slot is one of this chain and has no entry.
-    unsafe fn insert(mut self, slot: SlotRef<'_>, key: Raw, value: Raw) {
-        let SlotRef { bucket, slot } = slot;
-        // SAFETY: 1: by our 1, and because we have the chain's lock.
+    unsafe fn insert(mut self, slot: ChainSlot<'_>, key: Raw, value: Raw) {
+        let ChainSlot { bucket, slot } = slot;
+        // SAFETY: the slot has no entry, by 1, and only the owner of the chain's lock writes to
+        // free slots (1).
         unsafe { bucket.store(slot, key, value) };
         self.publish(bucket, |state| state.with(slot));
     }
@@ -284,7 +293,7 @@ impl<'b> LockedChain<'b> {
     /// # Safety
     ///
     /// 1. The slot is one of this chain and has an entry.
-    unsafe fn remove(mut self, slot: SlotRef<'_>) {
+    unsafe fn remove(mut self, slot: ChainSlot<'_>) {
         self.publish(slot.bucket, |state| state.without(slot.slot));
     }
 
@@ -325,9 +334,9 @@ impl<'b> LockedChain<'b> {
     }
 }
 
-// SAFETY: 1: the entries of the chain's buckets. 2: the lock is held, and a chain that is marked is
-// not locked again.
-unsafe impl Held<(Raw, Raw)> for LockedChain<'_> {
+// SAFETY: `copy` visits the buckets of the chain, and appends the entries of each (1). The lock is
+// held until the drop, and a chain that is marked is not locked again (2).
+unsafe impl HeldBucket<(Raw, Raw)> for LockedChain<'_> {
     fn copy(&self, to: &mut Vec<Moving<(Raw, Raw)>>) -> Result<(), NoMemory> {
         let mut chain = self.head.chain();
         chain.try_for_each(|bucket| bucket.copy(self.state_of(bucket), to))

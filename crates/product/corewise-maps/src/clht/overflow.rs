@@ -33,7 +33,7 @@ pub(super) struct Overflow<S> {
     /// The number of buckets in a chunk.
     size: usize,
     /// Overflow buckets linked in chains, approximately: some may be about to be linked.
-    hung: AtomicUsize,
+    linked: AtomicUsize,
     budget: Arc<MemoryBudget>,
 }
 
@@ -52,16 +52,16 @@ impl<S: BucketState> Overflow<S> {
             chunk: AtomicPtr::new(ptr::null_mut()),
             returned: AtomicPtr::new(ptr::null_mut()),
             size: (buckets / SINGLE).clamp(1, MOST),
-            hung: AtomicUsize::new(0),
+            linked: AtomicUsize::new(0),
             budget: budget.clone(),
         }
     }
 
     /// The number of overflow buckets linked in chains, approximately: some may be about to be
     /// linked.
-    pub(super) fn hung(&self) -> usize {
+    pub(super) fn linked(&self) -> usize {
         // Relaxed: the count publishes nothing, here and below.
-        self.hung.load(Relaxed)
+        self.linked.load(Relaxed)
     }
 
     /// An empty bucket, or `None` without memory. Lock-free, except for the allocator.
@@ -147,7 +147,8 @@ impl<S: BucketState> Overflow<S> {
         // Relaxed, both: the list is ours.
         let rest = first.next.load(Relaxed);
         first.next.store(ptr::null_mut(), Relaxed);
-        // SAFETY: a bucket of a chunk, too. 1: the rest of the list, which is ours.
+        // SAFETY: this is a bucket of a chunk, too. The rest of the list has no entries, and only
+        // this thread has it (1).
         unsafe {
             if let Some(rest) = rest.as_ref() {
                 self.put_back(rest);
@@ -228,7 +229,7 @@ impl<S> Overflow<S> {
 
 impl<S> Drop for Overflow<S> {
     fn drop(&mut self) {
-        // SAFETY: 1: the table is being dropped.
+        // SAFETY: the table is being dropped, so its chains are no longer used (1).
         while unsafe { self.free_share() } {}
     }
 }
@@ -247,8 +248,8 @@ impl<S: BucketState> SpareBucket<'_, S> {
 
     /// The bucket, to be linked in a chain of the table.
     pub fn into_ptr(self) -> NonNull<Bucket<S>> {
-        // Relaxed: see `hung`.
-        self.overflow.hung.fetch_add(1, Relaxed);
+        // Relaxed: see `linked`.
+        self.overflow.linked.fetch_add(1, Relaxed);
         let bucket = NonNull::from(self.bucket);
         std::mem::forget(self);
         bucket
@@ -266,7 +267,8 @@ impl<S: BucketState> Deref for SpareBucket<'_, S> {
 impl<S: BucketState> Drop for SpareBucket<'_, S> {
     fn drop(&mut self) {
         // A thread that failed to link the bucket may have written to it.
-        // SAFETY: 1, both: the bucket is ours alone, and no longer used.
+        // SAFETY: the bucket was never linked, so only this value can reach it, and it is not used
+        // any more.
         unsafe {
             self.bucket.wipe();
             self.overflow.put_back(self.bucket);
@@ -309,7 +311,7 @@ mod models {
                 let overflow = overflow(buckets, returned);
                 let (one, other) = beside(&overflow, keep, keep);
                 assert_ne!(one, other);
-                assert_eq!(overflow.hung(), 2);
+                assert_eq!(overflow.linked(), 2);
             });
         }
     }

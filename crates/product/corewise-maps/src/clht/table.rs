@@ -11,7 +11,9 @@ use corewise_atomic::{CachePadded, hint};
 use super::bucket::{Bucket, BucketState, SLOTS};
 use super::overflow::{Overflow, SpareBucket};
 use crate::copy_map::memory_budget::{Heads, MemoryBudget};
-use crate::copy_map::{EntryChange, Full, Held, Moved, Moving, NoMemory, Put, Table, TableVersion};
+use crate::copy_map::{
+    EntryChange, Full, HeldBucket, Moved, Moving, NoMemory, Put, Table, TableVersion,
+};
 use crate::word::{Raw, Word, WordKey};
 
 /// The table grows when one bucket in `OVERFLOWING` has overflowed.
@@ -28,7 +30,7 @@ pub unsafe trait ClhtVariant: Sized + 'static {
     /// The state of a bucket.
     type State: BucketState;
     /// A chain whose updates are blocked until this is dropped.
-    type Stopped<'b>: Held<(Raw, Raw)>;
+    type Stopped<'b>: HeldBucket<(Raw, Raw)>;
     /// The maximum number of overflow buckets in a chain.
     const LONGEST: usize;
 
@@ -122,7 +124,8 @@ impl<F: ClhtVariant, K: WordKey, V: Word> Chains<F, K, V> {
     /// 1. The word is a key of a table of this type.
     #[inline(always)]
     unsafe fn key(key: Raw) -> K {
-        // SAFETY: 1: such tables contain only keys of this type.
+        // SAFETY: the word is a key of a table of this type, which contains only words of such
+        // keys, by 1.
         unsafe { K::from_raw(key) }
     }
 
@@ -131,7 +134,8 @@ impl<F: ClhtVariant, K: WordKey, V: Word> Chains<F, K, V> {
     /// 1. The word is a value of a table of this type.
     #[inline(always)]
     unsafe fn value(value: Raw) -> V {
-        // SAFETY: 1: such tables contain only values of this type.
+        // SAFETY: the word is a value of a table of this type, which contains only words of such
+        // values, by 1.
         unsafe { V::from_raw(value) }
     }
 
@@ -140,19 +144,21 @@ impl<F: ClhtVariant, K: WordKey, V: Word> Chains<F, K, V> {
     /// 1. No other thread can reach the buckets of the entries.
     unsafe fn give_up(&self, entries: &[Moving<(Raw, Raw)>]) -> NoMemory {
         let filled = entries.iter().map(|entry| &self.heads[entry.bucket]);
-        // SAFETY: 1.
+        // SAFETY: no other thread can reach the buckets of the entries, by 1.
         filled.for_each(|bucket| unsafe { bucket.wipe() });
         NoMemory
     }
 }
 
-// SAFETY: 1 and 2: by those of `ClhtVariant`; the state's Acquire load shows what was written
-// before an entry was announced. 3: it reads every slot of the chain. 4: the buckets are atomics.
+// SAFETY: the operations of a chain return and change values as a table must, by the contract of
+// `ClhtVariant`, and the Acquire load of a state shows what was written before an entry was
+// announced (1, 2). `for_each_in` reads every slot of the chain (3). The buckets of the arrays are
+// atomics (4).
 unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
     type Key = K;
     type Value = V;
     type Entry = (Raw, Raw);
-    type Held<'t>
+    type HeldBucket<'t>
         = F::Stopped<'t>
     where
         Self: 't;
@@ -191,7 +197,7 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
     #[inline]
     fn get(at: &TableVersion<Self>, hash: u64, key: &K) -> Option<V> {
         let value = at.follow(|table| table.head(hash).look_up(key.into_raw()));
-        // SAFETY: 1: found in a table of this type.
+        // SAFETY: the value was found in a table of this type (1).
         value.map(|value| unsafe { Self::value(value) })
     }
 
@@ -222,19 +228,19 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
                 overflow: &table.overflow,
                 spare: None,
             };
-            // SAFETY: 1: both are this table's.
+            // SAFETY: the memory and the chain are those of the same table (1).
             unsafe { F::put(head, &mut memory, pair, replace) }
         });
         Ok(match put? {
             Put::New { crowded } => Put::New { crowded },
-            // SAFETY: 1: found in a table of this type.
+            // SAFETY: the value was found in a table of this type (1).
             Put::There(there) => Put::There(unsafe { Self::value(there) }),
         })
     }
 
     fn remove(at: &TableVersion<Self>, hash: u64, key: &K) -> Option<V> {
         let value = at.follow(|table| F::remove(table.head(hash), key.into_raw()));
-        // SAFETY: 1: found in a table of this type.
+        // SAFETY: the value was found in a table of this type (1).
         value.map(|value| unsafe { Self::value(value) })
     }
 
@@ -249,7 +255,7 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
         let mut decide = |old| match last {
             Some((decided, change)) if decided == old => change,
             _ => {
-                // SAFETY: 1: found in a table of this type.
+                // SAFETY: the value was found in a table of this type (1).
                 let change = decide(unsafe { Self::value(old) }).map(V::into_raw);
                 last = Some((old, change));
                 change
@@ -257,7 +263,8 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
         };
         let (old, change) =
             at.follow(|table| F::change(table.head(hash), key.into_raw(), &mut decide))?;
-        // SAFETY: 1, both: found, and inserted, in a table of this type.
+        // SAFETY: both values are of a table of this type: one was found there, the other inserted
+        // (1).
         let value = |raw| unsafe { Self::value(raw) };
         Some((value(old), change.map(value)))
     }
@@ -267,12 +274,12 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
     }
 
     unsafe fn pair(&(key, value): &(Raw, Raw)) -> (K, V) {
-        // SAFETY: 1, both.
+        // SAFETY: the entry is one of a table of this type, by the contract of `Table::pair`.
         unsafe { (Self::key(key), Self::value(value)) }
     }
 
     unsafe fn home_of(&(key, _): &(Raw, Raw), hash_of: &impl Fn(&K) -> u64) -> u64 {
-        // SAFETY: 1.
+        // SAFETY: the entry is one of a table of this type, by the contract of `Table::home_of`.
         hash_of(&unsafe { Self::key(key) })
     }
 
@@ -289,7 +296,8 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
         for child in entries.chunk_by(|one, other| one.bucket == other.bucket) {
             let mut tail = &self.heads[child[0].bucket];
             if (child.len() - 1) / SLOTS > F::LONGEST {
-                // SAFETY: 1.
+                // SAFETY: no other thread can reach these buckets, by the contract of
+                // `Table::take_in`.
                 return Err(unsafe { self.give_up(entries) });
             }
             for Moving {
@@ -297,10 +305,12 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
                 ..
             } in child
             {
-                let hang = || self.overflow.spare();
-                // SAFETY: 1. 2: both are this table's.
-                let Some(bucket) = (unsafe { Bucket::fill(tail, *key, *value, hang) }) else {
-                    // SAFETY: 1.
+                let spare = || self.overflow.spare();
+                // SAFETY: no other thread can reach these buckets, by the contract of
+                // `Table::take_in` (1). The spare buckets are this table's, as the chain is (2).
+                let Some(bucket) = (unsafe { Bucket::fill(tail, *key, *value, spare) }) else {
+                    // SAFETY: no other thread can reach these buckets, by the contract of
+                    // `Table::take_in`.
                     return Err(unsafe { self.give_up(entries) });
                 };
                 tail = bucket;
@@ -310,7 +320,7 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
     }
 
     unsafe fn wipe(&self, bucket: usize) {
-        // SAFETY: 1.
+        // SAFETY: no other thread can reach the bucket's entries, by the contract of `Table::wipe`.
         unsafe { self.heads[bucket].wipe() };
     }
 
@@ -319,12 +329,13 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
     }
 
     unsafe fn free_share(&mut self) -> bool {
-        // SAFETY: 1.
+        // SAFETY: the caller only calls this and drops the table from now on, by the contract of
+        // `Table::free_share`.
         unsafe { self.overflow.free_share() }
     }
 
     fn is_crowded(&self, entries: usize) -> bool {
-        self.overflow.hung() * OVERFLOWING > self.heads.len() && entries >= self.heads.len()
+        self.overflow.linked() * OVERFLOWING > self.heads.len() && entries >= self.heads.len()
     }
 }
 

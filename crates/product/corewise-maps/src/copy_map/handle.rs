@@ -536,6 +536,7 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
         let (mut make, mut made) = (Some(make), None);
         L::answer(loop {
             let replaced = self.change_hashed(hash, &key, |old| EntryChange::Replace(f(old)));
+            // Otherwise the key is absent.
             if let Some((_, EntryChange::Replace(new))) = replaced {
                 break Ok(new);
             }
@@ -543,6 +544,7 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
             let value = made.expect("made once");
             match self.put(hash, key, value, false) {
                 Ok(None) => break Ok(value),
+                // Another thread has inserted the key meanwhile: change its value.
                 Ok(Some(_)) => {}
                 Err(full) => break Err(full),
             }
@@ -594,13 +596,15 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
                 Some((old, EntryChange::Replace(new))) => break Ok(Computed::Updated { old, new }),
                 Some((old, EntryChange::Remove)) => break Ok(Computed::Removed(old)),
                 Some((_, EntryChange::Keep)) => break Ok(Computed::Aborted(result)),
-                None => {}
+                None => {} // the key is absent
             }
             match decide(None) {
                 Operation::Abort(result) => break Ok(Computed::Aborted(Some(result))),
+                // There is nothing to remove.
                 Operation::Remove => break Ok(Computed::Aborted(None)),
                 Operation::Insert(value) => match self.put(hash, key, value, false) {
                     Ok(None) => break Ok(Computed::Inserted(value)),
+                    // Another thread has inserted the key meanwhile: decide again.
                     Ok(Some(_)) => {}
                     Err(full) => break Err(full),
                 },

@@ -1,10 +1,9 @@
 //! Whether a map can be full, as a type.
 //!
 //! A map without a byte limit is full only when the allocator has no memory. As in `std`'s
-//! collections that is no result that each caller has to handle: its insertions return what they
-//! did, and panic without memory. A map with a limit is expected to be full at times: its
-//! insertions return a `Result`. The type of the map says which of the two it is, by a parameter
-//! with a default, so users without a limit never see it.
+//! collections, callers need not handle that: its insertions panic without memory. A map with a
+//! limit is expected to be full at times: its insertions return a `Result`. A parameter of the
+//! map's type distinguishes the two. It has a default, so users without a limit never see it.
 //!
 //! # Choices, and rejected alternatives
 //!
@@ -13,7 +12,7 @@
 //! - *Two blocks of operations for the two parameters*: the same for the operations that insert.
 //! - *`insert` that panics in maps with a limit, and `try_insert`*: the first program that sets a
 //!   limit and forgets to change its calls panics when the map is full.
-//! - *A `Result` for all maps*: every call ends in `unwrap`, which is what we had.
+//! - *A `Result` for all maps*: every call ends in `unwrap`.
 
 mod sealed {
     pub trait Sealed {}

@@ -71,7 +71,7 @@ pub struct CopyMap<T, S = DefaultHasher, L = Unlimited> {
     /// Held by the thread that begins a resize.
     resizing: Mutex<()>,
     /// Tables that no thread can find any more, the oldest first.
-    retired: Mutex<Vec<Retired<T>>>,
+    retired: Mutex<Vec<RetiredTable<T>>>,
     _owned: PhantomData<Box<TableVersion<T>>>,
     _limit: PhantomData<fn() -> L>,
 }
@@ -80,7 +80,7 @@ pub struct CopyMap<T, S = DefaultHasher, L = Unlimited> {
 type Alone<'m> = MutexGuard<'m, ()>;
 
 /// A table that was replaced and is no longer in a map.
-struct Retired<T> {
+struct RetiredTable<T> {
     version: NonNull<TableVersion<T>>,
     /// No thread has the table when this grace period is over.
     after: Cookie,
@@ -89,9 +89,9 @@ struct Retired<T> {
 }
 
 // SAFETY: it owns the table.
-unsafe impl<T: Send> Send for Retired<T> {}
+unsafe impl<T: Send> Send for RetiredTable<T> {}
 
-impl<T> Drop for Retired<T> {
+impl<T> Drop for RetiredTable<T> {
     fn drop(&mut self) {
         // SAFETY: made from a box, and dropped after a grace period or with the map.
         drop(unsafe { Box::from_raw(self.version.as_ptr()) });
@@ -383,7 +383,7 @@ impl<T: Table, S, L> CopyMap<T, S, L> {
             return false;
         };
         // `poll_quietly`, because the callback for a stall may use the map.
-        let is_over = |table: &Retired<T>| {
+        let is_over = |table: &RetiredTable<T>| {
             self.domain.poll_quietly(table.after) || mutant!("clht_frees_at_once")
         };
         if !retired.first().is_some_and(is_over) {
@@ -416,7 +416,7 @@ impl<T: Table, S, L> CopyMap<T, S, L> {
     }
 
     /// Inserts a table that is no longer reachable into the list, at index `at`.
-    fn retire(&self, table: Retired<T>, at: usize) {
+    fn retire(&self, table: RetiredTable<T>, at: usize) {
         let mut retired = self.retired.lock();
         let at = at.min(retired.len());
         retired.insert(at, table);
@@ -439,7 +439,7 @@ impl<T: Table, S, L> CopyMap<T, S, L> {
         // group was moved before.
         self.current.store(old.next_ptr(), Release);
         // From here on the old table is unreachable, and only sections that run now can have it.
-        let table = Retired {
+        let table = RetiredTable {
             version,
             after: self.domain.start_poll(),
             freed: 0,
@@ -515,7 +515,7 @@ impl<T: Table, S: BuildHasher, L> CopyMap<T, S, L> {
     pub fn reserve(&self, additional: usize) -> Result<(), ResizeError> {
         let entries = self.len().checked_add(additional);
         let buckets = T::buckets_for(entries.ok_or(ResizeError::NoMemory)?);
-        // Not yet locked: usually there is room.
+        // Checked without the lock first: usually there is room.
         if buckets <= self.buckets() {
             return Ok(());
         }
@@ -563,7 +563,8 @@ impl<T: Table, S: BuildHasher, L> CopyMap<T, S, L> {
             let rehearsed = handle.version().rehearse(next, these, &self.hash_of());
             rehearsed.map_err(|_| ResizeError::NoMemory)?;
         }
-        // SAFETY: 1: the table is borrowed exclusively.
+        // SAFETY: the new table is borrowed exclusively, so no other thread can reach its entries
+        // (1).
         (0..next.buckets()).for_each(|bucket| unsafe { next.wipe(bucket) });
         Ok(())
     }
@@ -605,8 +606,9 @@ impl<T: Table, S: BuildHasher, L> CopyMap<T, S, L> {
         let version = handle.version();
         assert!(version.next().is_none(), "a resize is in progress");
         let next = NonNull::from(Box::leak(TableVersion::new(next)));
-        // SAFETY: 1: the successor is retired after this table, or freed with it by `drop`. 2:
-        // there is no successor, and only the thread with the lock links one. 3: `next` was ours.
+        // SAFETY: the successor is retired after this table, or freed with it by `drop` (1). There
+        // is no successor yet, and only the thread that holds the lock links one (2). `next` was
+        // just made, and only this thread has it (3).
         unsafe { version.link(next) };
     }
 
@@ -620,7 +622,8 @@ impl<T: Table, S: BuildHasher, L> CopyMap<T, S, L> {
                 return Ok(());
             }
             match version.step(share::<T>() * LARGE, &self.hash_of()) {
-                // SAFETY: 1: a step ends so only in the current table.
+                // SAFETY: only a step of the current table ends with `Last`, and this one has just
+                // done so (1).
                 Ok(ResizeStep::Last) => unsafe { self.finish(version) },
                 Ok(ResizeStep::Working) => {}
                 Ok(ResizeStep::Idle) => backoff.snooze(),
@@ -694,16 +697,17 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         step: Result<ResizeStep, NoMemory>,
     ) -> Result<ResizeStep, NoMemory> {
         if step == Ok(ResizeStep::Last) {
-            // SAFETY: 1: the map's table, in which a step ends so only while it is current.
+            // SAFETY: the table is the map's, and only a step of the current table ends with `Last`
+            // (1).
             unsafe { self.map.finish(version) };
         }
         step
     }
 
-    /// Whether a key that found no place and no memory may find some if it is inserted again: a
-    /// share of a replaced table was freed, or a resize has moved its buckets to a table that may
-    /// have room. `refused` is the table that the insertion began with; `settled` is the last such
-    /// table whose insertion was repeated although nothing was done here, and null at first.
+    /// Whether to repeat an insertion that found neither a slot nor memory: a share of a replaced
+    /// table was freed, or a resize has moved the buckets of the key to a table that may have room.
+    /// `refused` is the table that the insertion began with; `settled` is the last such table for
+    /// which the insertion was repeated although this call did nothing; it is null at first.
     #[cold]
     pub(super) fn makes_room(
         &self,
@@ -719,11 +723,12 @@ impl<T: Table, S: BuildHasher, G: Section, L> CopyMapRef<'_, T, S, G, L> {
         }
         let is_some = |step: &_| matches!(step, Ok(ResizeStep::Working | ResizeStep::Last));
         let step = self.finish_if_last(refused, refused.move_homes(hash, &self.map.hash_of()));
-        // Another thread may have moved one of them, but perhaps only after the refusal.
+        // Another thread may have moved these buckets after the refusal: repeat once for each
+        // table.
         if is_some(&step) || !ptr::eq(mem::replace(settled, refused), refused) {
             return true;
         }
-        // Keys of a cuckoo table may need other buckets, to displace entries to.
+        // In a cuckoo table, entries may be displaced to other buckets once those are moved.
         is_some(&step.and_then(|_| self.move_share(refused)))
     }
 

@@ -65,7 +65,7 @@ pub unsafe trait ZeroedBucket {
     fn empty() -> Self;
 }
 
-// SAFETY: 1: an empty cell is all zeros.
+// SAFETY: a cell whose bytes are all zero is an empty cell (1).
 unsafe impl<K: Copy, V: Copy> ZeroedBucket for PairCell<K, V> {
     fn empty() -> Self {
         Self::empty()

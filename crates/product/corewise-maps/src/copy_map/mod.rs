@@ -34,8 +34,8 @@
 //!
 //! # The longest update of a map that grows
 //!
-//! Some updates also begin a resize, move a share or free one, and their callers cannot tell in
-//! advance. The table shows what takes the time (measured 2026-11, two shared processors of a
+//! Some updates also begin a resize, move a share or free one, and their callers cannot know that
+//! in advance. The table shows what takes the time (measured 2026-11, two shared processors of a
 //! virtual machine, growth to 10^6 entries, example `longest_wait` of commit `d11e241`; thread CPU
 //! time, since the time taken by other threads is more than all of this):
 //!
@@ -176,7 +176,7 @@ pub use limit::{Limit, Limited, Unlimited};
 pub use map::CopyMap;
 pub use table_version::Table;
 pub(crate) use table_version::{
-    EntryChange, Held, Moved, Moving, NoMemory, Put, ResizeStep, TableVersion, grows_by,
+    EntryChange, HeldBucket, Moved, Moving, NoMemory, Put, ResizeStep, TableVersion, grows_by,
 };
 
 /// There is no memory for another entry; see [`Builder::max_bytes`] and [`Limit`].

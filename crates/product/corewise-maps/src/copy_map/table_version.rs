@@ -15,7 +15,7 @@ use corewise_rcu::Section;
 use super::Full;
 use super::memory_budget::MemoryBudget;
 
-/// The entries of this place are in the table's successor.
+/// The entries of this bucket are in the table's successor.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Moved;
 
@@ -97,7 +97,7 @@ pub unsafe trait Table: Sized {
     type Entry;
     /// A bucket that no other thread updates or moves until this is dropped.
     #[doc(hidden)]
-    type Held<'t>: Held<Self::Entry>
+    type HeldBucket<'t>: HeldBucket<Self::Entry>
     where
         Self: 't;
 
@@ -218,11 +218,11 @@ pub unsafe trait Table: Sized {
 
     /// Holds a bucket. `None` if another thread does; it may also fail so for no reason.
     #[doc(hidden)]
-    fn try_hold(&self, bucket: usize) -> Result<Option<Self::Held<'_>>, Moved>;
+    fn try_hold(&self, bucket: usize) -> Result<Option<Self::HeldBucket<'_>>, Moved>;
 
     /// Holds a bucket that no other thread moves.
     #[doc(hidden)]
-    fn hold(&self, bucket: usize) -> Self::Held<'_>;
+    fn hold(&self, bucket: usize) -> Self::HeldBucket<'_>;
 
     /// Inserts entries into buckets that are not reachable yet; after an error the buckets are
     /// empty.
@@ -290,13 +290,13 @@ pub(crate) fn grows_by<T: Table>(table: &T) -> usize {
     }
 }
 
-/// See [`Table::Held`].
+/// See [`Table::HeldBucket`].
 ///
 /// # Safety
 ///
 /// 1. `copy` appends the entries of the bucket, each once, and nothing else.
 /// 2. No other thread updates the bucket before this is dropped, nor after `set_moved`.
-pub unsafe trait Held<E> {
+pub unsafe trait HeldBucket<E> {
     /// Appends all entries.
     fn copy(&self, to: &mut Vec<Moving<E>>) -> Result<(), NoMemory>;
     /// Marks the bucket, whose entries are all in the table's successor: it is not updated any
@@ -332,13 +332,13 @@ pub struct TableVersion<T> {
     /// Null, or the table that entries are moved to. It lives as long as this table.
     next: AtomicPtr<TableVersion<T>>,
     table: T,
-    progress: CachePadded<Progress>,
+    progress: CachePadded<MoveProgress>,
     /// Read with every use and written at the end: for loom, a use after that is a race.
     #[cfg(corewise_loom)]
     alive: corewise_atomic::cell::DataCell<bool>,
 }
 
-struct Progress {
+struct MoveProgress {
     /// The next group to move, modulo the number of groups: when all are moved, it has wrapped
     /// around.
     cursor: AtomicUsize,
@@ -365,7 +365,7 @@ impl<T> TableVersion<T> {
         Box::new(Self {
             next: AtomicPtr::new(ptr::null_mut()),
             table,
-            progress: CachePadded::new(Progress {
+            progress: CachePadded::new(MoveProgress {
                 cursor: AtomicUsize::new(0),
                 moved: AtomicUsize::new(0),
                 prepared: AtomicUsize::new(0),
@@ -451,7 +451,7 @@ impl<T: Table> TableVersion<T> {
         let mut entries = Vec::new();
         self.move_each(groups, first..first + share, |group| {
             entries.clear();
-            // SAFETY: 1: see `next`.
+            // SAFETY: `to` is the table that `next` returned, so it was linked to `from` (1).
             unsafe { move_group(from, to, group, hash_of, &mut entries) }
         })
     }
@@ -474,7 +474,8 @@ impl<T: Table> TableVersion<T> {
                     }
                     step = Ok(ResizeStep::Working);
                 }
-                Ok(GroupMove::DoneBefore | GroupMove::Held) => {}
+                Ok(GroupMove::DoneBefore | GroupMove::Busy) => {}
+                // Reported only if no group is moved.
                 Err(NoMemory) if step == Ok(ResizeStep::Idle) => step = Err(NoMemory),
                 Err(NoMemory) => {}
             }
@@ -500,9 +501,9 @@ impl<T: Table> TableVersion<T> {
         self.move_each(groups, homes, |group| {
             let mut backoff = Backoff::new();
             loop {
-                // SAFETY: 1: see `next`.
+                // SAFETY: `to` is the table that `next` returned, so it was linked to `from` (1).
                 match unsafe { move_group(from, to, group, hash_of, &mut Vec::new()) } {
-                    Ok(GroupMove::Held) => backoff.snooze(),
+                    Ok(GroupMove::Busy) => backoff.snooze(),
                     moved => break moved,
                 }
             }
@@ -534,7 +535,8 @@ impl<T: Table> TableVersion<T> {
             if no_memory {
                 return Err(NoMemory);
             }
-            // SAFETY: 1: entries of `from`; 1: `to` is borrowed exclusively; 2: entries of `from`.
+            // SAFETY: the entries are copies of those of `from`, a table of this type. `to` is
+            // borrowed exclusively, so no other thread can reach its entries.
             unsafe {
                 place::<T>(&mut entries, to.buckets(), (groups, group), hash_of);
                 to.take_in(&mut entries)?;
@@ -604,7 +606,8 @@ impl<T: Table> TableVersion<T> {
     /// 1. No other thread uses the table, now or later, and the caller only calls this and drops
     ///    the table.
     pub unsafe fn free_share(&mut self, from: usize) -> Option<usize> {
-        // SAFETY: 1.
+        // SAFETY: no other thread uses the table, and the caller only calls this and drops it, by
+        // 1.
         if unsafe { self.table.free_share() } {
             return Some(from);
         }
@@ -628,7 +631,7 @@ impl<T: Table> TableVersion<T> {
     /// Calls `each` with the pairs that are in a bucket of this table and were not moved out of it.
     pub fn for_each_unmoved(&self, bucket: usize, each: &mut impl FnMut(T::Key, T::Value)) {
         let _moved = self.table().for_each_in(bucket, |entry| {
-            // SAFETY: 1: an entry of this table.
+            // SAFETY: `for_each_in` yields entries of this table (1).
             let (key, value) = unsafe { T::pair(&entry) };
             each(key, value);
         });
@@ -648,9 +651,9 @@ impl<T: Table> TableVersion<T> {
         for bucket in (first..table.buckets()).step_by(mask.min(own) as usize + 1) {
             let moved = table.for_each_in(bucket, |entry| {
                 // If the table before had more buckets, one of ours has the entries of several.
-                // SAFETY: 1: an entry of this table.
+                // SAFETY: `for_each_in` yields entries of this table (1).
                 if mask <= own || unsafe { T::home_of(&entry, hash_of) } & mask == index {
-                    // SAFETY: 1: an entry of this table.
+                    // SAFETY: `for_each_in` yields entries of this table (1).
                     let (key, value) = unsafe { T::pair(&entry) };
                     each(key, value);
                 }
@@ -675,7 +678,7 @@ enum GroupMove {
     /// Nothing: the group was moved before.
     DoneBefore,
     /// Nothing: another thread holds the group's first bucket.
-    Held,
+    Busy,
 }
 
 /// Moves the entries of a group. If there is no memory or `hash_of` panics, nothing has happened.
@@ -700,7 +703,7 @@ unsafe fn move_group<T: Table>(
     // The first bucket decides which thread moves the group.
     let first = match from.try_hold(group) {
         Ok(Some(first)) => first,
-        Ok(None) => return Ok(GroupMove::Held),
+        Ok(None) => return Ok(GroupMove::Busy),
         Err(Moved) => return Ok(GroupMove::DoneBefore),
     };
     let mut others = Vec::new();
@@ -710,19 +713,19 @@ unsafe fn move_group<T: Table>(
     others.extend(buckets.map(|bucket| from.hold(bucket)));
     let all = || std::iter::once(&first).chain(&others);
     if mutant!("moves_early") {
-        all().for_each(Held::set_moved_early);
+        all().for_each(HeldBucket::set_moved_early);
     }
     for held in all() {
         held.copy(entries)?;
     }
-    // SAFETY: 1 and 2: entries of `from`, by 1 of `Held`. 1: by our 1 and the marks, which are not
-    // set yet, no other thread can reach the buckets; see above.
+    // SAFETY: `copy` yields entries of `from`, by 1 of `HeldBucket`. `to` was linked to `from`, and
+    // the buckets are not marked yet, so no other thread can reach their new ones; see above.
     unsafe {
         place::<T>(entries, to.buckets(), (groups, group), hash_of);
         to.take_in(entries)?;
     }
     first.set_moved();
-    others.into_iter().for_each(Held::set_moved);
+    others.into_iter().for_each(HeldBucket::set_moved);
     Ok(GroupMove::Done)
 }
 
@@ -738,7 +741,7 @@ unsafe fn place<T: Table>(
     hash_of: &impl Fn(&T::Key) -> u64,
 ) {
     for moving in entries {
-        // SAFETY: 1.
+        // SAFETY: the entries are those of a table of this type, by 1.
         moving.number = unsafe { T::home_of(&moving.entry, hash_of) };
         // Whatever the hasher returns, this is a bucket of the group.
         let home = moving.number as usize & (buckets - 1);

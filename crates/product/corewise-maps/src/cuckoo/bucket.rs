@@ -9,26 +9,26 @@ use super::overflow::Spare;
 use super::state::{SLOTS, Side, State, Tag};
 use super::table::CuckooTable;
 use crate::copy_map::memory_budget;
-use crate::copy_map::{Held, Moving, NoMemory};
+use crate::copy_map::{HeldBucket, Moving, NoMemory};
 use crate::pair_cell::{PairCell, Torn};
 
 /// The cells of a bucket, one for each slot.
 pub(super) struct Cells<K, V>([PairCell<K, V>; SLOTS]);
 
-// SAFETY: 1: cells of zeros are cells, and no cell is read before it was written.
+// SAFETY: cells of zeros are valid, and a cell is read only after it was written (1).
 unsafe impl<K: Copy, V: Copy> memory_budget::ZeroedBucket for Cells<K, V> {
     fn empty() -> Self {
         Self(std::array::from_fn(|_| PairCell::empty()))
     }
 }
 
-/// An overflow bucket, which hangs on another bucket.
+/// An overflow bucket, to which another bucket links.
 pub(super) struct Node<K, V> {
     word: AtomicU64,
     cells: Cells<K, V>,
 }
 
-// SAFETY: 1: a word of zeros is `State::EMPTY`, and zeros are cells.
+// SAFETY: a word of zeros is `State::EMPTY`, and cells of zeros are valid (1).
 unsafe impl<K: Copy, V: Copy> memory_budget::ZeroedBucket for Node<K, V> {
     fn empty() -> Self {
         Self {
@@ -50,7 +50,7 @@ impl<K: Copy, V: Copy> Node<K, V> {
         self.part().state()
     }
 
-    /// Empties a bucket that hangs nowhere.
+    /// Empties a bucket to which no other links.
     ///
     /// # Safety
     ///
@@ -60,7 +60,7 @@ impl<K: Copy, V: Copy> Node<K, V> {
         self.word.store(State::EMPTY.0, Relaxed);
     }
 
-    /// Stores the ID of another bucket in a bucket that hangs nowhere.
+    /// Stores the ID of another bucket in a bucket to which no other links.
     ///
     /// # Safety
     ///
@@ -155,21 +155,21 @@ impl<'t, K: Copy, V: Copy> Part<'t, K, V> {
         true
     }
 
-    /// Hangs a bucket on one that no other thread can reach, before those that hang there.
+    /// Links a bucket to one that no other thread can reach, in front of its overflow buckets.
     ///
     /// # Safety
     ///
     /// 1. Only the caller can reach both buckets.
     /// 2. `id` is the ID of `part` in the table of this bucket.
-    pub(super) unsafe fn hang_unshared(self, part: Part<'_, K, V>, id: u32) {
+    pub(super) unsafe fn append_unshared(self, part: Part<'_, K, V>, id: u32) {
         // Relaxed, all: as in `add`.
-        let (head, hung) = (self.word.load(Relaxed), part.word.load(Relaxed));
-        let hung = State(hung).with_next(State(head).next().unwrap_or(0));
-        part.word.store(hung.0, Relaxed);
+        let (head, word) = (self.word.load(Relaxed), part.word.load(Relaxed));
+        let state = State(word).with_next(State(head).next().unwrap_or(0));
+        part.word.store(state.0, Relaxed);
         self.word.store(State(head).with_next(id).0, Relaxed);
     }
 
-    /// Empties a bucket that no other thread can reach. Its overflow buckets hang nowhere then.
+    /// Empties a bucket that no other thread can reach. It links to no overflow bucket then.
     ///
     /// # Safety
     ///
@@ -265,7 +265,7 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
     {
         self.parts().find_map(|(part, state)| {
             let mut places = state.matches(tag).map(|slot| SlotRef { part, slot });
-            // SAFETY: 1: the slot has a tag in the state of the bucket that it is of.
+            // SAFETY: the slot has a tag in the state of its bucket, so it is held (1).
             places.find(|place| unsafe { self.pair(*place) }.0 == *key)
         })
     }
@@ -283,8 +283,8 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
 
     /// A free slot of the overflow buckets.
     pub(super) fn free_overflow(&self) -> Option<SlotRef<'t, K, V>> {
-        let mut hung = self.parts().skip(1);
-        hung.find_map(|(part, state)| {
+        let mut overflow = self.parts().skip(1);
+        overflow.find_map(|(part, state)| {
             let slot = state.free()?;
             Some(SlotRef { part, slot })
         })
@@ -310,7 +310,8 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
     ///
     /// 1. The place is one of this bucket or its overflow buckets, and is free.
     pub(super) unsafe fn insert(&mut self, place: SlotRef<'t, K, V>, entry: &CuckooEntry<K, V>) {
-        // SAFETY: 1: free, by our 1; `remove` has counted what was there. 2: the lock is ours.
+        // SAFETY: the place is free, by 1, and `remove` has counted the entry that it held before
+        // (1). The lock of the bucket is held by this value (2).
         unsafe { place.part.fill(place.slot, entry.pair) };
         let state = |state: State| state.with(place.slot, entry.tag, entry.side);
         if self.is_head(place.part) {
@@ -320,19 +321,19 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
         }
     }
 
-    /// Hangs an overflow bucket with an entry on this bucket.
+    /// Puts an entry into an overflow bucket, and links that to this bucket.
     ///
     /// # Safety
     ///
     /// 1. The overflow bucket is one of this bucket's table.
-    pub(super) unsafe fn hang(&mut self, spare: Spare<'t, K, V>, entry: &CuckooEntry<K, V>) {
+    pub(super) unsafe fn append(&mut self, spare: Spare<'t, K, V>, entry: &CuckooEntry<K, V>) {
         let part = spare.node().part();
-        // SAFETY: 1 and 2: the spare bucket is empty and ours alone.
+        // SAFETY: the spare bucket is empty, and only this thread can reach it.
         unsafe { part.fill(0, entry.pair) };
         let next = self.state.next().unwrap_or(0);
         let state = State::EMPTY.with(0, entry.tag, entry.side);
         part.publish(state.with_next(next));
-        self.state = self.state.with_next(spare.hang());
+        self.state = self.state.with_next(spare.link());
     }
 
     /// Publishes insertions before the bucket is unlocked.
@@ -361,26 +362,26 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
 
     /// Moves an entry of the overflow buckets to a free slot of the bucket itself, if there is one.
     /// The entry is in its new place before it leaves the old one. An empty overflow bucket stays:
-    /// `Held::rules_out_second` relies on that.
-    pub(super) fn draw_in(&mut self) {
-        let mut hung = self.parts().skip(1).filter_map(|(part, state)| {
+    /// `LockedHomes::rules_out_second` relies on that.
+    pub(super) fn refill_from_overflow(&mut self) {
+        let mut overflowing = self.parts().skip(1).filter_map(|(part, state)| {
             let (slot, tag) = state.held().next()?;
             Some((SlotRef { part, slot }, tag, state.side(slot)))
         });
-        let (Some(free), Some((from, tag, side))) = (self.free(), hung.next()) else {
+        let (Some(free), Some((from, tag, side))) = (self.free(), overflowing.next()) else {
             return;
         };
-        drop(hung);
-        // SAFETY: 1: the slot has a tag in the state of an overflow bucket.
+        drop(overflowing);
+        // SAFETY: the slot has a tag in the state of its overflow bucket, so it is held (1).
         let entry = CuckooEntry::new(unsafe { self.pair(from) }, tag, side);
-        // SAFETY: 1: a free slot of the bucket itself.
+        // SAFETY: `free` returned a free slot of the bucket itself (1).
         unsafe { self.insert(free, &entry) };
         self.publish();
         // Counted twice, as in `CuckooTable::displace`.
         if !mutant!("cuckoo_draws_late") {
             self.table.count(self.bucket);
         }
-        // SAFETY: 1: held, as above, since we have the lock.
+        // SAFETY: the slot is still held: its pair was read under the same lock (1).
         unsafe { self.remove(from) };
     }
 
@@ -408,7 +409,8 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
         if !mutant!("cuckoo_torn") {
             self.table.count(self.bucket);
         }
-        // SAFETY: 1: published as being written, and counted. 2: the lock is ours.
+        // SAFETY: the slot was published as being written, and counted (1). The lock of the bucket
+        // is held by this value (2).
         unsafe { part.fill(slot, pair) };
         if self.is_head(part) {
             self.publish();
@@ -418,14 +420,14 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
     }
 }
 
-// SAFETY: 1: the slots with tags of the bucket and its overflow buckets. 2: the lock is held, and a
-// bucket that is marked is not locked again.
-unsafe impl<K: Copy, V: Copy> Held<CuckooEntry<K, V>> for LockedBucket<'_, K, V> {
+// SAFETY: `copy` appends the slots with tags, of the bucket and of its overflow buckets (1). The
+// lock is held until the drop, and a bucket that is marked is not locked again (2).
+unsafe impl<K: Copy, V: Copy> HeldBucket<CuckooEntry<K, V>> for LockedBucket<'_, K, V> {
     fn copy(&self, to: &mut Vec<Moving<CuckooEntry<K, V>>>) -> Result<(), NoMemory> {
         for (part, state) in self.parts() {
             to.try_reserve(SLOTS).map_err(|_| NoMemory)?;
             to.extend(state.held().map(|(slot, tag)| {
-                // SAFETY: 1: the slot has a tag in the state of the bucket that it is of.
+                // SAFETY: the slot has a tag in the state of its bucket, so it is held (1).
                 let pair = unsafe { self.pair(SlotRef { part, slot }) };
                 Moving::new(CuckooEntry::new(pair, tag, state.side(slot)))
             }));

@@ -34,31 +34,33 @@ impl<K: Copy + Eq + Hash, V: Copy> CuckooTable<K, V> {
         let head = self.part(moving.bucket);
         if let Some(id) = head.state().next() {
             let last = self.overflow().node(id).part();
-            // SAFETY: 1: what hangs on the bucket is reached through it only.
+            // SAFETY: the overflow bucket is reached only through a bucket that only the caller can
+            // reach, by 1.
             if unsafe { last.add(&moving.entry) } {
                 return Some(());
             }
         }
         let spare = self.overflow().spare()?;
         let part = spare.node().part();
-        // SAFETY: 1: by our 1, and the spare bucket is ours. 2: a spare of this table.
+        // SAFETY: only the caller can reach the bucket, by 1, and the spare bucket (1). The ID is
+        // that of the spare bucket, which is of this table (2).
         unsafe {
             part.add(&moving.entry);
-            head.hang_unshared(part, spare.hang());
+            head.append_unshared(part, spare.link());
         }
         Some(())
     }
 }
 
-// SAFETY: see *Correctness* in the module's header: 1: a hit is a pair that was in the table, and
-// the loads that find it are Acquire. 2: one key, one entry; a slot is changed under its bucket's
-// lock, by the operation that reports it. 3: `entries` copies each held slot. 4: atomics and
-// `PairCell`s of `Copy` types.
+// SAFETY: a hit is a pair that was in the table, and the loads that find it are Acquire (1). A key
+// has one entry, and a slot is changed under its bucket's lock, by the operation that reports it
+// (2). `entries` copies each held slot (3). The arrays consist of atomics and of `PairCell`s of
+// `Copy` types (4). See *Correctness* in the module's header.
 unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
     type Key = K;
     type Value = V;
     type Entry = CuckooEntry<K, V>;
-    type Held<'t>
+    type HeldBucket<'t>
         = LockedBucket<'t, K, V>
     where
         Self: 't;
@@ -160,13 +162,14 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
 
     unsafe fn take_in(&self, entries: &mut [Moving<CuckooEntry<K, V>>]) -> Result<(), NoMemory> {
         for moving in entries.iter() {
-            // SAFETY: 1.
+            // SAFETY: no other thread can reach these buckets, by the contract of `Table::take_in`.
             let added = unsafe {
                 self.part(moving.bucket).add(&moving.entry) || self.add_to_chain(moving).is_some()
             };
             if !added {
                 for moving in entries.iter() {
-                    // SAFETY: 1.
+                    // SAFETY: no other thread can reach these buckets, by the contract of
+                    // `Table::take_in`.
                     unsafe { self.wipe(moving.bucket) };
                 }
                 return Err(NoMemory);
@@ -178,11 +181,12 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
     unsafe fn wipe(&self, bucket: usize) {
         let head = self.part(bucket);
         let mut next = head.state().next();
-        // SAFETY: 1.
+        // SAFETY: no other thread can reach the bucket's entries, by the contract of `Table::wipe`.
         unsafe { head.wipe() };
         while let Some(id) = next {
-            // SAFETY: 1: it hung on this bucket, by our 1, or on one of these that did.
-            let spare = unsafe { self.overflow().unhang(id) };
+            // SAFETY: the ID is that of an overflow bucket to which this bucket, or one linked to
+            // it, led. Only the caller can reach these, by the contract of `Table::wipe`.
+            let spare = unsafe { self.overflow().take_back(id) };
             next = spare.node().state().next();
         }
     }
@@ -193,7 +197,7 @@ unsafe impl<K: Copy + Eq + Hash, V: Copy> Table for CuckooTable<K, V> {
 
     fn is_crowded(&self, entries: usize) -> bool {
         // With fewer entries the keys have few distinct hashes: growing would not help them.
-        let sixteenths = if self.overflow().hung() * OVERFLOWING > self.buckets() {
+        let sixteenths = if self.overflow().linked() * OVERFLOWING > self.buckets() {
             OVERFLOWING_GROWS_AT
         } else if grows_by(self) > 2 {
             SMALL_GROWS_AT

@@ -18,7 +18,7 @@
 //!               │ │ └▶│ next │ WRITING │ MOVED │ LOCK │ second │ tag 3 │ tag 2 │ tag 1 │ tag 0 │
 //!               │ │   └──┬───┴─────────┴───────┴──────┴────────┴───────┴───────┴───────┴───────┘
 //!               │ │   63 │ 39   38        37      36    35..32    31..24  23..16  15..8   7..0
-//!               │ │      └─▶ the ID of an overflow bucket that hangs on this one, or 0
+//!               │ │      └─▶ the ID of an overflow bucket, or 0
 //!               │ └▶ up to 2^13 change counts, one per stripe: the buckets whose numbers end alike
 //!               └──▶ segments of 1, 2, 4, ... overflow buckets: a word and cells
 //! ```
@@ -51,13 +51,13 @@
 //! entry there and publishes it, *counts* the move, clears the tag, and counts the move *once
 //! more*. Then the insertion restarts.
 //!
-//! *If there is no path*, the entry goes to an overflow bucket hung on the first bucket. The table
+//! *If there is no path*, the entry goes to an overflow bucket of the first bucket. The table
 //! grows if one bucket in 32 has overflowed and three quarters of the slots are held. If fewer are
 //! held, the keys have too few distinct hashes, say more than eight of one tag and bucket, and
 //! growing would not help. It also grows if an insertion needs a path and 15 of 16 slots are held,
 //! or 13 in a small table, which [quadruples](crate::copy_map): the last paths are the longest.
 //! While buckets are moved to another table, entries are not displaced: an entry without room
-//! overflows until its bucket is moved as well. A removal draws an overflowing entry into the
+//! overflows until its bucket is moved as well. A removal moves an overflowing entry into the
 //! bucket.
 //!
 //! A *resize* moves one bucket of the smaller table at a time, with all buckets of the larger one
@@ -67,9 +67,9 @@
 //! old table and one in the new, and a lookup reads each where it is.
 //!
 //! An *iteration* reads bucket after bucket, each with its overflow buckets, and reads them again
-//! if its stripe was counted meanwhile: an entry may have been drawn in. During an iteration
-//! entries do not move to their other buckets. A move that has already begun holds the locks of its
-//! buckets, and the iteration waits for them.
+//! if its stripe was counted meanwhile: an entry may have left an overflow bucket. During an
+//! iteration entries do not move to their other buckets. A move that has already begun holds the
+//! locks of its buckets, and the iteration waits for them.
 //!
 //! # Correctness
 //!
@@ -87,7 +87,8 @@
 //!   sees the count of this move. If its first look at the counts was before that count, it
 //!   retries. If not, it saw the entry in the other bucket, or it saw a later move from there, for
 //!   which the same argument holds. The last move whose end it saw must have led to a bucket in
-//!   which it saw the entry. The same argument holds for an entry that is drawn in.
+//!   which it saw the entry. The same argument holds for an entry that moves from an overflow
+//!   bucket into its bucket.
 //! - *A lookup during a resize* also retries if one of its buckets was moved meanwhile. So if it
 //!   has read one bucket in the old table and the other one in the new, the resize was not over,
 //!   and in the new table no entry has changed sides.
@@ -96,10 +97,10 @@
 //!   first mark therefore counts for both: another thread may have followed it and changed the key
 //!   in the new table already.
 //! - *One key, one entry.* Insertions, removals and moves of a key hold the lock of its first
-//!   bucket, in whichever table that bucket is. (Not when an entry is drawn in from an overflow
-//!   bucket of its second one. An update looks into a bucket with overflow buckets under its lock,
-//!   and overflow buckets stay: see `rules_out_second`.) Marks are set under the same lock, and
-//!   moved buckets do not change.
+//!   bucket, in whichever table that bucket is. (Not when an entry moves from an overflow bucket of
+//!   its second one into that one. An update looks into a bucket with overflow buckets under its
+//!   lock, and overflow buckets stay: see `rules_out_second`.) Marks are set under the same lock,
+//!   and moved buckets do not change.
 //! - *There is no deadlock.* A thread that waits for a lock holds none of a later table, and none
 //!   of the same table with a higher number. An insertion that needs a lower one tries it, and if
 //!   that fails, releases its lock and locks both in order.
@@ -156,7 +157,7 @@
 //!   the nearer caches. The search for a path reads words only.
 //! - *All eight tags at once*: which of the two buckets has a key is as good as random, so a branch
 //!   on it is mispredicted every other time.
-//! - *The words and the pairs of both buckets are prefetched together*, before the words tell which
+//! - *The words and the pairs of both buckets are prefetched together*, before the words show which
 //!   pair is needed: a lookup waits once instead of twice. That reads a line or two more than
 //!   needed, and made lookups of a million entries 1.3 to 1.4 times as fast (`0.75 -> 1.06` of 64
 //!   locked shards in the same program; AMD EPYC, one thread, 2026-11-22).
@@ -244,6 +245,6 @@ impl<K: Copy + Eq + Hash, V: Copy, S, L> CopyMap<CuckooTable<K, V>, S, L> {
     /// assert_eq!(map.overflowing(), 249);
     /// ```
     pub fn overflowing(&self) -> usize {
-        self.pin().version().table().overflow().hung()
+        self.pin().version().table().overflow().linked()
     }
 }

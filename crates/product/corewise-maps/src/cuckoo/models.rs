@@ -164,7 +164,7 @@ fn a_walk_beside_a_move_has_each_entry_once() {
     }
 }
 
-/// The entry is the only one of an overflow bucket, and is drawn in while its bucket is walked.
+/// The entry is the only one of an overflow bucket, and moves into its bucket while that is walked.
 #[test]
 fn a_walk_beside_a_removal_has_the_entry_that_is_drawn_in() {
     corewise_atomic::model_bounded(2, || {

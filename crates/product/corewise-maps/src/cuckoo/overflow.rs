@@ -15,12 +15,12 @@ use crate::copy_map::memory_budget::{Heads, MemoryBudget};
 const SEGMENTS: usize = ID_BITS as usize;
 
 /// The overflow buckets of one table. They belong to it until it is freed, and each to the bucket
-/// that it hangs on.
+/// that it is linked to.
 pub(super) struct Overflow<K, V> {
     segments: [AtomicPtr<Heads<Node<K, V>>>; SEGMENTS],
     ids: Mutex<Ids>,
-    /// Number of buckets that hang on others.
-    hung: AtomicUsize,
+    /// Number of buckets that are linked to others.
+    linked: AtomicUsize,
     budget: Arc<MemoryBudget>,
 }
 
@@ -40,7 +40,7 @@ impl<K: Copy, V: Copy> Overflow<K, V> {
                 fresh: 1,
                 returned: 0,
             }),
-            hung: AtomicUsize::new(0),
+            linked: AtomicUsize::new(0),
             budget: budget.clone(),
         }
     }
@@ -56,10 +56,10 @@ impl<K: Copy, V: Copy> Overflow<K, V> {
         &nodes[id as usize - (1 << segment)]
     }
 
-    /// The number of buckets that hang on others; those being hung may or may not be counted.
-    pub(super) fn hung(&self) -> usize {
+    /// The number of buckets that are linked to others. One that is being linked may be counted.
+    pub(super) fn linked(&self) -> usize {
         // Relaxed: a number that publishes nothing, here and below.
-        self.hung.load(Relaxed)
+        self.linked.load(Relaxed)
     }
 
     /// Returns an empty bucket, if there is memory and an unused ID.
@@ -76,20 +76,20 @@ impl<K: Copy, V: Copy> Overflow<K, V> {
             id
         };
         drop(ids);
-        // SAFETY: 1: the ID was unused, and only we have it.
+        // SAFETY: the ID was unused, so only this thread can reach its bucket (1).
         unsafe { self.node(id).clear() };
         Some(Spare { overflow: self, id })
     }
 
-    /// Takes back a bucket that hung on a bucket no other thread could ever reach, and that hangs
-    /// there no longer.
+    /// Takes back a bucket that was linked to one that no other thread could ever reach, and is
+    /// linked no longer.
     ///
     /// # Safety
     ///
     /// 1. `id` is the ID of such a bucket, and only the caller has it.
-    pub(super) unsafe fn unhang(&self, id: u32) -> Spare<'_, K, V> {
-        // Relaxed: as in `hung`.
-        self.hung.fetch_sub(1, Relaxed);
+    pub(super) unsafe fn take_back(&self, id: u32) -> Spare<'_, K, V> {
+        // Relaxed: as in `linked`.
+        self.linked.fetch_sub(1, Relaxed);
         let overflow = self;
         Spare { overflow, id }
     }
@@ -129,7 +129,7 @@ impl<K, V> Drop for Overflow<K, V> {
     }
 }
 
-/// An empty bucket that hangs nowhere, owned exclusively. Dropping it returns its ID.
+/// An empty bucket that is linked to no other, owned exclusively. Dropping it returns its ID.
 pub(super) struct Spare<'t, K: Copy, V: Copy> {
     overflow: &'t Overflow<K, V>,
     id: u32,
@@ -145,10 +145,11 @@ impl<'t, K: Copy, V: Copy> Spare<'t, K, V> {
         ptr::eq(self.overflow, overflow)
     }
 
-    /// Returns the ID, for the state of the bucket that it is hung on.
-    pub(super) fn hang(self) -> u32 {
-        // Relaxed: as in `Overflow::hung`.
-        self.overflow.hung.fetch_add(1, Relaxed);
+    /// Counts the bucket as linked. Returns its ID, for the state of the bucket that it is linked
+    /// to.
+    pub(super) fn link(self) -> u32 {
+        // Relaxed: as in `Overflow::linked`.
+        self.overflow.linked.fetch_add(1, Relaxed);
         let id = self.id;
         std::mem::forget(self);
         id
@@ -158,7 +159,7 @@ impl<'t, K: Copy, V: Copy> Spare<'t, K, V> {
 impl<K: Copy, V: Copy> Drop for Spare<'_, K, V> {
     fn drop(&mut self) {
         let mut ids = self.overflow.ids.lock();
-        // SAFETY: 1: the bucket is ours until its ID is in the list.
+        // SAFETY: only this value has the bucket until its ID is in the list (1).
         unsafe { self.node().set_returned(ids.returned) };
         ids.returned = self.id;
     }

@@ -15,9 +15,9 @@ const MOST_BUCKETS: usize = 512;
 #[cfg(any(corewise_stress, corewise_loom))]
 const MOST_BUCKETS: usize = 8;
 
-/// An entry that would move, or a bucket at which the search began.
+/// A step of a path: an entry that would move, or a bucket at which the search began.
 #[derive(Clone, Copy)]
-struct Step {
+struct PathStep {
     /// The bucket it would move to.
     bucket: usize,
     /// The step to the bucket that it is in, and its slot and tag there.
@@ -26,8 +26,9 @@ struct Step {
 
 const _: () = assert!(MOST_BUCKETS <= u16::MAX as usize && SLOTS <= u8::MAX as usize);
 
-/// Moves entries until one of a key's two buckets has a free slot. False if there is no path;
-/// otherwise there was room, though other threads may have taken it since.
+/// Moves entries until one of a key's two buckets has a free slot. Returns false if there is no
+/// path, or if entries must not move at present. Otherwise it is worth trying to insert again:
+/// there was a free slot, or another thread has changed the path.
 pub(super) fn make_room<K: Copy, V: Copy>(
     at: &TableVersion<CuckooTable<K, V>>,
     homes: Homes,
@@ -38,7 +39,7 @@ pub(super) fn make_room<K: Copy, V: Copy>(
     if table.mask() == 0 || at.next().is_some() || table.is_walked() {
         return false;
     }
-    let mut steps = Search::new();
+    let mut steps = PathSearch::new();
     let roots = [Side::First, Side::Second].map(|side| homes.bucket(side, table.mask()));
     let Some(mut last) = steps.search(table, roots) else {
         return false;
@@ -50,7 +51,9 @@ pub(super) fn make_room<K: Copy, V: Copy>(
         let bucket = steps.0[from].bucket;
         match table.displace(bucket, slot.into(), tag, to) {
             Displaced::Done => last = from,
+            // Another thread has changed the path: the caller tries to insert again.
             Displaced::Stale => return true,
+            // An iteration has begun, during which entries do not move.
             Displaced::NotNow => return false,
         }
     }
@@ -58,9 +61,9 @@ pub(super) fn make_room<K: Copy, V: Copy>(
 }
 
 /// All steps visited, breadth first: the list is also the queue.
-struct Search(Vec<Step>);
+struct PathSearch(Vec<PathStep>);
 
-impl Search {
+impl PathSearch {
     fn new() -> Self {
         Self(Vec::with_capacity(64))
     }
@@ -71,11 +74,12 @@ impl Search {
         table: &CuckooTable<K, V>,
         roots: [usize; 2],
     ) -> Option<usize> {
-        let root = |bucket| Step { bucket, from: None };
+        let root = |bucket| PathStep { bucket, from: None };
         self.0.extend(roots.map(root));
         let mut next = 0;
         while let Some(step) = self.0.get(next).copied() {
             let state = table.state(step.bucket);
+            // A resize has begun: entries no longer move within this table.
             if state.is_moved() {
                 return None;
             }
@@ -89,7 +93,7 @@ impl Search {
                 let bucket = tag.other(step.bucket, table.mask());
                 table.prefetch_word(bucket);
                 let from = Some((next as u16, slot as u8, tag));
-                self.0.push(Step { bucket, from });
+                self.0.push(PathStep { bucket, from });
             }
             next += 1;
         }
@@ -125,13 +129,13 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         }
         let hole = source.place(slot);
         let side = source.state().side(slot).other();
-        // SAFETY: 1: the source has a tag there, so the slot is held.
+        // SAFETY: the source has a tag there, so the slot is held (1).
         let entry = CuckooEntry::new(unsafe { source.pair(hole) }, tag, side);
         if mutant!("cuckoo_clears_first") {
-            // SAFETY: 1: held.
+            // SAFETY: the slot is held: its pair was read under the same lock (1).
             unsafe { source.remove(hole) };
         }
-        // SAFETY: 1: a free place of the target.
+        // SAFETY: the place is free, and the target is locked (1).
         unsafe { target.insert(place, &entry) };
         target.publish();
         // Counted twice. A lookup that began before and sees the entry gone from here retries. A
@@ -141,7 +145,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
             self.count(from);
         }
         if !mutant!("cuckoo_clears_first") {
-            // SAFETY: 1: held, as when its pair was read: we have the lock.
+            // SAFETY: the slot is still held: its pair was read under the same lock (1).
             unsafe { source.remove(hole) };
         }
         Displaced::Done

@@ -131,7 +131,7 @@ impl State {
         Self(self.0 & !Self::WRITING)
     }
 
-    /// The ID of the overflow bucket that hangs on this one.
+    /// The ID of the overflow bucket that this one links to.
     #[inline(always)]
     pub(super) fn next(self) -> Option<u32> {
         let id = (self.0 >> Self::NEXT) as u32;

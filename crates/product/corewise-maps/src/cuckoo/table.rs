@@ -35,12 +35,12 @@ pub struct CuckooTable<K, V> {
 }
 
 /// A pair that was in the table, with the words it was read from.
-pub(super) struct Seen<K: Copy, V: Copy> {
+pub(super) struct PairSnapshot<K: Copy, V: Copy> {
     words: Torn<K, V>,
     pub(super) pair: (K, V),
 }
 
-impl<K: Copy, V: Copy> Seen<K, V> {
+impl<K: Copy, V: Copy> PairSnapshot<K, V> {
     /// Whether these are the same words.
     pub(super) fn is(&self, words: &Torn<K, V>) -> bool {
         self.words.is_same(words)
@@ -51,7 +51,7 @@ impl<K: Copy, V: Copy> Seen<K, V> {
 struct Disturbed;
 
 /// The first look of a lookup at both buckets of a key.
-struct View {
+struct HomesView {
     at: [usize; 2],
     counts: [u64; 2],
     states: [State; 2],
@@ -165,22 +165,22 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     }
 
     #[inline(always)]
-    fn view(&self, homes: Homes) -> View {
+    fn view(&self, homes: Homes) -> HomesView {
         let at = [Side::First, Side::Second].map(|side| homes.bucket(side, self.mask()));
-        // Prefetch now, instead of after the words tell which pair it is: one wait instead of two.
+        // Prefetch now, instead of after the words show which pair it is: one wait instead of two.
         for bucket in at {
             self.part(bucket).prefetch(0);
         }
         // Acquire: pairs with the AcqRel in `count`.
         let counts = at.map(|bucket| self.count_of(bucket).load(Acquire));
         let states = at.map(|bucket| self.state(bucket));
-        View { at, counts, states }
+        HomesView { at, counts, states }
     }
 
     /// Whether nothing was removed, moved or overwritten in the stripe of one bucket, between the
     /// view and the loads before this call.
     #[inline(always)]
-    fn is_undisturbed(&self, view: &View, side: usize) -> bool {
+    fn is_undisturbed(&self, view: &HomesView, side: usize) -> bool {
         // Acquire: pairs with the Release fence in `Part::fill`, and orders the loads of cells
         // before the second look.
         fence(Acquire);
@@ -190,7 +190,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
 
     /// Whether both stripes are unchanged.
     #[inline(always)]
-    fn is_all_undisturbed(&self, view: &View) -> bool {
+    fn is_all_undisturbed(&self, view: &HomesView) -> bool {
         let second = self.is_undisturbed(view, 1) || mutant!("cuckoo_one_stripe");
         self.is_undisturbed(view, 0) && second
     }
@@ -205,11 +205,11 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     #[inline(always)]
     unsafe fn compare(
         &self,
-        view: &View,
+        view: &HomesView,
         side: usize,
         (part, slot): (Part<'_, K, V>, usize),
         key: &K,
-    ) -> Result<Option<Seen<K, V>>, Disturbed>
+    ) -> Result<Option<PairSnapshot<K, V>>, Disturbed>
     where
         K: Eq,
     {
@@ -221,7 +221,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         // count is unchanged: stores that reuse or overwrite a slot come after the change was
         // counted.
         let pair = unsafe { words.assume_whole() };
-        Ok((pair.0 == *key).then_some(Seen { words, pair }))
+        Ok((pair.0 == *key).then_some(PairSnapshot { words, pair }))
     }
 
     /// Compares the slots of both buckets, which have no overflow buckets.
@@ -230,20 +230,21 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     ///
     /// 1. `view` is one of this table, and its states are [plain](State::are_plain).
     #[inline(always)]
-    unsafe fn look(
+    unsafe fn search_view(
         &self,
-        view: &View,
+        view: &HomesView,
         homes: Homes,
         key: &K,
-    ) -> Result<Option<Seen<K, V>>, Disturbed>
+    ) -> Result<Option<PairSnapshot<K, V>>, Disturbed>
     where
         K: Eq,
     {
         for place in State::matches_of(view.states, homes.tag) {
             let (side, slot) = (place / SLOTS, place % SLOTS);
             let slot = (self.part(view.at[side]), slot);
-            // SAFETY: 1. 2: the slot has a tag in the view's state, which was read after the counts
-            // and is plain.
+            // SAFETY: the view is one of this table, by 1. The slot has a tag in the view's state,
+            // which was read after the counts and is plain, so it was held and not being written
+            // (2).
             if let Some(seen) = unsafe { self.compare(view, side, slot, key) }? {
                 return Ok(Some(seen));
             }
@@ -257,7 +258,11 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
 
     /// Returns the pair of a key, in this table and its successors. Writes nothing.
     #[inline]
-    pub(super) fn look_up(at: &TableVersion<Self>, homes: Homes, key: &K) -> Option<Seen<K, V>>
+    pub(super) fn look_up(
+        at: &TableVersion<Self>,
+        homes: Homes,
+        key: &K,
+    ) -> Option<PairSnapshot<K, V>>
     where
         K: Eq,
     {
@@ -266,10 +271,10 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         loop {
             let view = table.view(homes);
             if !State::are_plain(view.states) {
-                return Self::look_around(at, homes, key, [true; 2]);
+                return Self::look_up_slowly(at, homes, key, [true; 2]);
             }
-            // SAFETY: 1: a view of this table, whose states are plain.
-            if let Ok(answer) = unsafe { table.look(&view, homes, key) } {
+            // SAFETY: `view` has read this table, and its states are plain (1).
+            if let Ok(answer) = unsafe { table.search_view(&view, homes, key) } {
                 return answer;
             }
             backoff.snooze();
@@ -279,12 +284,12 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     /// As [`look_up`](Self::look_up), in the wanted buckets, with their overflow buckets and the
     /// buckets they were moved to.
     #[cold]
-    fn look_around(
+    fn look_up_slowly(
         at: &TableVersion<Self>,
         homes: Homes,
         key: &K,
         wanted: [bool; 2],
-    ) -> Option<Seen<K, V>>
+    ) -> Option<PairSnapshot<K, V>>
     where
         K: Eq,
     {
@@ -298,10 +303,12 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
                 // before: a thread that met the first mark may have changed them there.
                 moved = wanted;
             }
+            // In this table, the wanted buckets that were not moved; then, in the next table, those
+            // that were.
             let mut answer = Ok(None);
             for side in (0..2).filter(|side| wanted[*side] && !moved[*side]) {
-                // SAFETY: 1: a view of this table.
-                answer = unsafe { table.look_in_chain(&view, side, homes, key) };
+                // SAFETY: `view` has read this table (1).
+                answer = unsafe { table.search_chain(&view, side, homes, key) };
                 if !matches!(answer, Ok(None)) {
                     break;
                 }
@@ -310,10 +317,11 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
                 && moved != [false; 2]
             {
                 let next = at.next().expect("moved to a successor");
-                answer = Ok(Self::look_around(next, homes, key, moved));
+                answer = Ok(Self::look_up_slowly(next, homes, key, moved));
             }
             match answer {
                 Ok(Some(seen)) => return Some(seen),
+                // The key is absent only if the buckets are still as they were read.
                 Ok(None) if table.is_same(&view, wanted, moved) => return None,
                 _ => backoff.snooze(),
             }
@@ -330,7 +338,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
 
     /// Whether both stripes are unchanged, and the wanted buckets that were not moved still are
     /// not.
-    fn is_same(&self, view: &View, wanted: [bool; 2], moved: [bool; 2]) -> bool {
+    fn is_same(&self, view: &HomesView, wanted: [bool; 2], moved: [bool; 2]) -> bool {
         let is_there =
             |side: usize| !wanted[side] || moved[side] || !self.state(view.at[side]).is_moved();
         let unmoved = (0..2).all(is_there) || mutant!("cuckoo_mixes_tables");
@@ -342,13 +350,13 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     /// # Safety
     ///
     /// 1. `view` is one of this table.
-    unsafe fn look_in_chain(
+    unsafe fn search_chain(
         &self,
-        view: &View,
+        view: &HomesView,
         side: usize,
         homes: Homes,
         key: &K,
-    ) -> Result<Option<Seen<K, V>>, Disturbed>
+    ) -> Result<Option<PairSnapshot<K, V>>, Disturbed>
     where
         K: Eq,
     {
@@ -358,8 +366,8 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
                 if state.is_writing() {
                     return Err(Disturbed);
                 }
-                // SAFETY: 1. 2: the slot has a tag in this state, which is the view's or was read
-                // after it.
+                // SAFETY: the view is one of this table, by 1. The slot has a tag in this state,
+                // which is the view's or was read after it, and is not being written (2).
                 if let Some(seen) = unsafe { self.compare(view, side, (part, slot), key) }? {
                     return Ok(Some(seen));
                 }
@@ -384,7 +392,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
                 return Err(Moved);
             }
             let is_still = !state.is_locked() || mutant!("cuckoo_walks_on");
-            // SAFETY: 1: loaded in this order.
+            // SAFETY: the state was read after the count of its stripe (1).
             if is_still && let Ok(entries) = unsafe { self.copy_chain(bucket, count, state) } {
                 return Ok(entries);
             }
@@ -422,7 +430,8 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
             part = self.overflow.node(id).part();
             state = part.state();
         }
-        // The entries of an overflow bucket without any may have been drawn in meanwhile.
+        // The entry of an overflow bucket that was seen empty may have moved into the bucket
+        // meanwhile.
         if !mutant!("cuckoo_walks_past_draws") {
             self.check_count(count, bucket)?;
         }
@@ -432,8 +441,9 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
     /// Returns an error if a change of a bucket's stripe was counted between the load of `count`
     /// and the loads before this call.
     fn check_count(&self, count: u64, bucket: usize) -> Result<(), Disturbed> {
-        // Acquire, Relaxed: as in `is_undisturbed`. A state without an entry that has been drawn in
-        // comes after the first count of that, too, and is stored with Release.
+        // Acquire, Relaxed: as in `is_undisturbed`. An overflow bucket's state without an entry
+        // that has moved into the bucket is stored after the first count of that move, with
+        // Release.
         fence(Acquire);
         if self.count_of(bucket).load(Relaxed) == count {
             Ok(())
@@ -469,7 +479,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
         if taken.is_err() {
             return Ok(None);
         }
-        // SAFETY: 1: locked just now.
+        // SAFETY: the exchange above has locked the bucket, in this state (1).
         Ok(Some(unsafe { LockedBucket::new(self, bucket, state) }))
     }
 

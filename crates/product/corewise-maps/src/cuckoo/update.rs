@@ -15,13 +15,13 @@ const ATTEMPTS: u32 = 8;
 
 /// Where a bucket of a key is: its table, how many tables after the one the search began in, and
 /// its number there.
-struct Living<'t, K, V> {
+struct CurrentBucket<'t, K, V> {
     table: &'t CuckooTable<K, V>,
     after: u32,
     bucket: usize,
 }
 
-impl<'t, K: Copy, V: Copy> Living<'t, K, V> {
+impl<'t, K: Copy, V: Copy> CurrentBucket<'t, K, V> {
     fn of(at: &'t TableVersion<CuckooTable<K, V>>, homes: Homes, side: Side) -> Self {
         let (mut at, mut after) = (at, 0);
         loop {
@@ -47,38 +47,38 @@ impl<'t, K: Copy, V: Copy> Living<'t, K, V> {
 }
 
 /// The buckets of a key: the first one locked, the second one where necessary. The lock of the
-/// first bucket covers the key: no other thread inserts, removes or moves it, but for drawing it in
-/// from an overflow bucket of its second bucket.
-struct Held<'t, K: Copy, V: Copy> {
+/// first bucket covers the key: no other thread inserts or removes it, or moves it, except from an
+/// overflow bucket of its second bucket into that bucket.
+struct LockedHomes<'t, K: Copy, V: Copy> {
     // Dropped in this order: see `unlock`.
     second: Option<LockedBucket<'t, K, V>>,
     first: LockedBucket<'t, K, V>,
     after: u32,
 }
 
-/// Which of the two buckets a key is in, and its place there.
-type Spot<'t, K, V> = (Side, SlotRef<'t, K, V>);
+/// Which of its two buckets a key is in, and the slot there.
+type KeySlot<'t, K, V> = (Side, SlotRef<'t, K, V>);
 
 /// Result of locking the second bucket in addition to the first.
 #[derive(PartialEq, Eq)]
-enum Second {
+enum SecondLock {
     /// It is locked.
-    LockedBucket,
+    Locked,
     /// Both are the same bucket.
     Same,
     /// Another thread holds it; we must not wait for it while we hold the first.
     Busy,
 }
 
-impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
+impl<'t, K: Copy + Eq, V: Copy> LockedHomes<'t, K, V> {
     fn first(at: &'t TableVersion<CuckooTable<K, V>>, homes: Homes) -> Self {
         loop {
-            let living = Living::of(at, homes, Side::First);
-            if let Ok(first) = living.table.lock(living.bucket) {
+            let current = CurrentBucket::of(at, homes, Side::First);
+            if let Ok(first) = current.table.lock(current.bucket) {
                 return Self {
                     first,
                     second: None,
-                    after: living.after,
+                    after: current.after,
                 };
             }
         }
@@ -86,7 +86,8 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
 
     fn both(at: &'t TableVersion<CuckooTable<K, V>>, homes: Homes) -> Self {
         loop {
-            let [one, other] = [Side::First, Side::Second].map(|side| Living::of(at, homes, side));
+            let [one, other] =
+                [Side::First, Side::Second].map(|side| CurrentBucket::of(at, homes, side));
             let after = one.after;
             if one.order() == other.order() {
                 return Self::first(at, homes);
@@ -109,27 +110,28 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
     }
 
     /// Also locks the second bucket, unless it is locked already.
-    fn lock_second(&mut self, at: &'t TableVersion<CuckooTable<K, V>>, homes: Homes) -> Second {
+    fn lock_second(&mut self, at: &'t TableVersion<CuckooTable<K, V>>, homes: Homes) -> SecondLock {
         if self.second.is_some() {
-            return Second::LockedBucket;
+            return SecondLock::Locked;
         }
         loop {
-            let living = Living::of(at, homes, Side::Second);
+            let current = CurrentBucket::of(at, homes, Side::Second);
             let first = (self.after, self.first.bucket());
-            if living.order() == first {
-                return Second::Same;
+            if current.order() == first {
+                return SecondLock::Same;
             }
-            let second = if living.order() > first || mutant!("cuckoo_locks_in_any_order") {
-                living.table.lock(living.bucket).map(Some)
+            // In the lock order the thread may wait; against it, it only tries.
+            let second = if current.order() > first || mutant!("cuckoo_locks_in_any_order") {
+                current.table.lock(current.bucket).map(Some)
             } else {
-                living.table.try_lock(living.bucket)
+                current.table.try_lock(current.bucket)
             };
             match second {
                 Ok(Some(second)) => {
                     self.second = Some(second);
-                    return Second::LockedBucket;
+                    return SecondLock::Locked;
                 }
-                Ok(None) => return Second::Busy,
+                Ok(None) => return SecondLock::Busy,
                 // It is in the next table now.
                 Err(_) => {}
             }
@@ -137,7 +139,7 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
     }
 
     /// Whether the second bucket certainly does not have the key. A bucket that has, or had, an
-    /// overflow bucket may: entries are drawn in there without the lock of their first bucket.
+    /// overflow bucket may: its entries move into their bucket without the lock of their first one.
     fn rules_out_second(at: &TableVersion<CuckooTable<K, V>>, homes: Homes) -> bool {
         let table = at.table();
         let state = table.state(homes.bucket(Side::Second, table.mask()));
@@ -151,7 +153,7 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
         homes: Homes,
         key: &K,
         both: bool,
-    ) -> (Self, Option<Spot<'t, K, V>>) {
+    ) -> (Self, Option<KeySlot<'t, K, V>>) {
         let mut held = if both {
             Self::both(at, homes)
         } else {
@@ -161,13 +163,15 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
             if let Some(place) = held.find_in_held(homes, key) {
                 return (held, Some(place));
             }
+            // Both buckets were searched, or one is enough: the key is absent.
             if held.second.is_some() || Self::rules_out_second(at, homes) {
                 return (held, None);
             }
             match held.lock_second(at, homes) {
-                Second::LockedBucket => {}
-                Second::Same => return (held, None),
-                Second::Busy => {
+                SecondLock::Locked => {} // search again, in both
+                SecondLock::Same => return (held, None),
+                // Lock both in the lock order. The first one is unlocked meanwhile.
+                SecondLock::Busy => {
                     drop(held);
                     held = Self::both(at, homes);
                 }
@@ -175,7 +179,7 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
         }
     }
 
-    fn find_in_held(&self, homes: Homes, key: &K) -> Option<Spot<'t, K, V>> {
+    fn find_in_held(&self, homes: Homes, key: &K) -> Option<KeySlot<'t, K, V>> {
         let first = self.first.find(homes.tag, key);
         first.map(|place| (Side::First, place)).or_else(|| {
             let second = self.second.as_ref()?.find(homes.tag, key);
@@ -203,10 +207,10 @@ impl<'t, K: Copy + Eq, V: Copy> Held<'t, K, V> {
         }
     }
 
-    /// A free slot of both buckets or, if `hung`, of their overflow buckets.
-    fn room(&self, hung: bool) -> Option<Spot<'t, K, V>> {
+    /// A free slot of the locked buckets or, if `in_overflow`, of their overflow buckets.
+    fn free_slot(&self, in_overflow: bool) -> Option<KeySlot<'t, K, V>> {
         let free = |bucket: &LockedBucket<'t, K, V>| {
-            if hung {
+            if in_overflow {
                 bucket.free_overflow()
             } else {
                 bucket.free()
@@ -246,7 +250,7 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
             let table =
                 match Self::try_put(at, homes, pair, replace, &mut spare, uses_overflow_room) {
                     Attempt::Done(Put::New { crowded }) => {
-                        // Also if other entries had to move.
+                        // Room that other entries had to make counts as crowded, too.
                         let crowded = crowded || attempts > 0;
                         return Ok(Put::New { crowded });
                     }
@@ -281,43 +285,48 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
     ) -> Attempt<'t, K, V> {
         let mut both = false;
         loop {
-            let (mut held, place) = Held::find(at, homes, &pair.0, both);
+            let (mut held, place) = LockedHomes::find(at, homes, &pair.0, both);
             if let Some((side, place)) = place.filter(|_| !mutant!("cuckoo_no_second_scan")) {
                 let bucket = held.of(side);
-                // SAFETY: 1: found in this bucket, under its lock.
+                // SAFETY: the place was found in this bucket or its overflow buckets, under the
+                // lock (1).
                 let there = unsafe { bucket.pair(place) };
                 if replace {
-                    // SAFETY: 1: as for `pair`. 2: the key that is there.
+                    // SAFETY: the place was found in this bucket or its overflow buckets, under the
+                    // lock (1). The key is the one that was read there (2).
                     unsafe { bucket.replace(place, (there.0, pair.1)) };
                 }
                 return Attempt::Done(Put::There(there.1));
             }
-            let mut room = held.room(false);
+            let mut room = held.free_slot(false);
+            // The first bucket is full: try the second one.
             if room.is_none() {
-                if held.lock_second(at, homes) == Second::Busy {
+                if held.lock_second(at, homes) == SecondLock::Busy {
                     both = true;
                     continue;
                 }
-                room = held.room(false);
+                room = held.free_slot(false);
             }
             let table = held.first.table();
             let is_crowded = room.is_none();
             let entry = |side| CuckooEntry::new(pair, homes.tag, side);
+            // Both are full: use an overflow bucket if the caller has found no cuckoo path.
             if is_crowded {
                 let spare = spare.take_if(|spare| spare.is_of(table.overflow()));
                 if spare.is_some() || uses_overflow_room {
-                    room = held.room(true);
+                    room = held.free_slot(true);
                 }
                 if room.is_none() {
                     let Some(spare) = spare else {
                         return Attempt::NoRoom(table);
                     };
-                    // SAFETY: 1: checked by `is_of`, for the table of the first bucket.
-                    unsafe { held.first.hang(spare, &entry(Side::First)) };
+                    // SAFETY: `is_of` has checked that the spare bucket is of the first bucket's
+                    // table (1).
+                    unsafe { held.first.append(spare, &entry(Side::First)) };
                 }
             }
             if let Some((side, place)) = room {
-                // SAFETY: 1: a free place of that bucket, under its lock.
+                // SAFETY: `room` returned a free place of that bucket, under its lock (1).
                 unsafe { held.of(side).insert(place, &entry(side)) };
             }
             held.unlock();
@@ -329,16 +338,16 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
     /// As [`Table::remove`](crate::copy_map::Table::remove).
     pub(super) fn remove_key(at: &TableVersion<Self>, homes: Homes, key: &K) -> Option<V> {
         Self::look_up(at, homes, key)?;
-        let (mut held, place) = Held::find(at, homes, key, false);
+        let (mut held, place) = LockedHomes::find(at, homes, key, false);
         let (side, place) = place?;
         let bucket = held.of(side);
-        // SAFETY: 1, both: found in this bucket, under its lock.
+        // SAFETY: the place was found in this bucket or its overflow buckets, under the lock (1).
         let value = unsafe {
             let (_, value) = bucket.pair(place);
             bucket.remove(place);
             value
         };
-        bucket.draw_in();
+        bucket.refill_from_overflow();
         Some(value)
     }
 
@@ -356,14 +365,15 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
             if let EntryChange::Keep = change {
                 return Some((old, change));
             }
-            let (mut held, place) = Held::find(at, homes, key, false);
+            let (mut held, place) = LockedHomes::find(at, homes, key, false);
             let (side, place) = place?;
             let bucket = held.of(side);
             if !seen.is(&bucket.load(place)) {
                 continue;
             }
-            // SAFETY: 1, both: found in this bucket, under its lock. 2: the bytes that were
-            // compared are those of the old pair, so its key is there.
+            // SAFETY: the place was found in this bucket or its overflow buckets, under the lock
+            // (1). The bytes that were compared are those of the old pair, so its key is still
+            // there (2).
             unsafe {
                 match change {
                     EntryChange::Keep => {}
@@ -372,7 +382,7 @@ impl<K: Copy + Eq, V: Copy> CuckooTable<K, V> {
                 }
             }
             if let EntryChange::Remove = change {
-                bucket.draw_in();
+                bucket.refill_from_overflow();
             }
             return Some((old, change));
         }

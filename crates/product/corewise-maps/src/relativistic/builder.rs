@@ -6,7 +6,8 @@ use corewise_atomic::alloc::Layout;
 use corewise_rcu::{Domain, Limits};
 
 use super::map::{DefaultHasher, FEWEST_BUCKETS, Node, RelativisticMap};
-use super::raw::{RawTable, ResizePolicy};
+use super::raw::RawTable;
+use super::resizer::ResizePolicy;
 use super::slab::Slabs;
 
 /// Buckets below which a map's table quadruples, or grows by 8 while it is small. Its buckets then

@@ -23,7 +23,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     pub fn retain(&self, mut is_to_stay: impl FnMut(&K, &V) -> bool) {
         for node in self.nodes() {
             if !is_to_stay(&node.key, &node.value) {
-                // SAFETY: 1: found by this handle's iteration.
+                // SAFETY: the iteration of this handle found the node (1).
                 unsafe { self.unlink(node) };
             }
         }
@@ -100,7 +100,7 @@ impl<'h, K, V, S, G: Section> Iterator for Drain<'h, '_, K, V, S, G> {
     type Item = (&'h K, &'h V);
 
     fn next(&mut self) -> Option<(&'h K, &'h V)> {
-        // SAFETY: 1: found by this handle's iteration.
+        // SAFETY: the iteration of this handle found the node (1).
         let removed = |node: &&Node<K, V>| unsafe { self.handle.unlink(node) };
         self.nodes.by_ref().find(removed).map(Node::pair)
     }
@@ -136,7 +136,7 @@ where
 
     fn next(&mut self) -> Option<(&'h K, &'h V)> {
         let removed = |node: &&Node<K, V>| {
-            // SAFETY: 1: found by this handle's iteration.
+            // SAFETY: the iteration of this handle found the node (1).
             (self.is_to_go)(&node.key, &node.value) && unsafe { self.handle.unlink(node) }
         };
         self.nodes.by_ref().find(removed).map(Node::pair)

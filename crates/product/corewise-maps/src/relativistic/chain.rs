@@ -6,7 +6,7 @@ use corewise_atomic::ordering;
 use corewise_atomic::sync::atomic::AtomicU64;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::table::{Table, load, publish, store};
+use super::table::{BucketArray, load, publish, store};
 use super::word::{Header, NodeId, ShiftedHash, fold, hash_bits};
 
 /// The memory in which the nodes of a table live.
@@ -110,17 +110,17 @@ impl Link {
 
 /// A word that leads to a node.
 #[derive(Clone, Copy)]
-pub(super) enum Slot<'t> {
+pub(super) enum Predecessor<'t> {
     Bucket(&'t AtomicU64),
     Node(&'t Link),
 }
 
-impl<'t> Slot<'t> {
+impl<'t> Predecessor<'t> {
     #[inline]
     pub(super) fn leads_to(self) -> Option<NodeId> {
         match self {
-            Slot::Bucket(word) => load(word).first(),
-            Slot::Node(link) => link.next(),
+            Predecessor::Bucket(word) => load(word).first(),
+            Predecessor::Node(link) => link.next(),
         }
     }
 
@@ -128,33 +128,38 @@ impl<'t> Slot<'t> {
     #[inline]
     pub(super) fn set_next(self, node: Option<NodeId>) {
         match self {
-            Slot::Bucket(word) => store(word, load(word).with_first(node)),
-            Slot::Node(link) => link.set_next(node),
+            Predecessor::Bucket(word) => store(word, load(word).with_first(node)),
+            Predecessor::Node(link) => link.set_next(node),
         }
     }
 
-    pub(super) fn is(self, other: Slot<'_>) -> bool {
+    pub(super) fn is(self, other: Predecessor<'_>) -> bool {
         match (self, other) {
-            (Slot::Bucket(one), Slot::Bucket(other)) => ptr::eq(one, other),
-            (Slot::Node(one), Slot::Node(other)) => ptr::eq(one, other),
+            (Predecessor::Bucket(one), Predecessor::Bucket(other)) => ptr::eq(one, other),
+            (Predecessor::Node(one), Predecessor::Node(other)) => ptr::eq(one, other),
             _ => false,
         }
     }
 
-    /// Walks on from this slot to the one that leads to `node`.
+    /// Walks on along the chain, to the predecessor of `node`.
     ///
     /// # Safety
     ///
     /// 1. As for [`nodes`].
     #[inline]
-    pub(super) unsafe fn to<A: Arena>(mut self, arena: &'t A, node: &Link) -> Option<Slot<'t>> {
+    pub(super) unsafe fn to<A: Arena>(
+        mut self,
+        arena: &'t A,
+        node: &Link,
+    ) -> Option<Predecessor<'t>> {
         loop {
-            // SAFETY: 1.
+            // SAFETY: the chain's nodes are kept, by 1, and the ID was read from a link of the
+            // chain (1).
             let link = unsafe { arena.link(self.leads_to()?).as_ref() };
             if ptr::eq(link, node) {
                 return Some(self);
             }
-            self = Slot::Node(link);
+            self = Predecessor::Node(link);
         }
     }
 }
@@ -186,7 +191,7 @@ pub(super) unsafe fn search<A: Arena>(
 }
 
 /// A walk along a chain. It reads a node's next link before it yields the node.
-pub(super) struct Nodes<'t, A> {
+pub(super) struct ChainNodes<'t, A> {
     arena: &'t A,
     next: Option<NodeId>,
 }
@@ -198,11 +203,11 @@ pub(super) struct Nodes<'t, A> {
 /// 1. A section (or a lock, together with a section for nodes that the chain led to earlier) keeps
 ///    the chain's nodes for as long as the walk and the nodes it yields are used.
 #[inline]
-pub(super) unsafe fn nodes<A: Arena>(arena: &A, first: Option<NodeId>) -> Nodes<'_, A> {
-    Nodes { arena, next: first }
+pub(super) unsafe fn nodes<A: Arena>(arena: &A, first: Option<NodeId>) -> ChainNodes<'_, A> {
+    ChainNodes { arena, next: first }
 }
 
-impl<'t, A: Arena> Iterator for Nodes<'t, A> {
+impl<'t, A: Arena> Iterator for ChainNodes<'t, A> {
     type Item = (NodeId, &'t Link);
 
     #[inline]
@@ -223,10 +228,10 @@ impl<'t, A: Arena> Iterator for Nodes<'t, A> {
 pub(super) unsafe fn first_of_child<A: Arena>(
     arena: &A,
     first: Option<NodeId>,
-    table: &Table,
+    table: &BucketArray,
     bucket: usize,
 ) -> Option<NodeId> {
-    // SAFETY: 1.
+    // SAFETY: the chain's nodes are kept while they are used, by 1.
     let mut nodes = unsafe { nodes(arena, first) };
     let own = nodes.find(|(_, link)| table.index(link.hash()) == bucket);
     own.map(|(id, _)| id)

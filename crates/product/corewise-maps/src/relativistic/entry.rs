@@ -35,7 +35,7 @@ pub enum Entry<'h, 'm, K, V, S, G: Section> {
 pub struct OccupiedEntry<'h, 'm, K, V, S, G: Section> {
     handle: &'h MapRef<'m, K, V, S, G>,
     node: &'h Node<K, V>,
-    /// The hash that it was found by: the key's own code may return another one by now.
+    /// The hash by which the entry was found: `Hash` of the key may return another one by now.
     hash: u64,
     key: K,
 }
@@ -51,12 +51,12 @@ pub struct VacantEntry<'h, 'm, K, V, S, G: Section> {
 #[must_use = "a key that was absent is not inserted; use `MapRef::update` for entries that exist"]
 pub struct ModifiedEntry<'h, 'm, K, V, S, G: Section, F> {
     handle: &'h MapRef<'m, K, V, S, G>,
-    state: State<'h, K, V>,
+    state: EntryState<'h, K, V>,
     hash: u64,
     change: F,
 }
 
-enum State<'h, K, V> {
+enum EntryState<'h, K, V> {
     /// The entry was present, and has this value now.
     Done(&'h V),
     /// The key was absent.
@@ -199,13 +199,13 @@ where
         V: Clone,
     {
         let (handle, hash, state) = match self {
-            Self::Vacant(entry) => (entry.handle, entry.hash, State::Absent(entry.key)),
+            Self::Vacant(entry) => (entry.handle, entry.hash, EntryState::Absent(entry.key)),
             Self::Occupied(entry) => {
                 let (handle, hash) = (entry.handle, entry.hash);
                 let (node, copy) = (entry.node, |value: &V| modified(value, &mut change));
                 let state = match handle.change(hash, entry.key, Some(node), copy) {
-                    Ok(node) => State::Done(&node.value),
-                    Err(key) => State::Absent(key),
+                    Ok(node) => EntryState::Done(&node.value),
+                    Err(key) => EntryState::Absent(key),
                 };
                 (handle, hash, state)
             }
@@ -270,8 +270,8 @@ where
     /// ```
     pub fn or_insert_with_key(mut self, make: impl FnOnce(&K) -> V) -> &'h V {
         match self.state {
-            State::Done(value) => value,
-            State::Absent(key) => {
+            EntryState::Done(value) => value,
+            EntryState::Absent(key) => {
                 let copy = |value: &V| modified(value, &mut self.change);
                 self.handle.upsert(self.hash, key, copy, make)
             }
@@ -341,7 +341,7 @@ where
     /// assert_eq!(entry.remove(), Err(Changed));
     /// ```
     pub fn remove(self) -> Result<&'h V, Changed> {
-        // SAFETY: 1: found by the handle when the entry was made.
+        // SAFETY: the handle found the node when the entry was made (1).
         if unsafe { self.handle.unlink(self.node) } {
             Ok(&self.node.value)
         } else {
@@ -365,7 +365,7 @@ where
     /// ```
     pub fn replace(self, value: V) -> Result<&'h V, V> {
         let fresh = self.handle.make(self.hash, self.key, value);
-        // SAFETY: 1: found by the handle, by this hash, when the entry was made.
+        // SAFETY: the handle found the node by this hash when the entry was made (1).
         match unsafe { fresh.swap(self.node) } {
             Ok(node) => Ok(&node.value),
             Err(fresh) => Err(fresh.into_value()),

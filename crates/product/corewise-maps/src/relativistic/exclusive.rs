@@ -58,7 +58,8 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// assert_eq!(map, RelativisticMap::from([("a", 10), ("b", 20)]));
     /// ```
     pub fn iter_mut(&mut self) -> IterMut<'_, K, V> {
-        // SAFETY: 1: the map is borrowed exclusively as long as what the iterator lends.
+        // SAFETY: the map is borrowed exclusively as long as the iterator and what it yields, so no
+        // other thread uses the table or resizes it (1).
         let raw = unsafe { self.raw.iter_alone() };
         IterMut {
             raw,
@@ -101,7 +102,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
             // references end before the closure is called again.
             let is_to_stay = unsafe { is_to_stay(&(*node).key, &mut (*node).value) };
             if !is_to_stay {
-                // SAFETY: as above; 1: found by this handle's iteration.
+                // SAFETY: the section keeps the node, which the iteration of this handle found (1).
                 unsafe { handle.unlink(&*node) };
             }
         }
@@ -124,7 +125,8 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// ```
     pub fn drain(&mut self) -> DrainMut<'_, K, V, S> {
         self.finish_resize();
-        // SAFETY: 1: the iterator borrows the map exclusively; `take` advances no resize.
+        // SAFETY: the map is borrowed exclusively as long as the iterator, and `take` advances no
+        // resize (1).
         let raw = unsafe { self.raw.iter_alone() };
         DrainMut {
             map: self,
@@ -153,8 +155,9 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         // SAFETY: a node of this map, no longer in the table, so it is read once; no reader has it,
         // by 1.
         let Node { key, value, .. } = unsafe { self.node(id).read() };
-        // SAFETY: 1: the section is of the map's domain. 1: its contents were moved out, and no
-        // link leads to it, by 1. 2: a magazine of this map.
+        // SAFETY: the section is one of the map's domain. The contents of the node were moved out,
+        // and no link leads to it, by 1, so no thread uses its slot. The magazine is one of this
+        // map, whose slabs these are.
         unsafe {
             self.threads.count(&section, -1, |own, _| {
                 own.unreported -= 1;
@@ -211,8 +214,9 @@ impl<K, V, S> Iterator for DrainMut<'_, K, V, S> {
 
     fn next(&mut self) -> Option<(K, V)> {
         let link = self.raw.next()?;
-        // SAFETY: 1: `drain` has borrowed the map exclusively, and has completed the resize.
-        // Nothing was inserted since. 2: the iteration yields each node once.
+        // SAFETY: `drain` has borrowed the map exclusively and completed the resize, and nothing
+        // was inserted since (1). The iteration yields each node once, and it is in the table until
+        // it is taken (2).
         Some(unsafe { self.map.take(link) })
     }
 }
@@ -243,8 +247,9 @@ impl<K, V, S> Iterator for IntoIter<K, V, S> {
         let link = self.raw.next()?;
         // SAFETY: the map lives as long as its owner, which is here.
         let map = unsafe { self.map.address().as_ref() };
-        // SAFETY: 1: the map is ours, and `into_iter` has completed the resize. Nothing was
-        // inserted since. 2: the iteration yields each node once.
+        // SAFETY: the map belongs to this iterator, `into_iter` has completed the resize, and
+        // nothing was inserted since (1). The iteration yields each node once, and it is in the
+        // table until it is taken (2).
         Some(unsafe { map.take(link) })
     }
 
@@ -274,7 +279,7 @@ impl<K, V, S> IntoIterator for RelativisticMap<K, V, S> {
         let map = Shared::new(self);
         // SAFETY: the map is at this address until `IntoIter` drops it together with `raw`.
         let raw = unsafe { &(*map.address().as_ptr()).raw };
-        // SAFETY: 1: the map is that of the iterator alone; `take` advances no resize.
+        // SAFETY: only the iterator has the map, and `take` advances no resize (1).
         let raw = unsafe { raw.iter_alone() };
         IntoIter { raw, map }
     }

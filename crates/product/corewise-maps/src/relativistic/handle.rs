@@ -261,7 +261,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         Q: ?Sized + Equivalent<K>,
     {
         let link = self.find_link(hash, key)?;
-        // SAFETY: 1: found in this section.
+        // SAFETY: the table found the link in this handle's section (1).
         Some(unsafe { self.node(link) })
     }
 
@@ -324,7 +324,8 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     #[inline]
     pub(super) fn make(&self, hash: u64, key: K, value: V) -> FreshNode<'_, 'm, K, V, S, G> {
         let slabs = self.map.slabs();
-        // SAFETY: 1: the section is of the map's domain. 1: a magazine of this map.
+        // SAFETY: the section is one of the map's domain, and the magazine is one of this map,
+        // whose slabs these are.
         let slot = unsafe {
             let threads = &self.map.threads;
             threads.with(&*self.section, |own| slabs.alloc(&mut own.magazine))
@@ -358,7 +359,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         // SAFETY: the section is of the map's domain, and the node was found in it, by 1.
         let removed = unsafe { self.map.raw.remove(&*self.section, node.cast()) };
         if let Some(removed) = removed {
-            // SAFETY: 1: removed just now.
+            // SAFETY: the node was just removed from the table (1).
             unsafe { self.retire(removed, weight, -1) };
         }
         removed.is_some()
@@ -371,7 +372,8 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     /// 1. The caller has removed the node from this map's table.
     #[inline]
     unsafe fn retire(&self, node: NodeId, weight: usize, by: isize) {
-        // SAFETY: 1: the section is of the map's domain, and the thread's. 2: our 1.
+        // SAFETY: the slot is that of the handle's section, which is one of the map's domain and of
+        // this thread (1). The node was removed from the map's table, by our 1 (2).
         self.changed(by, |waiting| unsafe { waiting.push(node, weight) });
     }
 
@@ -404,16 +406,18 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
             Pushed::Fits => {}
             Pushed::Fills => self.close(),
             Pushed::Lent(node, weight) => {
-                // SAFETY: 1: retired by this call.
-                unsafe { map.push_elsewhere(node, weight) };
-                self.due.set(true);
+                // SAFETY: the caller's `retire` had removed the node from the map's table (1).
+                let is_full = unsafe { map.push_elsewhere(node, weight) };
+                if is_full || !self.section.is_bound_to_thread() {
+                    self.due.set(true);
+                }
             }
         }
     }
 
     #[cold]
     fn close(&self) {
-        // SAFETY: 1: the handle's section.
+        // SAFETY: the section is the handle's, which is one of the map's domain (1).
         unsafe { self.map.close_batch(&*self.section) };
         self.due.set(true);
     }
@@ -422,9 +426,9 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     /// its record for them.
     #[cold]
     fn leave_owned(&self) {
-        // SAFETY: 1: a magazine of this map.
+        // SAFETY: the magazine is one of this map, whose slabs these are (1).
         let flush = |own: &mut Own| unsafe { self.map.slabs().flush(&mut own.magazine) };
-        // SAFETY: 1: the section is of the map's domain.
+        // SAFETY: the section is one of the map's domain, as all sections of its handles (1).
         unsafe { self.map.threads.with(&*self.section, flush) };
         if self.map.threads.public(&*self.section).bytes() > 0 {
             self.close();
@@ -452,7 +456,7 @@ impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
         // freed by `retire` alone.
         let inserted = unsafe {
             let key = &node.as_ref().key;
-            // The same way round as `find`: it need not be the same the other way.
+            // Compares in the same direction as `find`: `Equivalent` need not be symmetric.
             let eq = |link| *key == handle.node(link).key;
             handle.map.raw.insert(&*handle.section, self.id, eq)
         };
@@ -463,7 +467,7 @@ impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
                 // SAFETY: linked, and kept by the section.
                 Ok(unsafe { node.as_ref() })
             }
-            // SAFETY: 1: found in this section.
+            // SAFETY: the table found the link in this handle's section (1).
             Err(found) => Err((unsafe { handle.node(found) }, self)),
         }
     }
@@ -487,7 +491,7 @@ impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
             return Err(self);
         };
         std::mem::forget(self);
-        // SAFETY: 1: removed just now.
+        // SAFETY: the old node was just removed from the table (1).
         unsafe { handle.retire(replaced, weight, 0) };
         // SAFETY: linked, and kept by the section.
         Ok(unsafe { node.as_ref() })
@@ -505,15 +509,16 @@ impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
     /// Returns the value, drops the key, and frees the node's memory.
     pub(super) fn into_value(self) -> V {
         let (key, value) = self.into_parts();
-        // Before `value` is returned: it would be leaked if this panicked.
+        // Dropped before `value` is returned: a panic here would leak it then.
         drop(key);
         value
     }
 
     fn free(&self) {
         let map = self.handle.map;
-        // SAFETY: 1: the section is of the map's domain. 1 and 2: a slot and a magazine of the
-        // map's slabs; its contents are gone.
+        // SAFETY: the section is one of the map's domain. The slot came from these slabs, no thread
+        // uses it, since its contents are gone and it was never linked, and the magazine is one of
+        // this map.
         unsafe {
             map.threads.with(&*self.handle.section, |own| {
                 map.slabs().free(&mut own.magazine, self.id);

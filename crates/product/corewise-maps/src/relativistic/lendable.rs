@@ -45,7 +45,8 @@ impl<T> Lendable<T> {
         if is_lent && !mutant!("owner_ignores_lending") {
             return None;
         }
-        // SAFETY: 1, and 1 of the module: no collector has the data before this section ends.
+        // SAFETY: the calling thread owns the data, by 1. It is not lent, and if it is lent from
+        // now on, no collector takes it before this section ends, by 1 of the module.
         Some(self.data.with_mut(|data| f(unsafe { &mut *data })))
     }
 
@@ -62,7 +63,8 @@ impl<T> Lendable<T> {
     /// 1. The data is lent, and no other thread calls this function until it is lent again.
     /// 2. A grace period has passed that began after it was lent.
     pub(super) unsafe fn take_back<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: 1 and 2, and 1 of the module: no section of the owner uses the data.
+        // SAFETY: no other collector takes the data, by 1, and no section of the owner uses it any
+        // more, by 2 and 1 of the module.
         let result = self.data.with_mut(|data| f(unsafe { &mut *data }));
         // Release: pairs with the Acquire in `with`.
         self.is_lent
@@ -108,7 +110,8 @@ mod tests {
             let pushes = thread::spawn(move || {
                 for item in [1, 2] {
                     let _section = owner.domain.pin();
-                    // SAFETY: 1: this thread alone calls it, in a section.
+                    // SAFETY: only this thread calls `with` until it ends, in a section of the
+                    // domain (1).
                     let pushed = unsafe { owner.list.with(|list| list.push(item)) };
                     if pushed.is_none() {
                         owner.others.lock().push(item);
@@ -119,11 +122,13 @@ mod tests {
             if !mutant!("collector_does_not_wait") {
                 shared.domain.synchronize();
             }
-            // SAFETY: 1 and 2: lent above, by the only collector.
+            // SAFETY: the data was lent above, by the only collector (1), and a grace period has
+            // passed since (2).
             let mut taken = unsafe { shared.list.take_back(std::mem::take) };
             pushes.join().unwrap();
             let _section = shared.domain.pin();
-            // SAFETY: 1: the owner has ended.
+            // SAFETY: the owner has ended, so this thread owns the data, and it is in a section
+            // (1).
             let left = unsafe { shared.list.with(std::mem::take) };
             taken.extend(left.unwrap());
             taken.extend(shared.others.lock().drain(..));

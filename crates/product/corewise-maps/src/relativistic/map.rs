@@ -435,14 +435,14 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     pub(super) fn report(&self) {
         let section = self.raw.domain().pin();
         let take = |own: &mut Own| std::mem::take(&mut own.unreported);
-        // SAFETY: 1: sections of a map are of its domain.
+        // SAFETY: the section is one of the map's domain, as all sections of its handles (1).
         let unreported = unsafe { self.threads.with(&section, take) };
         self.raw.adjust(unreported);
     }
 
     fn give_memory_back(&self) {
         let section = self.raw.domain().pin();
-        // SAFETY: 1: sections of a map are of its domain. 1: the map's magazines are used with its
+        // SAFETY: the section is one of the map's domain, and the map's magazines are used with its
         // slabs only.
         unsafe {
             self.threads
@@ -461,7 +461,8 @@ impl<K, V, S> Drop for RelativisticMap<K, V, S> {
             // SAFETY: the node is the map's, and reached once: it is either in the table or in a
             // retire list.
             panics.catch(|| unsafe { Node::<K, V>::of(slabs.link(id)).drop_in_place() });
-            // SAFETY: 1: a slot of these slabs, whose contents are gone. 2: used here only.
+            // SAFETY: the slot is one of these slabs, and its contents are gone (1). The magazine
+            // is used in this function only (2).
             unsafe { slabs.free(&mut magazine, id) };
         };
         self.raw.for_each_mut(&mut reclaim_batch);

@@ -11,7 +11,7 @@
 //! # Layout
 //!
 //! ```text
-//!  RawTable            Table (one, or a few during a resize)
+//!  RawTable            BucketArray (one, or a few during a resize)
 //! ┌─────────┐         ┌──────┬──────┬──────┬─ ─
 //! │ current ├────────▶│ word │ word │ word │     a word, 8 bytes: node ID of the first
 //! │ oldest  │         └──┬───┴──────┴──────┴─ ─  node, a filter over the chain, five flags
@@ -91,6 +91,7 @@ mod owned;
 mod raw;
 mod reclaim;
 mod resize;
+mod resizer;
 mod scan;
 pub mod set;
 mod shares;
@@ -118,8 +119,10 @@ pub use map::Node;
 pub use map::{DefaultHasher, RelativisticMap};
 pub use ops::{Changed, Compute, OccupiedError, Operation};
 #[cfg(feature = "raw")]
-pub use raw::{RawIter, RawTable, ResizePolicy};
+pub use raw::{RawIter, RawTable};
 pub use resize::{ResizeError, ResizeState};
+#[cfg(feature = "raw")]
+pub use resizer::ResizePolicy;
 pub use set::{RelativisticSet, SetRef};
 #[cfg(feature = "raw")]
 pub use word::NodeId;

@@ -59,7 +59,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     /// 1. The node was found or linked by this handle.
     #[inline]
     pub unsafe fn unlink_node(&self, node: &Node<K, V>) -> bool {
-        // SAFETY: 1.
+        // SAFETY: the node was found or linked by this handle, by 1.
         unsafe { self.unlink(node) }
     }
 

@@ -94,14 +94,15 @@ where
         let hash = self.map().hash(&key);
         let mut fresh = self.make(hash, key, value);
         loop {
-            let (found, back) = match fresh.link() {
+            let (found, unlinked) = match fresh.link() {
                 Ok(_) => return None,
                 Err(occupied) => occupied,
             };
-            // SAFETY: 1: found by the hash of the new node.
-            fresh = match unsafe { back.swap(found) } {
+            // SAFETY: this handle found the node, by the hash of the new one (1).
+            fresh = match unsafe { unlinked.swap(found) } {
                 Ok(_) => return Some(found),
-                Err(back) => back,
+                // The present node has gone meanwhile: insert the new one.
+                Err(unlinked) => unlinked,
             };
         }
     }
@@ -124,7 +125,7 @@ where
         let hash = self.map().hash(&key);
         // Looking the key up twice, now in the cache, costs less than creating a node in vain.
         if let Some(found) = self.find(hash, &key) {
-            // Before `value` is moved into the result: it would be leaked if this panicked.
+            // Dropped before `value` is moved into the result: a panic here would leak it then.
             drop(key);
             return Err(OccupiedError {
                 current: &found.value,
@@ -226,7 +227,7 @@ where
         let value = match make() {
             Ok(value) => value,
             Err(error) => {
-                // Before `error` is returned: it would be leaked if this panicked.
+                // Dropped before `error` is returned: a panic here would leak it then.
                 drop(key);
                 return Err(error);
             }
@@ -286,7 +287,7 @@ where
             let found = self.find(hash, key)?;
             let value = change(&found.value);
             let fresh = self.make(hash, found.key.clone(), value);
-            // SAFETY: 1: found by this hash.
+            // SAFETY: this handle found the node, by this hash (1).
             if let Ok(node) = unsafe { fresh.swap(found) } {
                 return Some(&node.value);
             }
@@ -348,12 +349,14 @@ where
                 Ok(node) => return &node.value,
                 Err(key) => key,
             };
+            // The key is absent. The value is made once, also if it must be inserted again.
             if let Some(make) = make.take() {
                 made = Some(make(&key));
             }
             let value = made
                 .take()
                 .expect("made once, and kept if it is not inserted");
+            // If another thread inserts the key first, its value is changed.
             let (present, fresh) = match self.make(hash, key, value).link() {
                 Ok(node) => return &node.value,
                 Err(occupied) => occupied,
@@ -374,7 +377,7 @@ where
     ) -> Result<&'h Node<K, V>, K> {
         while let Some(old) = found {
             let fresh = self.make(hash, key, change(&old.value));
-            // SAFETY: 1: found by this hash.
+            // SAFETY: this handle found the node, by this hash (1).
             match unsafe { fresh.swap(old) } {
                 Ok(node) => return Ok(node),
                 Err(fresh) => (key, _) = fresh.into_parts(),
@@ -406,24 +409,26 @@ where
         mut decide: impl FnMut(Option<(&K, &V)>) -> Operation<V, T>,
     ) -> Compute<'_, K, V, T> {
         let hash = self.map().hash(&key);
+        // Each round decides about the entry that is found, and ends unless another thread has
+        // changed the entry before the decision takes effect.
         loop {
             let found = self.find(hash, &key);
             match (decide(found.map(Node::pair)), found) {
                 (Operation::Abort(result), _) => {
-                    // Before `result` is returned: it would be leaked if this panicked.
+                    // Dropped before `result` is returned: a panic here would leak it then.
                     drop(key);
                     return Compute::Aborted(Some(result));
                 }
                 (Operation::Remove, None) => return Compute::Aborted(None),
                 (Operation::Remove, Some(old)) => {
-                    // SAFETY: 1: found above.
+                    // SAFETY: this handle found the node above (1).
                     if unsafe { self.unlink(old) } {
                         return Compute::Removed(&old.key, &old.value);
                     }
                 }
                 (Operation::Insert(value), Some(old)) => {
                     let fresh = self.make(hash, key, value);
-                    // SAFETY: 1: found by this hash.
+                    // SAFETY: this handle found the node, by this hash (1).
                     match unsafe { fresh.swap(old) } {
                         Ok(new) => {
                             let (old, new) = (old.pair(), new.pair());
@@ -471,7 +476,7 @@ where
         let hash = self.map().hash(key);
         loop {
             let found = self.find(hash, key)?;
-            // SAFETY: 1: found above.
+            // SAFETY: this handle found the node above (1).
             if unsafe { self.unlink(found) } {
                 return Some(found.pair());
             }
@@ -511,7 +516,7 @@ where
             if !is_to_go(&found.key, &found.value) {
                 return Err(found.pair());
             }
-            // SAFETY: 1: found above.
+            // SAFETY: this handle found the node above (1).
             if unsafe { self.unlink(found) } {
                 return Ok(Some(found.pair()));
             }

@@ -19,14 +19,14 @@ use corewise_rcu::Section;
 const FIRST: usize = 4;
 const BLOCKS: usize = usize::BITS as usize - FIRST.ilog2() as usize;
 
-/// One slot for each thread: a `T` that is its own, and a `P` that other threads reach too.
+/// One slot for each thread: a `T` that only this thread uses, and a `P` that all threads use.
 pub(super) struct PerThread<T, P> {
     blocks: [AtomicPtr<Block<T, P>>; BLOCKS],
 }
 
-type Block<T, P> = Slots<CachePadded<Slot<T, P>>>;
+type Block<T, P> = Slots<CachePadded<ThreadSlot<T, P>>>;
 
-struct Slot<T, P> {
+struct ThreadSlot<T, P> {
     own: DataCell<T>,
     public: P,
     /// Insertions minus removals of this thread, wrapping; written by this thread only.
@@ -82,7 +82,7 @@ impl<T: Default, P: Default> PerThread<T, P> {
     }
 
     #[inline]
-    fn slot(&self, index: usize) -> &Slot<T, P> {
+    fn slot(&self, index: usize) -> &ThreadSlot<T, P> {
         let (block, offset) = place(index);
         // Acquire: pairs with the Release in `make`, so that the slots are seen.
         let at = self.blocks[block].load(Acquire);
@@ -100,7 +100,7 @@ impl<T: Default, P: Default> PerThread<T, P> {
             FIRST << (block - 1)
         };
         let slots = Slots::from_fn(len, |_| {
-            CachePadded::new(Slot {
+            CachePadded::new(ThreadSlot {
                 own: DataCell::new(T::default()),
                 public: P::default(),
                 entries: AtomicUsize::new(0),
@@ -126,7 +126,7 @@ impl<T, P> PerThread<T, P> {
         blocks.filter(|block| !block.is_null())
     }
 
-    fn slots(&self) -> impl Iterator<Item = &Slot<T, P>> {
+    fn slots(&self) -> impl Iterator<Item = &ThreadSlot<T, P>> {
         // SAFETY: blocks live as long as the directory.
         let blocks = self.blocks().map(|block| unsafe { &*block });
         blocks.flat_map(|block| block.iter().map(|slot| &**slot))

@@ -48,91 +48,18 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 use corewise_rcu::{Domain, Section};
 
-use super::chain::{Arena, Link, Nodes, Slot, first_of_child, nodes, search};
-use super::resize::{Passes, Resizer};
-use super::table::{Table, exchange, is_forwarded, load, publish, store};
+use super::chain::{Arena, ChainNodes, Link, Predecessor, first_of_child, nodes, search};
+use super::resizer::{MAX_LEVELS, Passes, ResizePolicy, Resizer};
+use super::table::{BucketArray, exchange, is_forwarded, load, publish, store};
 use super::word::{BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe, ShiftedHash, fold};
-
-/// The most tables in use at a time: doublings while no grace period ends.
-pub(super) const MAX_LEVELS: usize = 48;
-
-/// Buckets below which a table that would quadruple grows by a factor of 8: to 16 KiB of buckets at
-/// most. In so small a table the growth costs as much by its grace periods as by its visits to
-/// buckets: each interrupts the other threads, and an expansion takes about four.
-const OCTUPLE_BELOW: usize = 1 << 9;
-
-/// When a table resizes by itself.
-#[derive(Clone, Copy, Debug)]
-pub struct ResizePolicy {
-    /// The table never shrinks below this number of buckets by itself.
-    pub min_buckets: usize,
-    /// Whether the table grows above three entries for four buckets, and shrinks below one entry
-    /// for eight buckets; below 4,096 buckets, for sixteen.
-    pub automatic: bool,
-    /// The number of buckets below which the table grows by a factor of 4 or more, and not 2: most
-    /// of the cost of growing is in visits to buckets, whose number is then a third.
-    pub quadruple_below: usize,
-    /// Whether bucket arrays of 2 MiB and more request huge pages. They mean fewer TLB misses, but
-    /// an operation that is the first to touch one waits until the system has cleared 2 MiB.
-    pub huge_pages: bool,
-}
-
-impl ResizePolicy {
-    /// The factor by which a table of `buckets` grows at least, if it may have `most` of them.
-    pub(super) fn least_factor(&self, buckets: usize, most: usize) -> usize {
-        let factor = if buckets >= self.quadruple_below {
-            2
-        } else if buckets < OCTUPLE_BELOW {
-            8
-        } else {
-            4
-        };
-        if buckets <= most / factor { factor } else { 2 }
-    }
-
-    /// The number of entries below which `buckets` are too many: two thirds of those after the
-    /// largest growth to that size, so that a table does not grow and shrink in turns.
-    pub(super) fn fewest_entries(buckets: usize) -> usize {
-        if buckets < 8 * OCTUPLE_BELOW {
-            buckets / 16
-        } else {
-            buckets / 8
-        }
-    }
-
-    /// How many changes of the number of entries a thread reports together: few if the table is to
-    /// grow by much, because what many threads have not reported delays that.
-    pub(super) fn report_after(buckets: usize) -> usize {
-        let part = if buckets < OCTUPLE_BELOW { 128 } else { 64 };
-        (buckets / part).clamp(1, 64)
-    }
-
-    /// The number of entries above which `buckets` are too few.
-    ///
-    /// Three quarters: 11 to 21 bytes of buckets per entry, in tables that quadruple up to 43, and
-    /// up to 85 in small ones. A load of 1 made chains longer where it costs most, just before a
-    /// doubling.
-    pub(super) fn most_entries(buckets: usize) -> usize {
-        buckets - buckets / 4
-    }
-
-    /// Smallest power of two >= the buckets needed for `entries`.
-    pub(super) fn buckets_for(entries: usize) -> usize {
-        let wanted = entries.saturating_add(entries / 3 + 1);
-        // No array has more buckets; allocating it fails.
-        wanted
-            .checked_next_power_of_two()
-            .unwrap_or(1 << (usize::BITS - 1))
-    }
-}
 
 /// A resizable hash table of the caller's nodes.
 pub struct RawTable<A> {
     arena: A,
     /// The table that readers use.
-    current: AtomicPtr<Table>,
+    current: AtomicPtr<BucketArray>,
     /// The table in which the search for a lineage's lock begins.
-    oldest: AtomicPtr<Table>,
+    oldest: AtomicPtr<BucketArray>,
     /// Whether [`RawTable::step`] has work to do.
     pub(super) work: AtomicBool,
     /// The number of entries, without changes that callers have not reported yet: an `isize`.
@@ -164,17 +91,18 @@ unsafe impl<A: Sync> Sync for RawTable<A> {}
 pub(super) struct Lineage<'t, A> {
     arena: &'t A,
     /// The table whose word is locked.
-    root: &'t Table,
+    root: &'t BucketArray,
     /// The larger table that readers still use while the smaller one is being linked.
-    mirror: Option<&'t Table>,
+    mirror: Option<&'t BucketArray>,
     hash: u32,
 }
 
 /// The links that lead to a node, oldest level first.
-struct Links<'t> {
+struct IncomingLinks<'t> {
     /// Bit n: the trunk of the nth level contains the node.
     trunks: u64,
-    found: [Option<(Slot<'t>, Option<NodeId>)>; MAX_LEVELS + 1],
+    /// Each link, and the node that it should lead to after the removal.
+    found: [Option<(Predecessor<'t>, Option<NodeId>)>; MAX_LEVELS + 1],
     len: usize,
 }
 
@@ -186,7 +114,7 @@ impl<A: Arena> RawTable<A> {
     /// If `buckets` is 0, or memory is not available.
     pub fn new(buckets: usize, policy: ResizePolicy, domain: Domain, arena: A) -> Self {
         assert!(buckets > 0, "a table needs a bucket");
-        let table = Table::try_new(buckets, true, policy.huge_pages)
+        let table = BucketArray::try_new(buckets, true, policy.huge_pages)
             .expect("no memory for the bucket array");
         let table = Box::into_raw(table);
         let raw = Self {
@@ -234,7 +162,7 @@ impl<A: Arena> RawTable<A> {
     /// 1. The reference is not used after the caller's section, or after whatever prevents the
     ///    table from being replaced has ended.
     #[inline(always)]
-    pub(super) unsafe fn current(&self) -> &Table {
+    pub(super) unsafe fn current(&self) -> &BucketArray {
         // Acquire: pairs with the Release in `publish`, so the table's fields are seen.
         // SAFETY: the pointer is never null, and a table is freed a grace period after it was
         // replaced; the caller guarantees the rest.
@@ -244,7 +172,7 @@ impl<A: Arena> RawTable<A> {
     /// # Safety
     ///
     /// 1. As for [`RawTable::current`].
-    pub(super) unsafe fn oldest(&self) -> &Table {
+    pub(super) unsafe fn oldest(&self) -> &BucketArray {
         // Acquire: pairs with the Release in `set_oldest`.
         // SAFETY: as in `current`.
         unsafe { &*self.oldest.load(Acquire) }
@@ -253,7 +181,7 @@ impl<A: Arena> RawTable<A> {
     /// # Safety
     ///
     /// 1. `table` follows the oldest table, and no bucket of that one has a lock any more.
-    pub(super) unsafe fn set_oldest(&self, table: *mut Table) {
+    pub(super) unsafe fn set_oldest(&self, table: *mut BucketArray) {
         // Release: pairs with the Acquire in `oldest`.
         self.oldest.store(table, Release);
     }
@@ -263,7 +191,7 @@ impl<A: Arena> RawTable<A> {
     /// # Safety
     ///
     /// 1. `table` follows the current table, and is freed a grace period after it was replaced.
-    pub(super) unsafe fn publish(&self, table: *mut Table) {
+    pub(super) unsafe fn publish(&self, table: *mut BucketArray) {
         // Release: pairs with the Acquire in `current`.
         self.current.store(table, publish());
     }
@@ -306,7 +234,7 @@ impl<A: Arena> RawTable<A> {
         let table = unsafe { self.current() };
         let hash = fold(hash);
         let shifted = ShiftedHash::new(hash);
-        // SAFETY: 1: the section began before the word is read.
+        // SAFETY: the section began before the word is read (1).
         unsafe { search(view, table.first_for(hash, shifted), shifted, eq) }
     }
 
@@ -383,8 +311,10 @@ impl<A: Arena> RawTable<A> {
         section: &impl Section,
         hash: u64,
     ) -> Option<NonNull<Link>> {
-        // SAFETY: 1; the section keeps the node.
+        // SAFETY: the section is one of this table's domain, by 1. It keeps the node while the
+        // header is read.
         let header = unsafe { self.first_by(view, section, hash)?.as_ref() }.header();
+        // Most likely the node that is sought: the lookup ends there.
         if header.has_hash(ShiftedHash::new(fold(hash))) {
             return None;
         }
@@ -419,15 +349,18 @@ impl<A: Arena> RawTable<A> {
             let slot = table.slot(hash);
             let seen = load(slot);
             let first = seen.first_for(probe);
-            // SAFETY: 1: the section began before the word was read.
+            // SAFETY: the section began before the word was read (1).
             if let Some(found) = unsafe { search(&self.arena, first, shifted, &mut eq) } {
                 return Err(found);
             }
             let inserted = if seen.flags() == 0 || mutant!("insert_ignores_flags") {
+                // A plain, unlocked bucket needs no lock: the exchange fails if its word has
+                // changed since the search.
                 link.prepare(seen.first());
                 exchange(slot, seen, seen.prepend(node, probe))
             } else {
-                // SAFETY: 1 and 2.
+                // SAFETY: the caller is in a section (1), and the node fulfils the contract of this
+                // function; `link` is its link (2).
                 unsafe { self.insert_slowly(node, link, table, seen) }
             };
             if inserted {
@@ -447,17 +380,18 @@ impl<A: Arena> RawTable<A> {
         &self,
         node: NodeId,
         link: &Link,
-        table: &Table,
+        table: &BucketArray,
         seen: BucketWord,
     ) -> bool {
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section, and the lineage is unlocked below, by 1.
         let lineage = unsafe { self.lock_slowly(link.hash()) };
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section, by 1, and the reference is only compared.
         let unchanged = ptr::eq(unsafe { self.current() }, table)
             && table.word(link.hash()).first() == seen.first()
             || mutant!("insert_blind");
         if unchanged {
-            // SAFETY: 1: by our 2.
+            // SAFETY: the node fulfils 2 of `RawTable::insert`, and `link` is its link, by our 2
+            // (1).
             unsafe { lineage.insert(node, link) };
         }
         lineage.unlock();
@@ -475,7 +409,7 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the node lives while the section does, by 1.
         let link = unsafe { node.as_ref() };
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section, by 1, and the lineage is unlocked below.
         let lineage = unsafe { self.lock(link.hash()) };
         let present = !link.is_removed();
         let removed = present.then(|| lineage.remove(link));
@@ -500,10 +434,12 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the node lives while the section does, by 1.
         let old = unsafe { old.as_ref() };
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section, by 1, and the lineage is unlocked below.
         let lineage = unsafe { self.lock(old.hash()) };
         let present = !old.is_removed();
-        // SAFETY: 1: not removed, and the lineage is locked. 2.
+        // SAFETY: the old node is not removed, and the lineage of its hash is locked, so it is in
+        // the table (1). The new node fulfils 2 of `RawTable::insert` and has the same hash, by our
+        // 2 (2).
         let replaced = present.then(|| unsafe { lineage.replace(old, new) });
         lineage.unlock();
         replaced
@@ -517,7 +453,7 @@ impl<A: Arena> RawTable<A> {
     /// 1. The caller is in a section of this table's domain until it has unlocked the lineage.
     #[inline]
     pub(super) unsafe fn lock(&self, hash: u32) -> Lineage<'_, A> {
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section until it has unlocked the lineage, by 1.
         let table = unsafe { self.current() };
         let slot = table.slot(hash);
         let word = load(slot);
@@ -529,7 +465,7 @@ impl<A: Arena> RawTable<A> {
                 hash,
             };
         }
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section until it has unlocked the lineage, by 1.
         unsafe { self.lock_slowly(hash) }
     }
 
@@ -540,7 +476,7 @@ impl<A: Arena> RawTable<A> {
     /// 1. As for [`RawTable::lock`].
     #[cold]
     unsafe fn lock_slowly(&self, hash: u32) -> Lineage<'_, A> {
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section until it has unlocked the lineage, by 1.
         let mut table = unsafe { self.oldest() };
         let mut came_from = None;
         let mut backoff = Backoff::new();
@@ -548,6 +484,7 @@ impl<A: Arena> RawTable<A> {
             let slot = table.slot(hash);
             let word = load(slot);
             if is_forwarded(word) {
+                // The lock is that of the bucket in the next table.
                 came_from = Some(table);
                 table = table.follow();
             } else if word.has(LOCK) && !mutant!("no_exclusion") {
@@ -556,6 +493,8 @@ impl<A: Arena> RawTable<A> {
                 break;
             }
         }
+        // A shrink has forwarded the bucket to a table that is not published yet: readers use the
+        // larger one.
         let mirror = came_from.filter(|from| from.len() > table.len() && !table.is_published());
         Lineage {
             arena: &self.arena,
@@ -618,7 +557,9 @@ impl<A: Arena> RawTable<A> {
         // Relaxed, both: read and written under the lock, or hints.
         self.most_buckets.store(buckets, Relaxed);
         self.wanted_buckets.store(0, Relaxed);
+        // A table that had reached the old limit has no threshold left; see `within_bound`.
         resizer.reconsider();
+        // Requests growth at once if it is due under the new limit.
         self.adjust(0);
     }
 
@@ -646,8 +587,8 @@ impl<A: Arena> RawTable<A> {
         let table = unsafe { self.current() };
         for bucket in 0..table.len() {
             let first = load(table.slot_at(bucket)).first();
-            // SAFETY: 1: the table is ours alone, and each node is in it; its next link is read
-            // before it is given to `visit`.
+            // SAFETY: only this thread has the table, so each node stays until it is given to
+            // `visit`. Its next link is read before (1).
             for (id, _) in unsafe { nodes(&self.arena, first) } {
                 visit(&self.arena, id);
             }
@@ -664,7 +605,8 @@ impl<A: Arena> RawTable<A> {
     pub(super) unsafe fn iter_alone(&self) -> RawIter<'_, A> {
         // SAFETY: nothing replaces or frees the table, by 1.
         let table = unsafe { self.current() };
-        // SAFETY: 1: a yielded node was left already; others stay, by 1, as in a section.
+        // SAFETY: the iterator has left a node before it yields it, so the caller may remove that
+        // one. Other nodes stay, by 1, as in a section.
         unsafe { RawIter::new(&self.arena, table, 0..table.len()) }
     }
 
@@ -681,7 +623,7 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
-        // SAFETY: 1.
+        // SAFETY: the section is one of this table's domain, and the table was found in it, by 1.
         unsafe { RawIter::new(&self.arena, table, 0..table.len()) }
     }
 
@@ -701,7 +643,7 @@ impl<A: Arena> RawTable<A> {
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
         let end = table.len().min(from.saturating_add(count));
-        // SAFETY: 1: the section began before the table was found.
+        // SAFETY: the section began before the table was found (1).
         let length = |bucket| unsafe { self.chain_length(table, bucket) };
         let longest = (from.min(end)..end).map(length).max().unwrap_or(0);
         (longest, if end == table.len() { 0 } else { end })
@@ -710,9 +652,9 @@ impl<A: Arena> RawTable<A> {
     /// # Safety
     ///
     /// 1. The caller is in a section that began before the table was found.
-    unsafe fn chain_length(&self, table: &Table, bucket: usize) -> usize {
+    unsafe fn chain_length(&self, table: &BucketArray, bucket: usize) -> usize {
         let first = load(table.slot_at(bucket)).first();
-        // SAFETY: 1: the section keeps the nodes.
+        // SAFETY: the caller's section keeps the nodes, by 1.
         unsafe { nodes(&self.arena, first) }.count()
     }
 
@@ -725,7 +667,7 @@ impl<A: Arena> RawTable<A> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section, by 1.
         let table = unsafe { self.current() };
-        // SAFETY: 1: the section began before the table was found.
+        // SAFETY: the section began before the table was found (1).
         let length = |bucket| unsafe { self.chain_length(table, bucket) };
         (0..table.len()).map(length).max().unwrap_or(0)
     }
@@ -752,7 +694,7 @@ fn prefetch_lines(node: NonNull<Link>, lines: usize) {
 
 impl<'t, A: Arena> Lineage<'t, A> {
     /// The tables in use for this hash, oldest first.
-    fn levels(&self) -> impl Iterator<Item = &'t Table> {
+    fn levels(&self) -> impl Iterator<Item = &'t BucketArray> {
         let hash = self.hash;
         std::iter::successors(Some(self.root), move |table| {
             // `follow`: the word has `INIT`, and the lock keeps it so.
@@ -770,11 +712,12 @@ impl<'t, A: Arena> Lineage<'t, A> {
         store(slot, word.replace_flags(word.flags() & !LOCK));
     }
 
-    /// The slot in a table's chain that leads to a node.
+    /// The predecessor of a node in a table's chain, if the chain contains the node.
     #[inline]
-    fn slot_of(&self, link: &Link, table: &'t Table) -> Option<Slot<'t>> {
-        let bucket = Slot::Bucket(table.slot(self.hash));
-        // SAFETY: 1: the lock keeps the chain, and the owner's section its nodes.
+    fn predecessor_of(&self, link: &Link, table: &'t BucketArray) -> Option<Predecessor<'t>> {
+        let bucket = Predecessor::Bucket(table.slot(self.hash));
+        // SAFETY: the lock keeps the chain as it is, and the section of its owner keeps the nodes
+        // (1).
         unsafe { bucket.to(self.arena, link) }
     }
 
@@ -785,6 +728,7 @@ impl<'t, A: Arena> Lineage<'t, A> {
     /// 1. 2 of [`RawTable::insert`] holds for the node; `link` is its link.
     unsafe fn insert(&self, node: NodeId, link: &Link) {
         let probe = Probe::new(self.hash);
+        // The two newest tables with a bucket for this hash; during a shrink, the mirror is older.
         let (mut newest, mut before) = (self.root, self.mirror);
         for level in self.levels().skip(1) {
             (newest, before) = (level, Some(newest));
@@ -810,9 +754,9 @@ impl<'t, A: Arena> Lineage<'t, A> {
     /// Unlinks a node that is in the table and returns its ID.
     fn remove(&self, link: &Link) -> NodeId {
         let node = if self.is_plain() {
-            let slot = self.slot_of(link, self.root).expect(LINKED);
-            let node = slot.leads_to();
-            slot.set_next(link.next());
+            let predecessor = self.predecessor_of(link, self.root).expect(LINKED);
+            let node = predecessor.leads_to();
+            predecessor.set_next(link.next());
             node
         } else {
             self.remove_from_all(link)
@@ -827,8 +771,8 @@ impl<'t, A: Arena> Lineage<'t, A> {
     fn remove_from_all(&self, link: &Link) -> Option<NodeId> {
         let links = self.links_to(link);
         let node = links.newest_first().next()?.0.leads_to();
-        for (slot, target) in links.newest_first() {
-            slot.set_next(target);
+        for (predecessor, target) in links.newest_first() {
+            predecessor.set_next(target);
             if mutant!("one_link") {
                 break;
             }
@@ -858,16 +802,16 @@ impl<'t, A: Arena> Lineage<'t, A> {
         debug_assert_eq!(old.hash(), link.hash());
         link.prepare(old.next());
         let mut node = None;
-        let mut put = |slot: Slot<'_>| {
-            node = slot.leads_to();
-            slot.set_next(Some(new));
+        let mut redirect = |predecessor: Predecessor<'_>| {
+            node = predecessor.leads_to();
+            predecessor.set_next(Some(new));
         };
         if self.is_plain() {
-            put(self.slot_of(old, self.root).expect(LINKED));
+            redirect(self.predecessor_of(old, self.root).expect(LINKED));
         } else {
             let links = self.links_to(old);
-            for (slot, _) in links.newest_first() {
-                put(slot);
+            for (predecessor, _) in links.newest_first() {
+                redirect(predecessor);
                 if mutant!("replace_one_link") {
                     break;
                 }
@@ -879,45 +823,54 @@ impl<'t, A: Arena> Lineage<'t, A> {
         node.expect(LINKED)
     }
 
-    /// All links to a node, each with the node that it should lead to after the removal.
-    fn links_to(&self, link: &Link) -> Links<'t> {
-        let mut links = Links::new();
-        let next_of_child = |children: &Table| {
+    /// All links to a node, each with the node that it should lead to after the removal. See
+    /// [*Several predecessors*](self#several-predecessors).
+    fn links_to(&self, link: &Link) -> IncomingLinks<'t> {
+        let mut links = IncomingLinks::new();
+        let next_of_child = |children: &BucketArray| {
             let bucket = children.index(link.hash());
-            // SAFETY: 1: the lock keeps the chain, and the owner's section its nodes.
+            // SAFETY: the lock keeps the chain as it is, and the section of its owner keeps the
+            // nodes (1).
             unsafe { first_of_child(self.arena, link.next(), children, bucket) }
         };
         // In the mirror, at most the bucket's own word leads to the node, into a chain of the root.
-        // After the removal it must lead to a node of the same bucket, because updates of other
-        // buckets do not look for links in the mirror.
         if let Some(mirror) = self.mirror
             && !mutant!("no_mirror")
         {
-            let slot = Slot::Bucket(mirror.slot(self.hash));
+            let predecessor = Predecessor::Bucket(mirror.slot(self.hash));
             // SAFETY: read from a word, in the owner's section.
-            let first = slot.leads_to().map(|id| unsafe { self.arena.link(id) });
+            let first = predecessor
+                .leads_to()
+                .map(|id| unsafe { self.arena.link(id) });
             if first == Some(NonNull::from(link)) {
+                // The word must lead to a node of the same bucket of the mirror: updates of other
+                // buckets do not look for links in the mirror.
                 let target = if mutant!("mirror_strays") {
                     link.next()
                 } else {
                     next_of_child(mirror)
                 };
-                links.push(slot, target);
+                links.push(predecessor, target);
             }
         }
-        // The last level so far whose trunk contains the node: the table of its children.
-        let mut into_trunk: Option<&Table> = None;
+        // The children of the last level so far whose trunk contains the node.
+        let mut into_trunk: Option<&BucketArray> = None;
         for (level, table) in self.levels().enumerate() {
+            // The newest level has no children, so its chain is no trunk.
             let children = table.word(self.hash).has(INIT).then(|| table.follow());
-            let Some(slot) = self.slot_of(link, table) else {
+            // The node lies before the part of the chain that this level's word leads to.
+            let Some(predecessor) = self.predecessor_of(link, table) else {
                 continue;
             };
-            if !links.has(slot) {
+            // The walks of two levels may reach the node by the same link.
+            if !links.has(predecessor) {
                 let target = match into_trunk {
+                    // A link from before the trunk into it: all links before it lead to nodes of
+                    // one child.
                     Some(children) => next_of_child(children),
                     None => link.next(),
                 };
-                links.push(slot, target);
+                links.push(predecessor, target);
             }
             if children.is_some() {
                 links.trunks |= 1 << level;
@@ -930,7 +883,7 @@ impl<'t, A: Arena> Lineage<'t, A> {
 
 const LINKED: &str = "a node that is not removed is in the chain of its bucket";
 
-impl<'t> Links<'t> {
+impl<'t> IncomingLinks<'t> {
     fn new() -> Self {
         Self {
             trunks: 0,
@@ -939,17 +892,17 @@ impl<'t> Links<'t> {
         }
     }
 
-    fn push(&mut self, slot: Slot<'t>, target: Option<NodeId>) {
-        self.found[self.len] = Some((slot, target));
+    fn push(&mut self, predecessor: Predecessor<'t>, target: Option<NodeId>) {
+        self.found[self.len] = Some((predecessor, target));
         self.len += 1;
     }
 
-    fn has(&self, slot: Slot<'_>) -> bool {
+    fn has(&self, predecessor: Predecessor<'_>) -> bool {
         let found = self.found[..self.len].iter().flatten();
-        found.into_iter().any(|(other, _)| other.is(slot))
+        found.into_iter().any(|(other, _)| other.is(predecessor))
     }
 
-    fn newest_first(&self) -> impl Iterator<Item = (Slot<'t>, Option<NodeId>)> {
+    fn newest_first(&self) -> impl Iterator<Item = (Predecessor<'t>, Option<NodeId>)> {
         self.found[..self.len].iter().rev().flatten().copied()
     }
 }
@@ -957,25 +910,26 @@ impl<'t> Links<'t> {
 /// Iterator over the nodes of a [`RawTable`]; returned by [`RawTable::iter`].
 pub struct RawIter<'t, A> {
     arena: &'t A,
-    table: &'t Table,
+    table: &'t BucketArray,
     /// The current bucket; its chain may contain nodes of other buckets.
     bucket: usize,
     end: usize,
-    rest: Nodes<'t, A>,
+    rest: ChainNodes<'t, A>,
 }
 
 impl<'t, A: Arena> RawIter<'t, A> {
     /// # Safety
     ///
     /// 1. As for [`RawTable::iter`]; the table was found in the section.
-    unsafe fn new(arena: &'t A, table: &'t Table, buckets: std::ops::Range<usize>) -> Self {
+    unsafe fn new(arena: &'t A, table: &'t BucketArray, buckets: std::ops::Range<usize>) -> Self {
         let first = load(table.slot_at(buckets.start)).first();
         Self {
             arena,
             table,
             bucket: buckets.start,
             end: buckets.end,
-            // SAFETY: 1: the section keeps the nodes, by our 1.
+            // SAFETY: the caller's section keeps the nodes while the iterator and what it yields
+            // are used, by 1.
             rest: unsafe { nodes(arena, first) },
         }
     }
@@ -992,7 +946,8 @@ impl<'t, A: Arena> RawIter<'t, A> {
         if middle >= self.end {
             return None;
         }
-        // SAFETY: 1: as for this iterator, by the contract of `iter`.
+        // SAFETY: the new iterator borrows as this one does, and the contract of `iter` covers both
+        // (1).
         let second = unsafe { RawIter::new(self.arena, self.table, middle..self.end) };
         self.end = middle;
         Some(second)
@@ -1008,7 +963,7 @@ impl<'t, A: Arena> RawIter<'t, A> {
         }
         self.bucket += 1;
         if self.bucket < self.end {
-            // SAFETY: 1: as for this iterator, by the contract of `iter`.
+            // SAFETY: the contract of `iter` still covers this iterator (1).
             *self = unsafe { RawIter::new(self.arena, self.table, self.bucket..self.end) };
         }
         None

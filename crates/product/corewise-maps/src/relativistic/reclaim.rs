@@ -15,14 +15,16 @@
 //! 2. *Nothing stays with a thread.* Its open batch is lent ([`Lendable`]) and closed by others if
 //!    it is unchanged between two visits, which happen each [`VISIT_EVERY`] closed batches: the
 //!    thread is idle, or it has ended. [`RelativisticMap::settle`] does the same to all threads at
-//!    once. A thread whose batch is lent closes a batch for each entry that it removes meanwhile.
+//!    once. Threads whose batches are lent meanwhile share one batch, under the lock. It is closed
+//!    with the next batch of any thread.
 //! 3. *Threads share grace periods.* To begin one costs a system call, which is dear while other
-//!    threads run. So closed batches wait until there are more than [`SHARE`] for each further
-//!    thread that closes batches too; then one grace period is for all of them. A thread that
-//!    updates alone waits for nobody.
+//!    threads run. So if several threads close batches, these wait until there are [`SHARE`] for
+//!    each thread, or until [`GAP_NS`] have passed since a grace period began; then one is for all
+//!    of them. The batches are smaller then. A thread that updates alone waits for nobody.
 //! 4. *No wait.* Only `settle`, and beyond the soft limit an update after its section, wait for a
 //!    grace period; neither holds a lock then. An update that ends a batch while readers hold up
-//!    others yields its processor, after its section: a reader may be switched out in one.
+//!    others yields its processor, after its section: a reader may be switched out in one. A few
+//!    yields are enough for a grace period, and more would help no reader that stays.
 //! 5. *Foreign code*: keys and values are dropped, and weighed, outside of locks; they are dropped
 //!    outside of sections too. A drop that removes more entries leaves them to later calls, so no
 //!    chain of drops needs stack.
@@ -35,9 +37,10 @@ use std::time::Duration;
 use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicUsize};
-use corewise_atomic::thread;
-use corewise_rcu::{Budget, Cookie, Limits, Pinned, Pressure, RetireList, Section, default_weight};
-use corewise_rcu::{is_reclaiming, reclaiming};
+use corewise_atomic::time::now_ns;
+use corewise_atomic::{mutant, thread};
+use corewise_rcu::{Budget, Cookie, Domain, Limits, Pinned, Pressure, RetireList, Section};
+use corewise_rcu::{default_weight, is_reclaiming, reclaiming};
 
 use super::builder::Weigher;
 use super::lendable::Lendable;
@@ -48,10 +51,21 @@ use crate::panics;
 
 /// How long an update waits for readers when the backlog is over its soft limit.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Closed batches that wait for a common grace period, for each thread but one that closes batches.
-pub(super) const SHARE: usize = 4;
+/// Closed batches that share a grace period, for each thread that closes batches, if there are
+/// several.
+#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+const SHARE: usize = 4;
+/// Few, so that models share grace periods early.
+#[cfg(any(corewise_loom, corewise_shuttle))]
+const SHARE: usize = 1;
+/// Time after the beginning of a grace period from which batches no longer wait for others. To
+/// begin one takes about 10 µs while other threads run, a fifth of this.
+const GAP_NS: u64 = 50_000;
 /// Closed batches beyond those, of which the thread that closes one more lets others run.
 const LAGGING: usize = 2;
+/// How often threads let others run for a grace period. One that lasts longer waits for a reader
+/// that stays in its section, and not for a processor.
+const YIELDS: usize = 4;
 /// Batches closed between two visits to all threads.
 pub(super) const VISIT_EVERY: usize = 16;
 
@@ -88,7 +102,7 @@ pub(super) enum Pushed {
 pub(super) struct Removed<K, V> {
     backlog: Budget,
     weigh: Option<Weigher<K, V>>,
-    closed: Mutex<Closed<K, V>>,
+    closed: Mutex<Closed<Retired<K, V>>>,
     lent: Mutex<Lent>,
     /// Whether `lent` has any; a hint.
     has_lent: AtomicBool,
@@ -97,31 +111,104 @@ pub(super) struct Removed<K, V> {
 }
 
 /// Closed batches, and the grace periods that they share; see 3 above.
-struct Closed<K, V> {
-    list: RetireList<Retired<K, V>>,
+struct Closed<T> {
+    /// The open batch has what threads removed whose own batch is lent.
+    list: RetireList<T>,
     /// The last cookie for which a grace period may begin.
     due: Cookie,
-    /// Calls of [`Closed::share`] since `due` was set.
-    waiting: usize,
-    /// The threads that made them, and those that made the calls before: a bit for each, which few
-    /// share.
+    /// The threads that closed batches since `due` was set, and those that did so before: a bit for
+    /// each, which few share.
     updaters: [u64; 2],
+    /// When `due` was set.
+    due_since_ns: u64,
+    /// How often [`Closed::share`] has asked for a processor since `due` was set.
+    yields: usize,
 }
 
-impl<K, V> Closed<K, V> {
-    /// Notes that this thread has closed a batch, and decides whether a grace period may begin;
-    /// returns whether more batches wait than those that are to share one.
-    fn share(&mut self, thread: usize) -> bool {
-        self.waiting += 1;
-        self.updaters[1] |= 1 << (thread % 64);
-        let threads = (self.updaters[0] | self.updaters[1]).count_ones() as usize;
-        let bound = SHARE * (threads - 1);
-        if self.waiting > bound {
-            self.due = self.due.max(self.list.newest().unwrap_or(Cookie::DONE));
-            self.waiting = 0;
-            self.updaters = [self.updaters[1], 0];
+impl<T> Closed<T> {
+    fn new() -> Self {
+        Self {
+            list: RetireList::new(),
+            due: Cookie::DONE,
+            updaters: [0; 2],
+            due_since_ns: 0,
+            yields: 0,
         }
-        self.list.closed() > bound + LAGGING
+    }
+
+    /// The number of threads that have closed batches lately.
+    fn threads(&self) -> usize {
+        (self.updaters[0] | self.updaters[1]).count_ones() as usize
+    }
+
+    /// The bytes at which a thread is to close its batch. Smaller batches leave room for more that
+    /// share a grace period, so that no more wait in all.
+    fn batch_bytes(&self) -> usize {
+        let parts = if self.threads() > 1 { 2 } else { 1 };
+        RetireList::<T>::BATCH_BYTES / parts
+    }
+
+    /// Notes that this thread has closed batches, and decides whether a grace period may begin;
+    /// returns whether the thread is to let readers run: more batches wait than those that are to
+    /// share one, and they have not waited for long.
+    fn share(&mut self, thread: usize, now_ns: u64) -> bool {
+        self.updaters[1] |= 1 << (thread % 64);
+        let bound = match self.threads() {
+            1 => 0,
+            threads => SHARE * threads - 1,
+        };
+        let is_rested = now_ns.saturating_sub(self.due_since_ns) >= GAP_NS;
+        let enough = if is_rested { 0 } else { bound };
+        if self.list.closed_after(self.due) > enough {
+            self.due_since_ns = now_ns;
+            self.due = self.list.newest().unwrap_or(self.due);
+            let kept = if mutant!("updaters_for_ever") {
+                self.updaters[0]
+            } else {
+                0
+            };
+            self.updaters = [self.updaters[1] | kept, 0];
+            self.yields = 0;
+        }
+        let lags = self.list.closed() > bound + LAGGING && self.yields < YIELDS;
+        self.yields += usize::from(lags);
+        lags
+    }
+
+    /// Closes the open batch of the list.
+    fn close(&mut self, domain: &Domain, backlog: &Budget) {
+        if self.list.open_bytes() > 0 {
+            self.list.close(domain.start_poll(), backlog);
+        }
+    }
+
+    /// Takes the oldest batch that no longer waits, unless its cookie is beyond `newest`.
+    fn take_ready(
+        closed: &Mutex<Self>,
+        newest: Option<Cookie>,
+        domain: &Domain,
+        backlog: &Budget,
+    ) -> Option<Vec<T>> {
+        let is_complete = |cookie| domain.is_complete(cookie);
+        loop {
+            let (oldest, due) = {
+                let closed = closed.lock();
+                (closed.list.oldest(), closed.due)
+            };
+            let oldest = oldest.filter(|oldest| Some(*oldest) <= newest)?;
+            // Quietly: the handler of a stall may use the map, and call this function again.
+            let poll = || domain.poll_quietly(oldest) || mutant!("due_is_complete");
+            let is_over = is_complete(oldest) || (oldest <= due && poll());
+            if !is_over {
+                return None;
+            }
+            let is_ready = |cookie| is_complete(cookie) || mutant!("due_is_complete");
+            // `None` if another thread has taken it; there may be more.
+            let batch = closed.lock().list.take_ready(backlog, is_ready);
+            if batch.is_some() {
+                return batch;
+            }
+        }
     }
 }
 
@@ -183,12 +270,7 @@ impl<K, V> Removed<K, V> {
         Self {
             backlog: Budget::new(limits),
             weigh,
-            closed: Mutex::new(Closed {
-                list: RetireList::new(),
-                due: Cookie::DONE,
-                waiting: 0,
-                updaters: [0; 2],
-            }),
+            closed: Mutex::new(Closed::new()),
             lent: Mutex::new(Lent::default()),
             has_lent: AtomicBool::new(false),
             closes: AtomicUsize::new(0),
@@ -203,9 +285,10 @@ impl<K, V> Removed<K, V> {
         self.weigh
     }
 
-    /// Bytes of the closed batches.
+    /// Bytes of the closed batches, and of what threads removed whose batch is lent.
     pub(super) fn bytes(&self) -> usize {
-        self.backlog.bytes()
+        let open = self.closed.lock().list.open_bytes();
+        self.backlog.bytes().saturating_add(open)
     }
 
     /// Calls `visit` with all removed nodes, for the exclusive owner of the map.
@@ -234,17 +317,20 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         }
     }
 
-    /// Keeps a removed node, of a thread whose batch is lent, until readers have left it.
+    /// Keeps a removed node, of a thread whose batch is lent, until readers have left it; returns
+    /// whether that filled a batch.
     ///
     /// # Safety
     ///
     /// 1. The caller has removed the node from this map's table.
     #[cold]
-    pub(super) unsafe fn push_elsewhere(&self, node: NodeId, weight: usize) {
-        let cookie = self.domain().start_poll();
-        let list = &mut self.removed.closed.lock().list;
-        list.push(Retired::new(node), weight);
-        list.close(cookie, &self.removed.backlog);
+    pub(super) unsafe fn push_elsewhere(&self, node: NodeId, weight: usize) -> bool {
+        let mut closed = self.removed.closed.lock();
+        let is_full = closed.list.push(Retired::new(node), weight);
+        if is_full {
+            closed.close(self.domain(), &self.removed.backlog);
+        }
+        is_full
     }
 
     /// Closes the batch of the section's thread, unless it is lent.
@@ -258,7 +344,9 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         let close = |list: &mut RetireList<_>| {
             list.close(cookie, &self.removed.backlog);
             waiting.count(list);
-            self.removed.closed.lock().list.adopt(list);
+            let mut closed = self.removed.closed.lock();
+            closed.list.adopt(list);
+            list.set_batch_bytes(closed.batch_bytes());
         };
         // SAFETY: 1: the section's slot, by our 1.
         unsafe { waiting.list.with(close) };
@@ -275,12 +363,13 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         let thread = self.domain().pin().reader_index();
         let (lags, due) = {
             let mut closed = self.removed.closed.lock();
-            (closed.share(thread), closed.due)
+            closed.close(self.domain(), &self.removed.backlog);
+            (closed.share(thread, now_ns()), closed.due)
         };
         // No lock is held: this reports readers that stall.
         self.domain().poll(due);
         self.reclaim_ready();
-        if lags && self.waits_for_readers() {
+        if lags && !self.domain().is_pinned() && self.waits_for_readers() {
             // A reader that was switched out in its section may need this processor.
             thread::yield_now();
             self.reclaim_ready();
@@ -304,6 +393,9 @@ impl<K, V, S> RelativisticMap<K, V, S> {
             self.domain().try_synchronize()?;
         }
         self.take_lent(self.removed.lent.lock());
+        let mut closed = self.removed.closed.lock();
+        closed.close(self.domain(), &self.removed.backlog);
+        drop(closed);
         self.domain().try_synchronize()?;
         self.reclaim_ready();
         Ok(())
@@ -388,7 +480,16 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     fn reclaim_ready(&self) {
         if !self.is_reclaiming() {
             let newest = self.removed.closed.lock().list.newest();
-            reclaiming(ptr::from_ref(self).cast(), || while self.reclaim(newest) {});
+            let Removed {
+                closed, backlog, ..
+            } = &self.removed;
+            let take = || Closed::take_ready(closed, newest, self.domain(), backlog);
+            reclaiming(ptr::from_ref(self).cast(), || {
+                while let Some(batch) = take() {
+                    // SAFETY: 1: retired by handles of this map, and no longer waiting.
+                    unsafe { self.reclaim_batch(batch) };
+                }
+            });
         }
     }
 
@@ -401,28 +502,6 @@ impl<K, V, S> RelativisticMap<K, V, S> {
             .is_some_and(|oldest| oldest <= closed.due)
     }
 
-    /// Drops the oldest batch if it no longer waits, and its cookie is not beyond `newest`; returns
-    /// whether it was dropped.
-    fn reclaim(&self, newest: Option<Cookie>) -> bool {
-        let closed = self.removed.closed.lock();
-        let (oldest, due) = (closed.list.oldest(), closed.due);
-        drop(closed);
-        let Some(oldest) = oldest.filter(|oldest| Some(*oldest) <= newest) else {
-            return false;
-        };
-        // Quietly: the handler of a stall may use the map, and call this function again.
-        let poll = || oldest <= due && self.domain().poll_quietly(oldest);
-        if !self.domain().is_complete(oldest) && !poll() {
-            return false;
-        }
-        let is_complete = |cookie| self.domain().is_complete(cookie);
-        let mut closed = self.removed.closed.lock();
-        let batch = closed.list.take_ready(&self.removed.backlog, is_complete);
-        drop(closed);
-        // SAFETY: 1: retired by handles of this map, and no longer waiting.
-        batch.is_none_or(|batch| unsafe { self.reclaim_batch(batch) })
-    }
-
     /// Drops a batch that no longer waits for readers. A panic in the drop of a key or value is
     /// reported by the panic hook and goes no further: the thread that reclaims an entry is rarely
     /// the one that removed it.
@@ -430,7 +509,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// # Safety
     ///
     /// 1. The batch is one of this map, and a grace period has passed since it was closed.
-    unsafe fn reclaim_batch(&self, mut batch: Vec<Retired<K, V>>) -> bool {
+    unsafe fn reclaim_batch(&self, mut batch: Vec<Retired<K, V>>) {
         let mut nodes = batch.iter();
         // SAFETY: a grace period has passed since the node was removed, by 1, so no other thread
         // has it; the iterator yields it once.
@@ -456,6 +535,184 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         let recycle = |list: &mut RetireList<_>| list.recycle(batch);
         // SAFETY: 1: the slot of the section.
         unsafe { self.threads.public(&section).list.with(recycle) };
-        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corewise_atomic::cell::DataCell;
+    use corewise_atomic::sync::Arc;
+    use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire};
+
+    use super::*;
+
+    /// A place whose object two threads replace and one of them reads.
+    struct Place {
+        domain: Domain,
+        /// The index of the present object.
+        present: AtomicUsize,
+        /// What the objects hold, until they are reclaimed.
+        objects: [DataCell<bool>; 3],
+        closed: Mutex<Closed<usize>>,
+        backlog: Budget,
+    }
+
+    impl Place {
+        fn read(&self) {
+            let _section = self.domain.pin();
+            // Acquire: pairs with the AcqRel in `replace`.
+            let present = &self.objects[self.present.load(Acquire)];
+            // SAFETY: reclaimed after our section.
+            assert!(present.with(|object| unsafe { *object }));
+        }
+
+        /// Replaces the object in a section, closes a batch, and then reclaims, as a map does.
+        fn replace(&self, object: usize) {
+            let section = self.domain.pin();
+            // AcqRel: pairs with the Acquire in `read` and with itself.
+            let old = self.present.swap(object, AcqRel);
+            let mut list = RetireList::new();
+            list.push(old, 1);
+            list.close(self.domain.start_poll(), &self.backlog);
+            self.closed.lock().list.adopt(&mut list);
+            let thread = section.reader_index();
+            drop(section);
+            let due = {
+                let mut closed = self.closed.lock();
+                closed.share(thread, 0);
+                closed.due
+            };
+            self.domain.poll_quietly(due);
+            self.reclaim();
+        }
+
+        fn reclaim(&self) {
+            let newest = self.closed.lock().list.newest();
+            let take = || Closed::take_ready(&self.closed, newest, &self.domain, &self.backlog);
+            while let Some(batch) = take() {
+                for old in batch {
+                    // SAFETY: a grace period has passed since it was replaced.
+                    self.objects[old].with_mut(|object| unsafe {
+                        assert!(std::mem::replace(&mut *object, false), "reclaimed twice");
+                    });
+                }
+            }
+        }
+    }
+
+    /// A batch waits for readers, also if another thread began the grace period that it shares.
+    #[test]
+    fn threads_that_share_grace_periods_wait_for_readers() {
+        corewise_atomic::model_bounded(2, || {
+            let mut closed = Closed::new();
+            // Both have closed batches before.
+            closed.updaters[0] = 0b11;
+            let place = Arc::new(Place {
+                domain: Domain::new(),
+                present: AtomicUsize::new(0),
+                objects: std::array::from_fn(|_| DataCell::new(true)),
+                closed: Mutex::new(closed),
+                backlog: Budget::new(Limits::DEFAULT),
+            });
+            let other = place.clone();
+            let other = thread::spawn(move || other.replace(1));
+            place.replace(2);
+            place.read();
+            other.join().unwrap();
+            place.read();
+        });
+    }
+
+    /// Once a thread goes on alone, each of its batches gets a grace period.
+    #[test]
+    fn a_thread_that_goes_on_alone_shares_with_nobody() {
+        let domain = Domain::new();
+        let backlog = Budget::new(Limits::DEFAULT);
+        let mut closed = Closed::new();
+        let mut share = |thread| {
+            closed.list.push((), 1);
+            closed.close(&domain, &backlog);
+            closed.share(thread, 0);
+            let is_due = closed.list.newest() == Some(closed.due);
+            if is_due {
+                domain.synchronize();
+                while closed.list.take_ready(&backlog, |_| true).is_some() {}
+            }
+            is_due
+        };
+        assert!(share(0));
+        for n in 0..10 * SHARE {
+            share(n % 2);
+        }
+        // Those of the period in which the other was last seen, and of the next.
+        for _ in 0..5 * SHARE {
+            share(0);
+        }
+        assert!((0..10).all(|_| share(0)));
+    }
+
+    /// Batches of several threads wait for each other, but not if no grace period began lately.
+    #[test]
+    fn batches_wait_for_others_while_grace_periods_are_frequent() {
+        let domain = Domain::new();
+        let backlog = Budget::new(Limits::DEFAULT);
+        let mut closed = Closed::new();
+        closed.updaters[0] = 0b11;
+        let mut is_due = |number: usize, now_ns| {
+            closed.list.push((), 1);
+            closed.close(&domain, &backlog);
+            closed.share(number % 2, now_ns);
+            let is_due = closed.list.newest() == Some(closed.due);
+            if is_due {
+                domain.synchronize();
+            }
+            is_due
+        };
+        assert!(is_due(0, GAP_NS));
+        let due: Vec<_> = (1..=4 * SHARE).map(|n| is_due(n, GAP_NS + 1)).collect();
+        let expected: Vec<_> = (1..=4 * SHARE).map(|n| n % (2 * SHARE) == 0).collect();
+        assert_eq!(due, expected);
+        assert!(!is_due(0, 2 * GAP_NS));
+        assert!(is_due(1, 2 * GAP_NS + 1));
+    }
+
+    /// A reader that stays costs updates a few yields, not one for each batch.
+    #[test]
+    fn a_reader_that_stays_costs_few_yields() {
+        let domain = Domain::new();
+        let backlog = Budget::new(Limits::DEFAULT);
+        let mut closed = Closed::new();
+        let _section = domain.pin();
+        let batch = |n: usize| {
+            closed.list.push((), 1);
+            closed.close(&domain, &backlog);
+            let lags = closed.share(n % 2, 0);
+            domain.poll_quietly(closed.due);
+            usize::from(lags)
+        };
+        let yields: usize = (0..1_000).map(batch).sum();
+        // The grace period that begins first, and the one after it.
+        assert!((1..=2 * YIELDS).contains(&yields), "{yields} yields");
+    }
+
+    /// A thread whose batch is lent for long fills others.
+    #[cfg(not(any(corewise_loom, corewise_shuttle, corewise_stress)))]
+    #[test]
+    fn a_thread_whose_batch_is_lent_closes_few_batches() {
+        let map = RelativisticMap::builder().domain(Domain::new()).build();
+        let guard = map.guard();
+        for n in 0..10 {
+            map.insert(0, Arc::new(n));
+        }
+        assert!(map.lend(|_, _| true));
+        for n in 0..1_000 {
+            map.insert(0, Arc::new(n));
+        }
+        let closed = map.removed.closed.lock().list.closed();
+        assert!((1..=1_000 / 32).contains(&closed), "{closed} batches");
+        assert_eq!(map.backlog_bytes(), 1_009 * 2_048);
+        drop(guard);
+        map.settle().unwrap();
+        assert_eq!(map.backlog_bytes(), 0);
     }
 }

@@ -97,7 +97,6 @@
 //! buckets. It runs no foreign code, so it cannot panic half-way. If memory for a new array is not
 //! available, the table stays as it is and chains get longer.
 
-use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -112,14 +111,16 @@ use corewise_atomic::{Backoff, Sleeps};
 use corewise_rcu::{Cookie, Pinned};
 
 use super::chain::{Arena, Link, nodes};
-use super::raw::{MAX_LEVELS, RawTable, ResizePolicy};
-use super::shares::{Kind, Pass, Ratio, Share, Shares};
-use super::table::{Table, exchange, is_forwarded, load, store};
+use super::raw::RawTable;
+use super::resizer::{Garbage, MAX_LEVELS, ResizePolicy, Resizer};
+use super::shares::{Pass, PassKind, Ratio, Share};
+use super::table::{BucketArray, exchange, is_forwarded, load, store};
 use super::word::{BUSY, BucketWord, HOLD, INIT, LOCK, NodeId, PURE, Probe};
 
 /// Maximum factor by which a step's budget grows in a sweep that finds few buckets left to cut.
 const MOST_SPARSE: usize = 64;
-/// Children of a bucket up to which a sweep visits the number of buckets in its budget.
+/// The number of children of a bucket up to which a sweep visits as the budget says; with more
+/// children it visits fewer buckets.
 const SWEPT: usize = 4;
 /// Words of a dead table that one step gives back: one huge page of them, or 512 small pages.
 const DISCARD: usize = HUGE_PAGE / size_of::<u64>();
@@ -129,17 +130,16 @@ const AHEAD: usize = 8;
 const CACHED: usize = 1 << 12;
 /// Buckets of a table whose nodes are likely in an outer cache, so only first ones are prefetched.
 const NEARBY: usize = 1 << 16;
-/// Maximum factor of one automatic shrink.
-const MAX_SHRINK: usize = 16;
-/// A thread's steps of which one takes the lock on resizing, although shares are left: it begins
-/// what is due beside the pass under way. A step without shares takes it as rarely, because it
-/// would only poll a grace period, and a poll reads lines that readers write.
+/// The number of a thread's steps of which one takes the lock on resizing, even while shares are
+/// left: another pass may have to begin beside the one under way. Without shares a thread takes the
+/// lock no more often, because it would only poll a grace period, and a poll reads cache lines that
+/// readers write.
 const PER_LOCK: usize = if cfg!(corewise_stress) { 2 } else { 4 };
-/// Buckets by which an update of a map advances a resize; in small tables, twice as many: while
-/// chains are zipped, insertions take a lock.
+/// Buckets by which an update of a map advances a resize. In small tables it is twice this number,
+/// because insertions take a lock while chains are zipped.
 const STEP: usize = if cfg!(corewise_stress) { 1 } else { 8 };
-/// A thread's updates that advance a resize together, in tables that are likely in a cache, and in
-/// larger ones. Powers of two.
+/// The number of a thread's updates for which it advances a resize at once, in tables that are
+/// likely in a cache, and in larger ones. Powers of two.
 const NEAR_BATCH: usize = 8;
 const FAR_BATCH: usize = 4;
 /// How a thread sleeps while it waits for readers. Each check takes the cache line of every
@@ -150,62 +150,11 @@ const SLEEPS: Sleeps = Sleeps {
     longest: Duration::from_micros(100),
 };
 
-/// State of resizing.
-pub(super) struct Resizer {
-    policy: ResizePolicy,
-    /// The number of buckets that was requested, and how often a request failed for lack of memory.
-    wanted: Option<usize>,
-    refused: u64,
-    /// The pass that builds a new table, or opens it.
-    build: Option<Pass>,
-    /// The number of published tables in use; more than one while buckets are zipped.
-    levels: usize,
-    /// The sweep over the oldest table, and the grace period after which the next one may begin, or
-    /// a shrink if no expansion is left.
-    sweep: Option<Pass>,
-    after: Cookie,
-    /// Estimate, from the previous sweep over the oldest table, of how many buckets the next sweep
-    /// visits for each one that has something to cut.
-    sparse: usize,
-    /// Whether a shrink is due that nothing but [`LockedResizer::may_shrink`] delays.
-    shrink_waits: bool,
-    garbage: VecDeque<Garbage>,
-    /// Completed resizes: expansions that are unzipped, and shrinks.
-    completed: u64,
-    #[cfg(corewise_stress)]
-    turn: usize,
-}
-
 /// The resizer of a table, locked: only its owner replaces tables.
 pub(super) struct LockedResizer<'t, A> {
     raw: &'t RawTable<A>,
     resizer: MutexGuard<'t, Resizer>,
 }
-
-/// The shares of the passes that may be under way at the same time.
-pub(super) struct Passes {
-    build: Shares,
-    sweep: Shares,
-}
-
-/// A retired table that readers may still use.
-struct Garbage {
-    /// From a box. It stays a pointer, because a `Box` would assert that no reader uses the table.
-    table: NonNull<Table>,
-    after: Cookie,
-    discarded: usize,
-}
-
-impl Drop for Garbage {
-    fn drop(&mut self) {
-        // SAFETY: made from a box; dropped by `collect` when readers have left it, or with the
-        // resizer, which no other thread has then.
-        drop(unsafe { Box::from_raw(self.table.as_ptr()) });
-    }
-}
-
-// SAFETY: the pointers are to tables of the `RawTable` that owns the resizer.
-unsafe impl Send for Resizer {}
 
 /// Why a resize was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,12 +235,13 @@ impl<A: Arena> RawTable<A> {
         self.work_on_share(thread, turn / PER_LOCK, budget);
     }
 
-    /// Advances resizing by what a thread owes for its updates, of which this is number `turn`:
-    /// nothing after most of them. `thread` is as for [`RawTable::step_in_turn`].
+    /// Advances resizing after a thread's update number `turn`; most of these calls do nothing.
+    /// `thread` is as for [`RawTable::step_in_turn`].
     ///
     /// A step costs as much as visits to several buckets that are in a cache: it takes the lock, a
-    /// share and a section. So several updates of a thread are taken together: fewer in large
-    /// tables, where visits wait for memory, so that the longer pauses do not get much longer.
+    /// share and a section. So one step advances the resize for several updates of a thread: for
+    /// fewer in large tables, where visits wait for memory, so that the longest updates do not get
+    /// much longer.
     #[inline]
     pub(super) fn step_after_update(&self, thread: usize, turn: usize) {
         if cfg!(any(corewise_loom, corewise_shuttle, corewise_stress)) {
@@ -327,7 +277,8 @@ impl<A: Arena> RawTable<A> {
         };
         // The share's tables stay because it is not done; the section keeps the tables that lead to
         // them.
-        // SAFETY: 1: taken just now, and worked on once. 2: see above.
+        // SAFETY: this thread has just taken the share, and works on it once (1). It is in a
+        // section, and the tables stay, see above (2).
         let unfinished = unsafe { work(self, &share) };
         shares.done(&share, unfinished);
     }
@@ -362,16 +313,16 @@ impl<A: Arena> RawTable<A> {
             self.step(1 << 10);
             let resizer = self.resizer();
             if resizer.is_settled() && resizer.wanted != Some(buckets) {
-                // Since then it may have resized by itself, or been asked for another number.
+                // Meanwhile the table may have resized by itself, or another resize was requested.
                 return if resizer.refused == refused {
                     Ok(())
                 } else {
                     Err(ResizeError::NoMemory)
                 };
             }
-            let (waits, after) = (resizer.waits(), resizer.after);
+            let (is_waiting, after) = (resizer.is_waiting(), resizer.after);
             drop(resizer);
-            if waits {
+            if is_waiting {
                 // Reports stalled readers.
                 self.domain().poll(after);
                 backoff.snooze_or_sleep(&SLEEPS);
@@ -405,16 +356,16 @@ impl<A: Arena> RawTable<A> {
             let buckets = resizer.newest().len();
             if resizer.build.is_none() {
                 if ResizePolicy::most_entries(buckets) >= entries {
-                    resizer.keep(buckets.min(ResizePolicy::buckets_for(entries)));
+                    resizer.raise_min_buckets(buckets.min(ResizePolicy::buckets_for(entries)));
                     return Ok(());
                 }
                 let factor = ResizePolicy::buckets_for(entries).div_ceil(buckets);
                 let to = buckets.checked_mul(factor.next_power_of_two().max(2));
                 let to = to.ok_or(ResizeError::NoMemory)?;
-                if !resizer.begin(to) {
+                if !resizer.begin_build(to) {
                     return Err(ResizeError::NoMemory);
                 }
-                resizer.keep(ResizePolicy::buckets_for(entries));
+                resizer.raise_min_buckets(ResizePolicy::buckets_for(entries));
             }
             drop(resizer);
             self.step(1 << 10);
@@ -439,7 +390,7 @@ impl<A: Arena> RawTable<A> {
     /// The progress of resizing.
     pub fn resize_state(&self) -> ResizeState {
         let resizer = self.resizer();
-        // SAFETY: 1: the pass is under way, and the lock is held.
+        // SAFETY: the pass is under way, and the resizer, which retires its tables, is locked (1).
         let target = |build: &Pass| unsafe { build.target() }.len();
         ResizeState {
             buckets: resizer.newest().len(),
@@ -491,28 +442,12 @@ impl<A: Arena> RawTable<A> {
     }
 }
 
-impl Passes {
-    pub(super) fn new() -> Self {
-        Self {
-            build: Shares::new(),
-            sweep: Shares::new(),
-        }
-    }
-
-    fn of(&self, kind: Kind) -> &Shares {
-        match kind {
-            Kind::Unzip => &self.sweep,
-            _ => &self.build,
-        }
-    }
-}
-
 impl Pass {
     /// # Safety
     ///
     /// 1. The pass is not done, or was not handled by `built` or `swept` yet: these retire its
     ///    tables.
-    unsafe fn source(&self) -> &Table {
+    unsafe fn source(&self) -> &BucketArray {
         // SAFETY: not retired, by 1.
         unsafe { self.from.as_ref() }
     }
@@ -520,7 +455,7 @@ impl Pass {
     /// # Safety
     ///
     /// 1. As for [`Pass::source`].
-    unsafe fn target(&self) -> &Table {
+    unsafe fn target(&self) -> &BucketArray {
         // SAFETY: not retired, by 1.
         unsafe { self.to.as_ref() }
     }
@@ -533,16 +468,17 @@ impl Pass {
 /// 1. The share is one of a pass of `raw`, and was not worked on before.
 /// 2. The caller is in a section of the domain of `raw`.
 unsafe fn work(raw: &RawTable<impl Arena>, share: &Share) -> usize {
-    // SAFETY: 1: the pass is not done before this share is.
+    // SAFETY: the pass is not done before this share is, so its tables are not retired (1).
     let (from, to) = unsafe { (share.pass.source(), share.pass.target()) };
     let arena = raw.arena();
     let buckets = share.buckets.clone();
     let pair = Expansion::new(arena, from, to);
     let mut unfinished = 0;
-    // SAFETY: 1, all: by our 2; they are consecutive tables of `raw`, by our 1.
+    // SAFETY: the caller is in a section, by 2. The share is one of a pass of `raw`, by 1, so these
+    // are consecutive tables of `raw`, and no other thread works on its buckets.
     unsafe {
         match share.pass.kind {
-            Kind::Zip => {
+            PassKind::Zip => {
                 for bucket in buckets {
                     pair.warm(bucket);
                     if !pair.zip_pure(bucket) {
@@ -550,9 +486,9 @@ unsafe fn work(raw: &RawTable<impl Arena>, share: &Share) -> usize {
                     }
                 }
             }
-            Kind::CrossLink => buckets.for_each(|at| cross_link(arena, from, to, at)),
-            Kind::Open => buckets.for_each(|bucket| open(to, bucket)),
-            Kind::Unzip => {
+            PassKind::CrossLink => buckets.for_each(|at| cross_link(arena, from, to, at)),
+            PassKind::Open => buckets.for_each(|bucket| open(to, bucket)),
+            PassKind::Unzip => {
                 for (bucket, slot) in buckets.clone().zip(&pair.olds[buckets]) {
                     // In all sweeps but the first, most are.
                     if is_forwarded(load(slot)) {
@@ -566,84 +502,6 @@ unsafe fn work(raw: &RawTable<impl Arena>, share: &Share) -> usize {
         }
     }
     unfinished
-}
-
-impl Resizer {
-    pub(super) fn new(policy: ResizePolicy) -> Self {
-        Self {
-            policy,
-            wanted: None,
-            refused: 0,
-            build: None,
-            levels: 1,
-            sweep: None,
-            after: Cookie::DONE,
-            sparse: 1,
-            shrink_waits: false,
-            garbage: VecDeque::new(),
-            completed: 0,
-            #[cfg(corewise_stress)]
-            turn: 0,
-        }
-    }
-
-    /// Requests `buckets` buckets.
-    #[cfg(test)]
-    pub(super) fn ask(&mut self, buckets: usize) {
-        self.wanted = Some(buckets);
-    }
-
-    fn is_settled(&self) -> bool {
-        self.build.is_none() && self.levels == 1
-    }
-
-    /// Whether a resize is under way, requested or delayed, or garbage waits.
-    fn has_more(&self) -> bool {
-        let is_due = self.wanted.is_some() || self.shrink_waits;
-        !self.is_settled() || !self.garbage.is_empty() || is_due
-    }
-
-    /// The next size on the way to `wanted` by integer factors; `None` if the table has that size,
-    /// or too many tables are in use.
-    fn way_to(&mut self, wanted: usize, buckets: usize) -> Option<usize> {
-        if wanted == buckets {
-            if self.is_settled() {
-                self.wanted = None;
-            }
-            return None;
-        }
-        if wanted.is_multiple_of(buckets) {
-            return (self.levels < MAX_LEVELS - 2).then_some(wanted);
-        }
-        Some(greatest_common_divisor(wanted, buckets))
-    }
-
-    /// Half of the buckets or fewer; `None` if the number of buckets is odd.
-    fn shrunk(&self, buckets: usize, count: usize) -> Option<usize> {
-        let fits = |factor: &usize| {
-            buckets.is_multiple_of(*factor)
-                && buckets / factor >= (2 * count).max(self.policy.min_buckets)
-        };
-        let factors = std::iter::successors(Some(2), |factor| Some(factor * 2));
-        let factors = factors.take_while(|factor| *factor <= MAX_SHRINK);
-        factors
-            .take_while(fits)
-            .last()
-            .map(|factor| buckets / factor)
-    }
-
-    /// Under the stress build, resizes at every opportunity, up and down, by factors of two and
-    /// three.
-    #[cfg(corewise_stress)]
-    fn stressed(&mut self, buckets: usize) -> Option<usize> {
-        self.turn += 1;
-        let factor = 2 + self.turn / 3 % 2;
-        if !self.turn.is_multiple_of(3) && buckets < 64 {
-            return Some(buckets * factor);
-        }
-        let shrinks = buckets.is_multiple_of(factor) && buckets > factor;
-        shrinks.then(|| buckets / factor)
-    }
 }
 
 impl<A> Deref for LockedResizer<'_, A> {
@@ -661,21 +519,24 @@ impl<A> DerefMut for LockedResizer<'_, A> {
 
 impl<A: Arena> LockedResizer<'_, A> {
     /// The newest table in use.
-    fn newest(&self) -> &Table {
-        // SAFETY: 1: only the owner of this lock replaces tables, and the reference borrows it.
+    fn newest(&self) -> &BucketArray {
+        // SAFETY: only the owner of this lock replaces tables, and the reference borrows the lock
+        // (1).
         unsafe { self.raw.current() }
     }
 
     /// Whether the next step can do nothing until readers or other steps have made progress.
-    fn waits(&self) -> bool {
+    fn is_waiting(&self) -> bool {
         let raw = self.raw;
-        let has_none = |pass: &Option<Pass>| {
+        // A step has work in a pass while shares are left. When all are done, it has the transition
+        // to the next pass. In between, other threads work on the last shares.
+        let has_no_work = |pass: &Option<Pass>| {
             let pass = pass.as_ref().map(|pass| raw.passes.of(pass.kind));
             pass.is_none_or(|shares| shares.is_given_out() && !shares.is_done())
         };
         // The next sweep, or a shrink, may begin.
         let may_begin = self.sweep.is_none() && raw.domain().is_complete(self.after);
-        has_none(&self.build) && has_none(&self.sweep) && !may_begin
+        has_no_work(&self.build) && has_no_work(&self.sweep) && !may_begin
     }
 
     /// Advances to the next pass if that is due, and frees a piece of a retired table.
@@ -713,8 +574,8 @@ impl<A: Arena> LockedResizer<'_, A> {
         if self.build.is_none()
             && let Some(buckets) = self.due()
         {
-            if !self.begin(buckets) {
-                self.refuse();
+            if !self.begin_build(buckets) {
+                self.handle_no_memory();
             }
         } else if self.levels > 1 && self.sweep.is_none() {
             self.begin_sweep();
@@ -726,7 +587,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         self.shrink_waits = false;
         let buckets = self.newest().len();
         if let Some(wanted) = self.wanted {
-            let next = self.way_to(wanted, buckets);
+            let next = self.next_size_towards(wanted, buckets);
             let next = next.filter(|next| *next > buckets || self.may_shrink());
             if next.is_some() || self.wanted.is_none() || mutant!("request_delays_growth") {
                 return next;
@@ -739,7 +600,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         }
         #[cfg(corewise_stress)]
         if self.policy.automatic && self.levels < 4 {
-            let next = self.stressed(buckets);
+            let next = self.next_size_under_stress(buckets);
             return next.filter(|next| *next > buckets || self.may_shrink());
         }
         self.growth(buckets).or_else(|| self.shrink(buckets))
@@ -770,7 +631,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         if !is_sparse || !self.policy.automatic {
             return None;
         }
-        let wanted = self.shrunk(buckets, count)?;
+        let wanted = self.smaller_size(buckets, count)?;
         self.shrink_waits = !self.may_shrink();
         (!self.shrink_waits).then_some(wanted)
     }
@@ -779,7 +640,7 @@ impl<A: Arena> LockedResizer<'_, A> {
     /// see [Order of chains](self#order-of-chains).
     fn may_shrink(&self) -> bool {
         let has_left = || {
-            // Quietly: as in `begin_sweep`.
+            // Reports no stall, as in `begin_sweep`.
             mutant!("shrinks_at_once") || self.raw.domain().poll_quietly(self.after)
         };
         self.levels == 1 && has_left()
@@ -805,11 +666,11 @@ impl<A: Arena> LockedResizer<'_, A> {
     }
 
     /// Begins to build a table; returns false if memory for it is not available.
-    fn begin(&mut self, buckets: usize) -> bool {
+    fn begin_build(&mut self, buckets: usize) -> bool {
         let raw = self.raw;
         let from = self.newest();
         debug_assert!(from.len().is_multiple_of(buckets) || buckets.is_multiple_of(from.len()));
-        let Some(new) = Table::try_new(buckets, false, self.policy.huge_pages) else {
+        let Some(new) = BucketArray::try_new(buckets, false, self.policy.huge_pages) else {
             return false;
         };
         new.populate();
@@ -817,8 +678,8 @@ impl<A: Arena> LockedResizer<'_, A> {
         // Relaxed: see `RawTable::array_bytes`.
         raw.array_bytes
             .fetch_add(buckets * size_of::<u64>(), Relaxed);
-        // SAFETY: 1: tables are retired, and freed, in the order of this list. 1: as in `built`,
-        // but for the mutant.
+        // SAFETY: tables are retired, and freed, in the order of this list (1 of `set_next`).
+        // `publish` is called with the contract as in `built`, but for the mutant.
         unsafe {
             from.set_next(to.as_ptr());
             if mutant!("early_publish") {
@@ -826,9 +687,9 @@ impl<A: Arena> LockedResizer<'_, A> {
             }
         }
         let kind = if buckets < from.len() {
-            Kind::CrossLink
+            PassKind::CrossLink
         } else {
-            Kind::Zip
+            PassKind::Zip
         };
         let end = from.len().min(buckets);
         self.build = Some(self.start(kind, NonNull::from(from), to, end));
@@ -837,7 +698,7 @@ impl<A: Arena> LockedResizer<'_, A> {
 
     /// Handles a failed allocation of a table that was due: its request fails, or the table waits
     /// before it grows.
-    fn refuse(&mut self) {
+    fn handle_no_memory(&mut self) {
         let raw = self.raw;
         if self.wanted.take().is_some() {
             self.refused += 1;
@@ -851,7 +712,7 @@ impl<A: Arena> LockedResizer<'_, A> {
 
     /// Raises the number of buckets below which the table does not shrink by itself, and drops a
     /// request for fewer.
-    fn keep(&mut self, buckets: usize) {
+    fn raise_min_buckets(&mut self, buckets: usize) {
         self.wanted.take_if(|wanted| *wanted < buckets);
         self.policy.min_buckets = self.policy.min_buckets.max(buckets);
         self.reconsider();
@@ -862,11 +723,17 @@ impl<A: Arena> LockedResizer<'_, A> {
     fn has_memory_for(&self, buckets: usize) -> bool {
         let now = self.newest().len();
         let direct = buckets.is_multiple_of(now) || now.is_multiple_of(buckets);
-        direct || Table::try_new(buckets, false, false).is_some()
+        direct || BucketArray::try_new(buckets, false, false).is_some()
     }
 
     /// Starts a pass over the first `end` buckets.
-    fn start(&self, kind: Kind, from: NonNull<Table>, to: NonNull<Table>, end: usize) -> Pass {
+    fn start(
+        &self,
+        kind: PassKind,
+        from: NonNull<BucketArray>,
+        to: NonNull<BucketArray>,
+        end: usize,
+    ) -> Pass {
         let mut pass = Pass {
             kind,
             from,
@@ -874,11 +741,11 @@ impl<A: Arena> LockedResizer<'_, A> {
             end,
             per_budget: Ratio { times: 1, by: 1 },
         };
-        // SAFETY: 1, both: the pass begins.
+        // SAFETY: the pass begins here, so its tables are not retired (1).
         let (source, target) = unsafe { (pass.source(), pass.target()) };
         let fan = source.len().max(target.len()) / end;
         let (times, by) = match kind {
-            Kind::Unzip => (self.sparse, (fan / SWEPT).max(1)),
+            PassKind::Unzip => (self.sparse, (fan / SWEPT).max(1)),
             _ => (2, fan.max(2)),
         };
         pass.per_budget = Ratio { times, by };
@@ -889,21 +756,23 @@ impl<A: Arena> LockedResizer<'_, A> {
     /// Called when a pass over the new table is done: every bucket is linked, or opened.
     fn built(&mut self, pass: Pass) {
         let raw = self.raw;
-        if pass.kind == Kind::Open {
-            // SAFETY: 1: every bucket of the larger table was forwarded when it was linked.
+        if pass.kind == PassKind::Open {
+            // SAFETY: every bucket of the larger table was forwarded when it was linked, and the
+            // smaller table follows (1).
             return unsafe { self.retire(pass.from, pass.to) };
         }
-        // SAFETY: 1: it was made by `begin`, follows the current table, and `retire` is given it
-        // later. 1: its pass is handled here.
+        // SAFETY: `begin` has linked the new table to the current one, and `retire` is given the
+        // table later that it replaces (1 of `publish`). The pass is handled here, and does not
+        // retire the target (1 of `target`).
         let target = unsafe {
             raw.publish(pass.to.as_ptr());
             pass.target()
         };
         target.set_published();
         raw.set_thresholds(self.policy, target.len());
-        if pass.kind == Kind::CrossLink {
+        if pass.kind == PassKind::CrossLink {
             let end = target.len();
-            self.build = Some(self.start(Kind::Open, pass.from, pass.to, end));
+            self.build = Some(self.start(PassKind::Open, pass.from, pass.to, end));
             return;
         }
         self.levels += 1;
@@ -923,15 +792,15 @@ impl<A: Arena> LockedResizer<'_, A> {
 
     fn begin_sweep(&mut self) {
         let raw = self.raw;
-        // Quietly: the handler of a stall may ask for the lock that we hold.
+        // This poll reports no stall: the stall hook may take the lock that this thread holds.
         if !raw.domain().poll_quietly(self.after) {
             return;
         }
-        // SAFETY: 1: only the owner of this lock replaces tables.
+        // SAFETY: only the owner of this lock retires the oldest table (1).
         let old = unsafe { raw.oldest() };
         let new = old.follow();
         let (from, to) = (NonNull::from(old), NonNull::from(new));
-        self.sweep = Some(self.start(Kind::Unzip, from, to, old.len()));
+        self.sweep = Some(self.start(PassKind::Unzip, from, to, old.len()));
     }
 
     /// Called when a sweep is done. If it left nothing to cut, its level is done too.
@@ -942,7 +811,8 @@ impl<A: Arena> LockedResizer<'_, A> {
         if unfinished == 0 {
             self.levels -= 1;
             self.sparse = 1;
-            // SAFETY: 1: the sweep has forwarded every bucket of the oldest table.
+            // SAFETY: the sweep has forwarded every bucket of the oldest table, and the next table
+            // follows it (1).
             unsafe { self.retire(pass.from, pass.to) };
         }
         self.wait_for_sweep();
@@ -953,9 +823,10 @@ impl<A: Arena> LockedResizer<'_, A> {
     /// # Safety
     ///
     /// 1. Every bucket of `old` is forwarded, and `next` follows it.
-    unsafe fn retire(&mut self, old: NonNull<Table>, next: NonNull<Table>) {
+    unsafe fn retire(&mut self, old: NonNull<BucketArray>, next: NonNull<BucketArray>) {
         let raw = self.raw;
-        // SAFETY: 1. From here on no thread finds the old table.
+        // SAFETY: `next` follows the oldest table, of which every bucket is forwarded and so has no
+        // lock, by 1. From here on no thread finds the old table.
         unsafe { raw.set_oldest(next.as_ptr()) };
         self.completed += 1;
         self.garbage.push_back(Garbage {
@@ -975,7 +846,7 @@ impl<A: Arena> LockedResizer<'_, A> {
         let Some(garbage) = self.garbage.front_mut() else {
             return;
         };
-        // Quietly: as in `begin_sweep`.
+        // Reports no stall, as in `begin_sweep`.
         if !raw.domain().poll_quietly(garbage.after) {
             return;
         }
@@ -1017,7 +888,7 @@ fn lock(slot: &AtomicU64) -> BucketWord {
 }
 
 /// Makes a bucket of a smaller table that readers use plain.
-fn open(table: &Table, bucket: usize) {
+fn open(table: &BucketArray, bucket: usize) {
     let slot = table.slot_at(bucket);
     let word = lock(slot);
     store(slot, word.replace_flags(0));
@@ -1030,12 +901,13 @@ fn open(table: &Table, bucket: usize) {
 ///
 /// 1. The caller is in a section of the table's domain; `from` and `new` are consecutive tables,
 ///    and their nodes are in `arena`.
-unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usize) {
+unsafe fn cross_link(arena: &impl Arena, from: &BucketArray, new: &BucketArray, bucket: usize) {
     let parts = || (bucket..from.len()).step_by(new.len());
     // Updates of any of them wait. No thread that waits for one of these locks holds another.
     for part in parts() {
         lock(from.slot_at(part));
     }
+    // Back to front: `rest` is the chain joined so far, and each chain is put in front of it.
     let mut rest = BucketWord::EMPTY;
     for part in parts().rev() {
         let first = load(from.slot_at(part)).replace_flags(0);
@@ -1043,7 +915,7 @@ unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usiz
             rest = first;
             continue;
         }
-        // SAFETY: 1: the chain is locked, and we are in a section, by our 1.
+        // SAFETY: the chain is locked, and the caller is in a section, by 1.
         if let Some((_, last)) = unsafe { nodes(arena, first.first()) }.last() {
             last.set_next(rest.first());
             rest = if mutant!("narrow_filter") {
@@ -1054,6 +926,7 @@ unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usiz
         }
     }
     store(new.slot_at(bucket), rest.set_flags(BUSY));
+    // This unlocks and forwards the old buckets: their updates continue in the new one.
     for part in parts() {
         let slot = from.slot_at(part);
         store(slot, load(slot).replace_flags(INIT));
@@ -1068,9 +941,9 @@ unsafe fn cross_link(arena: &impl Arena, from: &Table, new: &Table, bucket: usiz
 /// 1. The caller is in a section of the domain of `raw`; `from` and `new` are consecutive tables of
 ///    it.
 #[inline(never)]
-unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usize) {
+unsafe fn zip(raw: &RawTable<impl Arena>, from: &BucketArray, new: &BucketArray, bucket: usize) {
     // For this table, a bucket index serves as the hash of its nodes.
-    // SAFETY: 1: it is unlocked below, in the section.
+    // SAFETY: the caller is in a section, by 1, and the lineage is unlocked below.
     let lineage = unsafe { raw.lock(bucket as u32) };
     let slot = from.slot_at(bucket);
     let word = load(slot);
@@ -1079,13 +952,14 @@ unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usi
     let mut used = None;
     let mut pure = if is_plain { PURE } else { 0 };
     // Other threads do not use the new words before this one has `INIT`.
-    // SAFETY: 1: the chain is locked, and we are in a section, by our 1.
+    // SAFETY: the chain is locked, and the caller is in a section, by 1.
     for (id, link) in unsafe { nodes(raw.arena(), word.first()) } {
         if is_plain || from.index(link.hash()) == bucket {
             let child = new.index(link.hash());
             if *used.get_or_insert(child) != child && !mutant!("always_pure") {
                 pure = 0;
             }
+            // The child's word keeps its first node, and its filter gets each node.
             let child = new.slot_at(child);
             let own = load(child);
             let first = own.first().unwrap_or(id);
@@ -1103,14 +977,14 @@ unsafe fn zip(raw: &RawTable<impl Arena>, from: &Table, new: &Table, bucket: usi
 /// both for every bucket; read from the tables, they would be loaded again after each store.
 struct Expansion<'t, A> {
     arena: &'t A,
-    new: &'t Table,
+    new: &'t BucketArray,
     olds: &'t [AtomicU64],
     news: &'t [AtomicU64],
 }
 
 impl<'t, A: Arena> Expansion<'t, A> {
     #[inline(always)]
-    fn new(arena: &'t A, old: &'t Table, new: &'t Table) -> Self {
+    fn new(arena: &'t A, old: &'t BucketArray, new: &'t BucketArray) -> Self {
         Self {
             arena,
             new,
@@ -1122,7 +996,7 @@ impl<'t, A: Arena> Expansion<'t, A> {
     /// Calls `each` with the words of the larger table that belong to a bucket of the smaller one.
     #[inline(always)]
     fn for_each_child(&self, bucket: usize, each: impl Fn(&AtomicU64)) {
-        // Not `step_by`, which divides.
+        // A loop, because `step_by` divides.
         let mut bucket = bucket;
         while let Some(child) = self.news.get(bucket) {
             each(child);
@@ -1181,7 +1055,7 @@ impl<'t, A: Arena> Expansion<'t, A> {
             return false;
         }
         let mut used = None;
-        // SAFETY: 1: the word was read in the section, by our 1.
+        // SAFETY: the word was read in the caller's section, by 1.
         for (_, link) in unsafe { nodes(self.arena, word.first()) } {
             let child = self.new.index(link.hash());
             if *used.get_or_insert(child) != child {
@@ -1220,11 +1094,13 @@ impl<'t, A: Arena> Expansion<'t, A> {
         let slot = &self.olds[bucket];
         let word = lock(slot);
         if word.has(HOLD) {
+            // A node was removed from the trunk since the last sweep, and its readers still follow
+            // the old trunk: the next sweep cuts.
             store(slot, word.replace_flags(INIT | BUSY));
             return false;
         }
         if !word.has(PURE)
-            // SAFETY: 1: locked above, and by our 1.
+            // SAFETY: the bucket was locked above, and the caller is in a section, by 1.
             && let Some(trunk) = unsafe { cut(self.arena, word.first(), self.new) }
         {
             store(slot, BucketWord::to_any(trunk).replace_flags(INIT | BUSY));
@@ -1253,12 +1129,15 @@ impl<'t, A: Arena> Expansion<'t, A> {
 /// # Safety
 ///
 /// 1. The trunk's lineage is locked, and the caller is in a section of the table's domain.
-unsafe fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<NodeId> {
+unsafe fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &BucketArray) -> Option<NodeId> {
     let child = |link: &Link| new.index(link.hash());
-    // SAFETY: 1: by our 1.
+    // SAFETY: the lineage is locked and the caller is in a section, by 1, so the chain's nodes are
+    // kept.
     let mut nodes = unsafe { nodes(arena, trunk) };
+    // The first run: the nodes at the front that belong to the same child. `last` is its last node.
     let (_, mut last) = nodes.next()?;
     let own = child(last);
+    // The first node of another child begins the rest. If there is none, there is nothing to cut.
     let (rest, other) = loop {
         match nodes.next()? {
             (_, link) if child(link) == own => last = link,
@@ -1269,19 +1148,14 @@ unsafe fn cut(arena: &impl Arena, trunk: Option<NodeId>, new: &Table) -> Option<
     for (id, link) in nodes {
         let child = child(link);
         if child == own {
+            // The next run of this child: the cut skips the nodes of others in between.
             last.set_next(Some(id));
             return Some(rest);
         }
         is_one_run &= child == other;
     }
+    // The rest has no node of this child.
     last.set_next(None);
     // If all the rest belongs to one child, nothing is left to cut.
     (!is_one_run).then_some(rest)
-}
-
-fn greatest_common_divisor(a: usize, b: usize) -> usize {
-    match a % b {
-        0 => b,
-        rest => greatest_common_divisor(b, rest),
-    }
 }

@@ -82,7 +82,7 @@ impl<A: Arena> RawTable<A> {
             }
             let bucket = table.index(reversed(at));
             let first = load(table.slot_at(bucket)).first();
-            // SAFETY: 1: the section keeps the nodes.
+            // SAFETY: the caller's section keeps the nodes, by 1.
             for (_, link) in unsafe { nodes(self.arena(), first) } {
                 let hash = link.hash();
                 // A zipped chain contains nodes of other buckets.

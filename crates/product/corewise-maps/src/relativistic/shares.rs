@@ -32,7 +32,7 @@ use corewise_atomic::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release}
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 use corewise_atomic::{CachePadded, Slots, mutant, ordering};
 
-use super::table::Table;
+use super::table::BucketArray;
 
 /// The most parts of a pass: a bit each in half of a word.
 const MOST_PARTS: usize = if cfg!(any(corewise_loom, corewise_shuttle)) {
@@ -52,7 +52,7 @@ const LOW_BITS: u32 = u32::BITS;
 
 /// What a pass does with the buckets of two tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PassKind {
     /// Points the buckets of a larger table into the chains of the table in use.
     Zip,
     /// Links the chains of the table in use for the buckets of a smaller table.
@@ -66,9 +66,9 @@ pub(super) enum Kind {
 /// One operation on a number of buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pass {
-    pub(super) kind: Kind,
-    pub(super) from: NonNull<Table>,
-    pub(super) to: NonNull<Table>,
+    pub(super) kind: PassKind,
+    pub(super) from: NonNull<BucketArray>,
+    pub(super) to: NonNull<BucketArray>,
     /// The number of buckets.
     pub(super) end: usize,
     /// Buckets of a share for each bucket of a step's budget.
@@ -96,22 +96,23 @@ pub(super) struct Shares {
     open: AtomicU64,
     /// The pass, and how many parts it has.
     kind: AtomicUsize,
-    from: AtomicPtr<Table>,
-    to: AtomicPtr<Table>,
+    from: AtomicPtr<BucketArray>,
+    to: AtomicPtr<BucketArray>,
     end: AtomicUsize,
     times: AtomicUsize,
     by: AtomicUsize,
     parts: AtomicUsize,
     /// Parts that have buckets that are not done.
     not_done: AtomicUsize,
-    /// The part of a pass that has one, and those of larger passes: null before the first.
-    one: CachePadded<Part>,
+    /// The part of a pass with one part, and the parts of larger passes: null before the first of
+    /// these.
+    one: CachePadded<PassPart>,
     many: AtomicPtr<Parts>,
 }
 
-type Parts = Slots<CachePadded<Part>>;
+type Parts = Slots<CachePadded<PassPart>>;
 
-struct Part {
+struct PassPart {
     /// The number of the pass, and how many buckets are left to give out.
     left: AtomicU64,
     /// Buckets that are not done.
@@ -120,7 +121,7 @@ struct Part {
     unfinished: AtomicUsize,
 }
 
-impl Part {
+impl PassPart {
     fn new() -> Self {
         Self {
             left: AtomicU64::new(0),
@@ -162,7 +163,7 @@ impl Shares {
             by: AtomicUsize::new(1),
             parts: AtomicUsize::new(1),
             not_done: AtomicUsize::new(0),
-            one: CachePadded::new(Part::new()),
+            one: CachePadded::new(PassPart::new()),
             many: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -218,14 +219,14 @@ impl Shares {
     fn make_parts(&self) {
         // Relaxed: written under the lock that the caller has.
         if self.many.load(Relaxed).is_null() {
-            let parts = Slots::from_fn(MOST_PARTS, |_| CachePadded::new(Part::new()));
+            let parts = Slots::from_fn(MOST_PARTS, |_| CachePadded::new(PassPart::new()));
             // Relaxed: a thread that reads it has read `parts` with Acquire.
             self.many.store(Box::into_raw(Box::new(parts)), Relaxed);
         }
     }
 
     /// A part of a pass that has `parts` of them.
-    fn part(&self, at: usize, parts: usize) -> &Part {
+    fn part(&self, at: usize, parts: usize) -> &PassPart {
         if parts == 1 {
             return &self.one;
         }
@@ -246,8 +247,8 @@ impl Shares {
         while low(open) != 0 {
             // Acquire: pairs with the Release in `start_with`, so that `many` is seen.
             let parts = self.parts.load(Acquire);
-            // This pass or a later one. If the exchange below succeeds, this one is not done, so no
-            // later one has begun; it begins after the share is done.
+            // This describes the pass or a later one. If the exchange below succeeds, the pass is
+            // not done, so no later one has begun, and none begins before the share is done.
             let pass = self.newest()?;
             let (part, end) = (nearest(low(open), home % parts), pass.end);
             let most = budget.saturating_mul(pass.per_budget.times) / pass.per_budget.by;
@@ -291,7 +292,7 @@ impl Shares {
 
     /// Takes up to `most` buckets of a part; returns how many were left after and before. `None` if
     /// none is left of this pass.
-    fn take_from(&self, part: &Part, pass: u64, most: usize) -> Option<std::ops::Range<usize>> {
+    fn take_from(&self, part: &PassPart, pass: u64, most: usize) -> Option<std::ops::Range<usize>> {
         // Relaxed: see `take`.
         let mut seen = part.left.load(Relaxed);
         loop {
@@ -383,8 +384,13 @@ fn nearest(mask: usize, home: usize) -> usize {
     if after == 0 { mask } else { after }.trailing_zeros() as usize
 }
 
-fn kind(number: usize) -> Kind {
-    [Kind::Zip, Kind::CrossLink, Kind::Open, Kind::Unzip][number & 3]
+fn kind(number: usize) -> PassKind {
+    [
+        PassKind::Zip,
+        PassKind::CrossLink,
+        PassKind::Open,
+        PassKind::Unzip,
+    ][number & 3]
 }
 
 #[cfg(test)]
@@ -397,8 +403,8 @@ mod tests {
 
     use super::*;
 
-    /// A pass whose description can be checked: its tables and its ratio tell its kind.
-    fn pass(kind: Kind, end: usize) -> Pass {
+    /// A pass whose description can be checked: its tables and its ratio are those of its kind.
+    fn pass(kind: PassKind, end: usize) -> Pass {
         let table = |at: usize| NonNull::new(ptr::without_provenance_mut(at * 64)).unwrap();
         Pass {
             kind,
@@ -412,7 +418,12 @@ mod tests {
     #[test]
     fn every_bucket_is_given_out_once() {
         let shares = Shares::new();
-        let kinds = [Kind::Zip, Kind::Unzip, Kind::Open, Kind::CrossLink];
+        let kinds = [
+            PassKind::Zip,
+            PassKind::Unzip,
+            PassKind::Open,
+            PassKind::CrossLink,
+        ];
         let sizes = (1..40).chain([511, 512, 513, 1023, 1024, 1025, 8191, 8192, 100_003]);
         for (turn, end) in sizes.enumerate() {
             let pass = pass(kinds[turn % 4], end);
@@ -447,7 +458,7 @@ mod tests {
             shares.start_with(
                 Pass {
                     per_budget,
-                    ..pass(Kind::Zip, 600)
+                    ..pass(PassKind::Zip, 600)
                 },
                 1,
             );
@@ -483,7 +494,7 @@ mod tests {
                     }
                 }
             };
-            shares.0.start_with(pass(Kind::Zip, 2), parts);
+            shares.0.start_with(pass(PassKind::Zip, 2), parts);
             let threads = [0, 1].map(|home| thread::spawn(work(home)));
             let [(), ()] = threads.map(|thread| thread.join().unwrap());
             assert!(shares.0.is_done());
@@ -512,25 +523,25 @@ mod tests {
                 let kind = share.pass.kind;
                 assert_eq!(
                     share.pass,
-                    pass(kind, if kind == Kind::Zip { 1 } else { 2 })
+                    pass(kind, if kind == PassKind::Zip { 1 } else { 2 })
                 );
                 assert!(share.buckets.end <= share.pass.end);
                 shares.done(&share, 0);
                 let taken = share.buckets.len();
-                if kind == Kind::Zip {
+                if kind == PassKind::Zip {
                     [taken, 0]
                 } else {
                     [0, taken]
                 }
             };
-            shares.start_with(pass(Kind::Zip, 1), 1);
+            shares.start_with(pass(PassKind::Zip, 1), 1);
             let late = shares.clone();
             let late = thread::spawn(move || take(&late));
             let owner = shares.clone();
             let owner = thread::spawn(move || {
                 let mut taken = take(&owner);
                 if owner.is_done() {
-                    owner.start_with(pass(Kind::Unzip, 2), parts);
+                    owner.start_with(pass(PassKind::Unzip, 2), parts);
                     taken[1] += take(&owner)[1] + take(&owner)[1];
                 }
                 taken

@@ -150,7 +150,7 @@ unsafe impl<T> Arena for View<'_, T> {
     #[inline(always)]
     unsafe fn link(&self, id: NodeId) -> NonNull<Link> {
         const { assert!(Self::BYTES.is_multiple_of(size_of::<u64>())) };
-        // In words, by whose size x86 multiplies as it loads.
+        // In words: x86 can multiply an index by the size of a word within a load.
         let words = (id.0.get() as usize).wrapping_mul(Self::BYTES / size_of::<u64>());
         let words = hint::opaque(words);
         // SAFETY: the caller guarantees that the ID is valid, and the caller of `new` the rest.
@@ -203,7 +203,7 @@ impl Slabs {
     /// 1. `id` came from `alloc` of these slabs and was not given to `free` since.
     #[inline(always)]
     unsafe fn address(&self, id: NodeId) -> NonNull<u8> {
-        // SAFETY: 1.
+        // SAFETY: the slot is allocated, by 1, and the bits are those of these slabs.
         let origin = unsafe { self.origin(id, self.slot_bits) };
         let slot = origin.wrapping_add((id.0.get() as usize).wrapping_mul(self.slot_bytes));
         // SAFETY: within the slab, by 1: see `directory`.
@@ -234,7 +234,7 @@ impl Slabs {
     /// 1. The magazine is used with these slabs only.
     #[inline]
     pub(super) unsafe fn alloc(&self, magazine: &mut Magazine) -> Option<NodeId> {
-        // SAFETY: 1.
+        // SAFETY: the magazine is used with these slabs only, by 1.
         if let Some(slot) = unsafe { self.pop(magazine) } {
             return Some(slot);
         }
@@ -262,8 +262,8 @@ impl Slabs {
     unsafe fn pop(&self, magazine: &mut Magazine) -> Option<NodeId> {
         let slot = magazine.free.pop()?;
         if let Some(soon) = magazine.free.len().checked_sub(AHEAD) {
-            // SAFETY: 1: slots in a magazine belong to slabs that exist, and these are ours, by our
-            // 1.
+            // SAFETY: slots in a magazine belong to slabs that exist, and the magazine is one of
+            // these slabs, by 1.
             hint::prefetch(unsafe { self.address(magazine.free[soon]) }.as_ptr());
         }
         Some(slot)
@@ -279,7 +279,7 @@ impl Slabs {
     pub(super) unsafe fn free(&self, magazine: &mut Magazine, slot: NodeId) {
         magazine.free.push(slot);
         if magazine.free.len() > self.kept {
-            // SAFETY: 2.
+            // SAFETY: the magazine is used with these slabs only, by 2.
             unsafe { self.give(magazine, self.kept / 4 + 1) };
         }
     }
@@ -306,7 +306,8 @@ impl Slabs {
         );
         drop(depot);
         *free = Vec::new();
-        // SAFETY: 1: by `put`, and our 1.
+        // SAFETY: `put` returns a slab of which all slots are free, and these are slots of these
+        // slabs, by 1.
         unsafe { self.free_slabs(dead) };
     }
 
@@ -423,7 +424,8 @@ impl Slabs {
         let put = |slot: NodeId| depot.put(slot, self.slot_bits);
         let dead = magazine.free.drain(keep..).filter_map(put).collect();
         drop(depot);
-        // SAFETY: 1: by `put`, and our 1.
+        // SAFETY: `put` returns a slab of which all slots are free, and these are slots of these
+        // slabs, by 1.
         unsafe { self.free_slabs(dead) };
     }
 
@@ -436,7 +438,7 @@ impl Slabs {
         for (number, slab) in dead {
             // Relaxed: as in `bytes`.
             self.bytes.fetch_sub(slab.slots * self.slot_bytes, Relaxed);
-            // SAFETY: 1.
+            // SAFETY: no thread uses the slab's slots any more, by 1.
             unsafe { self.free_slab(&slab) };
             self.depot.lock().unused.push(number);
         }
@@ -509,7 +511,7 @@ impl Depot {
         let slab = &mut self.slabs[number as usize];
         let had_none = slab.has_none();
         slab.free.push(slot);
-        self.has_more(number, had_none)
+        self.after_gain(number, had_none)
     }
 
     /// Takes untouched slots that a magazine did not use; returns their slab if it is to be freed.
@@ -521,16 +523,18 @@ impl Depot {
         if first as usize + slots as usize == next {
             slab.untouched += slots as usize;
         } else {
-            // Other magazines have had the slots after these. Those to be used first go last.
+            // Other magazines have taken the slots that follow. Slots are taken from the end of the
+            // list, so the first one goes last.
             let ids = (0..slots).rev().map(|at| first + at);
             slab.free
                 .extend(ids.filter_map(NonZeroU32::new).map(NodeId));
         }
-        self.has_more(number, had_none)
+        self.after_gain(number, had_none)
     }
 
-    /// Called when a slab got slots. Removes it if all of them are here, unless it is the spare.
-    fn has_more(&mut self, number: u32, had_none: bool) -> Option<(u32, Slab)> {
+    /// Called when a slab has got slots back. Removes the slab if all its slots are here, unless it
+    /// is kept as the spare.
+    fn after_gain(&mut self, number: u32, had_none: bool) -> Option<(u32, Slab)> {
         if had_none {
             self.partial.insert(number);
         }
@@ -571,7 +575,7 @@ mod tests {
     }
 
     fn alloc(slabs: &Slabs, magazine: &mut Magazine) -> Option<NodeId> {
-        // SAFETY: 1: each test has one of both.
+        // SAFETY: each test has one allocator, and uses its magazines with it only (1).
         unsafe { slabs.alloc(magazine) }
     }
 
@@ -617,7 +621,7 @@ mod tests {
             // SAFETY: allocated above.
             unsafe { slabs.free(&mut magazine, slot) };
         }
-        // SAFETY: 1: used with these slabs only.
+        // SAFETY: the magazine is used with these slabs only (1).
         unsafe { slabs.flush(&mut magazine) };
         assert!(slabs.bytes() <= 2 * LARGEST, "{}", slabs.bytes());
     }
@@ -638,7 +642,7 @@ mod tests {
             );
             let used = 300 * size;
             for magazine in &mut magazines {
-                // SAFETY: 1: used with these slabs only.
+                // SAFETY: the magazines are used with these slabs only (1).
                 unsafe { slabs.flush(magazine) };
             }
             // What was flushed is used again, untouched or not.
@@ -666,13 +670,14 @@ mod tests {
                     used.push(alloc(&slabs, magazine).unwrap());
                 }
                 15 if turn % 16 == 0 => {
-                    // SAFETY: 1: used with these slabs only.
+                    // SAFETY: the magazines are used with these slabs only (1).
                     unsafe { slabs.flush(magazine) };
                 }
                 _ if used.is_empty() => {}
                 _ => {
                     let slot = used.swap_remove((random >> 20) as usize % used.len());
-                    // SAFETY: 1: allocated above. 2: used with these slabs only.
+                    // SAFETY: the slot was allocated above and is not used any more (1). The
+                    // magazines are used with these slabs only (2).
                     unsafe { slabs.free(magazine, slot) };
                 }
             }
@@ -680,11 +685,12 @@ mod tests {
         let all: BTreeSet<_> = used.iter().map(|slot| slot.0).collect();
         assert_eq!(all.len(), used.len(), "a slot has two owners");
         for slot in used.drain(..) {
-            // SAFETY: 1: allocated above. 2: used with these slabs only.
+            // SAFETY: the slot was allocated above and is not used any more (1). The magazines are
+            // used with these slabs only (2).
             unsafe { slabs.free(&mut magazines[0], slot) };
         }
         for magazine in &mut magazines {
-            // SAFETY: 1: used with these slabs only.
+            // SAFETY: the magazines are used with these slabs only (1).
             unsafe { slabs.flush(magazine) };
         }
         let depot = slabs.depot.lock();

@@ -26,7 +26,7 @@ use corewise_atomic::{Slots, mutant, ordering};
 
 use super::word::{BUSY, BucketWord, HASH_BITS, INIT, NodeId, Probe, ShiftedHash, hash_bits};
 
-pub(super) struct Table {
+pub(super) struct BucketArray {
     /// As `mask`, but 0 instead of [`NO_MASK`].
     lookup_mask: usize,
     /// The first of `words`, or the last if there is no mask: then every lookup finds an empty
@@ -38,7 +38,7 @@ pub(super) struct Table {
     /// The buckets. If there is no mask, an empty word follows.
     words: Slots<AtomicU64>,
     /// The following table, larger or smaller by an integer factor. Set once.
-    next: AtomicPtr<Table>,
+    next: AtomicPtr<BucketArray>,
     /// Whether readers use this table or have used it.
     published: AtomicBool,
 }
@@ -46,17 +46,21 @@ pub(super) struct Table {
 const NO_MASK: usize = usize::MAX;
 
 // SAFETY: `lookup_words` points into the array of atomics that the table owns.
-unsafe impl Send for Table {}
+unsafe impl Send for BucketArray {}
 // SAFETY: shared access through `lookup_words` is access to atomics only.
-unsafe impl Sync for Table {}
+unsafe impl Sync for BucketArray {}
 
 /// The least bytes of an array whose pages are likely to be fresh from the system.
 const SMALL_MAPPED: usize = 128 << 10;
 
-impl Table {
+impl BucketArray {
     /// Creates a table of plain, empty buckets. Returns `None` if memory is not available, or if
     /// hashes have too few bits for this number of buckets.
-    pub(super) fn try_new(buckets: usize, published: bool, huge_pages: bool) -> Option<Box<Table>> {
+    pub(super) fn try_new(
+        buckets: usize,
+        published: bool,
+        huge_pages: bool,
+    ) -> Option<Box<BucketArray>> {
         assert!(buckets > 0, "a table needs a bucket");
         if buckets > 1 << HASH_BITS {
             return None;
@@ -66,7 +70,7 @@ impl Table {
         if !huge_pages {
             words.prefer_small_pages();
         }
-        Some(Box::new(Table {
+        Some(Box::new(BucketArray {
             lookup_mask: if has_mask { buckets - 1 } else { 0 },
             lookup_words: NonNull::from(&words[if has_mask { 0 } else { buckets }..]).cast(),
             mask: if has_mask { buckets - 1 } else { NO_MASK },
@@ -139,13 +143,13 @@ impl Table {
     }
 
     /// The following table, if any.
-    pub(super) fn next(&self) -> Option<NonNull<Table>> {
+    pub(super) fn next(&self) -> Option<NonNull<BucketArray>> {
         // Acquire: pairs with the Release in `set_next`, so the table's fields are seen.
         NonNull::new(self.next.load(Acquire))
     }
 
     /// The following table, for callers that have seen `INIT` in one of this table's words.
-    pub(super) fn follow(&self) -> &Table {
+    pub(super) fn follow(&self) -> &BucketArray {
         let next = self
             .next()
             .expect("a bucket is forwarded, so a table follows");
@@ -156,7 +160,7 @@ impl Table {
     /// # Safety
     ///
     /// 1. `next` is freed, or mutably borrowed, only after this table is freed.
-    pub(super) unsafe fn set_next(&self, next: *mut Table) {
+    pub(super) unsafe fn set_next(&self, next: *mut BucketArray) {
         // Release: pairs with the Acquire in `next`.
         self.next.store(next, Release);
     }
@@ -247,7 +251,7 @@ mod tests {
     #[test]
     fn lookups_and_updates_agree_on_the_bucket() {
         for buckets in 1..20 {
-            let table = Table::try_new(buckets, true, true).unwrap();
+            let table = BucketArray::try_new(buckets, true, true).unwrap();
             let find = |hash| table.first_for(hash, ShiftedHash::new(hash));
             for hash in (0..1 << HASH_BITS).step_by((1 << HASH_BITS) / 97) {
                 assert_eq!(find(hash), None, "{hash} of {buckets}");

@@ -23,6 +23,7 @@
 
 use crate::budget::Budget;
 use crate::buffer_accounting::{BufferAccounting, ReplyRoom, SHORT_MS, STALLED_MS};
+use crate::codec::{Codec, Parse};
 use crate::config::Config;
 use crate::conn::{Conn, FREE, Growth, SLICE};
 use crate::metrics::Counters;
@@ -37,7 +38,6 @@ use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::isolation::Member;
 use corewise_cache::{Engine, Session};
 use corewise_ops::Now;
-use corewise_wire::Codec;
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
@@ -50,9 +50,6 @@ use std::time::Duration;
 /// Maximum bytes per turn from a connection with long requests. The part of a request at the end
 /// of what was read is copied to the connection's buffer: so only one request of several is.
 const LARGE_SLICE: usize = 64 << 10;
-/// Bytes per turn if the value of its last request was received in place. Bytes of the next value
-/// that are read here must be copied, so few are read.
-const HEAD_SLICE: usize = 2 << 10;
 /// Maximum size of the arena in bytes; the minimum is two connections' slices.
 const ARENA: usize = 512 << 10;
 const LEAST_ARENA: usize = 2 * SLICE;
@@ -61,7 +58,8 @@ const LEAST_ARENA: usize = 2 * SLICE;
 const ARENA_SHARE: u64 = 32;
 /// Maximum bytes per turn of a connection that has its own buffer.
 const OWN_SLICE: usize = 256 << 10;
-/// Room behind the bytes that have arrived: a read that does not fill it has drained the socket.
+/// Least room behind the bytes that have arrived: a read that does not fill it has drained the
+/// socket.
 const PROBE: usize = 64;
 /// Events taken from the poller at once.
 const EVENTS: usize = 512;
@@ -396,12 +394,7 @@ impl<E: Engine> EventLoop<E> {
             member: &mut self.member,
             conns: &mut self.conns,
             counters: &mut self.counters,
-            room: ReplyRoom::new(
-                &self.accounting,
-                &self.shared,
-                self.engine.memory_limit(),
-                now,
-            ),
+            room: ReplyRoom::new(&self.accounting, &self.shared, &*self.engine, now),
             budget: &mut self.budget,
             loop_index: self.index,
             now,
@@ -474,20 +467,21 @@ impl<E: Engine> EventLoop<E> {
         if conn.dump.is_some() {
             return;
         }
-        if conn.awaited_room.is_some() {
-            let limit = self.engine.memory_limit();
-            if self.accounting.still_waits(&self.shared, limit, conn, now) {
-                return;
-            }
+        if conn.awaited_room.is_some()
+            && self
+                .accounting
+                .still_waits(&self.shared, &*self.engine, conn, now)
+        {
+            return;
         }
         let mut work = ConnectionInput {
             conn: key,
-            own: Vec::new(),
-            arena: 0..0,
-            done: 0,
-            refused: false,
-            received: None,
+            ..ConnectionInput::default()
         };
+        if conn.much_has_arrived() {
+            self.begin_late(key, now);
+        }
+        let conn = &mut self.conns[key];
         let received = if conn.receiving.is_some() {
             let slice = &mut self.arena[*arena_used..*arena_used + SLICE];
             let (n, behind) = receive_value(conn, slice);
@@ -524,6 +518,20 @@ impl<E: Engine> EventLoop<E> {
             works.push(work);
         } else {
             conn.input = work.own;
+        }
+    }
+
+    /// Begins to receive a value in place of which a part is in the connection's buffer, if the
+    /// engine has memory for it now.
+    #[cold]
+    fn begin_late(&mut self, key: usize, now: Now) {
+        let (conn, session) = (&mut self.conns[key], &mut self.session);
+        let (codec, limits) = (&conn.codec, &self.shared.limits);
+        conn.receiving = Receiving::begin(session, codec, &conn.input, limits, now, &self.scratch);
+        if conn.receiving.is_some() {
+            let input = std::mem::take(&mut conn.input);
+            self.accounting.spare_inputs.put(input);
+            conn.begin_value();
         }
     }
 
@@ -570,12 +578,10 @@ impl<E: Engine> EventLoop<E> {
         }
         // An unterminated line asks for one more byte.
         if conn.need > rest.len() + 1 && conn.receiving.is_none() {
-            let (session, limits) = (&mut self.session, &self.shared.limits);
-            conn.receiving =
-                Receiving::begin(session, &conn.codec, rest, limits, now, &self.scratch);
+            let parse = Parse::new(&self.shared, now, &self.scratch);
+            conn.receiving = Receiving::begin(&mut self.session, &conn.codec, rest, &parse);
             if conn.receiving.is_some() {
-                conn.need = 1;
-                conn.slice = HEAD_SLICE;
+                conn.begin_value();
                 self.began_values = true;
                 self.accounting.spare_inputs.put(work.own);
                 return;
@@ -706,6 +712,7 @@ impl<E: Engine> EventLoop<E> {
             self.evict(key);
         }
         self.accounting.set_common(self.common_bytes());
+        self.accounting.return_rest();
         if self.index == 0 {
             self.shared.ages.walk(&*self.engine, now);
         }
@@ -822,7 +829,7 @@ fn receive_value(conn: &mut Conn, slice: &mut [u8]) -> (usize, Range<usize>) {
 }
 
 /// Makes room for a read behind the bytes in the connection's buffer: as much as the request
-/// needs once a quarter of it has arrived, and otherwise little more than the bytes that have
+/// needs once a quarter of it has arrived, and otherwise the smallest size for the bytes that have
 /// arrived. So a client that sends part of a request gets memory for that part.
 fn make_room(accounting: &mut BufferAccounting, shared: &Shared, conn: &mut Conn) -> Growth {
     let (len, capacity) = (conn.input.len(), conn.input.capacity());
@@ -844,9 +851,7 @@ fn make_room(accounting: &mut BufferAccounting, shared: &Shared, conn: &mut Conn
         // All at once: pages that are never written take no memory.
         return accounting.grow(shared, conn, need);
     }
-    // A quarter more each time, so that a byte is copied about four times.
-    let target = (arrived + PROBE).max(capacity + capacity / 4);
-    match accounting.grow(shared, conn, target) {
+    match accounting.grow(shared, conn, arrived + PROBE) {
         Growth::OverLimit if capacity < FREE => accounting.grow(shared, conn, FREE),
         growth => growth,
     }

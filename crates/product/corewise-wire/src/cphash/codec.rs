@@ -4,8 +4,8 @@ use bumpalo::Bump;
 use corewise_ops::{Delete, Get, Store, StoreMode, Verb};
 
 use super::{HEADER_LEN, INSERT, KeyNumber, LOOKUP};
-use crate::memcached::{Command, Limits, ReplyEncoder};
-use crate::step::{Announced, Step};
+use crate::memcached::{Command, Limits, ReplyEncoder, Step};
+use crate::step::Announced;
 
 /// The largest value of an INSERT that is not refused: that of a `set` with a key of
 /// [`KeyNumber::TEXT_LEN`] bytes and no client flags.
@@ -197,7 +197,7 @@ impl Codec {
             consumed: HEADER_LEN,
             key,
             verb: Verb::Get(Get::default()),
-            form: ReplyEncoder::lookup(key).into(),
+            form: ReplyEncoder::lookup(key),
         }
     }
 
@@ -229,7 +229,7 @@ impl Codec {
             consumed,
             key,
             verb,
-            form: ReplyEncoder::silent(Command::Set, key).into(),
+            form: ReplyEncoder::silent(Command::Set, key),
         }
     }
 
@@ -248,7 +248,7 @@ impl Codec {
             consumed: HEADER_LEN,
             key,
             verb: Verb::Delete(Delete::default()),
-            form: ReplyEncoder::silent(command, key).into(),
+            form: ReplyEncoder::silent(command, key),
         }
     }
 

@@ -3,12 +3,12 @@
 use corewise_ops::Deadline;
 
 use super::MAX_COMMAND_LINE;
+use super::Step;
 use super::binary::BinaryRequest;
 use super::codec::{Codec, Context, Line};
 use super::reply;
 use super::scan::{Args, exptime_token, i64_token, u32_token};
 use super::time::flush_at;
-use crate::step::{Call, Step};
 
 /// Largest share of the memory, in percent, that memcached gives its hot and warm queues together.
 const MOST_HOT_AND_WARM: u64 = 80;
@@ -213,7 +213,7 @@ pub(super) fn authenticate<'i>(codec: &mut Codec, line: Line<'i>) -> Step<'i> {
         Some([payload @ .., b'\r', b'\n']) if credentials(payload).is_some() => {
             return Step::Call {
                 consumed,
-                call: Call::Memcached(Admin::Authenticate { payload }),
+                call: Admin::Authenticate { payload },
             };
         }
         Some([.., b'\r', b'\n']) => reply::AUTH_BAD_TOKEN,
@@ -259,7 +259,7 @@ pub(super) fn command<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     match verdict {
         Do(admin) => Step::Call {
             consumed,
-            call: Call::Memcached(admin),
+            call: admin,
         },
         Say(b"") => Step::Skip { consumed },
         Say(bytes) => Step::Frame { consumed, bytes },

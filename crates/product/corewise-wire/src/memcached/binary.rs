@@ -7,8 +7,8 @@
 //!             "Unknown command"
 //! ```
 
+use super::Step;
 use super::admin::Admin;
-use crate::step::{Call, Step};
 
 /// The first byte of a request.
 pub(super) const REQUEST: u8 = 0x80;
@@ -33,7 +33,7 @@ impl BinaryRequest {
     /// ```
     /// use bumpalo::Bump;
     /// use corewise_ops::Now;
-    /// use corewise_wire::{Call, Step};
+    /// use corewise_wire::Step;
     /// use corewise_wire::memcached::{Admin, Codec, Limits};
     ///
     /// let (limits, scratch) = (Limits::default(), Bump::new());
@@ -41,7 +41,7 @@ impl BinaryRequest {
     /// let mut request = [0; 24];
     /// request[..2].copy_from_slice(&[0x80, 0x0b]);
     /// let step = Codec::new(false).next(&request, &limits, now, &scratch);
-    /// let Step::Call { call: Call::Memcached(Admin::Binary(request)), .. } = step
+    /// let Step::Call { call: Admin::Binary(request), .. } = step
     /// else { panic!() };
     /// let refusal = request.refusal();
     /// assert_eq!(refusal[..8], [0x81, 0x0b, 0, 0, 0, 0, 0x00, 0x81]);
@@ -69,6 +69,6 @@ pub(super) fn request(input: &[u8]) -> Step<'_> {
     let opaque = [header[12], header[13], header[14], header[15]];
     Step::Call {
         consumed: HEADER,
-        call: Call::Memcached(Admin::Binary(BinaryRequest { opcode, opaque })),
+        call: Admin::Binary(BinaryRequest { opcode, opaque }),
     }
 }

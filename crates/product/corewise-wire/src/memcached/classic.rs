@@ -3,12 +3,12 @@
 use corewise_ops::{Arith, Delete, Get, Now, Store, StoreMode, Verb};
 
 use super::MAX_KEY_LEN;
+use super::Step;
 use super::codec::{Codec, Context, Limits, Line, Missing};
 use super::reply;
 use super::reply_encoder::{Command, ReplyEncoder};
 use super::scan::{Args, exptime_token, u32_token, u64_token};
 use super::time::deadline;
-use crate::step::Step;
 
 /// Longest value that a line may announce: memcached adds two to it in an `int`.
 pub(super) const MAX_LENGTH: u64 = i32::MAX as u64 - 2;
@@ -137,7 +137,7 @@ impl Codec {
             consumed,
             key: s.key,
             verb,
-            form: encoder.into(),
+            form: encoder,
         }
     }
 
@@ -152,7 +152,7 @@ impl Codec {
             consumed: line_len,
             key: s.key,
             verb: Verb::Delete(Delete::default()),
-            form: ReplyEncoder::classic(refused.command(), s.key, s.noreply).into(),
+            form: ReplyEncoder::classic(refused.command(), s.key, s.noreply),
         }
     }
 }
@@ -243,7 +243,7 @@ pub(super) fn delete(line: Line<'_>) -> Step<'_> {
             consumed,
             key,
             verb: Verb::Delete(Delete::default()),
-            form: ReplyEncoder::classic(Command::Delete, key, noreply).into(),
+            form: ReplyEncoder::classic(Command::Delete, key, noreply),
         },
     }
 }
@@ -273,7 +273,7 @@ pub(super) fn arith(line: Line<'_>, command: Command) -> Step<'_> {
         consumed,
         key,
         verb,
-        form: ReplyEncoder::classic(command, key, noreply).into(),
+        form: ReplyEncoder::classic(command, key, noreply),
     }
 }
 
@@ -302,6 +302,6 @@ pub(super) fn touch(line: Line<'_>, now: Now) -> Step<'_> {
         consumed,
         key,
         verb,
-        form: ReplyEncoder::classic(Command::Touch, key, noreply).into(),
+        form: ReplyEncoder::classic(Command::Touch, key, noreply),
     }
 }

@@ -3,6 +3,7 @@
 use bumpalo::Bump;
 use corewise_ops::{Deadline, Get, Now, StoreMode, Verb};
 
+use super::Step;
 use super::admin;
 use super::binary;
 use super::classic::{self, Storage};
@@ -12,7 +13,7 @@ use super::reply_encoder::{Command, ReplyEncoder};
 use super::scan::{exptime_token, find_space, short_digits, skip_spaces, token_end};
 use super::time::deadline;
 use super::{MAX_COMMAND_LINE, MAX_KEY_LEN, VERSION_LINE};
-use crate::step::{Announced, Step, Tally};
+use crate::step::{Announced, Tally};
 
 /// The limits and options of a server, the same for all its connections.
 ///
@@ -213,7 +214,7 @@ impl Codec {
                         consumed: 4 + key.len() + 2,
                         key,
                         verb: Verb::Get(Get::default()),
-                        form: ReplyEncoder::get(Command::Get, Tally::Get, key, true).into(),
+                        form: ReplyEncoder::get(Command::Get, Tally::Get, key, true),
                     };
                 }
             }
@@ -519,7 +520,7 @@ impl Codec {
             consumed,
             key,
             verb,
-            form: ReplyEncoder::get(self.command, tally, key, last).into(),
+            form: ReplyEncoder::get(self.command, tally, key, last),
         }
     }
 }

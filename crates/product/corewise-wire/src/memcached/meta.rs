@@ -5,13 +5,14 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bumpalo::Bump;
 use corewise_ops::{Arith, Deadline, Delete, Get, Store, StoreMode, Verb, Vivify};
 
+use super::Step;
 use super::classic::{Data, Refused, data, data_length, is_too_large, legal_key};
 use super::codec::{Codec, Context, Line};
 use super::reply;
 use super::reply_encoder::{Bits, Command, ReplyEncoder};
 use super::scan::{Words, exptime_token, skip_spaces, u32_token, u64_token};
 use super::time::{deadline, recache_below_ms};
-use crate::step::{Step, Tally};
+use crate::step::Tally;
 
 /// Maximum number of tokens on a line, command and key included.
 const MAX_TOKENS: usize = 20;
@@ -169,7 +170,7 @@ impl<'i> Request<'i> {
             consumed,
             key: self.key,
             verb,
-            form: self.encoder(command, tally).into(),
+            form: self.encoder(command, tally),
         }
     }
 }
@@ -297,7 +298,7 @@ pub(super) fn debug<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         consumed,
         key,
         verb,
-        form: encoder.into(),
+        form: encoder,
     }
 }
 
@@ -368,7 +369,7 @@ fn refuse<'i>(
         consumed,
         key: request.key,
         verb: Verb::Delete(Delete::default()),
-        form: encoder.into(),
+        form: encoder,
     }
 }
 
@@ -409,6 +410,6 @@ fn stored<'i>(
         consumed: line_len + length + 2,
         key: request.key,
         verb,
-        form: encoder.into(),
+        form: encoder,
     }
 }

@@ -114,7 +114,10 @@ pub use reply_encoder::ReplyEncoder;
 pub use sink::ReplyWriter;
 pub use stats::StatsWriter;
 
-pub use crate::step::{Announced, Step};
+pub use crate::step::Announced;
+
+/// What to do with the first bytes of the input.
+pub type Step<'i> = crate::step::Step<'i, ReplyEncoder<'i>, Admin<'i>>;
 
 /// Maximum length of a key in bytes (before base64 decoding).
 pub const MAX_KEY_LEN: usize = 250;

@@ -2,9 +2,9 @@
 
 use corewise_ops::{Flow, Now, Outcome, ReplySink, Token};
 
-use crate::step::Form;
+use super::ReplyEncoder;
 
-/// Prints outcomes as they arrive, each with the [`Form`] that its token identifies.
+/// Prints outcomes as they arrive, each with the [`ReplyEncoder`] that its token identifies.
 ///
 /// Backpressure: once the output has grown past a limit ([`ReplyWriter::pause_above`]), the writer
 /// asks the engine to pause; the current outcome is still printed in full.
@@ -25,7 +25,7 @@ use crate::step::Form;
 /// ```
 #[derive(Debug)]
 pub struct ReplyWriter<'a, 'i> {
-    forms: &'a [Form<'i>],
+    forms: &'a [ReplyEncoder<'i>],
     now: Now,
     out: &'a mut Vec<u8>,
     pause_above: usize,
@@ -35,7 +35,7 @@ pub struct ReplyWriter<'a, 'i> {
 impl<'a, 'i> ReplyWriter<'a, 'i> {
     /// Creates a sink that prints into `out`; tokens are indices into `forms`.
     #[must_use]
-    pub fn new(forms: &'a [Form<'i>], now: Now, out: &'a mut Vec<u8>) -> Self {
+    pub fn new(forms: &'a [ReplyEncoder<'i>], now: Now, out: &'a mut Vec<u8>) -> Self {
         Self {
             forms,
             now,

@@ -2,7 +2,6 @@
 
 use bumpalo::Bump;
 
-use super::Version;
 use super::inline;
 use super::number::{parse_integer, short_number};
 use super::request::Request;
@@ -153,45 +152,12 @@ pub struct Codec {
     /// `Elements`: the number of elements of the request.
     count: u32,
     /// Elements that are not complete, or not discarded.
-    pub(super) left: u32,
+    left: u32,
     /// Bytes from the position on that are known to hold no end of a line.
     searched: u32,
     mode: Mode,
-    pub(super) access: Access,
-    /// For [`CommandCodec`](super::CommandCodec), which keeps the keys that are left in `left`.
-    pub(super) keys: Keys,
-    /// For [`CommandCodec`](super::CommandCodec).
-    pub(super) version: Version,
-}
-
-/// What a client may send, and what becomes of it in [`CommandCodec`](super::CommandCodec).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
-    /// The client has not authenticated: short requests only, all of them calls.
-    Unauthenticated,
-    /// Every request becomes a call.
-    Calls,
-    /// As `Calls`, and a request has been refused.
-    CallsAfterRefusal,
-    /// As `Calls`, and no request has a reply.
-    Silent,
-    /// As `Silent`, and a request has been refused.
-    SilentAfterRefusal,
-    /// As `Operations`, but the next request becomes a call, and has no reply.
-    SilentNext,
-    /// Frequent requests become operations.
-    Operations,
-}
-
-/// Which keys of a request with several keys come next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keys {
-    /// None: the input begins with a request.
-    No,
-    /// Bulk strings.
-    Bulk,
-    /// The words of an inline request.
-    Words,
+    /// Whether the limits for clients that have not authenticated are lifted.
+    is_authenticated: bool,
 }
 
 const _: () = assert!(size_of::<Codec>() <= 24);
@@ -223,13 +189,7 @@ impl Codec {
             left: 0,
             searched: 0,
             mode: Mode::Start,
-            access: if authenticated {
-                Access::Operations
-            } else {
-                Access::Unauthenticated
-            },
-            keys: Keys::No,
-            version: Version::Resp2,
+            is_authenticated: authenticated,
         }
     }
 
@@ -237,14 +197,12 @@ impl Codec {
     #[inline]
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
-        self.access != Access::Unauthenticated
+        self.is_authenticated
     }
 
     /// Lifts the limits for clients that have not authenticated, from the next length on.
     pub fn set_authenticated(&mut self) {
-        if !self.is_authenticated() {
-            self.access = Access::Operations;
-        }
+        self.is_authenticated = true;
     }
 
     /// Whether the rest of a request that is discarded has yet to arrive.

@@ -73,7 +73,7 @@ impl<'o> Encoder<'o> {
 
     /// A reply in the form in which it is sent.
     #[inline]
-    pub(super) fn fixed(&mut self, reply: &'static [u8]) {
+    pub fn fixed(&mut self, reply: &'static [u8]) {
         self.out.extend_from_slice(reply);
     }
 

@@ -1,10 +1,9 @@
 //! RESP2 and RESP3, the protocols of Redis.
 //!
 //! A request is an array of bulk strings (the *multibulk* form), or a line of words (the *inline*
-//! form). [`Codec`] finds requests in a connection's input, and [`CommandCodec`] turns those on one
-//! key into operations ([`CommandOperation`]) and the others into calls; [`Encoder`] prints replies
-//! in the [`Version`] that the client has chosen. [`encode_request`] and [`ReplyReader`] are the
-//! client's side.
+//! form). [`Codec`] finds requests in a connection's input, and [`Encoder`] prints replies in the
+//! [`Version`] that the client has chosen; what a request means is the server's matter.
+//! [`encode_request`] and [`ReplyReader`] are the client's side.
 //!
 //! ```text
 //!   *3\r\n $3\r\nSET\r\n $1\r\nk\r\n $2\r\nv1\r\n     multibulk: parsed where it lies
@@ -47,21 +46,15 @@
 
 mod client;
 mod codec;
-mod command_codec;
 mod encoder;
-mod form;
 mod inline;
 mod number;
-mod operation;
 mod queue;
 mod request;
 
 pub use client::{Malformed, ReplyReader, Value, encode_request};
 pub use codec::{Codec, Limits, Parsed, Refusal};
-pub use command_codec::{CommandCodec, Replies};
 pub use encoder::{Encoder, Version};
-pub use form::ReplyForm;
 pub use number::parse_integer;
-pub use operation::{CommandOperation, SetOptions};
 pub use queue::RequestQueue;
-pub use request::{Args, Request};
+pub use request::{ArgForm, Args, Request};

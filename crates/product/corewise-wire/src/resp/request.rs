@@ -3,6 +3,9 @@
 use std::fmt;
 use std::iter::FusedIterator;
 
+use bumpalo::Bump;
+
+use super::inline;
 use super::number::short_number;
 
 /// A complete request, at least one element long.
@@ -74,16 +77,42 @@ pub struct Args<'i> {
 }
 
 impl<'i> Args<'i> {
-    /// The first `left` bulk strings of text that the codec has checked.
-    #[inline]
-    pub(super) fn new(rest: &'i [u8], left: u32) -> Self {
-        Self { rest, left }
+    /// How the arguments stand in `input`, which begins with their request of `consumed` bytes, and
+    /// how many bytes are before them.
+    #[must_use]
+    pub fn position_in(&self, input: &[u8], consumed: usize, scratch: &Bump) -> (ArgForm, usize) {
+        if input.first() == Some(&b'*') {
+            // The elements of the request are followed by the rest of the input.
+            return (ArgForm::Bulk, consumed - self.rest.len());
+        }
+        let rest = inline::first(input, scratch).map_or(0, |(_, rest)| rest.len());
+        (ArgForm::Words, input.len() - rest)
     }
+}
 
-    /// The text of the arguments that are left, and what follows it.
-    #[inline]
-    pub(super) fn rest(&self) -> &'i [u8] {
-        self.rest
+/// How the arguments of a request stand in the input, for a caller that takes them one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgForm {
+    /// Bulk strings.
+    Bulk,
+    /// The words of an inline request.
+    Words,
+}
+
+impl ArgForm {
+    /// The argument at the start of `input`, and how many bytes it takes: up to the end of the
+    /// request if it `is_last`.
+    #[must_use]
+    pub fn take<'i>(self, input: &'i [u8], is_last: bool, scratch: &'i Bump) -> (&'i [u8], usize) {
+        let (arg, rest) = match self {
+            Self::Words => inline::first(input, scratch).unwrap_or((b"", input)),
+            Self::Bulk => split_element(input).unwrap_or((b"", input)),
+        };
+        let mut consumed = input.len() - rest.len();
+        if is_last && self == Self::Words {
+            consumed += memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1);
+        }
+        (arg, consumed)
     }
 }
 

@@ -5,18 +5,66 @@
 use bumpalo::Bump;
 use corewise_ops::{Flow, Now, Op};
 use corewise_testkit::memcached::MemcachedModel;
-use corewise_wire::memcached::{self, Admin, Limits, ReplyWriter, StatsRequest, reply};
-use corewise_wire::{Call, Codec, Form, Step, cphash};
+use corewise_wire::cphash;
+use corewise_wire::memcached::{self, Admin, Limits, ReplyWriter, StatsRequest, Step, reply};
 
 pub(crate) const NOW: Now = Now {
     ms: 1_000_000,
     unix_s: 1_800_000_000,
 };
 
+/// The codec of a connection to a model.
+#[derive(Clone, Copy)]
+pub(crate) enum Codec {
+    Memcached(memcached::Codec),
+    Cphash(cphash::Codec),
+}
+
+impl From<memcached::Codec> for Codec {
+    fn from(codec: memcached::Codec) -> Self {
+        Self::Memcached(codec)
+    }
+}
+
+impl From<cphash::Codec> for Codec {
+    fn from(codec: cphash::Codec) -> Self {
+        Self::Cphash(codec)
+    }
+}
+
+impl Codec {
+    pub(crate) fn next<'i>(
+        &mut self,
+        input: &'i [u8],
+        limits: &Limits,
+        now: Now,
+        scratch: &'i Bump,
+    ) -> Step<'i> {
+        match self {
+            Self::Memcached(codec) => codec.next(input, limits, now, scratch),
+            Self::Cphash(codec) => codec.next(input, limits, scratch),
+        }
+    }
+
+    pub(crate) fn is_swallowing(&self) -> bool {
+        match self {
+            Self::Memcached(codec) => codec.is_swallowing(),
+            Self::Cphash(codec) => codec.is_swallowing(),
+        }
+    }
+
+    fn refuse<'i>(&mut self, input: &'i [u8], limits: &Limits, scratch: &'i Bump) -> Step<'i> {
+        match self {
+            Self::Memcached(codec) => codec.refuse(input, limits, NOW, scratch),
+            Self::Cphash(codec) => codec.refuse(input, limits, scratch),
+        }
+    }
+}
+
 /// One connection to a model.
 pub(crate) struct Session {
     pub(crate) codec: Codec,
-    pub(crate) limits: corewise_wire::Limits,
+    pub(crate) limits: Limits,
     pub(crate) model: MemcachedModel,
     pub(crate) unread: Vec<u8>,
     pub(crate) out: Vec<u8>,
@@ -38,10 +86,10 @@ impl Session {
         Self::with(cphash::Codec::default(), limits)
     }
 
-    fn with(codec: impl Into<Codec>, limits: impl Into<corewise_wire::Limits>) -> Self {
+    fn with(codec: impl Into<Codec>, limits: Limits) -> Self {
         Self {
             codec: codec.into(),
-            limits: limits.into(),
+            limits,
             model: MemcachedModel::default(),
             unread: Vec::new(),
             out: Vec::new(),
@@ -70,7 +118,7 @@ impl Session {
             if self.no_room && rest > 0 && matches!(step, Step::Incomplete { .. }) {
                 step = self
                     .codec
-                    .refuse(&self.unread[at..], &self.limits, NOW, &scratch);
+                    .refuse(&self.unread[at..], &self.limits, &scratch);
             }
             at += match step {
                 Step::Incomplete { need } => {
@@ -83,15 +131,12 @@ impl Session {
                     consumed
                 }
                 Step::Call { consumed, call } => {
-                    let Call::Memcached(admin) = call else {
-                        panic!("{call:?}")
-                    };
-                    if let Admin::Binary(request) = admin {
+                    if let Admin::Binary(request) = call {
                         self.out.extend_from_slice(&request.refusal());
                         self.closed = true;
                         break 1;
                     }
-                    admin_reply(&mut self.codec, admin, &mut self.model, &mut self.out);
+                    admin_reply(&mut self.codec, call, &mut self.model, &mut self.out);
                     consumed
                 }
                 Step::Close { reply } => {
@@ -106,8 +151,8 @@ impl Session {
                     form,
                 } => {
                     assert!((1..=250).contains(&key.len()));
-                    let forms: [Form<'_>; 1] = [form];
-                    let mut sink = ReplyWriter::new(&forms, NOW, &mut self.out);
+                    let mut sink =
+                        ReplyWriter::new(std::slice::from_ref(&form), NOW, &mut self.out);
                     let op = Op {
                         token: 0,
                         key,
@@ -144,7 +189,9 @@ fn admin_reply(codec: &mut Codec, admin: Admin<'_>, model: &mut MemcachedModel, 
         Admin::Authenticate {
             payload: b"ann secret",
         } => {
-            codec.set_authenticated();
+            if let Codec::Memcached(codec) = codec {
+                codec.set_authenticated();
+            }
             reply::STORED
         }
         Admin::Authenticate { .. } => reply::AUTH_FAILURE,

@@ -28,10 +28,10 @@ use crate::runner::{CellRun, Measured};
 use crate::stamp::Numbers;
 use crate::stream::Stream;
 use crate::suite::Suite;
-use crate::thread_pool::ThreadPool;
 use crate::verify;
 use crate::work::{Drive, OpCounts, Part, SliceTimes, Start};
 use crate::workload::Workload;
+use corewise_measure::thread_pool::ThreadPool;
 
 /// Duration of the churn.
 const CHURN: Duration = Duration::from_millis(500);
@@ -142,7 +142,7 @@ pub fn child_main(registry: &Registry, job: &str) -> Result<String, BenchError> 
         initial as u32,
         shares,
     ));
-    let pool = &ThreadPool::start(vec![None; threads])?;
+    let pool = &ThreadPool::start("bench", vec![None; threads])?;
     let context = CellContext {
         workload,
         plan: workload.plan(),

@@ -99,10 +99,10 @@ use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::{Domain, Section};
 
 use super::algorithm::{
-    Algorithm, ChainLink, Head, Lookups, Resized, Stripes, as_ptr, behind, follow, lead, log2_of,
+    Algorithm, ChainLink, Head, Lookups, Resized, Stripes, as_ptr, follow, log2_of,
 };
 use super::bucket_array::Heads;
-use super::unsorted::{prepend, remove, search};
+use super::unsorted::{insert, prepend, remove, search, take_all};
 
 /// Nick Piggin's Dynamic Dynamic Data Structures (\[ATC11\] §5), with a counter for each stripe of
 /// buckets; the [module](crate::baseline) describes its costs.
@@ -115,10 +115,10 @@ pub type LiteralDdds = DddsTable<true>;
 /// [`Ddds`], or [`LiteralDdds`] if `LITERAL`.
 pub struct DddsTable<const LITERAL: bool> {
     /// The table that readers use, or search first.
-    current: AtomicPtr<Table>,
+    current: AtomicPtr<DddsBuckets>,
     /// If `LITERAL`: the table from which entries are moved, or are about to be; null unless a
     /// resize is under way.
-    old: AtomicPtr<Table>,
+    old: AtomicPtr<DddsBuckets>,
     domain: Domain,
     stripes: Stripes,
     /// Odd while an entry is in neither of its chains. Changed under the stripe's lock, and `moves`
@@ -130,17 +130,17 @@ pub struct DddsTable<const LITERAL: bool> {
 
 /// One cache line, without the buckets.
 #[repr(align(64))]
-struct Table {
+struct DddsBuckets {
     mask: usize,
     heads: Heads,
     /// Unless `LITERAL`: the table from which entries are moved; null unless a resize is under way.
-    old: AtomicPtr<Table>,
+    old: AtomicPtr<DddsBuckets>,
     /// Set when no reader looks at the old table only.
     is_moving: AtomicBool,
 }
 
-impl Table {
-    fn try_new(log2: u32, old: *mut Table) -> Option<Box<Self>> {
+impl DddsBuckets {
+    fn try_new(log2: u32, old: *mut DddsBuckets) -> Option<Box<Self>> {
         let len = 1usize << log2;
         Some(Box::new(Self {
             mask: len - 1,
@@ -170,7 +170,7 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
     ///
     /// 1. The caller is in a section, or resizes, while the reference is used.
     #[inline(always)]
-    unsafe fn current(&self) -> &Table {
+    unsafe fn current(&self) -> &DddsBuckets {
         // Acquire: pairs with the Release in `begin`: the table is seen as it was made.
         // SAFETY: never null; freed a grace period after it has become the old one, by the thread
         // that resizes.
@@ -179,7 +179,7 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
 
     /// The pointer to the old table of a resize to `current`.
     #[inline(always)]
-    fn old<'t>(&'t self, current: &'t Table) -> &'t AtomicPtr<Table> {
+    fn old<'t>(&'t self, current: &'t DddsBuckets) -> &'t AtomicPtr<DddsBuckets> {
         if LITERAL { &self.old } else { &current.old }
     }
 
@@ -190,12 +190,12 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
     ///
     /// 1. As for [`Self::current`].
     #[inline(always)]
-    unsafe fn tables(&self) -> (&Table, Option<&Table>) {
+    unsafe fn tables(&self) -> (&DddsBuckets, Option<&DddsBuckets>) {
         // Acquire, before the load in `current`: pairs with the Release in `finish`. A thread that
         // sees null sees a current table with all entries, because `begin` waits for the thread
         // before it publishes the next one.
         let literal = LITERAL.then(|| self.old.load(Acquire));
-        // SAFETY: 1.
+        // SAFETY: the caller is in a section (1).
         let current = unsafe { self.current() };
         // Acquire: pairs with the Release in `finish`: a thread that sees null sees all entries in
         // the current table.
@@ -207,7 +207,7 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
     /// The counter of the moves out of a bucket of `old`; `hash` may also be the number of a
     /// bucket.
     #[inline]
-    fn counter(&self, old: &Table, hash: u64) -> &AtomicU64 {
+    fn counter(&self, old: &DddsBuckets, hash: u64) -> &AtomicU64 {
         &self.counters[hash as usize & old.mask & (Self::COUNTERS - 1)]
     }
 
@@ -286,14 +286,14 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
     ///
     /// 1. The caller holds the lock of the bucket's stripe.
     /// 2. All readers look at both tables.
-    unsafe fn move_bucket(&self, old: &Table, new: &Table, hash: u64) {
+    unsafe fn move_bucket(&self, old: &DddsBuckets, new: &DddsBuckets, hash: u64) {
         let _alone = LITERAL.then(|| self.moves.lock());
         let head = old.head(hash);
         let counter = self.counter(old, hash);
         // Relaxed: under the lock of the stripe, or of all moves.
         let mut moves = counter.load(Relaxed);
         while let Some(node) = follow(head) {
-            // SAFETY: 1: no other thread unlinks it.
+            // SAFETY: no other thread unlinks it (1).
             let link = unsafe { node.as_ref() };
             if !mutant!("ddds_not_odd") {
                 // Relaxed: ordered before the Release of each link, see *Orderings*.
@@ -324,7 +324,7 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
         // Relaxed: only the thread that resizes changes it.
         let old = self.current.load(Relaxed);
         let within = if LITERAL { ptr::null_mut() } else { old };
-        let new = Table::try_new(log2, within).ok_or(ResizeError::NoMemory)?;
+        let new = DddsBuckets::try_new(log2, within).ok_or(ResizeError::NoMemory)?;
         if LITERAL {
             // Release: pairs with the Acquire in `tables`.
             self.old.store(old, Release);
@@ -334,7 +334,7 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
         }
         let all = self.stripes.lock_all();
         // SAFETY: we resize, by 1.
-        all.suit(log2.min(unsafe { self.current() }.log2()));
+        all.set_for_buckets(log2.min(unsafe { self.current() }.log2()));
         // Release: pairs with the Acquire in `current`.
         self.current.store(Box::into_raw(new), Release);
         Ok(())
@@ -387,10 +387,10 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
         let old = place.load(Relaxed);
         // Release: pairs with the Acquire in `tables`.
         place.store(ptr::null_mut(), Release);
-        self.stripes.lock_all().suit(table.log2());
+        self.stripes.lock_all().set_for_buckets(table.log2());
         self.domain.synchronize();
-        // SAFETY: 1: there is an old table, made from a box by `try_new`; readers and updates have
-        // left it.
+        // SAFETY: there is an old table, made from a box by `try_new`; readers and updates have
+        // left it (1).
         drop(unsafe { Box::from_raw(old) });
     }
 
@@ -413,12 +413,6 @@ unsafe impl<const LITERAL: bool> Lookups for DddsTable<LITERAL> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
         // SAFETY: the caller is in a section.
         as_ptr(follow(unsafe { self.current() }.head(hash)))
-    }
-
-    #[inline(always)]
-    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const ChainLink {
-        // SAFETY: the caller is in a section; this table's buckets point to nodes.
-        unsafe { behind(self.first(section, hash), hash) }
     }
 
     #[inline(always)]
@@ -454,7 +448,7 @@ unsafe impl<const LITERAL: bool> Algorithm for DddsTable<LITERAL> {
 
     fn try_new(buckets: usize, domain: &Domain) -> Option<Self> {
         let log2 = log2_of(buckets)?;
-        let table = Table::try_new(log2, ptr::null_mut())?;
+        let table = DddsBuckets::try_new(log2, ptr::null_mut())?;
         Some(Self {
             current: AtomicPtr::new(Box::into_raw(table)),
             old: AtomicPtr::new(ptr::null_mut()),
@@ -476,14 +470,7 @@ unsafe impl<const LITERAL: bool> Algorithm for DddsTable<LITERAL> {
         let hash = unsafe { link.as_ref() }.hash();
         let _locked = self.lock_stripe(hash);
         // SAFETY: the caller is in a section, the stripe is locked, and the link is in no table.
-        unsafe {
-            let head = self.head_for_update(hash);
-            if let Some(found) = search(head, hash, eq) {
-                return Err(found);
-            }
-            prepend(head, link);
-        }
-        Ok(())
+        unsafe { insert(self.head_for_update(hash), link, eq) }
     }
 
     unsafe fn remove(
@@ -510,7 +497,7 @@ unsafe impl<const LITERAL: bool> Algorithm for DddsTable<LITERAL> {
         if unsafe { self.current() }.log2() == log2 {
             return Ok(Resized::default());
         }
-        // SAFETY: 1: the caller lets only us resize, and these are the steps in order.
+        // SAFETY: the caller lets only us resize, and these are the steps in order (1).
         unsafe {
             self.begin(log2)?;
             self.start_to_move();
@@ -523,15 +510,9 @@ unsafe impl<const LITERAL: bool> Algorithm for DddsTable<LITERAL> {
         })
     }
 
-    fn take_all(&mut self, mut each: impl FnMut(NonNull<ChainLink>)) {
+    fn take_all(&mut self, each: impl FnMut(NonNull<ChainLink>)) {
         // SAFETY: we have the table alone, and no resize is under way.
-        for head in &*unsafe { self.current() }.heads {
-            while let Some(node) = follow(head) {
-                // SAFETY: the node was not freed; `each` may free it.
-                lead(head, follow(unsafe { &node.as_ref().next }));
-                each(node);
-            }
-        }
+        unsafe { take_all(&self.current().heads, each) };
     }
 }
 

@@ -24,14 +24,14 @@ fn under_way<const LITERAL: bool>(
     then: usize,
 ) -> Set<DddsTable<LITERAL>> {
     let begin = |table: &DddsTable<LITERAL>| {
-        // SAFETY: 1: the set is not shared yet, and these are the steps in order.
+        // SAFETY: the set is not shared yet, and these are the steps in order (1).
         unsafe {
             table.begin(to).unwrap();
             phases()[..done].iter().for_each(|phase| phase(table));
         }
     };
     Set::under_way(from, keys, begin, move |table| {
-        // SAFETY: 1: the models run the phases between `done` and `then`.
+        // SAFETY: the models run the phases between `done` and `then` (1).
         unsafe { phases()[then..].iter().for_each(|phase| phase(table)) };
     })
 }
@@ -43,7 +43,7 @@ fn look_beside_moves<const LITERAL: bool>(from: usize, to: u32, keys: [u64; 2]) 
             let [first, second] = keys;
             both(
                 under_way::<LITERAL>(from, to, &[second, first], 1, 2),
-                // SAFETY: 1: one phase was run, and no other thread resizes.
+                // SAFETY: one phase was run, and no other thread resizes (1).
                 |set| unsafe { set.table.move_all() },
                 move |set| assert!(set.has(key), "{key} is missing"),
                 &keys,
@@ -79,7 +79,7 @@ fn a_lookup_beside_moves_misses_an_absent_key() {
         beside(
             set,
             &[
-                // SAFETY: 1: one phase was run, and no other thread resizes.
+                // SAFETY: one phase was run, and no other thread resizes (1).
                 |set| unsafe {
                     set.table.move_all();
                     set.table.finish();
@@ -135,7 +135,7 @@ fn beside_each_phase<const LITERAL: bool>(
         for (done, phase) in phases::<LITERAL>().into_iter().enumerate() {
             corewise_atomic::model_bounded(2, move || {
                 let set = under_way(from, to, &[2, 1], done, done + 1);
-                // SAFETY: 1: the phases before it were run, and no other thread resizes.
+                // SAFETY: the phases before it were run, and no other thread resizes (1).
                 both(set, move |set| unsafe { phase(&set.table) }, update, then);
             });
         }

@@ -162,14 +162,14 @@ impl Next {
 }
 
 /// A bucket array, whose buckets are single words.
-struct Table {
+struct PerEntryBuckets {
     log2: u32,
     buckets: Slots<Head>,
     /// The table to which entries are moved, or null.
-    future: AtomicPtr<Table>,
+    future: AtomicPtr<PerEntryBuckets>,
 }
 
-impl Table {
+impl PerEntryBuckets {
     fn try_new(log2: u32) -> Option<Box<Self>> {
         Some(Box::new(Self {
             log2,
@@ -200,7 +200,7 @@ fn low_bits(hash: u64, log2: u32) -> usize {
 }
 
 /// An entry in its chain: the word that points to it, and its next word's value.
-struct Found<'t> {
+struct FoundEntry<'t> {
     word: &'t Head,
     link: NonNull<ChainLink>,
     next: Next,
@@ -215,14 +215,14 @@ unsafe fn look<'t>(
     bucket: &'t Head,
     hash: u64,
     eq: &mut impl FnMut(NonNull<ChainLink>) -> bool,
-) -> Option<Found<'t>> {
+) -> Option<FoundEntry<'t>> {
     let (mut word, mut at) = (bucket, Next::first_of(bucket));
     while let Some(link) = at.entry() {
         // SAFETY: entries are freed after they were unlinked, which requires the lock.
         let entry = unsafe { link.as_ref() };
         let next = Next::load(&entry.next);
         if entry.hash() == hash && eq(link) {
-            return Some(Found { word, link, next });
+            return Some(FoundEntry { word, link, next });
         }
         (word, at) = (&entry.next, next);
     }
@@ -253,7 +253,7 @@ unsafe fn move_entry(before: &Head, entry: NonNull<ChainLink>, behind: Next, new
 pub struct PerEntry {
     domain: Domain,
     /// The table at which lookups begin.
-    current: AtomicPtr<Table>,
+    current: AtomicPtr<PerEntryBuckets>,
     stripes: Stripes,
 }
 
@@ -263,7 +263,7 @@ impl PerEntry {
     /// 1. The caller is in a section, holds a lock, or is the only thread that resizes, while the
     ///    reference is used.
     #[inline(always)]
-    unsafe fn current(&self) -> &Table {
+    unsafe fn current(&self) -> &PerEntryBuckets {
         // Acquire: pairs with the Release in `publish`.
         // SAFETY: never null; freed a grace period after it was replaced, which happens under all
         // locks.
@@ -276,9 +276,9 @@ impl PerEntry {
     ///
     /// 1. The caller is the only thread that resizes, `old` is the current table, and it has no
     ///    future table.
-    unsafe fn attach(&self, old: &Table, new: Box<Table>) {
+    unsafe fn attach(&self, old: &PerEntryBuckets, new: Box<PerEntryBuckets>) {
         let all = self.stripes.lock_all();
-        all.suit(old.log2.min(new.log2));
+        all.set_for_buckets(old.log2.min(new.log2));
         // Release: pairs with the Acquire in `future`.
         old.future.store(Box::into_raw(new), Release);
     }
@@ -290,7 +290,7 @@ impl PerEntry {
     /// 1. The caller is the only thread that resizes, from `old` to `new`.
     unsafe fn move_bucket<'t>(
         &self,
-        (old, new): (&'t Table, &Table),
+        (old, new): (&'t PerEntryBuckets, &PerEntryBuckets),
         number: usize,
         chain: &mut Vec<(&'t Head, NonNull<ChainLink>)>,
     ) {
@@ -323,16 +323,16 @@ impl PerEntry {
     ///
     /// 1. The caller is the only thread that resizes.
     unsafe fn move_on(&self) {
-        // SAFETY: 1; here and below.
+        // SAFETY: only the caller resizes (1), so the table stays; here and below.
         let old = unsafe { self.current() };
         let new = old.future().expect("it is attached");
         let mut chain = Vec::new();
         for number in 0..old.buckets.len() {
-            // SAFETY: 1.
+            // SAFETY: only the caller resizes (1).
             unsafe { self.move_bucket((old, new), number, &mut chain) };
         }
         // Relaxed: our own store.
-        // SAFETY: 1: ours, and every entry was moved.
+        // SAFETY: ours, and every entry was moved (1).
         let old = unsafe { self.publish(old.future.load(Relaxed)) };
         if !mutant!("per_entry_no_wait") {
             self.domain.synchronize();
@@ -350,10 +350,10 @@ impl PerEntry {
     ///
     /// 1. The caller is the only thread that resizes. `new` is the future table of the current one,
     ///    and all entries were moved to it.
-    unsafe fn publish(&self, new: *mut Table) -> NonNull<Table> {
+    unsafe fn publish(&self, new: *mut PerEntryBuckets) -> NonNull<PerEntryBuckets> {
         let all = self.stripes.lock_all();
-        // SAFETY: 1: the future table lives as long as the current one.
-        all.suit(unsafe { (*new).log2 });
+        // SAFETY: the future table lives as long as the current one (1).
+        all.set_for_buckets(unsafe { (*new).log2 });
         // Relaxed: only the resizing thread, this one, changes it.
         let old = self.current.load(Relaxed);
         // Release: pairs with the Acquire in `current`: entries are seen where they were moved to.
@@ -453,7 +453,8 @@ unsafe impl Lookups for PerEntry {
     }
 }
 
-// SAFETY: 1: see the header. 2: a removed link is in no chain, and no link of a chain points to it.
+// SAFETY: see the header (1). A removed link is in no chain, and no link of a chain points to it
+// (2).
 unsafe impl Algorithm for PerEntry {
     const NAME: &'static str = "per-entry";
 
@@ -466,7 +467,7 @@ unsafe impl Algorithm for PerEntry {
 
     fn try_new(buckets: usize, domain: &Domain) -> Option<Self> {
         let log2 = log2_of(buckets).filter(|log2| *log2 <= MOST_LOG2)?;
-        let table = Table::try_new(log2)?;
+        let table = PerEntryBuckets::try_new(log2)?;
         Some(Self {
             domain: domain.clone(),
             current: AtomicPtr::new(Box::into_raw(table)),
@@ -543,8 +544,8 @@ unsafe impl Algorithm for PerEntry {
         if old.log2 == to {
             return Ok(Resized::default());
         }
-        let new = Table::try_new(to).ok_or(ResizeError::NoMemory)?;
-        // SAFETY: 1, both: ours, and the last resize has freed the table that had a future table.
+        let new = PerEntryBuckets::try_new(to).ok_or(ResizeError::NoMemory)?;
+        // SAFETY: ours, and the last resize has freed the table that had a future table (1, both).
         unsafe {
             self.attach(old, new);
             self.move_on();

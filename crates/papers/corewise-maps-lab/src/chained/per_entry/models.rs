@@ -4,7 +4,7 @@
 use corewise_atomic::model_bounded;
 
 use super::super::model_set::{PRESENT, Set, beside, every_pair};
-use super::{PerEntry, Table};
+use super::{PerEntry, PerEntryBuckets};
 
 type Moved = Set<PerEntry>;
 
@@ -106,8 +106,8 @@ fn under_way<const FROM: usize, const TO: usize, const MOVED: usize>() -> Moved 
     let begin = |table: &PerEntry| {
         // SAFETY: only this thread resizes; here and below.
         let old = unsafe { table.current() };
-        let new = Table::try_new(TO.ilog2()).unwrap();
-        // SAFETY: 1: no other thread resizes, and it is the first resize.
+        let new = PerEntryBuckets::try_new(TO.ilog2()).unwrap();
+        // SAFETY: no other thread resizes, and it is the first resize (1).
         unsafe { table.attach(old, new) };
         for bucket in 0..MOVED {
             let tables = (old, old.future().unwrap());

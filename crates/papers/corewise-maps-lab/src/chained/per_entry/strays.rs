@@ -95,7 +95,10 @@ struct Outcome {
 
 /// Moves the entries with these hashes from one bucket to two, beside all readers of one of them.
 fn move_all(hashes: &[u64], sought: u64, from: From, checks_marker: bool) -> Outcome {
-    let (old, new) = (Table::try_new(0).unwrap(), Table::try_new(1).unwrap());
+    let (old, new) = (
+        PerEntryBuckets::try_new(0).unwrap(),
+        PerEntryBuckets::try_new(1).unwrap(),
+    );
     let links: Vec<ChainLink> = hashes.iter().map(|hash| ChainLink::new(*hash)).collect();
     let bucket = &old.buckets[0];
     let mut word = bucket;

@@ -38,10 +38,10 @@ use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::{Domain, Section};
 
 use super::algorithm::{
-    Algorithm, ChainLink, Head, Lookups, Resized, Stripes, as_ptr, behind, follow, lead, log2_of,
+    Algorithm, ChainLink, Head, Lookups, Resized, Stripes, as_ptr, follow, lead, log2_of,
 };
 use super::bucket_array::Heads;
-use super::unsorted::{prepend, remove, search};
+use super::unsorted::{insert, prepend, remove, search, take_all};
 
 /// The table under a reader-writer lock (\[ATC11\] §5); the [module](crate::baseline) describes its
 /// costs.
@@ -104,12 +104,6 @@ unsafe impl Lookups for RwLockedTable {
     }
 
     #[inline(always)]
-    unsafe fn second(&self, section: &impl Section, hash: u64) -> *const ChainLink {
-        // SAFETY: the caller is in a section; this table's buckets point to nodes.
-        unsafe { behind(self.first(section, hash), hash) }
-    }
-
-    #[inline(always)]
     unsafe fn look_up(
         &self,
         _: &impl Section,
@@ -151,15 +145,8 @@ unsafe impl Algorithm for RwLocked {
         let hash = unsafe { link.as_ref() }.hash();
         let table = self.table.read();
         let _locked = self.lock_stripe(hash);
-        let head = table.head(hash);
         // SAFETY: the stripe is locked, and the link is in no table.
-        unsafe {
-            if let Some(found) = search(head, hash, eq) {
-                return Err(found);
-            }
-            prepend(head, link);
-        }
-        Ok(())
+        unsafe { insert(table.head(hash), link, eq) }
     }
 
     unsafe fn remove(
@@ -185,7 +172,7 @@ unsafe impl Algorithm for RwLocked {
         }
         let new = RwLockedTable::try_new(log2).ok_or(ResizeError::NoMemory)?;
         let mut table = self.table.write();
-        self.stripes.lock_all().suit(log2);
+        self.stripes.lock_all().set_for_buckets(log2);
         let old = mem::replace(&mut *table, new);
         if mutant!("rwlocked_lets_go") {
             drop(table);
@@ -198,14 +185,9 @@ unsafe impl Algorithm for RwLocked {
         })
     }
 
-    fn take_all(&mut self, mut each: impl FnMut(NonNull<ChainLink>)) {
-        for head in &*self.table.get_mut().heads {
-            while let Some(node) = follow(head) {
-                // SAFETY: we have the table alone, and the node was not freed.
-                lead(head, follow(unsafe { &node.as_ref().next }));
-                each(node);
-            }
-        }
+    fn take_all(&mut self, each: impl FnMut(NonNull<ChainLink>)) {
+        // SAFETY: we have the table alone.
+        unsafe { take_all(&self.table.get_mut().heads, each) };
     }
 }
 

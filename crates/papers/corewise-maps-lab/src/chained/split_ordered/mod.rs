@@ -332,7 +332,7 @@ impl SplitOrdered {
             let buckets = (1 << segment) - first_of(segment);
             let Some(words) = Slots::<Head>::try_zeroed(2 * buckets) else {
                 drop(segments);
-                // SAFETY: 1: by our 1, the number of buckets is not yet that of these segments.
+                // SAFETY: by our 1, the number of buckets is not yet that of these segments (1).
                 unsafe { self.free_segments(from) };
                 return Err(ResizeError::NoMemory);
             };
@@ -438,7 +438,7 @@ impl SplitOrdered {
         if !mutant!("split_no_wait_before_free") {
             self.domain.synchronize();
         }
-        // SAFETY: 1: after the wait above, no thread is in them or can find them.
+        // SAFETY: after the wait above, no thread is in them or can find them (1).
         unsafe { self.free_segments(to + 1) };
     }
 }
@@ -482,9 +482,9 @@ unsafe impl Lookups for SplitOrdered {
     }
 }
 
-// SAFETY: 1: see the header; a returned link was seen in the list without a mark, or was marked by
-// the caller. 2: `remove` returns when the link is no longer in the list, and a reader encounters
-// only nodes that were in the list since its section began.
+// SAFETY: see the header; a returned link was seen in the list without a mark, or was marked by the
+// caller (1). `remove` returns when the link is no longer in the list, and a reader encounters only
+// nodes that were in the list since its section began (2).
 unsafe impl Algorithm for SplitOrdered {
     const NAME: &'static str = "split-ordered";
 
@@ -503,7 +503,7 @@ unsafe impl Algorithm for SplitOrdered {
             directory: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             segments: Mutex::new(Vec::new()),
         };
-        // SAFETY: 1: we have the table alone, and it has no segments.
+        // SAFETY: we have the table alone, and it has no segments (1).
         unsafe { table.add_segments(0, log2) }.ok()?;
         // SAFETY: the first segment exists, and we have the table alone.
         let first = unsafe { table.dummy(0) };
@@ -589,9 +589,9 @@ unsafe impl Algorithm for SplitOrdered {
         let from = self.log2();
         match from.cmp(&to) {
             std::cmp::Ordering::Equal => Ok(Resized::default()),
-            // SAFETY: 1: the caller lets only us resize; not pinned, see above.
+            // SAFETY: the caller lets only us resize; not pinned, see above (1).
             std::cmp::Ordering::Less => unsafe { self.expand(from, to) },
-            // SAFETY: 1: as for `expand`: only we resize, and not pinned.
+            // SAFETY: as for `expand`: only we resize, and not pinned (1).
             std::cmp::Ordering::Greater => Ok(unsafe { self.shrink(from, to) }),
         }
     }

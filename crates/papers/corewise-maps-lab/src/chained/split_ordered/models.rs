@@ -160,7 +160,7 @@ fn lookups_start_from_an_ancestor() {
     model_bounded(2, || {
         // The key is older than its bucket and that bucket's parent, and neither was made ready.
         let set = List::new(1, &[3]);
-        // SAFETY: 1, both: the set is not shared yet; it has one segment, then those of 4 buckets.
+        // SAFETY: the set is not shared yet; it has one segment, then those of 4 buckets (1, both).
         unsafe {
             set.table.add_segments(1, 2).unwrap();
             set.table.set_log2(2);
@@ -233,7 +233,7 @@ fn every_pair_at_rest() {
 fn every_pair_before_buckets_are_ready() {
     every_pair(|| {
         let begin = |table: &SplitOrdered| {
-            // SAFETY: 1, both: the set is not shared yet; it has one segment, then two.
+            // SAFETY: the set is not shared yet; it has one segment, then two (1, both).
             unsafe {
                 table.add_segments(1, 1).unwrap();
                 table.set_log2(1);
@@ -247,9 +247,9 @@ fn every_pair_before_buckets_are_ready() {
 #[test]
 fn every_pair_before_buckets_are_removed() {
     every_pair(|| {
-        // SAFETY: 1: the set is not shared yet; it has the segment of one bucket.
+        // SAFETY: the set is not shared yet; it has the segment of one bucket (1).
         let begin = |table: &SplitOrdered| unsafe { table.set_log2(0) };
-        // SAFETY: 1: no other thread resizes; there were two buckets before `begin`.
+        // SAFETY: no other thread resizes; there were two buckets before `begin` (1).
         List::under_way(2, &PRESENT, begin, |table| unsafe {
             table.remove_buckets(1, 0)
         })

@@ -100,7 +100,7 @@ unsafe impl<K: Send, V: Send> Send for LockFreeSkipList<K, V> {}
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for LockFreeSkipList<K, V> {}
 
 /// The links before a key, and behind it, on each level.
-struct Place<'a, K, V> {
+struct Neighbours<'a, K, V> {
     before: [&'a Tower<K, V>; LEVELS],
     behind: [Link<K, V>; LEVELS],
 }
@@ -154,9 +154,9 @@ impl<K, V> LockFreeSkipList<K, V> {
 impl<K: Ord, V> LockFreeSkipList<K, V> {
     /// Finds the place of a key, and unlinks removed nodes on the way. Returns the node that has
     /// the key, if there is one.
-    fn find(&self, key: &K) -> (Place<'_, K, V>, Option<&Node<K, V>>) {
+    fn find(&self, key: &K) -> (Neighbours<'_, K, V>, Option<&Node<K, V>>) {
         loop {
-            let mut place = Place {
+            let mut place = Neighbours {
                 before: [&self.head; LEVELS],
                 behind: [Link::NULL; LEVELS],
             };
@@ -168,7 +168,7 @@ impl<K: Ord, V> LockFreeSkipList<K, V> {
     }
 
     /// `Err` if another thread has changed a link that this one wanted to change.
-    fn try_find<'a>(&'a self, key: &K, place: &mut Place<'a, K, V>) -> Result<(), ()> {
+    fn try_find<'a>(&'a self, key: &K, place: &mut Neighbours<'a, K, V>) -> Result<(), ()> {
         let mut before = &self.head;
         for level in (0..LEVELS).rev() {
             let mut current = before.load(level).unmarked();
@@ -254,7 +254,7 @@ impl<K: Ord, V> LockFreeSkipList<K, V> {
     }
 
     /// Links a published node on the levels above 0.
-    fn link_higher<'a>(&'a self, link: Link<K, V>, mut place: Place<'a, K, V>) {
+    fn link_higher<'a>(&'a self, link: Link<K, V>, mut place: Neighbours<'a, K, V>) {
         let Some(node) = self.node(link) else { return };
         for level in 1..node.tower.height() {
             loop {

@@ -10,7 +10,7 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst}
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 use corewise_atomic::{CachePadded, Slots, mutant, ordering};
 
-use crate::replica::Drops;
+use crate::discard::Drops;
 
 /// Levels of a list; half of the nodes of a level are also on the next one.
 pub(super) const LEVELS: usize = if cfg!(any(corewise_loom, corewise_shuttle)) {

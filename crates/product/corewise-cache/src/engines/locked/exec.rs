@@ -7,8 +7,9 @@
 //! released.
 
 use super::shard::{Links, Ptr, Room, Shard, footprint, item};
-use super::{Eviction, Locked, References, Slot};
+use super::{HashTables, References, Slot};
 use crate::alloc::ItemAllocator;
+use crate::engines::sharded::{Context, Shards};
 use crate::engines::verbs::{self, Attempt, ItemStore, NoItem};
 use crate::item::{Before, Contents, Item};
 use corewise_ops::{
@@ -18,10 +19,9 @@ use corewise_ops::{
 
 /// One operation about to be executed.
 pub(super) struct Exec<'e, A: ItemAllocator, R: References> {
-    engine: &'e Locked<A, R>,
+    shards: &'e HashTables<A, R>,
     slot: &'e Slot<R>,
-    hash: u64,
-    now: Now,
+    context: Context,
     garbage: &'e mut Vec<Ptr<R>>,
 }
 
@@ -52,16 +52,14 @@ impl<A: ItemAllocator, R: References> Drop for Held<'_, '_, A, R> {
 impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
     #[inline]
     pub(super) fn new(
-        engine: &'e Locked<A, R>,
-        hash: u64,
-        now: Now,
+        shards: &'e HashTables<A, R>,
+        context: Context,
         garbage: &'e mut Vec<Ptr<R>>,
     ) -> Self {
         Self {
-            engine,
-            slot: engine.slot(hash),
-            hash,
-            now,
+            shards,
+            slot: shards.slot(context.hash),
+            context,
             garbage,
         }
     }
@@ -127,11 +125,11 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
 
     /// Makes an item that is not linked yet.
     fn create(&self, contents: &Contents<'_>) -> Result<Ptr<R>, NoItem> {
-        if contents.payload() > self.engine.max_item_bytes || !contents.fits_header() {
+        if contents.payload() > self.context.rules.max_item_bytes || !contents.fits_header() {
             return Err(NoItem::TooLarge);
         }
-        let made =
-            crate::item::create(&self.engine.allocator, Links::default(), contents, self.now);
+        let allocator = &self.shards.allocator;
+        let made = crate::item::create(allocator, Links::default(), contents, self.context.now);
         let (node, footprint) = made.ok_or(NoItem::OutOfMemory)?;
         // SAFETY: the item was just made; no other thread can reach it. Footprints are below 2^32
         // because items are (`MAX_VALUE_BYTES`).
@@ -175,13 +173,17 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
 
     #[inline]
     fn now(&self) -> Now {
-        self.exec.now
+        self.exec.context.now
     }
 
     #[inline]
     fn find(&mut self) -> Result<Ptr<R>, Absence> {
-        self.shard
-            .find(self.exec.hash, self.key, self.exec.now, self.exec.garbage)
+        self.shard.find(
+            self.exec.context.hash,
+            self.key,
+            self.exec.context.now,
+            self.exec.garbage,
+        )
     }
 
     fn create(&mut self, contents: &Contents<'_>) -> Result<Ptr<R>, NoItem> {
@@ -198,15 +200,15 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         old: Option<Ptr<R>>,
         cas: Option<u64>,
     ) -> Result<(), NoItem> {
-        let engine = self.exec.engine;
-        let hasher = |key: &[u8]| engine.hash(key);
+        let (shards, rules) = (self.exec.shards, self.exec.context.rules);
+        let hasher = |key: &[u8]| shards.hash(key);
         let room = Room {
             // SAFETY: 1: an item of ours.
             need: unsafe { footprint(node) },
-            budget: engine.budget_per_shard(),
+            budget: rules.budget,
             keep: old,
-            may_evict: engine.eviction == Eviction::Lru,
-            now: self.exec.now,
+            may_evict: rules.may_evict,
+            now: self.exec.context.now,
             hasher: &hasher,
         };
         // SAFETY: 1: `old` was found in this shard's table, under the lock that we have.
@@ -224,12 +226,21 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         unsafe {
             match old {
                 Some(old) => {
-                    self.shard
-                        .replace(self.exec.hash, old, node, self.exec.now, self.exec.garbage);
+                    self.shard.replace(
+                        self.exec.context.hash,
+                        old,
+                        node,
+                        self.exec.context.now,
+                        self.exec.garbage,
+                    );
                 }
                 None => {
-                    self.shard
-                        .link(self.exec.hash, node, self.exec.now, &self.exec.slot.hint);
+                    self.shard.link(
+                        self.exec.context.hash,
+                        node,
+                        self.exec.context.now,
+                        &self.exec.slot.hint,
+                    );
                 }
             }
         }
@@ -238,7 +249,10 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
 
     unsafe fn unlink(&mut self, node: Ptr<R>) {
         // SAFETY: 1: found in this shard's table, under the lock that we have.
-        unsafe { self.shard.unlink(self.exec.hash, node, self.exec.garbage) };
+        unsafe {
+            self.shard
+                .unlink(self.exec.context.hash, node, self.exec.garbage)
+        };
     }
 
     #[inline]
@@ -265,8 +279,8 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
     unsafe fn hit(&mut self, node: Ptr<R>) {
         // SAFETY: 1, both: found in this shard's table.
         unsafe {
-            item(node).record_hit(self.exec.now);
-            self.shard.refresh(node, self.exec.now);
+            item(node).record_hit(self.exec.context.now);
+            self.shard.refresh(node, self.exec.context.now);
         }
     }
 
@@ -277,7 +291,7 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
 
     unsafe fn touch_on_add(&mut self, node: Ptr<R>) {
         // SAFETY: 1: found in this shard's table.
-        unsafe { self.shard.refresh(node, self.exec.now) };
+        unsafe { self.shard.refresh(node, self.exec.context.now) };
     }
 
     #[inline]

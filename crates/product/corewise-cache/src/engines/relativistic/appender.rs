@@ -1,4 +1,4 @@
-//! Appenders: they give sessions room for items, and hold the evictors that make it.
+//! Appenders: they give sessions room for items. Beside each is the evictor that makes it.
 //!
 //! An open segment holds all its pages, however few of them are used. So that many sessions do not
 //! hold the cache's memory in nearly empty segments, they share a number of appenders that fits the
@@ -7,8 +7,8 @@
 //!
 //! ```text
 //!  session 0 ─┐                ┌ small queue: [ small items │ medium items ]
-//!  session 4 ─┼─▶ appender 0 ──┤ main queue:  [ small items │ medium items ]
-//!  session 8 ─┘                └ evictor: the segment it walks
+//!  session 4 ─┼─▶ appender 0 ──┴ main queue:  [ small items │ medium items ]
+//!  session 8 ─┘
 //! ```
 //!
 //! # Guarantees
@@ -22,7 +22,6 @@
 //!    waits for readers, but none of the others.
 
 use super::Relativistic;
-use super::evict::Evictor;
 use super::heap::{Heap, Kind, Open, Ptr, Request, Segment};
 use super::queues::Queue;
 use corewise_atomic::lock::Mutex;
@@ -32,7 +31,6 @@ use std::ptr::NonNull;
 /// An appender. See the [module](self).
 pub(super) struct Appender {
     opens: Mutex<Opens>,
-    pub(super) evictor: Mutex<Evictor>,
 }
 
 /// Open segments, by queue and kind.
@@ -66,7 +64,6 @@ impl Appender {
     pub(super) fn new() -> Self {
         Self {
             opens: Mutex::new(Opens::default()),
-            evictor: Mutex::new(Evictor::new()),
         }
     }
 
@@ -89,6 +86,7 @@ impl Appender {
         }
         let mut opens = self.opens.lock();
         let open = &mut opens[queue as usize][kind as usize];
+        // A segment has items of one generation only, so that a flush hides all of them or none.
         match open {
             Some(open) if open.generation == request.generation => heap.append(open, request.bytes),
             _ => None,
@@ -115,7 +113,7 @@ impl Appender {
         }
         let mut opens = self.opens.lock();
         let open = opens[queue as usize][kind as usize].as_mut();
-        // SAFETY: 1.
+        // SAFETY: the item was never linked and is not used any more, by 1.
         open.is_some_and(|open| unsafe { engine.heap.take_back(open, node, bytes) })
     }
 
@@ -146,6 +144,7 @@ impl Appender {
     ) -> WalkedOn {
         let mut opens = self.opens.lock();
         match &mut opens.as_flattened_mut()[place] {
+            // Otherwise the segment was sealed since the walk began, or another one is open here.
             Some(open) if open.segment == segment && open.is_walked() => {
                 match heap.walk_on(open, nodes) {
                     0 => WalkedOn::End,

@@ -28,8 +28,8 @@ use super::heap::{Candidate, Claim, Ptr, Request, Segment};
 use super::policy::{self, Eviction, Fate};
 use super::queues::Queue;
 use super::session_counters::SessionCounters;
-use super::session_state::forget;
 use crate::item::{self, Item};
+use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use corewise_maps::relativistic::Link;
 use corewise_ops::{Deadline, Now};
@@ -52,7 +52,7 @@ const GAIN_32NDS_REFUSING: u64 = 1;
 /// kept everything.
 const FRUITFUL_32NDS: u64 = 1;
 
-/// The part of an appender that makes room.
+/// Makes room beside an appender.
 pub(super) struct Evictor {
     walk: Option<Walk>,
     sparse_from: Segment,
@@ -83,6 +83,7 @@ pub(super) struct Site<'s> {
     pub(super) engine: &'s Relativistic,
     /// Where copies go.
     pub(super) appender: &'s Appender,
+    pub(super) evictor: &'s Mutex<Evictor>,
     pub(super) counters: &'s SessionCounters,
     pub(super) now: Now,
 }
@@ -94,7 +95,7 @@ fn gains(least_32nds: u64) -> impl Fn(Candidate) -> bool {
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum EvictProgress {
     /// The headroom is reached, or the requested number of bytes was walked.
     Made,
     /// Readers must move on first.
@@ -115,50 +116,69 @@ impl Evictor {
 
     /// Walks until the heap's headroom is `target`, but for no more than about `bytes` bytes.
     /// Compacts until its [ease](Heap::ease) is.
-    pub(super) fn make_headroom(&mut self, site: &Site<'_>, target: i64, bytes: usize) -> Progress {
+    pub(super) fn make_headroom(
+        &mut self,
+        site: &Site<'_>,
+        target: i64,
+        bytes: usize,
+    ) -> EvictProgress {
         self.walk_until(site, target, bytes, true)
     }
 
     /// As [`Self::make_headroom`], but begins no walk: continues the one that is parked.
-    pub(super) fn finish_walk(&mut self, site: &Site<'_>, target: i64, bytes: usize) -> Progress {
+    pub(super) fn finish_walk(
+        &mut self,
+        site: &Site<'_>,
+        target: i64,
+        bytes: usize,
+    ) -> EvictProgress {
         let begins = mutant!("others_begin_walks");
         self.walk_until(site, target, bytes, begins)
     }
 
-    fn walk_until(&mut self, site: &Site<'_>, target: i64, bytes: usize, begins: bool) -> Progress {
+    fn walk_until(
+        &mut self,
+        site: &Site<'_>,
+        target: i64,
+        bytes: usize,
+        begins: bool,
+    ) -> EvictProgress {
         let heap = &site.engine.heap;
         let (mut left, mut compacts) = (bytes as i64, true);
         while left > 0 && heap.ease() < target {
+            // With enough headroom, only compaction may raise the ease to the target.
             let evicts = heap.headroom() < target;
             let mut next = self.walk.take();
+            // A parked walk that would evict live items is given up then.
             if let Some(walk) = next.take_if(|walk| !evicts && walk.evicts_live(site.engine)) {
                 heap.unclaim(site.engine.table.domain(), walk.claim);
             }
             if next.is_none() && begins {
-                next = self.begin(site, compacts, evicts);
+                next = self.begin_walk(site, compacts, evicts);
             }
             let Some(walk) = next else {
+                // A caller that begins no walks has made progress with the one that was parked.
                 let walked = left < bytes as i64;
                 return if walked && !begins {
-                    Progress::Made
+                    EvictProgress::Made
                 } else {
-                    Progress::None
+                    EvictProgress::None
                 };
             };
             let purpose = walk.purpose;
-            // Here, because no grace period ends while the walk is in its section.
+            // Collected outside the walk's section, in which no grace period ends.
             heap.collect_for(site.engine.table.domain(), 1);
-            match self.go_on(site, walk) {
-                Stop::After(walked) => left -= i64::from(walked.max(1)),
-                Stop::Blocked => return Progress::Blocked,
+            match self.continue_walk(site, walk) {
+                WalkStop::After(walked) => left -= i64::from(walked.max(1)),
+                WalkStop::Blocked => return EvictProgress::Blocked,
                 // There is not even room for a copy, so something must be evicted.
-                Stop::NoRoom if purpose == Purpose::Compact && site.engine.may_evict() => {
+                WalkStop::NoRoom if purpose == Purpose::Compact && site.engine.may_evict() => {
                     compacts = false;
                 }
-                Stop::NoRoom => return Progress::None,
+                WalkStop::NoRoom => return EvictProgress::None,
             }
         }
-        Progress::Made
+        EvictProgress::Made
     }
 
     /// Walks flushed segments, about `bytes` bytes. Returns false if none are left.
@@ -186,7 +206,7 @@ impl Evictor {
                     }
                 }
             };
-            let Stop::After(walked) = self.go_on(site, walk) else {
+            let WalkStop::After(walked) = self.continue_walk(site, walk) else {
                 debug_assert!(false, "what was flushed needs no room");
                 return false;
             };
@@ -197,7 +217,7 @@ impl Evictor {
 
     /// Claims the segment to walk next. A segment that must be compacted is claimed only if
     /// `compacts`: there may be room for copies. Live items are evicted only if `evicts`.
-    fn begin(&mut self, site: &Site<'_>, compacts: bool, evicts: bool) -> Option<Walk> {
+    fn begin_walk(&mut self, site: &Site<'_>, compacts: bool, evicts: bool) -> Option<Walk> {
         let engine = site.engine;
         self.begin_flushed(engine)
             .or_else(|| compacts.then(|| self.begin_sparse(engine)).flatten())
@@ -229,30 +249,31 @@ impl Evictor {
     }
 
     /// Continues a walk for some items, in one section, and parks the rest of it.
-    fn go_on(&mut self, site: &Site<'_>, mut walk: Walk) -> Stop {
+    fn continue_walk(&mut self, site: &Site<'_>, mut walk: Walk) -> WalkStop {
         let (heap, domain) = (&site.engine.heap, site.engine.table.domain());
         if walk.claim.is_large {
             let walked = walk.claim.used(heap);
             let removed = visit_large(site, walk, self.forces(heap.allowed()));
             self.count_walked(u64::from(walked), removed);
-            return Stop::After(walked);
+            return WalkStop::After(walked);
         }
         match self.visit_some(site, &mut walk) {
             Visited::Some(walked) => {
                 self.walk = Some(walk);
-                Stop::After(walked)
+                WalkStop::After(walked)
             }
             Visited::End(walked) => {
                 heap.unclaim(domain, walk.claim);
-                Stop::After(walked)
+                WalkStop::After(walked)
             }
+            // Retired segments become free when readers have left: the walk continues then.
             Visited::NoRoom if heap.waiting_bytes() > 0 => {
                 self.walk = Some(walk);
-                Stop::Blocked
+                WalkStop::Blocked
             }
             Visited::NoRoom => {
                 heap.unclaim(domain, walk.claim);
-                Stop::NoRoom
+                WalkStop::NoRoom
             }
         }
     }
@@ -264,15 +285,17 @@ impl Evictor {
         let forces = self.forces(engine.heap.allowed());
         let (begin, mut removed) = (walk.at, 0);
         for _ in 0..BATCH {
-            // SAFETY: 1: pinned above. 2: evictors walk segments of their engine.
+            // SAFETY: the guard is of the table's domain (1). Evictors walk segments of their
+            // engine (2).
             unsafe { walk.look_ahead(engine, &guard) };
-            // SAFETY: 1: evictors walk segments of their engine. 2: `at` is 0 first, and then what
-            // was returned.
+            // SAFETY: evictors walk segments of their engine (1). `at` is 0 first, and then
+            // what this function returned for the claim (2).
             let Some((node, next)) = (unsafe { engine.heap.item_at(&walk.claim, walk.at) }) else {
                 self.count_walked(u64::from(walk.at - begin), removed);
                 return Visited::End(walk.at - begin);
             };
-            // SAFETY: 1: pinned above. 2: found just now.
+            // SAFETY: the guard is of the table's domain (1). The node was just found in the walk's
+            // claim (2).
             match unsafe { visit(site, &guard, walk, node, forces) } {
                 Visit::Kept => {}
                 Visit::Removed => removed += u64::from(next - walk.at),
@@ -358,12 +381,13 @@ unsafe fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forc
         return Visit::Removed;
     }
     if site.is_over(walk, found) {
-        // SAFETY: 1 and 2.
+        // SAFETY: the guard is of the table's domain, by 1, and the item is in a segment that the
+        // walk has claimed, by 2.
         unsafe { site.remove(guard, node, false) };
         return Visit::Removed;
     }
     let engine = site.engine;
-    let verdict = match walk.purpose {
+    let fate = match walk.purpose {
         Purpose::Compact => {
             let state = found.state();
             Fate::Keep(engine.policy.queue(state), state & policy::BITS)
@@ -375,18 +399,21 @@ unsafe fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forc
             engine.policy.judge(found.state(), bytes, walk.mean, draw)
         }
     };
-    match verdict {
-        // SAFETY: 1 and 2.
+    match fate {
+        // SAFETY: the contract of `keep` is the one of this function.
         Fate::Keep(queue, bits) => match unsafe { keep(site, guard, walk, node, queue, bits) } {
+            // No room will come from readers either, so the item cannot be kept.
             Visit::NoRoom if walk.purpose == Purpose::Evict && engine.heap.waiting_bytes() == 0 => {
-                // SAFETY: 1 and 2.
+                // SAFETY: the guard is of the table's domain, by 1, and the item is in a segment
+                // that the walk has claimed, by 2.
                 unsafe { site.evict(guard, node) };
                 Visit::Removed
             }
             visit => visit,
         },
         Fate::Evict => {
-            // SAFETY: 1 and 2.
+            // SAFETY: the guard is of the table's domain, by 1, and the item is in a segment that
+            // the walk has claimed, by 2.
             unsafe { site.evict(guard, node) };
             Visit::Removed
         }
@@ -425,7 +452,8 @@ unsafe fn keep(
         spare: 0,
     };
     let Some(memory) = site.appender.allocate(engine, queue, request) else {
-        // Or a flush has begun meanwhile: the walk removes the item when it visits it again.
+        // There is no room, or a flush has begun meanwhile: then the walk removes the item when it
+        // visits it again.
         return Visit::NoRoom;
     };
     let state = bits | found.state() & !policy::BITS;
@@ -434,12 +462,12 @@ unsafe fn keep(
     // SAFETY: the guard is of the table's domain, the node is in the table and kept by the claim;
     // the copy is the arena's, in no table, and has the same hash.
     let replaced = unsafe { engine.table.replace(guard, node.cast(), heap.id(copy)) };
-    // SAFETY: 1: written above.
+    // SAFETY: the copy has just been written whole (1).
     unsafe { heap.settle(copy, bytes) };
     if replaced.is_none() {
         // No other thread removes an item of a claimed segment without its stripe.
         debug_assert!(false, "the item was in the table");
-        // SAFETY: it was never linked. 1: therefore it is in no table.
+        // SAFETY: the copy was never linked, so it is in no table (1).
         unsafe {
             (*copy.as_ptr()).links.abandon();
             heap.count_dead(engine.table.domain(), copy, bytes);
@@ -448,7 +476,7 @@ unsafe fn keep(
     }
     engine.note_deadline(copy, found.deadline());
     site.counters.copied_bytes.add(bytes as u64);
-    // SAFETY: 1: replaced just now.
+    // SAFETY: the copy has just replaced the item in the table (1).
     unsafe { heap.count_dead(engine.table.domain(), node, bytes) };
     Visit::Kept
 }
@@ -457,7 +485,7 @@ unsafe fn keep(
 fn visit_large(site: &Site<'_>, walk: Walk, forces: bool) -> u64 {
     let engine = site.engine;
     let (heap, domain) = (&engine.heap, engine.table.domain());
-    // SAFETY: 1: evictors walk segments of their engine. 2: it is 0.
+    // SAFETY: evictors walk segments of their engine (1). The offset is 0 (2).
     let Some((node, _)) = (unsafe { heap.item_at(&walk.claim, 0) }) else {
         heap.unclaim(domain, walk.claim);
         return 0;
@@ -469,7 +497,7 @@ fn visit_large(site: &Site<'_>, walk: Walk, forces: bool) -> u64 {
     let bytes = heap.footprint(found);
     if !link.is_removed() {
         if site.is_over(&walk, found) {
-            // SAFETY: 1: pinned above. 2: found in the claim.
+            // SAFETY: the guard is of the table's domain (1). The item is in the walk's claim (2).
             unsafe { site.remove(&guard, node, false) };
         } else {
             let draw = walk.draw(link.reduced_hash(), site.now);
@@ -479,7 +507,8 @@ fn visit_large(site: &Site<'_>, walk: Walk, forces: bool) -> u64 {
                     heap.unclaim_to(domain, walk.claim, queue);
                     return 0;
                 }
-                // SAFETY: 1: pinned above. 2: found in the claim.
+                // SAFETY: the guard is of the table's domain (1). The item is in the walk's claim
+                // (2).
                 _ => unsafe { site.evict(&guard, node) },
             }
         }
@@ -508,7 +537,7 @@ enum Visited {
 }
 
 /// Why a step stopped.
-enum Stop {
+enum WalkStop {
     /// This many bytes were walked.
     After(u32),
     /// There is no room for an item to be kept until readers move on.
@@ -549,7 +578,8 @@ impl Walk {
         let steps = if self.ahead <= self.at { AHEAD } else { 1 };
         self.ahead = self.ahead.max(self.at);
         for _ in 0..steps {
-            // SAFETY: 1: by our 2. 2: `ahead` is `at`, or what was returned.
+            // SAFETY: the claim is one of this engine, by 2 (1). `ahead` is `at`, or what this
+            // function returned for the claim (2).
             let Some((node, next)) = (unsafe { engine.heap.item_at(&self.claim, self.ahead) })
             else {
                 return;
@@ -590,7 +620,7 @@ impl Site<'_> {
         if !(is_flushed || is_past) {
             return;
         }
-        // SAFETY: 1 and 2.
+        // SAFETY: the contract of `unlink` is the one of this function.
         if unsafe { self.unlink(guard, node) } && !is_flushed {
             self.counters
                 .expired(self.engine.heap.removed(found), searched);
@@ -601,7 +631,7 @@ impl Site<'_> {
     ///
     /// 1. and 2. of [`Site::remove`].
     unsafe fn evict(&self, guard: &Guard<'_>, node: Ptr) {
-        // SAFETY: 1 and 2.
+        // SAFETY: the contract of `unlink` is the one of this function.
         if !unsafe { self.unlink(guard, node) } {
             return;
         }
@@ -629,8 +659,8 @@ impl Site<'_> {
         let removed = unsafe { self.engine.table.remove(guard, node.cast()) };
         if removed.is_some() {
             self.engine.table.adjust(-1);
-            // SAFETY: 1: removed just now, under the guard.
-            unsafe { forget(self.engine, self.counters, node) };
+            // SAFETY: the item was just removed from the table, under the guard (1).
+            unsafe { self.engine.count_unlinked(self.counters, node) };
         }
         removed.is_some()
     }

@@ -51,6 +51,7 @@ impl<'e> Exec<'e> {
         match op.verb {
             Verb::Get(get) => match self.read(op.key, &get, &mut report) {
                 Some(flow) => flow,
+                // It changes the item, or makes one.
                 None => self.change(op, &mut report),
             },
             Verb::Store(store) if is_whole(&store) => self.store(op.key, &store, &mut report),
@@ -68,7 +69,7 @@ impl<'e> Exec<'e> {
     ) -> Option<Flow> {
         let engine = self.engine;
         let guard = engine.table.domain().pin();
-        // SAFETY: 1: pinned above.
+        // SAFETY: the guard is of the table's domain (1).
         let absence = match unsafe { engine.find(&guard, self.hash, key, self.now) } {
             Ok(node) => {
                 // SAFETY: found under the guard, which keeps the item alive.
@@ -76,6 +77,7 @@ impl<'e> Exec<'e> {
                 let before = found.before(self.now);
                 let sent = before.state & state::WIN_SENT != 0;
                 let wins = !sent && may_win(get, found, before.state, self.now);
+                // These change the item under the stripe.
                 if get.touch.is_some() || wins {
                     return None;
                 }
@@ -88,6 +90,7 @@ impl<'e> Exec<'e> {
             }
             Err(absence) => absence,
         };
+        // A get that vivifies makes the item that is missing.
         let plain = get.vivify.is_none();
         plain.then(|| report(Outcome::Missing(absence)))
     }
@@ -129,7 +132,8 @@ impl<'e> Exec<'e> {
             let attempt = if attempt < ATTEMPTS_OUTSIDE {
                 let fresh = self.make(&contents, old_bytes);
                 when_made();
-                // SAFETY: 1: made just now, for this operation.
+                // SAFETY: `make` has just made the item for this operation, and it is not linked
+                // (1).
                 self.inside(key, |inside| unsafe {
                     verbs::put(inside, store, fresh, report)
                 })
@@ -138,7 +142,8 @@ impl<'e> Exec<'e> {
                     inside.old_bytes = old_bytes;
                     match inside.create(&contents) {
                         Err(NoItem::NotYet(bytes)) => Err(NeedsRoom(bytes)),
-                        // SAFETY: 1: made just now, by the store itself.
+                        // SAFETY: the store itself has just made the item, and it is not linked
+                        // (1).
                         fresh => unsafe { verbs::put(inside, store, fresh, report) },
                     }
                 })
@@ -163,7 +168,7 @@ impl<'e> Exec<'e> {
     pub(super) fn peek(&self, key: &[u8]) -> (Option<u8>, usize) {
         let engine = self.engine;
         let guard = engine.table.domain().pin();
-        // SAFETY: 1: pinned above.
+        // SAFETY: the guard is of the table's domain (1).
         let Some(node) = (unsafe { engine.find_any(&guard, self.hash, key) }) else {
             return (None, 0);
         };
@@ -175,7 +180,7 @@ impl<'e> Exec<'e> {
     /// Decides where the operation's new item goes, which replaces an item with this state.
     fn enter(&mut self, old: Option<u8>) {
         let entrance = self.engine.policy.entrance(self.hash, old);
-        self.session_state.enter_at(entrance);
+        self.session_state.set_entrance(entrance);
     }
 
     /// Makes an item, after making room for it if necessary.
@@ -215,6 +220,7 @@ impl<'e> Exec<'e> {
     fn change(&mut self, op: &Op<'_>, report: &mut dyn FnMut(Outcome<'_>) -> Flow) -> Flow {
         self.session_state.refused = false;
         let mut old_bytes = 0;
+        // Before the stripe is locked: evict, and choose the queue of the new item.
         if makes_items(&op.verb) {
             let state;
             (state, old_bytes) = self.peek(op.key);
@@ -350,8 +356,9 @@ impl LockedOp<'_> {
     }
 }
 
-// SAFETY: 1: the guard keeps what is found in the table until this is dropped; what was made and is
-// not linked belongs to the operation. 2: see `publish`.
+// SAFETY: the guard keeps what `find` returns until this is dropped, and an item that was made and
+// is not linked belongs to the operation (1). `publish` links the item or discards it, see there
+// (2).
 unsafe impl ItemStore for LockedOp<'_> {
     type Links = Link;
 
@@ -367,13 +374,13 @@ unsafe impl ItemStore for LockedOp<'_> {
     #[inline]
     fn find(&mut self) -> Result<Ptr, Absence> {
         let engine = self.engine;
-        // SAFETY: 1: the guard is of the table's domain.
+        // SAFETY: the guard is of the table's domain (1).
         let found = unsafe { engine.find_any(&self.guard, self.hash, self.key) };
         let node = found.ok_or(Absence::Unknown)?;
         // SAFETY: found under the guard, which keeps the item alive.
         let found: Item<'_, Link> = unsafe { Item::from_raw(node) };
         if self.generation_of(node) < self.generation {
-            // SAFETY: 1: found above.
+            // SAFETY: the item was found above, in the table, for the operation's key (1).
             unsafe { self.unlink(node) };
             return Err(Absence::Flushed);
         }
@@ -381,7 +388,7 @@ unsafe impl ItemStore for LockedOp<'_> {
             self.session_state
                 .counters
                 .expired_found(engine.heap.removed(found));
-            // SAFETY: 1: found above.
+            // SAFETY: the item was found above, in the table, for the operation's key (1).
             unsafe { self.unlink(node) };
             return Err(Absence::Expired);
         }
@@ -411,7 +418,8 @@ unsafe impl ItemStore for LockedOp<'_> {
 
     unsafe fn discard(&mut self, fresh: Ptr) {
         if self.reserved.is_none() {
-            // SAFETY: 1: made for this operation by the session, and not linked.
+            // SAFETY: the session has made the item for this operation, and it was not linked, by
+            // the contract of this function (1).
             unsafe { self.session_state.discard(self.engine, fresh) };
         }
     }
@@ -429,7 +437,7 @@ unsafe impl ItemStore for LockedOp<'_> {
         let is_current = self.generation_of(fresh) == self.generation;
         if !is_current && !mutant!("publishes_in_any_generation") {
             // A flush came in between: the item would vanish together with the item it depends on.
-            // SAFETY: 1: not linked.
+            // SAFETY: `fresh` was made for this operation and is not linked (1).
             unsafe { self.discard(fresh) };
             return Err(NoItem::NotYet(bytes));
         }
@@ -445,12 +453,12 @@ unsafe impl ItemStore for LockedOp<'_> {
                     // The old item has been evicted since it was found, and readers may have missed
                     // it: a value derived from it, or stored because it was present, would come
                     // back.
-                    // SAFETY: 1: not linked.
+                    // SAFETY: `fresh` was made for this operation and is not linked (1).
                     unsafe { self.discard(fresh) };
                     return Err(NoItem::NotYet(bytes));
                 }
-                // SAFETY: 1: replaced just now, under the guard.
-                unsafe { self.session_state.forget(engine, old) };
+                // SAFETY: the new item has just replaced this one in the table, under the guard (1).
+                unsafe { engine.count_unlinked(&self.session_state.counters, old) };
             }
             None => {
                 // SAFETY: the guard is of the table's domain; `fresh` is an item of the arena's in
@@ -461,12 +469,13 @@ unsafe impl ItemStore for LockedOp<'_> {
             }
         }
         if let Some(reservation) = self.reserved.take() {
-            // SAFETY: 1: once it is stored, the reservation is dropped (`publish_reserved`).
-            unsafe { reservation.forget_item() };
+            // SAFETY: the item is stored, so the reservation is only dropped afterwards, by the
+            // contract of `publish_reserved` (1).
+            unsafe { reservation.disown_item() };
         }
         self.session_state.counters.total_items.add(1);
         self.session_state.counters.linked(bytes);
-        // SAFETY: 1: written, and linked just now.
+        // SAFETY: the item is written whole and has just been linked (1).
         unsafe { engine.heap.settle(fresh, bytes) };
         Ok(())
     }
@@ -476,28 +485,34 @@ unsafe impl ItemStore for LockedOp<'_> {
         let removed = unsafe { self.engine.table.remove(&self.guard, node.cast()) };
         if removed.is_some() {
             self.session_state.unreported -= 1;
-            // SAFETY: 1: removed just now, under the guard.
-            unsafe { self.session_state.forget(self.engine, node) };
+            // SAFETY: the item was just removed from the table, under the guard (1).
+            unsafe {
+                self.engine
+                    .count_unlinked(&self.session_state.counters, node)
+            };
         }
     }
 
     unsafe fn hit(&mut self, node: Ptr) {
-        // SAFETY: 1.
+        // SAFETY: the node is one of this store's items and still linked, by the contract of this
+        // function.
         unsafe { self.item(node) }.record_shared_hit(self.now);
     }
 
     unsafe fn touched(&mut self, node: Ptr) {
-        // SAFETY: 1.
+        // SAFETY: the node is one of this store's items and still linked, by the contract of this
+        // function.
         let deadline = unsafe { self.item(node) }.deadline();
-        // Pairs with the heavy barrier in `Search::searched`: either the search sees the deadline,
-        // or this thread sees that the search has reset the due time, and `note_deadline` lowers it
-        // again.
+        // Pairs with the heavy barrier in `SegmentSearch::reset_due_time`: either the search sees
+        // the deadline, or this thread sees that the search has reset the due time, and
+        // `note_deadline` lowers it again.
         barrier::light();
         self.engine.note_deadline(node, deadline);
     }
 
     unsafe fn touch_on_add(&mut self, node: Ptr) {
-        // SAFETY: 1.
+        // SAFETY: the node is one of this store's items and still linked, by the contract of this
+        // function.
         unsafe { self.item(node) }.record_use(self.now, 0);
     }
 
@@ -507,7 +522,8 @@ unsafe impl ItemStore for LockedOp<'_> {
     }
 
     unsafe fn footprint(&self, node: Ptr) -> usize {
-        // SAFETY: 1.
+        // SAFETY: the node is one of this store's items and still linked, by the contract of this
+        // function.
         self.engine.heap.footprint(unsafe { self.item(node) })
     }
 }

@@ -13,8 +13,8 @@
 //! 2. *No deadline is forgotten.* The search resets a segment's due time before it reads deadlines.
 //!    A thread that links an item, or changes its deadline, lowers the due time again
 //!    (`note_deadline`), unless the search is certain to see the deadline: see `reset_due_time`.
-//! 3. A step walks a [given number of bytes](Search::step), where the beginning of a walk counts as
-//!    [`BEGIN_BYTES`].
+//! 3. A step walks a [given number of bytes](SegmentSearch::step), where the beginning of a walk
+//!    counts as [`BEGIN_BYTES`].
 
 use super::Relativistic;
 use super::appender::{OPENS, WalkedOn};
@@ -37,7 +37,7 @@ const BEGIN_BYTES: i64 = 4 << 10;
 const BYTES_PER_PAUSE_S_LOG2: u32 = 28;
 
 /// The state of the search. There is one per engine.
-pub(super) struct Search {
+pub(super) struct SegmentSearch {
     walk: Option<SearchWalk>,
     from: Segment,
     /// Segments that the present round has not yet reached.
@@ -75,7 +75,7 @@ fn pause_s(heap: &Heap) -> u32 {
     1 + (heap.held() >> BYTES_PER_PAUSE_S_LOG2) as u32
 }
 
-impl Search {
+impl SegmentSearch {
     pub(super) fn new() -> Self {
         Self {
             walk: None,
@@ -94,19 +94,19 @@ impl Search {
         while left > 0 {
             let walk = self.walk.take().or_else(|| {
                 left -= BEGIN_BYTES;
-                self.begin(site)
+                self.begin_walk(site)
             });
             let Some(walk) = walk else {
                 return self.left > 0;
             };
-            left -= i64::from(self.go_on(site, walk));
+            left -= i64::from(self.continue_walk(site, walk));
         }
         true
     }
 
     /// Searches all due segments at once, but not twice in a second: deadlines are known to the
     /// second, and a full cache would do nothing else. Returns true if something had expired.
-    pub(super) fn all(&mut self, site: &Site<'_>) -> bool {
+    pub(super) fn search_all(&mut self, site: &Site<'_>) -> bool {
         let now_s = site.now.seconds();
         if self.searched_all_s == now_s + 1 {
             return false;
@@ -118,22 +118,23 @@ impl Search {
         if let Some(walk) = self.walk.take() {
             self.end(site, walk, false);
         }
-        // Those that are due in the course of this second, too.
+        // This includes segments that are due in the course of this second.
         while let Some(claim) = heap.claim_where(&mut from, &mut looks, |candidate| {
             heap.due_s(candidate.segment) <= now_s + 1
         }) {
             let walk = self.search_sealed(site, claim);
-            self.go_on(site, walk);
+            self.continue_walk(site, walk);
             while let Some(walk) = self.walk.take() {
-                self.go_on(site, walk);
+                self.continue_walk(site, walk);
             }
         }
         site.counters.found_expired.get() != before
     }
 
-    fn begin(&mut self, site: &Site<'_>) -> Option<SearchWalk> {
+    fn begin_walk(&mut self, site: &Site<'_>) -> Option<SearchWalk> {
         let engine = site.engine;
         let (heap, now_s) = (&engine.heap, site.now.seconds());
+        // The round is over: the next one begins in a later second.
         if self.left == 0 {
             if !engine.begins_search(site.now) {
                 return None;
@@ -142,6 +143,7 @@ impl Search {
             self.opens_left = engine.appenders.len() * OPENS;
             give_up_due_walks(engine, now_s);
         }
+        // First the open segments, then the sealed ones, some of them in each call.
         while let Some(place) = self.opens_left.checked_sub(1) {
             self.opens_left = place;
             if let Some(walk) = self.search_open(engine, place, now_s) {
@@ -197,12 +199,13 @@ impl Search {
 
     /// Visits some items of a segment in one section, and parks the rest of the walk. Returns the
     /// bytes walked.
-    fn go_on(&mut self, site: &Site<'_>, mut walk: SearchWalk) -> u32 {
+    fn continue_walk(&mut self, site: &Site<'_>, mut walk: SearchWalk) -> u32 {
         let guard = site.engine.table.domain().pin();
         let mut nodes = [None; BATCH];
         let searched = find_some(site.engine, &mut walk, &mut nodes);
         for node in nodes.into_iter().flatten() {
-            // SAFETY: 1: pinned above. 2: found just now.
+            // SAFETY: the guard is of the table's domain (1). `find_some` has just returned the
+            // item, which the claim of the walk or the guard keeps alive (2).
             unsafe { self.visit(site, &guard, node) };
         }
         drop(guard);
@@ -233,7 +236,8 @@ impl Search {
             return;
         }
         if deadline.is_past(site.now) || engine.is_flushed(node) {
-            // SAFETY: 1 and 2.
+            // SAFETY: the guard is of the table's domain, by 1, and a claim or the guard keeps the
+            // item alive, by 2.
             unsafe { site.remove(guard, node, true) };
         } else {
             let bytes = engine.heap.footprint(found) as u32;
@@ -286,8 +290,8 @@ fn find_some(
         SearchWalk::Sealed { claim, at } => {
             let begin = *at;
             for place in nodes {
-                // SAFETY: 1: the walk is one of this engine's search. 2: `at` is 0 first, and then
-                // what was returned.
+                // SAFETY: the walk is one of this engine's search (1). `at` is 0 first, and then
+                // what this function returned for the claim (2).
                 let Some((node, next)) = (unsafe { heap.item_at(claim, *at) }) else {
                     break;
                 };
@@ -311,8 +315,8 @@ fn find_some(
 
 /// Gives up the evictors' walks of segments that are due, which could not be claimed otherwise.
 fn give_up_due_walks(engine: &Relativistic, now_s: u32) {
-    for appender in &engine.appenders {
-        if let Some(mut evictor) = appender.evictor.try_lock() {
+    for evictor in &engine.evictors {
+        if let Some(mut evictor) = evictor.try_lock() {
             evictor.give_up_if(engine, |segment| engine.heap.due_s(segment) <= now_s);
         }
     }
@@ -363,7 +367,7 @@ mod tests {
         engine.seal_older(u32::MAX);
         {
             let site = session.session_state.site(&engine, at(5_000));
-            let mut evictor = site.appender.evictor.lock();
+            let mut evictor = site.evictor.lock();
             evictor.make_headroom(&site, i64::MAX, 1);
             assert!(evictor.is_walking());
         }

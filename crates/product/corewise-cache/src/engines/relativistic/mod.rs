@@ -47,7 +47,7 @@
 //!    `expire`); flushed items in the same way.
 //! 7. *Progress*: reads wait for no other thread. A writer waits for the writers of its stripe,
 //!    and, when there is no memory, for readers; if a reader stays in a section for a second, the
-//!    writer is told that there is no memory.
+//!    write fails for lack of memory.
 //!
 //! A session is in a section only while it is inside `submit` or `maintain`. So an idle session
 //! holds up no other, and going offline is free. (Rejected alternative: handles that announce
@@ -87,9 +87,9 @@ use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use corewise_maps::relativistic::{self as maps, Link, RawTable};
 use corewise_ops::{Absence, Deadline, Flow, ItemView, Now, Op, ReplySink, Update, Updated};
 use corewise_rcu::Guard;
-use evict::Progress;
+use evict::{EvictProgress, Evictor};
 use exec::Exec;
-use expire::Search;
+use expire::SegmentSearch;
 use heap::{Heap, ItemArena, Ptr};
 pub use heap::{MAX_MEMORY, MIN_MEMORY};
 pub use policy::Eviction;
@@ -112,17 +112,18 @@ const MODELLED: bool = cfg!(any(corewise_loom, corewise_shuttle));
 /// 1/512 of the memory, not touched at first, which saves the first doublings.
 const BYTES_PER_BUCKET: u64 = 4096;
 const BUCKETS: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
-/// Entries for each bucket, as a fraction, up to which a table in a full cache does not grow. The
-/// next array takes 5 to 11 bytes for each item then; at the table's usual load, which a cache with
-/// free memory has, it takes twice that, and these are bytes that items lose. memcached doubles its
-/// table at the same load.
+/// Entries for each bucket, as a fraction, up to which a table in a full cache does not grow. An
+/// array that is allocated at this load takes 5 to 11 bytes for each item. At the table's usual
+/// load, at which it grows in a cache with free memory, it takes twice that. In a full cache these
+/// bytes are taken from items. memcached doubles its table at the same load.
 const FULL_LOAD: (u128, u128) = (3, 2);
 /// Buckets that a resize visits after each operation. Between two doublings of a table of `n`
 /// buckets there are at least 3/4 `n` operations, and a doubling visits some 2.5 `n` buckets, so
-/// this is twice what keeps up. More would delay the requests that arrive during a resize.
+/// this is twice the number that suffices. More would delay the requests that arrive during a
+/// resize.
 const STEP: usize = 8;
-/// Buckets below which the table quadruples. Fewer than in a map: what the buckets take is taken
-/// from the items here.
+/// Buckets below which the table quadruples. Fewer than in a map: here the memory of the buckets is
+/// taken from items.
 const QUADRUPLE_BELOW: usize = 1 << 12;
 /// Buckets that a resize visits in one [`Session::maintain`].
 const MAINTENANCE_STEP: usize = 64;
@@ -177,6 +178,8 @@ pub struct Relativistic {
     /// The number of stripes is a power of two.
     stripes: Box<[Mutex<Stripe>]>,
     appenders: Box<[CachePadded<Appender>]>,
+    /// The evictor beside each appender.
+    evictors: Box<[CachePadded<Mutex<Evictor>>]>,
     /// Appenders in use: the number that fits the present limit.
     active: AtomicUsize,
     max_item_bytes: usize,
@@ -194,7 +197,7 @@ pub struct Relativistic {
     delayed_flush: DelayedFlush,
     /// The last second in which a search for expired items began.
     searched_s: AtomicU32,
-    search: Mutex<Search>,
+    search: Mutex<SegmentSearch>,
     survey: Mutex<Survey>,
     sessions: AtomicUsize,
     /// The number that the next session gets.
@@ -275,6 +278,7 @@ impl Relativistic {
         let stripes = (memory / BYTES_PER_STRIPE).clamp(*STRIPES.start(), *STRIPES.end());
         let stripes = (0..1 << stripes.ilog2()).map(|cas| Mutex::new(Stripe { cas }));
         let appenders = appender::count(heap.most_allowed(), heap.segment_bytes());
+        let evictors = (0..appenders).map(|_| CachePadded::new(Mutex::new(Evictor::new())));
         let appenders = (0..appenders).map(|_| CachePadded::new(Appender::new()));
         let engine = Self {
             table,
@@ -283,6 +287,7 @@ impl Relativistic {
             hasher: foldhash::quality::RandomState::default(),
             stripes: stripes.collect(),
             appenders: appenders.collect(),
+            evictors: evictors.collect(),
             active: AtomicUsize::new(1),
             max_item_bytes: config.max_item_bytes,
             memory: AtomicU64::new(memory),
@@ -293,7 +298,7 @@ impl Relativistic {
             flushed: Flushed::default(),
             delayed_flush: DelayedFlush::new(),
             searched_s: AtomicU32::new(0),
-            search: Mutex::new(Search::new()),
+            search: Mutex::new(SegmentSearch::new()),
             survey: Mutex::new(Survey::default()),
             sessions: AtomicUsize::new(0),
             next_session: AtomicUsize::new(0),
@@ -315,7 +320,7 @@ impl Relativistic {
 
     #[inline]
     fn stripe(&self, hash: u64) -> &Mutex<Stripe> {
-        // Not the low bits alone: those choose the bucket.
+        // The low bits choose the bucket, so others are mixed in.
         let index = (hash ^ hash >> 12) as usize & (self.stripes.len() - 1);
         &self.stripes[index]
     }
@@ -352,7 +357,7 @@ impl Relativistic {
         now: Now,
     ) -> Result<Ptr, Absence> {
         let flushes = self.generation();
-        // SAFETY: 1.
+        // SAFETY: the guard is of the table's domain, by 1.
         let found = unsafe { self.find_any(guard, hash, key) };
         let node = found.ok_or(Absence::Unknown)?;
         if flushes.has_older && self.heap.generation(self.heap.segment_of(node)) < flushes.number {
@@ -400,7 +405,7 @@ impl Relativistic {
     }
 
     /// Notes that nothing remains from before the last flush, if that is the case.
-    fn forget_flush(&self) {
+    fn complete_flush(&self) {
         let generation = self.generation();
         if !generation.has_older || self.heap.has_older(generation.number) {
             return;
@@ -434,6 +439,24 @@ impl Relativistic {
         self.policy.eviction() != Eviction::Refuse
     }
 
+    /// Counts as dead an item that the caller has unlinked.
+    ///
+    /// # Safety
+    ///
+    /// 1. The caller has unlinked the item from the engine's table, in a section that began before
+    ///    and has not ended, and counts it once.
+    #[inline]
+    unsafe fn count_unlinked(&self, counters: &SessionCounters, node: Ptr) {
+        // SAFETY: the caller's section keeps the item alive, by 1.
+        let bytes = self.heap.footprint(unsafe { Item::from_raw(node) });
+        counters.unlinked(bytes);
+        if self.generation().has_older && self.is_flushed(node) {
+            self.flushed.unlinked(bytes);
+        }
+        // SAFETY: by 1 the item was unlinked, and is counted once.
+        unsafe { self.heap.count_dead(self.table.domain(), node, bytes) };
+    }
+
     // ---- appenders
 
     /// The appender of a session.
@@ -444,12 +467,19 @@ impl Relativistic {
         &self.appenders[session % active]
     }
 
-    /// All appenders, beginning with the session's.
-    fn appenders_from(&self, session: usize) -> impl Iterator<Item = &Appender> {
+    /// The evictor beside a session's appender.
+    fn evictor(&self, session: usize) -> &Mutex<Evictor> {
+        // Relaxed: a setting.
+        let active = self.active.load(Ordering::Relaxed);
+        &self.evictors[session % active]
+    }
+
+    /// All evictors, beginning with the session's.
+    fn evictors_from(&self, session: usize) -> impl Iterator<Item = &Mutex<Evictor>> {
         // Relaxed: a setting.
         let first = session % self.active.load(Ordering::Relaxed);
-        let (before, from) = self.appenders.split_at(first);
-        from.iter().chain(before).map(|appender| &**appender)
+        let (before, from) = self.evictors.split_at(first);
+        from.iter().chain(before).map(|evictor| &**evictor)
     }
 
     /// Seals the appenders' open segments of generations older than this.
@@ -488,9 +518,9 @@ impl Relativistic {
 
     /// Whether there is memory for an item under `-M`, where nothing may be evicted.
     ///
-    /// Items leave a share of the memory in which others can be overwritten, because the old
-    /// versions must be compacted first: 1/20 of the memory, plus a segment or the largest item
-    /// that there is, up to a quarter.
+    /// Live items leave a share of the memory free, so that items can be overwritten: the bytes of
+    /// an old version can be used again only after compaction. The share is 1/20 of the memory,
+    /// plus a segment or the largest item that there is, up to a quarter.
     #[inline]
     fn may_grow(&self, wanted: Wanted) -> bool {
         self.may_evict() || wanted.bytes <= wanted.old_bytes || self.has_slack(wanted)
@@ -518,7 +548,8 @@ impl Relativistic {
     /// Computes the memory left for segments. If the table wants to grow and will
     /// [need it](Self::needs_buckets), lets it grow if there is room, and makes room otherwise.
     fn budget(&self) {
-        // One thread at a time: nothing is allowed by numbers from before another thread's.
+        // One thread at a time, so that none sets a budget from numbers that are older than those
+        // of the last one.
         let _alone = self.budgeting.lock();
         // Relaxed, both: settings. Who changes one calls this afterwards, and the lock orders it.
         let memory = self.memory.load(Ordering::Relaxed);
@@ -526,8 +557,8 @@ impl Relativistic {
         let least = LEAST_SEGMENTS * self.heap.segment_bytes();
         let fixed = overhead + self.policy.bytes() + size_of_val(&*self.stripes) as u64;
         let left = |arrays: u64| memory.saturating_sub(fixed + arrays).max(least);
-        // In this order: the table may turn the grant into an array meanwhile, which counts twice
-        // then, and not never.
+        // The grant is read before the arrays: if the table allocates the granted array in between,
+        // its bytes count twice instead of not at all.
         let granted = self.granted_bytes();
         let arrays = self.table.array_bytes() as u64 + granted;
         let wanted = self.table.wanted_buckets();
@@ -543,9 +574,9 @@ impl Relativistic {
         }
     }
 
-    /// Whether the table must grow beyond its [usual load](maps::ResizePolicy), at the expense of
-    /// items: its load, when the memory will be full of items of the present mean size, is above
-    /// [`FULL_LOAD`].
+    /// Whether the table, which is beyond its [usual load](maps::ResizePolicy), must grow at the
+    /// expense of items: its load would be above [`FULL_LOAD`] if the memory were full of items of
+    /// the present mean size.
     fn needs_buckets(&self) -> bool {
         if mutant!("grows_at_any_load") {
             return true;
@@ -638,7 +669,7 @@ impl Relativistic {
     }
 
     /// Measures the chains of some buckets, unless another thread does.
-    fn look_at_chains(&self) {
+    fn survey_chains(&self) {
         let Some(mut survey) = self.survey.try_lock() else {
             return;
         };
@@ -720,6 +751,17 @@ impl Engine for Relativistic {
         // Relaxed: a setting.
         self.overhead.store(bytes, Ordering::Relaxed);
         self.budget();
+    }
+
+    fn excess(&self) -> u64 {
+        let excess = self.heap.held().saturating_sub(self.heap.allowed());
+        // Reserved runs and open segments cannot be evicted.
+        let least = self.heap.awaited() + 2 * self.reserve();
+        if self.may_evict() && self.heap.held() > least {
+            excess
+        } else {
+            0
+        }
     }
 
     fn stats(&self) -> EngineStats {
@@ -865,12 +907,12 @@ impl RelativisticSession {
         }
         engine.seal_older(generation.number);
         let site = self.session_state.site(engine, now);
-        let more = engine.appenders_from(0).any(|appender| {
-            let evictor = appender.evictor.try_lock();
+        let more = engine.evictors_from(0).any(|evictor| {
+            let evictor = evictor.try_lock();
             evictor.is_none_or(|mut evictor| evictor.sweep(&site, MAINTENANCE_BYTES))
         });
         if !more {
-            engine.forget_flush();
+            engine.complete_flush();
         }
         more || engine.generation().has_older
     }
@@ -926,6 +968,7 @@ impl Session for RelativisticSession {
         key: &[u8],
         value_len: usize,
         client_flags: u32,
+        arrived: usize,
     ) -> Option<Reservation> {
         let mut exec = Exec {
             engine: &self.engine,
@@ -933,7 +976,7 @@ impl Session for RelativisticSession {
             hash: self.engine.hash(key),
             now,
         };
-        exec.reserve(&self.engine, key, value_len, client_flags)
+        exec.reserve(&self.engine, key, value_len, client_flags, arrived)
     }
 
     fn submit_reserved<S: ReplySink>(
@@ -983,14 +1026,14 @@ impl Session for RelativisticSession {
             let progress = self
                 .session_state
                 .evict_some(&engine, now, reserve, MAINTENANCE_BYTES);
-            // Otherwise nothing may be evicted, or other sessions evict already; trying again at
-            // once does not help.
-            more |= progress == Progress::Made;
+            // Without progress, nothing may be evicted, or other sessions evict already: trying
+            // again at once does not help.
+            more |= progress == EvictProgress::Made;
         }
         if let Some(mut search) = engine.search.try_lock() {
             more |= search.step(&self.session_state.site(&engine, now), MAINTENANCE_BYTES);
         }
-        engine.look_at_chains();
+        engine.survey_chains();
         self.after_changes(MAINTENANCE_STEP);
         more | (self.engine.heap.waiting_bytes() > 0) | self.engine.table.has_work()
     }

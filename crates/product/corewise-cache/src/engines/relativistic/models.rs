@@ -15,20 +15,20 @@ const NOW: Now = Now {
 
 /// The result of a get.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct GetResult {
     value: Vec<u8>,
     deadline: Deadline,
 }
 
 /// A sink that takes its time over a value, as one that copies it does.
 #[derive(Default)]
-struct Slow(Option<Seen>);
+struct Slow(Option<GetResult>);
 
 impl ReplySink for Slow {
     fn complete(&mut self, _: u32, outcome: Outcome<'_>) -> Flow {
         if let Outcome::Found(view) = outcome {
             thread::yield_now();
-            self.0 = Some(Seen {
+            self.0 = Some(GetResult {
                 value: view.value.to_vec(),
                 deadline: view.deadline,
             });
@@ -37,7 +37,7 @@ impl ReplySink for Slow {
     }
 }
 
-fn run(session: &mut RelativisticSession, key: &[u8], verb: Verb<'_>) -> Option<Seen> {
+fn run(session: &mut RelativisticSession, key: &[u8], verb: Verb<'_>) -> Option<GetResult> {
     let mut sink = Slow::default();
     let ops = [Op {
         token: 0,
@@ -84,7 +84,7 @@ impl RelativisticSession {
         }
         for claim in claims {
             let site = self.session_state.site(engine, NOW);
-            let mut evictor = site.appender.evictor.lock();
+            let mut evictor = site.evictor.lock();
             evictor.walk_all(&site, claim, purpose);
         }
     }
@@ -205,7 +205,7 @@ fn nothing_is_made_of_an_item_that_is_evicted_meanwhile() {
             mine.walk_all(Purpose::Evict);
             assert_eq!(run(&mut mine, b"k", get(None)), None, "it is evicted");
             let fresh = inside.create(&contents).unwrap();
-            // SAFETY: 1: made and found above.
+            // SAFETY: `fresh` was made and `old` found above, by the same operation (1).
             let published = unsafe { inside.publish(fresh, Some(old), None) };
             assert_eq!(published, Err(NoItem::NotYet(bytes)));
         });

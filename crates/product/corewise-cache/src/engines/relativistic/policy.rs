@@ -80,7 +80,7 @@ pub enum Eviction {
 const SMALL_PERCENT: u64 = 25;
 /// Bytes of memory per ghost entry of two bytes.
 const BYTES_PER_GHOST: u64 = 256;
-/// The most ghost entries: beyond 64 GiB of memory there are larger items, and not more.
+/// The most ghost entries. Beyond 64 GiB of memory, items are larger and not more numerous.
 const MOST_GHOSTS: u64 = 1 << 28;
 /// Most segments at the old end of a queue that may be claimed, or still be written to, by other
 /// threads.
@@ -90,7 +90,7 @@ const CLAIMED_AT_MOST: usize = 256;
 const MEANS_OF_LARGE: usize = 2;
 
 /// An item that is smaller than the mean by more than this factor stays for some turns without
-/// being read. (Where sizes are much alike, none is.)
+/// being read. (Where all sizes are similar, no item is so small.)
 const SMALLER_THAN_MEAN: u64 = 2;
 
 /// State bits that belong to the policy.
@@ -188,6 +188,7 @@ impl Policy {
     #[inline]
     pub(super) fn judge(&self, state: u8, bytes: usize, mean: usize, draw: u32) -> Fate {
         let hits = (state & state::HITS) >> state::HITS_SHIFT;
+        // The hits that an item needs beyond one, and those that it keeps for its next turn.
         let (surcharge, kept) = match self.eviction {
             Eviction::Random => return Fate::Evict,
             Eviction::S3Fifo if self.ghost.is_some() => {
@@ -196,6 +197,7 @@ impl Policy {
                 } else {
                     u8::from(bytes > MEANS_OF_LARGE * mean)
                 };
+                // An item that enters the main queue starts there without hits.
                 let is_new = self.queue(state) == Queue::Small;
                 let left = hits.saturating_sub(surcharge.saturating_add(1));
                 (surcharge, if is_new { 0 } else { left })

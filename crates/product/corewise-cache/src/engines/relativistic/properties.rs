@@ -23,7 +23,7 @@ const HEAD: usize = 48;
 
 /// The last outcome.
 #[derive(Debug, PartialEq)]
-enum Seen {
+enum LastOutcome {
     /// Stamp and length of the value.
     Value(u64, usize),
     Number(u64),
@@ -33,17 +33,17 @@ enum Seen {
     OutOfMemory,
 }
 
-struct Sink(Option<Seen>);
+struct Sink(Option<LastOutcome>);
 
 impl ReplySink for Sink {
     fn complete(&mut self, _: Token, outcome: Outcome<'_>) -> Flow {
         self.0 = Some(match outcome {
-            Outcome::Found(view) => Seen::Value(stamp_of(view.value), view.value.len()),
-            Outcome::Stored(_) => Seen::Stored,
-            Outcome::Counter { value, .. } => Seen::Number(value),
-            Outcome::Deleted => Seen::Deleted,
-            Outcome::Missing(_) | Outcome::NotStored => Seen::Missing,
-            Outcome::OutOfMemory => Seen::OutOfMemory,
+            Outcome::Found(view) => LastOutcome::Value(stamp_of(view.value), view.value.len()),
+            Outcome::Stored(_) => LastOutcome::Stored,
+            Outcome::Counter { value, .. } => LastOutcome::Number(value),
+            Outcome::Deleted => LastOutcome::Deleted,
+            Outcome::Missing(_) | Outcome::NotStored => LastOutcome::Missing,
+            Outcome::OutOfMemory => LastOutcome::OutOfMemory,
             Outcome::Exists
             | Outcome::NonNumeric
             | Outcome::TooLarge
@@ -127,7 +127,7 @@ impl Cache {
         }
     }
 
-    fn run(&mut self, key: u64, verb: Verb<'_>) -> Seen {
+    fn run(&mut self, key: u64, verb: Verb<'_>) -> LastOutcome {
         self.turn = (self.turn + 1) % self.sessions.len();
         let mut sink = Sink(None);
         let key = key.to_le_bytes();
@@ -149,12 +149,12 @@ impl Cache {
         let seen = self.run(key, verb);
         self.value = value;
         match seen {
-            Seen::Stored => {
+            LastOutcome::Stored => {
                 self.stored_bytes += (length + HEAD) as u64;
                 self.oracle.insert(key, (stamp, length));
                 true
             }
-            Seen::OutOfMemory => {
+            LastOutcome::OutOfMemory => {
                 // A refused set removes the item that it would have overwritten.
                 self.oracle.remove(&key);
                 false
@@ -170,7 +170,7 @@ impl Cache {
     /// The same for a value that is received in place, if the engine reserves room for it.
     fn set_in_place(&mut self, key: u64, length: usize) -> bool {
         let (turn, bytes) = ((self.turn + 1) % self.sessions.len(), key.to_le_bytes());
-        let reserved = self.sessions[turn].reserve(self.now, &bytes, length, 0);
+        let reserved = self.sessions[turn].reserve(self.now, &bytes, length, 0, length / 2);
         let Some(mut reservation) = reserved else {
             return self.set(key, length);
         };
@@ -187,7 +187,7 @@ impl Cache {
         };
         let mut sink = Sink(None);
         self.sessions[turn].submit_reserved(self.now, &op, reservation, &mut sink);
-        let is_stored = sink.0 == Some(Seen::Stored);
+        let is_stored = sink.0 == Some(LastOutcome::Stored);
         if is_stored {
             self.stored_bytes += (length + HEAD) as u64;
             self.oracle.insert(key, (stamp, length));
@@ -200,21 +200,21 @@ impl Cache {
     /// Whether the key is present. If so, checks that it has the value stored last.
     fn get(&mut self, key: u64) -> bool {
         match self.run(key, Verb::Get(Get::default())) {
-            Seen::Value(stamp, length) => {
+            LastOutcome::Value(stamp, length) => {
                 assert_eq!(self.oracle.get(&key), Some(&(stamp, length)), "key {key}");
                 true
             }
-            Seen::Missing => false,
+            LastOutcome::Missing => false,
             other => panic!("{other:?}"),
         }
     }
 
-    fn incr(&mut self, key: u64) -> Seen {
+    fn incr(&mut self, key: u64) -> LastOutcome {
         let verb = Verb::Arith(Arith::new(1));
         self.run(key, verb)
     }
 
-    fn touch(&mut self, key: u64, deadline: Deadline) -> Seen {
+    fn touch(&mut self, key: u64, deadline: Deadline) -> LastOutcome {
         let get = Get {
             touch: Some(deadline),
             ..Get::default()
@@ -659,7 +659,7 @@ fn fills_without_loss(memory: u64, sessions: usize, size: usize) {
                 "{what}: key {key} of {keys} is overwritten"
             );
             let seen = cache.touch(key, Deadline::NEVER);
-            assert!(matches!(seen, Seen::Value(..)), "{what}: {seen:?}");
+            assert!(matches!(seen, LastOutcome::Value(..)), "{what}: {seen:?}");
         }
         cache.assert_budget();
     }
@@ -673,13 +673,13 @@ fn counts(cache: &mut Cache, what: &str) {
     let verb = |value| set_of(value, Deadline::NEVER);
     assert_eq!(
         cache.run(1, verb(b"10000000000000000000")),
-        Seen::Stored,
+        LastOutcome::Stored,
         "{what}"
     );
     for i in 1..2_000 {
         assert_eq!(
             cache.incr(1),
-            Seen::Number(10_000_000_000_000_000_000 + i),
+            LastOutcome::Number(10_000_000_000_000_000_000 + i),
             "{what}"
         );
     }
@@ -693,7 +693,7 @@ fn counters_of_a_full_cache_go_on_when_they_need_more_digits() {
         let counters = 0..500;
         for key in counters.clone() {
             let nine = set_of(b"9", Deadline::NEVER);
-            assert_eq!(cache.run(key, nine), Seen::Stored);
+            assert_eq!(cache.run(key, nine), LastOutcome::Stored);
         }
         for size in [3_000, 16] {
             for key in 1_000.. {
@@ -708,7 +708,11 @@ fn counters_of_a_full_cache_go_on_when_they_need_more_digits() {
             for key in counters.clone() {
                 let arith = Arith::new(more);
                 let seen = cache.run(key, Verb::Arith(arith));
-                assert_eq!(seen, Seen::Number(number + more), "{memory} bytes, {key}");
+                assert_eq!(
+                    seen,
+                    LastOutcome::Number(number + more),
+                    "{memory} bytes, {key}"
+                );
             }
             number += more;
         }
@@ -964,8 +968,8 @@ fn a_reader_in_the_way_leaves_few_segments_claimed() {
                     .drive_evictors(&engine, cache.now, i64::MAX);
             }
         }
-        let walks = engine.appenders.iter();
-        let walks = walks.filter(|appender| appender.evictor.lock().is_walking());
+        let walks = engine.evictors.iter();
+        let walks = walks.filter(|evictor| evictor.lock().is_walking());
         let (walks, used) = (walks.count(), engine.active.load(Ordering::Relaxed));
         assert!(walks <= used, "{walks} of {used} at {memory} MiB");
         drop(guard);

@@ -19,11 +19,17 @@ use corewise_ops::{Deadline, Flow, Op, Outcome, ReplySink, Store, Verb};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// Reserved runs are at most this share (1/8) of the memory, or one item, for values of which less
+/// than [`ARRIVED_SHARE`] has arrived.
+const RESERVED_SHARE: u64 = 8;
+/// The share (1/4) of a value that must have arrived before more is reserved.
+const ARRIVED_SHARE: usize = 4;
+
 impl Reserver for Relativistic {
     unsafe fn release(&self, item: NonNull<u8>) {
         let node: Ptr = item.cast();
-        // SAFETY: 1: by the caller's contract, the item is one of a reservation and not used any
-        // more. 1: it has entered, but was not linked.
+        // SAFETY: the item is one of a reservation and not used any more, by the contract of this
+        // function. If it has entered, it was not linked.
         unsafe {
             if !self.heap.release(node) {
                 let bytes = self.heap.footprint(Item::from_raw(node));
@@ -34,14 +40,15 @@ impl Reserver for Relativistic {
 }
 
 impl Exec<'_> {
-    /// Makes an item for `key` whose value comes later, if the item would be large and there is
-    /// room for it.
+    /// Makes an item for `key` whose value comes later, except for `arrived` bytes, if the item
+    /// would be large and there is room for it.
     pub(super) fn reserve(
         &mut self,
         owner: &Arc<Relativistic>,
         key: &[u8],
         value_len: usize,
         client_flags: u32,
+        arrived: usize,
     ) -> Option<Reservation> {
         let engine = self.engine;
         let contents = Contents {
@@ -56,10 +63,11 @@ impl Exec<'_> {
             return None;
         }
         let bytes = engine.heap.rounded(contents.bytes::<Link>() + value_len);
-        if engine.heap.kind(bytes) != Kind::Large || !engine.heap.may_reserve(bytes) {
+        let most = engine.most_reserved(arrived >= value_len / ARRIVED_SHARE);
+        if engine.heap.kind(bytes) != Kind::Large || !engine.heap.may_reserve(bytes, most) {
             return None;
         }
-        let memory = self.room_for(key, bytes)?;
+        let memory = self.room_for(key, bytes, most)?;
         let link = Link::new(self.hash);
         // SAFETY: the memory is the heap's, of the item's size rounded up, aligned to a granule,
         // and not used by anything else; the lengths fit. Only items that have entered are read.
@@ -72,7 +80,7 @@ impl Exec<'_> {
 
     /// Allocates room for a large item of `bytes` bytes. Where nothing may be evicted, succeeds
     /// only if the room is already there.
-    fn room_for(&mut self, key: &[u8], bytes: usize) -> Option<NonNull<u8>> {
+    fn room_for(&mut self, key: &[u8], bytes: usize, most: u64) -> Option<NonNull<u8>> {
         let engine = self.engine;
         let may_evict = engine.may_evict();
         let old_bytes = if may_evict { 0 } else { self.peek(key).1 };
@@ -82,12 +90,12 @@ impl Exec<'_> {
             counts: false,
         };
         self.session_state.evict_ahead(engine, self.now, bytes);
-        let found = engine.reserve_run(wanted);
+        let found = engine.reserve_run(wanted, most);
         if found.is_some() || !may_evict || !self.session_state.make_room(engine, self.now, wanted)
         {
             return found;
         }
-        engine.reserve_run(wanted)
+        engine.reserve_run(wanted, most)
     }
 
     /// Executes a store with the reservation's value.
@@ -103,8 +111,8 @@ impl Exec<'_> {
         if let Verb::Store(store) = &op.verb
             && let Some(node) = self.made_for(op.key, store, reservation)
         {
-            // SAFETY: 1: it is the reservation's, of which nothing but the view of its value is
-            // used afterwards, and that only if there is an error.
+            // SAFETY: the item is the reservation's, whole and not linked. Afterwards only the view
+            // of its value is used, and only if there is an error (1).
             let published =
                 unsafe { self.publish_reserved(node, op.key, store, reservation, &mut report) };
             if let Ok(flow) = published {
@@ -151,7 +159,7 @@ impl Exec<'_> {
         let domain = engine.table.domain();
         engine.heap.enter(domain, node, bytes, queue);
         self.session_state.refused = false;
-        // SAFETY: 1: made for the store of this reservation, and not linked, by our 1.
+        // SAFETY: the item was made for the store of this reservation, and is not linked, by 1.
         self.inside_with(key, Some(reservation), |inside| unsafe {
             verbs::put(inside, store, Ok(node), report)
         })
@@ -159,8 +167,23 @@ impl Exec<'_> {
 }
 
 impl Relativistic {
+    /// Bytes that may be reserved: little for values of which little has arrived, since nothing in
+    /// reserved runs can be evicted. Otherwise up to half, beside which the largest item has room:
+    /// receive buffers would take as much memory from the items, and some of it twice while the
+    /// values are copied.
+    fn most_reserved(&self, much_has_arrived: bool) -> u64 {
+        let allowed = self.heap.allowed();
+        let little = allowed / RESERVED_SHARE;
+        if much_has_arrived && self.may_evict() {
+            let largest = self.heap.needed(self.max_item_bytes);
+            little.max(allowed.saturating_sub(largest) / 2)
+        } else {
+            little
+        }
+    }
+
     /// Allocates a run for a large item whose value comes later.
-    fn reserve_run(&self, wanted: Wanted) -> Option<NonNull<u8>> {
+    fn reserve_run(&self, wanted: Wanted, most: u64) -> Option<NonNull<u8>> {
         if !self.may_grow(wanted) {
             return None;
         }
@@ -170,6 +193,7 @@ impl Relativistic {
             spare: self.spare(),
         };
         let is_current = || self.generation().number == request.generation;
-        self.heap.reserve(self.table.domain(), request, is_current)
+        self.heap
+            .reserve(self.table.domain(), request, most, is_current)
     }
 }

@@ -26,7 +26,7 @@ impl std::fmt::Debug for Bytes {
 }
 
 #[derive(Debug, Default, PartialEq)]
-enum Seen {
+enum OwnedOutcome {
     Value(Bytes, u32, Deadline),
     Stored(u64),
     NotStored,
@@ -37,7 +37,7 @@ enum Seen {
     Nothing,
 }
 
-impl ReplySink for Seen {
+impl ReplySink for OwnedOutcome {
     fn complete(&mut self, _: Token, outcome: Outcome<'_>) -> Flow {
         *self = match outcome {
             Outcome::Found(v) => Self::Value(Bytes(v.value.to_vec()), v.client_flags, v.deadline),
@@ -73,14 +73,14 @@ fn op<'a>(key: &'a [u8], verb: Verb<'a>) -> Op<'a> {
     }
 }
 
-fn get(session: &mut RelativisticSession, key: &[u8]) -> Seen {
-    let mut seen = Seen::default();
+fn get(session: &mut RelativisticSession, key: &[u8]) -> OwnedOutcome {
+    let mut seen = OwnedOutcome::default();
     session.submit(LATER, &[op(key, Verb::Get(Get::default()))], &mut seen);
     seen
 }
 
-fn set(session: &mut RelativisticSession, key: &[u8], value: &[u8]) -> Seen {
-    let mut seen = Seen::default();
+fn set(session: &mut RelativisticSession, key: &[u8], value: &[u8]) -> OwnedOutcome {
+    let mut seen = OwnedOutcome::default();
     let verb = Verb::Store(Store {
         value,
         ..store(StoreMode::Set)
@@ -94,8 +94,8 @@ fn finish(
     key: &[u8],
     store: Store<'static>,
     reservation: Reservation,
-) -> Seen {
-    let mut seen = Seen::default();
+) -> OwnedOutcome {
+    let mut seen = OwnedOutcome::default();
     let verb = Verb::Store(store);
     assert!(session.submit_reserved(LATER, &op(key, verb), reservation, &mut seen));
     seen
@@ -106,7 +106,7 @@ fn value(length: usize) -> Vec<u8> {
 }
 
 fn reserve(session: &mut RelativisticSession, key: &[u8], value: &[u8]) -> Reservation {
-    let mut reservation = session.reserve(NOW, key, value.len(), 0).expect("room");
+    let mut reservation = session.reserve(NOW, key, value.len(), 0, 0).expect("room");
     assert_eq!(reservation.extend(value), value.len());
     reservation
 }
@@ -116,10 +116,12 @@ fn a_value_that_comes_later_is_stored_where_it_lies() {
     let engine = engine(MEMORY, Eviction::S3Fifo);
     let mut session = engine.session();
     let value = value(100_000);
-    let mut reservation = session.reserve(NOW, b"key", value.len(), 77).expect("room");
+    let mut reservation = session
+        .reserve(NOW, b"key", value.len(), 77, 0)
+        .expect("room");
     let place = reservation.spare().as_ptr().addr();
     for part in value.chunks(777) {
-        assert_eq!(get(&mut session, b"key"), Seen::Missing);
+        assert_eq!(get(&mut session, b"key"), OwnedOutcome::Missing);
         assert_eq!(reservation.extend(part), part.len());
     }
     assert_eq!(reservation.extend(b"more"), 0);
@@ -131,14 +133,14 @@ fn a_value_that_comes_later_is_stored_where_it_lies() {
     };
     assert!(matches!(
         finish(&mut session, b"key", store, reservation),
-        Seen::Stored(1..)
+        OwnedOutcome::Stored(1..)
     ));
     assert_eq!(
         get(&mut session, b"key"),
-        Seen::Value(Bytes(value), 77, deadline)
+        OwnedOutcome::Value(Bytes(value), 77, deadline)
     );
     let guard = engine.table.domain().pin();
-    // SAFETY: 1: pinned above.
+    // SAFETY: the guard is of the table's domain (1).
     let node = unsafe { engine.find_any(&guard, engine.hash(b"key"), b"key") }.unwrap();
     // SAFETY: the guard keeps the item alive.
     let found: Item<'_, Link> = unsafe { Item::from_raw(node) };
@@ -155,44 +157,47 @@ fn reservations_leave_nothing_behind() {
     let mut session = engine.session();
     let value = value(50_000);
     let empty = engine.heap.held();
-    drop(session.reserve(NOW, b"a", 50_000, 0).expect("room"));
-    let partly = session.reserve(NOW, b"a", 50_000, 0);
+    drop(session.reserve(NOW, b"a", 50_000, 0, 0).expect("room"));
+    let partly = session.reserve(NOW, b"a", 50_000, 0, 0);
     partly.expect("room").extend(b"part");
     assert_eq!((engine.heap.held(), engine.heap.awaited()), (empty, 0));
     let refused = reserve(&mut session, b"a", &value);
     let seen = finish(&mut session, b"a", store(StoreMode::Replace), refused);
-    assert_eq!(seen, Seen::NotStored);
+    assert_eq!(seen, OwnedOutcome::NotStored);
     engine.heap.collect(engine.table.domain());
     assert_eq!((engine.heap.held(), engine.heap.awaited()), (empty, 0));
     // A reservation for another key, one that is not full, and one of another engine are copied.
     let other = reserve(&mut session, b"b", &value);
     assert!(matches!(
         finish(&mut session, b"a", store(StoreMode::Add), other),
-        Seen::Stored(_)
+        OwnedOutcome::Stored(_)
     ));
-    let mut short = session.reserve(NOW, b"b", 50_000, 0).expect("room");
+    let mut short = session.reserve(NOW, b"b", 50_000, 0, 0).expect("room");
     short.extend(b"short");
     assert!(matches!(
         finish(&mut session, b"b", store(StoreMode::Set), short),
-        Seen::Stored(_)
+        OwnedOutcome::Stored(_)
     ));
     let mut stranger = self::engine(MEMORY, Eviction::S3Fifo).session();
     let foreign = reserve(&mut stranger, b"c", &value);
     drop(stranger);
     assert!(matches!(
         finish(&mut session, b"c", store(StoreMode::Set), foreign),
-        Seen::Stored(_)
+        OwnedOutcome::Stored(_)
     ));
     let never = Deadline::NEVER;
     assert_eq!(
         get(&mut session, b"a"),
-        Seen::Value(Bytes(value.clone()), 0, never)
+        OwnedOutcome::Value(Bytes(value.clone()), 0, never)
     );
     assert_eq!(
         get(&mut session, b"b"),
-        Seen::Value(Bytes(b"short".to_vec()), 0, never)
+        OwnedOutcome::Value(Bytes(b"short".to_vec()), 0, never)
     );
-    assert_eq!(get(&mut session, b"c"), Seen::Value(Bytes(value), 0, never));
+    assert_eq!(
+        get(&mut session, b"c"),
+        OwnedOutcome::Value(Bytes(value), 0, never)
+    );
     assert_eq!(engine.heap.awaited(), 0);
 }
 
@@ -202,27 +207,30 @@ fn conditions_hold_when_the_value_has_come() {
     let mut session = engine.session();
     let value = value(40_000);
     let early = reserve(&mut session, b"k", &value);
-    let Seen::Stored(cas) = set(&mut session, b"k", b"meanwhile") else {
+    let OwnedOutcome::Stored(cas) = set(&mut session, b"k", b"meanwhile") else {
         panic!()
     };
     assert_eq!(
         finish(&mut session, b"k", store(StoreMode::Add), early),
-        Seen::NotStored
+        OwnedOutcome::NotStored
     );
     let with = |cas| Store {
         compare_cas: Some(cas),
         ..store(StoreMode::Set)
     };
     let old = reserve(&mut session, b"k", &value);
-    assert_eq!(finish(&mut session, b"k", with(cas + 1), old), Seen::Exists);
+    assert_eq!(
+        finish(&mut session, b"k", with(cas + 1), old),
+        OwnedOutcome::Exists
+    );
     let right = reserve(&mut session, b"k", &value);
-    let Seen::Stored(next) = finish(&mut session, b"k", with(cas), right) else {
+    let OwnedOutcome::Stored(next) = finish(&mut session, b"k", with(cas), right) else {
         panic!()
     };
     assert!(next > cas);
     assert_eq!(
         get(&mut session, b"k"),
-        Seen::Value(Bytes(value), 0, Deadline::NEVER)
+        OwnedOutcome::Value(Bytes(value), 0, Deadline::NEVER)
     );
 }
 
@@ -244,15 +252,15 @@ fn a_flush_before_the_value_has_come_takes_nothing_of_it() {
     );
     assert!(matches!(
         finish(&mut session, b"k", store(StoreMode::Set), reservation),
-        Seen::Stored(_)
+        OwnedOutcome::Stored(_)
     ));
     assert_eq!(
         get(&mut session, b"k"),
-        Seen::Value(Bytes(value), 0, Deadline::NEVER)
+        OwnedOutcome::Value(Bytes(value), 0, Deadline::NEVER)
     );
     assert_eq!(engine.heap.awaited(), 0);
     engine.flush_all(Deadline::PAST, NOW);
-    assert_eq!(get(&mut session, b"k"), Seen::Missing);
+    assert_eq!(get(&mut session, b"k"), OwnedOutcome::Missing);
 }
 
 /// A flush between the read of the generation and the publication, which the reservation survives.
@@ -292,7 +300,7 @@ fn an_eighth_of_the_memory_may_be_reserved_and_the_rest_goes_on() {
     let engine = engine(MEMORY, Eviction::S3Fifo);
     let (mut session, mut slow) = (engine.session(), engine.session());
     let mut reserved = Vec::new();
-    while let Some(reservation) = slow.reserve(NOW, &[reserved.len() as u8], 60_000, 0) {
+    while let Some(reservation) = slow.reserve(NOW, &[reserved.len() as u8], 60_000, 0, 0) {
         reserved.push(reservation);
     }
     let share = engine.heap.allowed() / 8;
@@ -300,7 +308,10 @@ fn an_eighth_of_the_memory_may_be_reserved_and_the_rest_goes_on() {
     let value = value(60_000);
     for key in 0..2_000u32 {
         let seen = set(&mut session, &key.to_le_bytes(), &value);
-        assert!(matches!(seen, Seen::Stored(_)), "store {key}: {seen:?}");
+        assert!(
+            matches!(seen, OwnedOutcome::Stored(_)),
+            "store {key}: {seen:?}"
+        );
         session.maintain(NOW);
     }
     assert!(engine.heap.held() <= engine.heap.allowed());
@@ -317,13 +328,65 @@ fn an_eighth_of_the_memory_may_be_reserved_and_the_rest_goes_on() {
             store(StoreMode::Set),
             reservation,
         );
-        assert!(matches!(seen, Seen::Stored(_)), "{seen:?}");
+        assert!(matches!(seen, OwnedOutcome::Stored(_)), "{seen:?}");
     }
     assert_eq!(
         get(&mut session, &[3]),
-        Seen::Value(Bytes(value), 0, Deadline::NEVER)
+        OwnedOutcome::Value(Bytes(value), 0, Deadline::NEVER)
     );
     assert_eq!(engine.heap.awaited(), 0);
+}
+
+/// Values of which much has arrived would otherwise lie in receive buffers, which take memory from
+/// the items as well.
+#[test]
+fn half_of_the_memory_may_be_reserved_for_values_of_which_a_quarter_has_arrived() {
+    let reserved = |eviction, arrived: usize| {
+        let engine = engine(MEMORY, eviction);
+        let mut session = engine.session();
+        let mut reserved = Vec::new();
+        let key = |reserved: &Vec<_>| [reserved.len() as u8];
+        while let Some(next) = session.reserve(NOW, &key(&reserved), 200_000, 0, arrived) {
+            reserved.push(next);
+        }
+        // The largest item has room beside them.
+        let largest = vec![0; engine.max_item_bytes - 200];
+        let seen = set(&mut session, b"largest", &largest);
+        assert!(matches!(seen, OwnedOutcome::Stored(_)), "{seen:?}");
+        assert!(engine.heap.held() <= engine.heap.allowed());
+        engine.heap.awaited() as f64 / engine.heap.allowed() as f64
+    };
+    let few = reserved(Eviction::S3Fifo, 49_999);
+    let many = reserved(Eviction::S3Fifo, 50_000);
+    assert!((0.1..=0.125).contains(&few), "{few}");
+    assert!((0.34..=0.5).contains(&many), "{many}");
+    assert!(reserved(Eviction::Refuse, 200_000) <= 0.125);
+}
+
+#[test]
+fn the_excess_is_what_eviction_gives_back() {
+    let engine = engine(MEMORY, Eviction::S3Fifo);
+    let mut session = engine.session();
+    let value = value(10_000);
+    for key in 0..2_000u32 {
+        set(&mut session, &key.to_le_bytes(), &value);
+    }
+    assert_eq!(engine.excess(), 0);
+    engine.set_overhead(MEMORY / 4);
+    let excess = engine.excess();
+    assert!((MEMORY / 8..=MEMORY / 4).contains(&excess), "{excess}");
+    while engine.excess() > 0 {
+        session.maintain(NOW);
+    }
+    assert!(engine.heap.held() <= engine.heap.allowed());
+    // What is reserved cannot be evicted.
+    let mut reserved = Vec::new();
+    while let Some(next) = session.reserve(NOW, &[reserved.len() as u8], 100_000, 0, 100_000) {
+        reserved.push(next);
+    }
+    engine.set_overhead(MEMORY / 2);
+    while session.maintain(NOW) {}
+    assert_eq!(engine.excess(), 0);
 }
 
 /// A full cache receives values in place, too: it makes room when the value is announced.
@@ -340,10 +403,10 @@ fn a_full_cache_makes_room_for_announced_items() {
             store(StoreMode::Set),
             reservation,
         );
-        assert!(matches!(seen, Seen::Stored(_)), "{seen:?}");
+        assert!(matches!(seen, OwnedOutcome::Stored(_)), "{seen:?}");
         assert_eq!(
             get(&mut session, &key.to_le_bytes()),
-            Seen::Value(Bytes(value.clone()), 0, Deadline::NEVER)
+            OwnedOutcome::Value(Bytes(value.clone()), 0, Deadline::NEVER)
         );
     }
     assert!(engine.stats().evictions > 100);
@@ -359,32 +422,35 @@ fn a_full_cache_that_refuses_reserves_nothing_more() {
     let mut keys = 0u32;
     let last = loop {
         let key = keys.to_le_bytes();
-        let Some(mut reservation) = session.reserve(NOW, &key, value.len(), 0) else {
+        let Some(mut reservation) = session.reserve(NOW, &key, value.len(), 0, 0) else {
             break set(&mut session, &key, &value);
         };
         reservation.extend(&value);
         finish(&mut session, &key, store(StoreMode::Set), reservation);
         keys += 1;
     };
-    assert_eq!(last, Seen::OutOfMemory);
+    assert_eq!(last, OwnedOutcome::OutOfMemory);
     assert!(keys > 100, "{keys} items");
     // Overwriting at the same size keeps working.
     for round in 0..500u32 {
         let key = (round % keys).to_le_bytes();
-        let seen = match session.reserve(NOW, &key, value.len(), 0) {
+        let seen = match session.reserve(NOW, &key, value.len(), 0, 0) {
             Some(mut reservation) => {
                 reservation.extend(&value);
                 finish(&mut session, &key, store(StoreMode::Set), reservation)
             }
             None => set(&mut session, &key, &value),
         };
-        assert!(matches!(seen, Seen::Stored(_)), "round {round}: {seen:?}");
+        assert!(
+            matches!(seen, OwnedOutcome::Stored(_)),
+            "round {round}: {seen:?}"
+        );
     }
     for key in 0..keys {
         let seen = get(&mut session, &key.to_le_bytes());
         assert_eq!(
             seen,
-            Seen::Value(Bytes(value.clone()), 0, Deadline::NEVER),
+            OwnedOutcome::Value(Bytes(value.clone()), 0, Deadline::NEVER),
             "key {key}"
         );
     }
@@ -422,7 +488,7 @@ fn the_smallest_large_items_fill_the_memory() {
     for key in 0..4_000u32 {
         assert!(matches!(
             set(&mut session, &key.to_le_bytes(), &value),
-            Seen::Stored(_)
+            OwnedOutcome::Stored(_)
         ));
     }
     assert!(engine.stats().bytes as f64 > 0.8 * (64 << 20) as f64);

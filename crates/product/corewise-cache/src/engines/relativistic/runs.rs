@@ -348,10 +348,10 @@ mod tests {
             let mut runs = Runs::new(1, 1);
             assert_eq!(runs.longest(), 0);
             runs.lengths[class] = 1;
-            let told = runs.longest();
+            let reported = runs.longest();
             assert!(
-                told >= pages && told <= pages + pages / 4 + 1,
-                "{pages}: {told}"
+                reported >= pages && reported <= pages + pages / 4 + 1,
+                "{pages}: {reported}"
             );
         }
     }

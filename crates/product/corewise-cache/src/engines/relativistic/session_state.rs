@@ -2,12 +2,13 @@
 
 use super::Relativistic;
 use super::appender::Appender;
-use super::evict::{Progress, Site};
+use super::evict::{EvictProgress, Evictor, Site};
 use super::heap::{Ptr, Request};
 use super::policy;
 use super::queues::Queue;
 use super::session_counters::SessionCounters;
 use crate::item::{self, Contents, Item};
+use corewise_atomic::lock::Mutex;
 use corewise_atomic::{Backoff, Sleeps, mutant};
 use corewise_maps::relativistic::Link;
 use corewise_ops::Now;
@@ -21,25 +22,25 @@ const PACE: [usize; 3] = [4, 8, 32];
 const STEP_BYTES: usize = 1 << 16;
 /// How often a session that needs memory checks whether readers have moved on, before it gives up:
 /// about a second.
-const PATIENCE: u32 = 20_000;
+const CHECKS: u32 = 20_000;
 /// How it sleeps between two such checks.
 const SLEEPS: Sleeps = Sleeps {
     after_rounds: 1_000,
     shortest: Duration::from_micros(50),
     longest: Duration::from_micros(50),
 };
-/// How often all memory is walked for one item, at most; [`TURNS_REFUSING`] applies if nothing may
+/// How often all memory is walked for one item, at most; [`ROUNDS_REFUSING`] applies if nothing may
 /// be evicted.
-const TURNS: u64 = 4;
-const TURNS_REFUSING: u64 = 1;
-/// How often a session looks for something to evict after it found nothing. This takes some tenths
-/// of a second. A thread that was interrupted while it wrote an item or walked a segment can
+const ROUNDS: u64 = 4;
+const ROUNDS_REFUSING: u64 = 1;
+/// How often a session searches for something to evict after it found nothing. This takes some
+/// tenths of a second. A thread that was interrupted while it wrote an item or walked a segment can
 /// proceed in that time.
-const LOOKS: u32 = 4_000;
-/// Number of looks after which the session seals the open segments of others.
-const LOOKS_BEFORE_SEALING: u32 = 64;
-/// As [`LOOKS`], if nothing may be evicted.
-const LOOKS_REFUSING: u32 = 3;
+const SEARCHES: u32 = 4_000;
+/// Number of searches after which the session seals the open segments of others.
+const SEARCHES_BEFORE_SEALING: u32 = 64;
+/// As [`SEARCHES`], if nothing may be evicted.
+const SEARCHES_REFUSING: u32 = 3;
 
 pub(super) struct SessionState {
     pub(super) counters: Arc<SessionCounters>,
@@ -91,17 +92,22 @@ impl SessionState {
         engine.appender(self.number)
     }
 
+    fn evictor<'e>(&self, engine: &'e Relativistic) -> &'e Mutex<Evictor> {
+        engine.evictor(self.number)
+    }
+
     pub(super) fn site<'s>(&'s self, engine: &'s Relativistic, now: Now) -> Site<'s> {
         Site {
             engine,
             appender: self.appender(engine),
+            evictor: self.evictor(engine),
             counters: &self.counters,
             now,
         }
     }
 
     /// Sets the queue of the next item and the policy's state bits for it.
-    pub(super) fn enter_at(&mut self, entrance: (Queue, u8)) {
+    pub(super) fn set_entrance(&mut self, entrance: (Queue, u8)) {
         (self.queue, self.state) = entrance;
     }
 
@@ -130,10 +136,10 @@ impl SessionState {
         now: Now,
         target: i64,
         bytes: usize,
-    ) -> Progress {
+    ) -> EvictProgress {
         let site = self.site(engine, now);
-        let Some(mut evictor) = site.appender.evictor.try_lock() else {
-            return Progress::None; // another session is evicting
+        let Some(mut evictor) = site.evictor.try_lock() else {
+            return EvictProgress::None; // another session is evicting
         };
         evictor.make_headroom(&site, target, bytes)
     }
@@ -151,15 +157,16 @@ impl SessionState {
         if needed > heap.allowed() {
             return false;
         }
-        let (turns, mut looks) = if engine.may_evict() {
-            (TURNS, LOOKS)
+        let (rounds, mut searches_left) = if engine.may_evict() {
+            (ROUNDS, SEARCHES)
         } else {
-            (TURNS_REFUSING, LOOKS_REFUSING)
+            (ROUNDS_REFUSING, SEARCHES_REFUSING)
         };
-        let mut steps = 64 + turns * heap.held() / STEP_BYTES as u64;
-        let mut patience = PATIENCE;
+        let mut steps = 64 + rounds * heap.held() / STEP_BYTES as u64;
+        let mut checks_left = CHECKS;
         let mut backoff = Backoff::new();
         loop {
+            // Frees retired segments that readers have left.
             heap.collect(engine.table.domain());
             // Otherwise compaction cannot help: the limit was lowered below the bytes of the live
             // items.
@@ -168,30 +175,33 @@ impl SessionState {
             if may_grow && heap.held() + needed <= heap.allowed() {
                 return true;
             }
+            // Without room to grow, only dead items may go.
             let progress = if may_grow {
                 self.drive_evictors(engine, now, needed as i64)
             } else {
-                self.take_back_dead(engine, now)
+                self.remove_dead(engine, now)
             };
-            if progress == Progress::Made && steps > 0 {
+            // As long as walks make progress, no wait is needed; the steps bound them.
+            if progress == EvictProgress::Made && steps > 0 {
                 steps -= 1;
                 continue;
             }
-            if progress == Progress::None && heap.waiting_bytes() == 0 {
+            if progress == EvictProgress::None && heap.waiting_bytes() == 0 {
                 // Other sessions may have finished since this one looked for something to do; or
                 // their open segments hold all there is. Without `may_grow` no segment is sealed:
                 // the memory is full of live items, and a segment that is sealed early keeps its
                 // unused bytes until it is compacted.
-                let seals = looks.is_multiple_of(LOOKS_BEFORE_SEALING) || !engine.may_evict();
+                let seals =
+                    searches_left.is_multiple_of(SEARCHES_BEFORE_SEALING) || !engine.may_evict();
                 if seals && (may_grow || mutant!("seals_when_full")) {
                     engine.seal_older(u32::MAX);
                 }
-                looks -= 1;
+                searches_left -= 1;
             }
-            if patience == 0 || looks == 0 || steps == 0 {
+            if checks_left == 0 || searches_left == 0 || steps == 0 {
                 return false;
             }
-            patience -= 1;
+            checks_left -= 1;
             backoff.snooze_or_sleep(&SLEEPS);
         }
     }
@@ -204,46 +214,48 @@ impl SessionState {
         engine: &Relativistic,
         now: Now,
         target: i64,
-    ) -> Progress {
+    ) -> EvictProgress {
         if engine.heap.headroom() >= target {
-            return Progress::Blocked; // only readers have to move on
+            return EvictProgress::Blocked; // only readers have to move on
         }
         let site = self.site(engine, now);
-        let mut best = Progress::None;
-        for (others, appender) in engine.appenders_from(self.number).enumerate() {
-            let Some(mut evictor) = appender.evictor.try_lock() else {
-                best = Progress::Blocked;
+        // Stops at the first evictor that makes progress.
+        let mut best = EvictProgress::None;
+        for (others, evictor) in engine.evictors_from(self.number).enumerate() {
+            let Some(mut evictor) = evictor.try_lock() else {
+                best = EvictProgress::Blocked;
                 continue;
             };
             let progress = match others {
+                // The session's own evictor.
                 0 => evictor.make_headroom(&site, target, STEP_BYTES),
                 _ => evictor.finish_walk(&site, target, STEP_BYTES),
             };
             match progress {
-                Progress::Made => return Progress::Made,
-                Progress::Blocked => best = Progress::Blocked,
-                Progress::None => {}
+                EvictProgress::Made => return EvictProgress::Made,
+                EvictProgress::Blocked => best = EvictProgress::Blocked,
+                EvictProgress::None => {}
             }
         }
         best
     }
 
     /// Removes flushed or expired items, where nothing else may be removed.
-    fn take_back_dead(&mut self, engine: &Relativistic, now: Now) -> Progress {
+    fn remove_dead(&mut self, engine: &Relativistic, now: Now) -> EvictProgress {
         let site = self.site(engine, now);
         let swept = engine.generation().has_older && {
             engine.seal_older(engine.generation().number);
-            let evictor = site.appender.evictor.try_lock();
+            let evictor = site.evictor.try_lock();
             evictor.is_some_and(|mut evictor| evictor.sweep(&site, STEP_BYTES))
         };
         let expired = !swept && {
             let search = engine.search.try_lock();
-            search.is_some_and(|mut search| search.all(&site))
+            search.is_some_and(|mut search| search.search_all(&site))
         };
         if swept || expired {
-            Progress::Made
+            EvictProgress::Made
         } else {
-            Progress::None
+            EvictProgress::None
         }
     }
 
@@ -287,7 +299,8 @@ impl SessionState {
         // SAFETY: only we can reach the item, by 1.
         let bytes = engine.heap.footprint(unsafe { Item::from_raw(fresh) });
         let appender = self.appender(engine);
-        // SAFETY: 1; only the caller can reach the item, and it is not settled.
+        // SAFETY: only the caller can reach the item, which was never linked and is not settled, by
+        // 1.
         unsafe {
             if !appender.take_back(engine, self.queue, fresh, bytes) {
                 abandon(engine, fresh, bytes);
@@ -295,20 +308,9 @@ impl SessionState {
         }
     }
 
-    /// Counts as dead an item that this session unlinked.
-    ///
-    /// # Safety
-    ///
-    /// 1. As for [`forget`].
-    #[inline]
-    pub(super) unsafe fn forget(&self, engine: &Relativistic, node: Ptr) {
-        // SAFETY: 1.
-        unsafe { forget(engine, &self.counters, node) };
-    }
-
     /// Ends the session: gives up a parked walk and reports the remaining count to the table.
     pub(super) fn end(&mut self, engine: &Relativistic) {
-        if let Some(mut evictor) = self.appender(engine).evictor.try_lock() {
+        if let Some(mut evictor) = self.evictor(engine).try_lock() {
             evictor.end(engine);
         }
         engine.table.adjust(std::mem::take(&mut self.unreported));
@@ -322,30 +324,11 @@ impl SessionState {
 /// 1. The item was never linked, is not settled, and only the caller can reach it.
 pub(super) unsafe fn abandon(engine: &Relativistic, fresh: Ptr, bytes: usize) {
     let _section = engine.table.domain().pin();
-    // SAFETY: 1, all; the segment is not reused before the section ends.
+    // SAFETY: only the caller can reach the item, which was never linked and is not settled, by 1.
+    // The segment is not reused before the section ends.
     unsafe {
         (*fresh.as_ptr()).links.abandon();
         engine.heap.settle(fresh, bytes);
         engine.heap.count_dead(engine.table.domain(), fresh, bytes);
-    }
-}
-
-/// Counts as dead an item that the caller has unlinked.
-///
-/// # Safety
-///
-/// 1. The caller has unlinked the item from the engine's table, in a section that began before and
-///    has not ended.
-#[inline]
-pub(super) unsafe fn forget(engine: &Relativistic, counters: &SessionCounters, node: Ptr) {
-    // SAFETY: the caller's section keeps the item alive, by 1.
-    let bytes = engine.heap.footprint(unsafe { Item::from_raw(node) });
-    counters.unlinked(bytes);
-    if engine.generation().has_older && engine.is_flushed(node) {
-        engine.flushed.unlinked(bytes);
-    }
-    // SAFETY: 1: unlinked by the caller, which is told so once.
-    unsafe {
-        engine.heap.count_dead(engine.table.domain(), node, bytes);
     }
 }

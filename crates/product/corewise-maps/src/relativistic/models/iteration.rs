@@ -13,7 +13,7 @@ const LONGEST_WALK: usize = 24;
 
 /// An iteration that runs step by step.
 struct SlowIteration<'s> {
-    // Before the guard, which protects what it borrows.
+    // Dropped before the guard, which protects what this borrows.
     iter: RawIter<'s, Nodes>,
     seen: Vec<u64>,
     _guard: Guard<'s>,
@@ -58,7 +58,7 @@ struct Update {
 
 /// Resizes, one after the other, of a table whose chain has these keys at first, and an update.
 #[derive(Clone, Debug)]
-struct Story {
+struct Scenario {
     keys: Vec<u64>,
     first_buckets: usize,
     sizes: &'static [usize],
@@ -73,7 +73,7 @@ struct Pause {
     until: usize,
 }
 
-impl Story {
+impl Scenario {
     fn turns(&self) -> usize {
         self.sizes.len() * STEPS
     }
@@ -111,8 +111,8 @@ impl Story {
         }
     }
 
-    /// Returns whether the iteration was not over before its pause.
-    fn tell(&self, pause: Pause) -> bool {
+    /// Runs the scenario; returns whether the iteration was not over before its pause.
+    fn run(&self, pause: Pause) -> bool {
         let set = Set::new(self.first_buckets, self.keys.iter().copied());
         (0..pause.begin).for_each(|turn| self.turn(&set, turn));
         // Readers of before do not delay the next cut: only what happens from here on may.
@@ -132,9 +132,9 @@ impl Story {
         paused
     }
 
-    /// Runs the story with pauses of all lengths, at all places, of an iteration that begins at
+    /// Runs the scenario with pauses of all lengths, at all places, of an iteration that begins at
     /// each turn. (An update outside the pause would be none.)
-    fn tell_with_every_pause(&self) {
+    fn run_with_every_pause(&self) {
         let (latest, earliest) = match self.update {
             Some(update) => (update.at, update.at + 1),
             None => (self.turns() - 1, 0),
@@ -142,7 +142,7 @@ impl Story {
         for begin in 0..=latest {
             for until in begin.max(earliest)..=self.turns() {
                 let is_paused = |after_steps| {
-                    self.tell(Pause {
+                    self.run(Pause {
                         begin,
                         after_steps,
                         until,
@@ -186,14 +186,14 @@ fn a_paused_iteration_yields_each_key_once() {
         [(1, &[2, 1], 1), (1, &[4, 2], 5), (2, &[1, 2, 1], 5)];
     for (first_buckets, sizes, stride) in resizes {
         for keys in orders().step_by(stride) {
-            let story = Story {
+            let scenario = Scenario {
                 keys,
                 first_buckets,
                 sizes,
                 update: None,
             };
-            story.assert_unhindered();
-            story.tell_with_every_pause();
+            scenario.assert_unhindered();
+            scenario.run_with_every_pause();
         }
     }
 }
@@ -205,13 +205,13 @@ fn a_paused_iteration_yields_each_key_once_beside_an_update() {
     for keys in [[1, 2, 4, 3], [2, 1, 4, 3], [1, 2, 3, 4]] {
         for operation in [Insert(5), Remove(2), Remove(1), Replace(2)] {
             for at in 0..2 * STEPS {
-                Story {
+                Scenario {
                     keys: keys.to_vec(),
                     first_buckets: 1,
                     sizes: &[2, 1],
                     update: Some(Update { operation, at }),
                 }
-                .tell_with_every_pause();
+                .run_with_every_pause();
             }
         }
     }

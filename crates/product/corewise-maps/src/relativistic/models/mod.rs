@@ -57,7 +57,8 @@ use corewise_rcu::{Domain, Guard};
 #[cfg(not(corewise_stress))]
 use super::RelativisticMap;
 use super::chain::{Arena, Link};
-use super::raw::{RawTable, ResizePolicy};
+use super::raw::RawTable;
+use super::resizer::ResizePolicy;
 use super::word::{NodeId, Probe, fold};
 use corewise_testkit::operation_pairs::{
     self, Answer, Operated, PairKeys, SetOperation, beside_a_resize, pairs_with_replacements,
@@ -863,7 +864,7 @@ impl<'s> SlowReader<'s> {
 
 /// A resize with one update in it, and a lookup of a key that is present all the time.
 #[derive(Clone, Copy, Debug)]
-struct Story {
+struct Scenario {
     buckets: (usize, usize),
     /// The key that is removed or replaced, and after how many steps of the resize.
     updated: u64,
@@ -872,10 +873,10 @@ struct Story {
     sought: u64,
 }
 
-const STORY_STEPS: usize = 9;
+const SCENARIO_STEPS: usize = 9;
 const READER_STEPS: usize = 6;
 
-/// The turns of a story, out of all, that are the reader's; ascending.
+/// The turns of a scenario, out of all, that are the reader's; ascending.
 type Order = [usize; READER_STEPS];
 
 /// The first order.
@@ -886,7 +887,7 @@ fn first_order() -> Order {
 /// The next order that differs in the first `used` turns of the reader; the others decide nothing
 /// if its lookup has ended by then. False after the last one.
 fn next_order(order: &mut Order, used: usize) -> bool {
-    let is_last = |step: usize| order[step] == STORY_STEPS + step;
+    let is_last = |step: usize| order[step] == SCENARIO_STEPS + step;
     let Some(step) = (0..used).rfind(|&step| !is_last(step)) else {
         return false;
     };
@@ -897,26 +898,26 @@ fn next_order(order: &mut Order, used: usize) -> bool {
     true
 }
 
-/// Runs a story; returns how many of its turns the reader used before its lookup ended.
-fn tell(story: Story, order: Order) -> usize {
-    let set = Set::new(story.buckets.0, [1, 2, 3, 4]);
-    set.want(story.buckets.1);
-    let mut reader = SlowReader::new(&set, story.sought);
+/// Runs a scenario; returns how many of its turns the reader used before its lookup ended.
+fn run_in_order(scenario: Scenario, order: Order) -> usize {
+    let set = Set::new(scenario.buckets.0, [1, 2, 3, 4]);
+    set.want(scenario.buckets.1);
+    let mut reader = SlowReader::new(&set, scenario.sought);
     let (mut steps, mut updated, mut used) = (0, None, 0);
-    for turn in 0..(STORY_STEPS + READER_STEPS) {
+    for turn in 0..(SCENARIO_STEPS + READER_STEPS) {
         if order.contains(&turn) {
             used += usize::from(reader.found.is_none());
             reader.step();
             continue;
         }
-        if steps == story.after {
+        if steps == scenario.after {
             // Without a reader the next cut could follow at once: the removal must delay it.
             set.domain.poll(set.domain.start_poll());
-        } else if steps == story.after + 1 {
-            updated = if story.replace {
-                set.replace(story.updated)
+        } else if steps == scenario.after + 1 {
+            updated = if scenario.replace {
+                set.replace(scenario.updated)
             } else {
-                set.remove(story.updated)
+                set.remove(scenario.updated)
             };
         } else {
             set.step();
@@ -926,24 +927,28 @@ fn tell(story: Story, order: Order) -> usize {
     while reader.found.is_none() {
         reader.step();
     }
-    assert_eq!(reader.found, Some(true), "{story:?} in the order {order:?}");
+    assert_eq!(
+        reader.found,
+        Some(true),
+        "{scenario:?} in the order {order:?}"
+    );
     set.finish();
     set.free(updated.unwrap());
-    assert!(set.has(story.sought));
-    assert_eq!(set.keys().len(), if story.replace { 4 } else { 3 });
+    assert!(set.has(scenario.sought));
+    assert_eq!(set.keys().len(), if scenario.replace { 4 } else { 3 });
     used
 }
 
 /// In all orders, without those that differ only in turns after the end of the lookup.
-fn tell_in_every_order(story: Story) {
+fn run_in_every_order(scenario: Scenario) {
     let mut order = first_order();
     loop {
         let used = StdArc::new(OnceLock::new());
-        let told = StdArc::clone(&used);
+        let result = StdArc::clone(&used);
         corewise_atomic::model(move || {
-            let _ = told.set(tell(story, order));
+            let _ = result.set(run_in_order(scenario, order));
         });
-        if !next_order(&mut order, *used.get().expect("the story was told")) {
+        if !next_order(&mut order, *used.get().expect("the scenario has ended")) {
             return;
         }
     }
@@ -952,7 +957,7 @@ fn tell_in_every_order(story: Story) {
 #[test]
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 fn no_order_is_left_out() {
-    // Turns used, and the ways to choose them beside the steps of the story.
+    // Turns used, and the ways to choose them beside the steps of the scenario.
     for (used, ways) in [(1, 10), (2, 55), (READER_STEPS, 5005)] {
         let mut orders = std::collections::BTreeSet::from([first_order()]);
         let mut order = first_order();
@@ -970,12 +975,12 @@ fn no_order_is_left_out() {
 #[test]
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 fn a_slow_lookup_finds_its_key_in_every_order() {
-    // A subset of the stories where each takes longer.
+    // A subset of the scenarios where each takes longer.
     let stride = 1 + 3 * usize::from(std::env::var_os("COREWISE_FEWER").is_some());
-    for after in (0..STORY_STEPS - 1).step_by(stride) {
+    for after in (0..SCENARIO_STEPS - 1).step_by(stride) {
         for (updated, sought) in [(1, 4), (2, 4), (2, 3), (3, 4), (3, 1), (4, 3), (4, 2)] {
             for (buckets, replace) in [((1, 2), false), ((2, 1), false), ((1, 2), true)] {
-                tell_in_every_order(Story {
+                run_in_every_order(Scenario {
                     buckets,
                     updated,
                     after,
@@ -992,7 +997,7 @@ fn a_slow_lookup_finds_its_key_in_every_order() {
 #[cfg(not(corewise_shuttle))]
 fn a_slow_lookup_finds_its_key_beside_a_removal() {
     for after in [1, 2, 3, 4] {
-        tell_in_every_order(Story {
+        run_in_every_order(Scenario {
             buckets: (1, 2),
             updated: 2,
             after,

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::budget::BUDGET;
-use corewise_wire::resp::{CommandCodec, encode_request};
+use crate::commands::CommandCodec;
+use corewise_wire::resp::encode_request;
 use std::collections::HashSet;
 
 /// What an operation takes on the clock of a [`slow_server`].
@@ -439,7 +440,7 @@ fn a_transaction_that_would_take_too_long_is_not_executed() {
     }
     let named = ON_VALUES.iter().map(|(command, _)| command).chain(ON_KEYS);
     let named: HashSet<&str> = named.map(|line| line.split(' ').next().unwrap()).collect();
-    assert_eq!(named, crate::calls::names_with_keys::<FakeEngine>());
+    assert_eq!(named, crate::commands::names_with_keys());
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Steps of the wall clock: absolute times follow it, and deadlines do not.
 
 use super::*;
+use crate::commands::CommandCodec;
 use corewise_cache::ManualClock;
-use corewise_wire::resp::CommandCodec;
 
 /// Where the wall clock stands at first.
 const START_S: u64 = 1_800_000_000;

@@ -14,6 +14,7 @@ use corewise_cache::{SystemClock, TimeSource};
 use corewise_wire::memcached::{self, reply};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 mod binary;
@@ -107,7 +108,7 @@ impl TestServer {
         socket2::SockRef::from(&ours)
             .set_send_buffer_size(SOCKET_BYTES)
             .unwrap();
-        let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
+        let stream = Stream::from(OwnedFd::from(ours));
         let listener = Some("unix:test".to_owned());
         let card = ConnCard::new(stream.fd(), "unix:test".to_owned(), listener, self.now.ms);
         // Relaxed: one thread.

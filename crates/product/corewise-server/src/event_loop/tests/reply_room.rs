@@ -1,7 +1,7 @@
 //! Replies that have no room until other clients have taken theirs.
 
 use super::*;
-use corewise_wire::resp::CommandCodec;
+use crate::commands::CommandCodec;
 
 /// Memory of connections: that of the loop, and room for a few replies.
 const LIMIT: usize = 2 << 20;
@@ -176,4 +176,38 @@ fn one_turn_keeps_few_replies() {
     let taken = take_all(&mut server, &mut clients, 0);
     let reply = hit("v", &"v".repeat(1_000)).repeat(500);
     taken.iter().for_each(|text| assert_same(text, &reply));
+}
+
+/// Memory for replies is taken from items, which make room more slowly than replies are printed.
+#[test]
+fn replies_wait_while_items_make_room() {
+    for bytes in [1_000, 13_000, LARGE, 300_000] {
+        let config = Config {
+            connection_memory: Some(32 << 20),
+            ..Config::default()
+        };
+        let mut server = TestServer::with(Completion::InSubmit, config);
+        server.set("v", "v".repeat(bytes).as_bytes());
+        let mut clients: Vec<Client> = (0..16).map(|_| server.connect()).collect();
+        server.engine.script.lock().excess = 1 << 20;
+        let times = 600_000 / bytes;
+        send_all(&mut server, &mut clients, &"get v\r\n".repeat(times));
+        // One reply of any length, and the rest what every connection may have.
+        let waiting: usize = server
+            .event_loop
+            .conns
+            .iter()
+            .map(|(_, conn)| conn.held().output)
+            .sum();
+        let most = bytes + OUTPUT_PAUSE + clients_room(&server);
+        assert!(waiting <= most, "{waiting} bytes wait of values of {bytes}");
+        server.engine.script.lock().excess = 0;
+        let taken = take_all(&mut server, &mut clients, 0);
+        let reply = hit("v", &"v".repeat(bytes));
+        for (client, taken) in clients.iter().zip(&taken) {
+            assert_same(taken, &reply.repeat(times));
+            assert!(!client.is_closed);
+        }
+        assert_eq!(server.counters().replies_refused, 0);
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::budget::BUDGET;
+use crate::commands::CommandCodec;
 use corewise_atomic::sync::atomic::AtomicU32;
-use corewise_wire::resp::CommandCodec;
 use std::collections::HashMap;
 
 fn connect(server: &mut TestServer) -> Client {

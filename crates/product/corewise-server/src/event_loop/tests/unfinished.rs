@@ -1,8 +1,9 @@
 //! Requests that arrive in parts: what their memory is charged, and that it is not refused.
 
 use super::*;
+use crate::commands::CommandCodec;
+use crate::spare_inputs::input_capacity;
 use corewise_wire::cphash::{self, KeyNumber};
-use corewise_wire::resp::CommandCodec;
 
 /// A page of memory.
 const PAGE: usize = 4 << 10;
@@ -122,9 +123,9 @@ fn an_unfinished_request_is_charged_what_has_arrived_of_it() {
                 assert!(charged <= most, "{which}: {charged} for {arrived} bytes");
                 let conns = server.event_loop.conns.iter();
                 let held = conns.map(|(_, conn)| conn.held().sum()).max().unwrap();
-                let least = arrived + arrived / 4 + PAGE;
+                let least = 2 * arrived + PAGE;
                 let most = if *is_known && (arrived > FREE || arrived * 5 >= len) {
-                    least.max(request.len())
+                    least.max(input_capacity(request.len()))
                 } else {
                     least
                 };
@@ -132,6 +133,58 @@ fn an_unfinished_request_is_charged_what_has_arrived_of_it() {
             }
             assert_eq!(server.counters().read_buf_oom, 0);
         }
+    }
+}
+
+/// The allocator keeps pages of each size.
+#[test]
+fn inputs_have_few_sizes_however_requests_arrive() {
+    let mut server = TestServer::new(Completion::InSubmit);
+    server.engine.script.lock().reserves = false;
+    let mut sizes = std::collections::BTreeSet::new();
+    for len in (15_000..40_000).step_by(2_500) {
+        for (codec, request, _) in requests(len).into_iter().filter(|request| request.2) {
+            let mut client = server.connect_with(codec);
+            for bytes in request.repeat(4).chunks(len / 3) {
+                let mut sent = 0;
+                while sent < bytes.len() && !client.is_closed {
+                    sent += client.send_some(&bytes[sent..]);
+                    server.turn();
+                    let inputs = server.event_loop.conns.iter();
+                    sizes.extend(inputs.map(|(_, conn)| conn.input.capacity()));
+                    client.take(&mut Vec::new());
+                }
+            }
+        }
+    }
+    assert!(sizes.len() > 4, "{sizes:?}");
+    for size in sizes {
+        assert!(size == 0 || size == input_capacity(size), "{size}");
+    }
+}
+
+/// An engine that has no memory for a value of which little has arrived. RESP announces no values.
+#[test]
+fn a_value_is_received_in_place_once_a_quarter_of_it_is_there() {
+    let [_, mut set, .., insert]: [_; 5] = requests(400_000).try_into().unwrap();
+    let text = String::from_utf8(set.1).unwrap();
+    set.1 = text.replacen("append", "set", 1).into();
+    for (codec, request, _) in [set, insert] {
+        let mut server = TestServer::new(Completion::InSubmit);
+        server.engine.script.lock().least_arrived = 100_000;
+        let mut client = server.connect_with(codec);
+        for part in request.chunks(50_000) {
+            let mut sent = 0;
+            while sent < part.len() {
+                sent += client.send_some(&part[sent..]);
+                server.turn();
+            }
+            let conns = server.event_loop.conns.iter();
+            let held = conns.map(|(_, conn)| conn.input.len()).max().unwrap();
+            assert!(held <= 150_000, "{held}");
+        }
+        server.turn();
+        assert_eq!(server.engine.script.lock().stored_reserved, 1);
     }
 }
 

@@ -129,9 +129,6 @@ const SPARE_SHARE: u64 = 4;
 const LEAST_LARGE: usize = 32 << 10;
 /// The same in pages, where pages are larger than usual.
 const LEAST_LARGE_PAGES: usize = 8;
-/// Reserved runs are at most this share (1/8) of the memory, or one item: nothing in them can be
-/// evicted.
-const RESERVED_SHARE: u64 = 8;
 
 /// A pointer to an item of this engine and its links.
 pub(super) type Ptr = NonNull<ItemNode<Link>>;
@@ -279,7 +276,8 @@ impl Heap {
         if self.huge_pages && self.is_reservation {
             let whole = (memory - memory / 16) >> HUGE_LOG2 << HUGE_LOG2;
             let whole = (whole as usize).min(self.reserved);
-            // SAFETY: 1: the reservation has at least `whole` bytes.
+            // SAFETY: the memory comes from `reserve`, which has reserved at least `whole` bytes
+            // (1).
             unsafe { alloc::prefer_huge(self.arena.base, whole) };
         }
     }
@@ -644,7 +642,7 @@ impl Heap {
         if offset >= used {
             return None;
         }
-        // SAFETY: 1: below what the segment uses.
+        // SAFETY: the offset is below the number of bytes that the segment uses (1).
         let node: Ptr = unsafe { self.address(claim.segment, offset) }.cast();
         // SAFETY: by 1 and 2 there is an item: items lie one after the other up to `used`, were
         // written before the segment was settled, and stay until it is retired, which the claim

@@ -236,11 +236,11 @@ impl Pool {
             }
             if let Some(segment) = self.dirty.pop() {
                 let pages = 1 << (heap.segment_log2 - heap.page_log2);
-                // SAFETY: 1: the segment is free.
+                // SAFETY: the segment is free, so its pages hold no items (1).
                 unsafe { heap.discard(self.runs.range(segment, 0, pages)) };
                 self.clean.push(segment);
             } else if let Some(pages) = self.runs.spare(heap.pages(excess)) {
-                // SAFETY: 1: pages of free runs.
+                // SAFETY: the pages are those of free runs, which hold no items (1).
                 unsafe { heap.discard(pages) };
             } else {
                 return;

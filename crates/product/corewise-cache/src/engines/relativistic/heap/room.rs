@@ -1,7 +1,7 @@
 //! Room for items: open segments, to which items are appended, and runs of large items.
 
 use super::pool::{Pool, State};
-use super::{Heap, Kind, Ptr, RESERVED_SHARE, Segment};
+use super::{Heap, Kind, Ptr, Segment};
 use crate::engines::relativistic::queues::Queue;
 use crate::engines::relativistic::runs::Run;
 use crate::item::Item;
@@ -101,7 +101,7 @@ impl Heap {
         if open.used as u64 + bytes as u64 > self.segment_bytes() {
             return None;
         }
-        // SAFETY: 1: `used` is at most the segment's size.
+        // SAFETY: `used` is at most the segment's size (1).
         let memory = unsafe { self.address(open.segment, open.used) };
         open.used += bytes as u32;
         open.touched = open.touched.max(open.used);
@@ -115,7 +115,7 @@ impl Heap {
     ///
     /// 1. `node` is an item of `bytes` bytes that was never linked and is not used any more.
     pub(crate) unsafe fn take_back(&self, open: &mut Open, node: Ptr, bytes: usize) -> bool {
-        // SAFETY: 1: `used` is at most the segment's size.
+        // SAFETY: `used` is at most the segment's size, and the offsets below are no larger (1).
         let address = |offset| unsafe { self.address(open.segment, offset) };
         let is_last =
             open.used as usize >= bytes && address(open.used - bytes as u32) == node.cast();
@@ -146,7 +146,7 @@ impl Heap {
             if open.walked >= open.walk_end {
                 break;
             }
-            // SAFETY: 1: items end at or before the segment's end.
+            // SAFETY: the walk has not reached its end, which lies within the segment (1).
             let node: Ptr = unsafe { self.address(open.segment, open.walked) }.cast();
             // SAFETY: there is an item: items lie one after the other up to the walk's end, which
             // have all been written and settled, so none is taken back; an open segment is not
@@ -190,7 +190,7 @@ impl Heap {
         let tail = pool
             .runs
             .range(open.segment, pages, touched.max(open.resident_before));
-        // SAFETY: 1: pages of the run behind those that its items use.
+        // SAFETY: these pages of the run lie behind those that its items use (1).
         unsafe { self.discard(tail) };
         self.let_go(u64::from(run.pages - pages) << self.page_log2);
     }
@@ -220,7 +220,7 @@ impl Heap {
         pool.queues.insert(segment, queue, bytes);
         self.set_used(&mut pool, domain, segment, request.bytes as u32);
         pool.trim_taken(self, before);
-        // SAFETY: 1: the beginning of a run.
+        // SAFETY: the offset is 0, the beginning of the run (1).
         Some(unsafe { self.address(segment, 0) })
     }
 
@@ -245,7 +245,7 @@ impl Heap {
             is_large: true,
         })?;
         pool.runs.shorten(segment, pages as u32);
-        // SAFETY: 1: pages of the new run behind those that it will use.
+        // SAFETY: these pages of the new run lie behind those that it will use (1).
         unsafe { self.discard(pool.runs.range(segment, pages as u32, before)) };
         self.hold(bytes);
         pool.publish_longest(self);
@@ -253,24 +253,26 @@ impl Heap {
         Some(segment)
     }
 
-    /// Whether a large item of `bytes` bytes may be reserved, given room: as long as little is
-    /// reserved, and one item in any case. (A separate receive buffer would take the same memory.)
-    pub(crate) fn may_reserve(&self, bytes: usize) -> bool {
-        // Relaxed: as in `held`.
-        let awaited = self.awaited.load(Ordering::Relaxed);
-        awaited == 0 || awaited + self.needed(bytes) <= self.allowed() / RESERVED_SHARE
+    /// Whether a large item of `bytes` bytes may be reserved, given room: as long as no more than
+    /// `most` is reserved, and one item in any case. (A separate receive buffer would take the same
+    /// memory.)
+    pub(crate) fn may_reserve(&self, bytes: usize, most: u64) -> bool {
+        let awaited = self.awaited();
+        awaited == 0 || awaited + self.needed(bytes) <= most
     }
 
     /// Allocates pages for a large item whose value comes later. The item must be in no table
-    /// before it has [entered](Heap::enter), and is given up by [`Heap::release`].
+    /// before it has [entered](Heap::enter), and is given up by [`Heap::release`]. At most `most`
+    /// bytes are reserved.
     pub(crate) fn reserve(
         &self,
         domain: &Domain,
         request: Request,
+        most: u64,
         is_current: impl FnOnce() -> bool,
     ) -> Option<NonNull<u8>> {
         let mut pool = self.pool.lock();
-        if !self.may_reserve(request.bytes) {
+        if !self.may_reserve(request.bytes, most) {
             return None;
         }
         let before = pool.resident(self);
@@ -279,7 +281,7 @@ impl Heap {
         self.awaited
             .fetch_add(pool.bytes(self, segment), Ordering::Relaxed);
         pool.trim_taken(self, before);
-        // SAFETY: 1: the beginning of a run.
+        // SAFETY: the offset is 0, the beginning of the run (1).
         Some(unsafe { self.address(segment, 0) })
     }
 
@@ -321,7 +323,6 @@ impl Heap {
     }
 
     /// Bytes of reserved runs.
-    #[cfg(test)]
     pub(crate) fn awaited(&self) -> u64 {
         // Relaxed: as in `held`.
         self.awaited.load(Ordering::Relaxed)

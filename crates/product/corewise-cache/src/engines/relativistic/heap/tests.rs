@@ -42,12 +42,12 @@ fn append(heap: &Heap, open: &mut Open, value: &[u8]) -> Option<Ptr> {
 }
 
 fn settle(heap: &Heap, node: Ptr, bytes: usize) {
-    // SAFETY: 1: the tests write an item before they settle it.
+    // SAFETY: the tests write an item before they settle it, once (1).
     unsafe { heap.settle(node, bytes) };
 }
 
 fn count_dead(heap: &Heap, domain: &Domain, node: Ptr, bytes: usize) {
-    // SAFETY: 1: the tests have no table, and do not use the item any more.
+    // SAFETY: the tests have no table, and do not use the item any more (1).
     unsafe { heap.count_dead(domain, node, bytes) };
 }
 
@@ -81,7 +81,8 @@ fn items_of_a_sealed_segment_are_walked_in_order() {
     let claim = heap.claim(|queues, _| queues.oldest(Queue::Main));
     let claim = claim.unwrap();
     let (mut at, mut seen) = (0, Vec::new());
-    // SAFETY: 1: a claim of this heap. 2: 0 first, and then what was returned.
+    // SAFETY: the claim is one of this heap (1). The offset is 0 first, and then what this function
+    // returned for the claim (2).
     while let Some((node, next)) = unsafe { heap.item_at(&claim, at) } {
         // SAFETY: written above, and not freed.
         seen.push(unsafe { Item::from_raw(node) }.value().to_vec());
@@ -286,7 +287,7 @@ fn what_was_appended_last_can_be_taken_back() {
     let bytes = bytes_of(&heap, 8);
     let first = append(&heap, &mut open, &[1; 8]).unwrap();
     let second = append(&heap, &mut open, &[2; 8]).unwrap();
-    // SAFETY: 1, both: the tests have no table, and do not use the item any more.
+    // SAFETY: the tests have no table, and do not use the items any more (1).
     unsafe {
         assert!(!heap.take_back(&mut open, first, bytes));
         assert!(heap.take_back(&mut open, second, bytes));

@@ -1,0 +1,179 @@
+//! One operation on a partition that the caller has exclusively.
+
+use super::partition::{Links, Partition, Ptr, item};
+use crate::engines::sharded::Context;
+use crate::engines::verbs::{self, ItemStore, NoItem};
+use crate::item::{Contents, Item};
+use corewise_ops::{Absence, Flow, Now, Outcome, StoreMode, Update, Updated, Verb};
+
+/// An operation about to be executed. It has a reference to the item that it found and one to the
+/// item that it made, so that both stay alive until it is dropped.
+pub(super) struct Execution<'x> {
+    partition: &'x mut Partition,
+    context: Context,
+    key: &'x [u8],
+    found: Option<Ptr>,
+    fresh: Option<Ptr>,
+}
+
+impl<'x> Execution<'x> {
+    #[inline]
+    pub(super) fn new(partition: &'x mut Partition, context: Context, key: &'x [u8]) -> Self {
+        Self {
+            partition,
+            context,
+            key,
+            found: None,
+            fresh: None,
+        }
+    }
+
+    /// Executes the operation and reports its outcome, once.
+    #[inline]
+    pub(super) fn run(
+        &mut self,
+        verb: &Verb<'_>,
+        mut report: impl FnMut(Outcome<'_>) -> Flow,
+    ) -> Flow {
+        let attempt = match *verb {
+            Verb::Get(get) => verbs::get(self, get, report),
+            Verb::Store(store) => match store.mode {
+                StoreMode::Append | StoreMode::Prepend => verbs::extend(self, &store, &mut report),
+                _ => verbs::make_and_put(self, self.key, &store, &mut report),
+            },
+            Verb::Delete(delete) => verbs::delete(self, delete, &mut report),
+            Verb::Arith(arith) => verbs::arith(self, arith, &mut report),
+            Verb::Edit(edit) => verbs::edit(self, self.key, &edit, &mut report),
+        };
+        // Room is made at once, so these engines never ask for it.
+        attempt.unwrap_or(Flow::Continue)
+    }
+
+    /// Executes a change that no verb describes.
+    pub(super) fn update(&mut self, update: &mut dyn Update) -> Updated {
+        let updated = verbs::update(self, self.key, update);
+        // Room is made at once, so these engines never ask for it.
+        updated.unwrap_or(Updated::OutOfMemory)
+    }
+
+    /// Bytes that are freed when the item that was found last is replaced.
+    fn returned(&self) -> usize {
+        // SAFETY: 1: referenced.
+        self.found
+            .map_or(0, |old| unsafe { self.partition.returned(old) })
+    }
+}
+
+impl Drop for Execution<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        for node in [self.found, self.fresh].into_iter().flatten() {
+            // SAFETY: 1: the reference is ours.
+            unsafe { self.partition.release(node) };
+        }
+    }
+}
+
+// SAFETY: 1: what was found and what was made is referenced until this is dropped; a second search
+// finds the same item, because only we change the partition. 2: see `publish`.
+unsafe impl ItemStore for Execution<'_> {
+    type Links = Links;
+
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    #[inline]
+    fn now(&self) -> Now {
+        self.context.now
+    }
+
+    #[inline]
+    fn find(&mut self) -> Result<Ptr, Absence> {
+        let node = self
+            .partition
+            .find(self.context.hash, self.key, self.context.now)?;
+        if self.found.is_none() && self.fresh != Some(node) {
+            // SAFETY: 1: linked.
+            unsafe { self.partition.acquire(node) };
+            self.found = Some(node);
+        }
+        Ok(node)
+    }
+
+    fn may_create(&self, contents: &Contents<'_>) -> bool {
+        contents.payload() <= self.context.rules.max_item_bytes && contents.fits_header()
+    }
+
+    fn create(&mut self, contents: &Contents<'_>) -> Result<Ptr, NoItem> {
+        if !self.may_create(contents) {
+            return Err(NoItem::TooLarge);
+        }
+        let returned = self.returned();
+        let made = self.partition.create(self.context, contents, returned);
+        self.fresh = made;
+        made.ok_or(NoItem::OutOfMemory)
+    }
+
+    unsafe fn discard(&mut self, fresh: Ptr) {
+        debug_assert_eq!(self.fresh, Some(fresh));
+        if let Some(fresh) = self.fresh.take() {
+            // SAFETY: 1: the reference is ours.
+            unsafe { self.partition.release(fresh) };
+        }
+    }
+
+    unsafe fn publish(
+        &mut self,
+        fresh: Ptr,
+        old: Option<Ptr>,
+        cas: Option<u64>,
+    ) -> Result<(), NoItem> {
+        let cas = cas.unwrap_or_else(|| self.partition.next_cas());
+        // SAFETY: 1, all: `fresh` is referenced and was not linked; `old` is linked.
+        unsafe {
+            item(fresh).set_cas(cas);
+            if let Some(old) = old {
+                self.partition.unlink(old);
+            }
+            self.partition.link(fresh);
+        }
+        Ok(())
+    }
+
+    unsafe fn unlink(&mut self, node: Ptr) {
+        // SAFETY: 1: linked.
+        unsafe { self.partition.unlink(node) };
+    }
+
+    #[inline]
+    unsafe fn hit(&mut self, node: Ptr) {
+        // SAFETY: 1, both: linked.
+        unsafe {
+            item(node).record_hit(self.context.now);
+            self.partition.refresh(node, self.context.now);
+        }
+    }
+
+    unsafe fn touched(&mut self, node: Ptr) {
+        // SAFETY: 1: linked.
+        self.partition.touched(unsafe { item(node) }.deadline());
+    }
+
+    unsafe fn touch_on_add(&mut self, node: Ptr) {
+        // SAFETY: 1: linked.
+        unsafe { self.partition.refresh(node, self.context.now) };
+    }
+
+    #[inline]
+    unsafe fn item(&self, node: Ptr) -> Item<'_, Links> {
+        // SAFETY: 1: alive while we are borrowed.
+        unsafe { item(node) }
+    }
+
+    #[inline]
+    unsafe fn footprint(&self, node: Ptr) -> usize {
+        // SAFETY: 1: alive.
+        unsafe { self.partition.footprint(node) }
+    }
+}

@@ -1,0 +1,294 @@
+//! The codec of a connection whose protocol is known at run time only, and what it makes of input.
+
+use crate::commands::{CommandCodec, ReplyForm};
+use crate::shared::Shared;
+use bumpalo::Bump;
+use corewise_ops::{Now, Outcome};
+use corewise_wire::memcached::{Admin, ReplyEncoder};
+use corewise_wire::{Announced, Step, Tally, cphash, memcached, resp};
+
+/// The limits and options of a server, for all protocols.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    /// Of memcached's protocol, and of that of \[CPHASH\].
+    pub(crate) memcached: memcached::Limits,
+    /// Of RESP.
+    pub(crate) resp: resp::Limits,
+}
+
+/// What the meaning of input depends on, the same for a whole turn.
+#[derive(Clone, Copy)]
+pub(crate) struct Parse<'i> {
+    pub(crate) limits: &'i Limits,
+    pub(crate) now: Now,
+    /// Milliseconds since the Unix epoch at `now`.
+    pub(crate) unix_ms: u64,
+    /// Holds what steps borrow and the input does not have.
+    pub(crate) scratch: &'i Bump,
+}
+
+impl<'i> Parse<'i> {
+    pub(crate) fn new(shared: &'i Shared, now: Now, scratch: &'i Bump) -> Self {
+        Self {
+            limits: &shared.limits,
+            now,
+            unix_ms: shared.clock.unix_ms(now),
+            scratch,
+        }
+    }
+}
+
+/// A step of one protocol.
+pub(crate) type StepOf<'i, P> = Step<'i, <P as Protocol>::Form<'i>, <P as Protocol>::Call<'i>>;
+
+/// The state of one connection's codec.
+///
+/// A plain value: copy it before a step, and restore the copy to undo the step. The methods have
+/// the promises and the costs of those of [`memcached::Codec`].
+pub(crate) trait Protocol: Copy + Into<Codec> + TryFrom<Codec> {
+    /// How to print the outcome of an operation.
+    type Form<'i>: Into<Form<'i>>;
+    /// A command that the server executes.
+    type Call<'i>: Into<Call<'i>>;
+
+    /// Parses the unread `input`.
+    fn next<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self>;
+
+    /// Gives up the unfinished request at the start of `input`.
+    fn refuse<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self>;
+
+    /// The store at the start of `input` of which only part of the value is missing.
+    fn announced<'i>(&self, _: &'i [u8], _: &Parse<'i>) -> Option<Announced<'i>> {
+        None
+    }
+
+    /// Continues after a value that was announced and received separately. The bytes behind it are
+    /// in `end`, if there are any.
+    fn next_apart<'i>(
+        &mut self,
+        head: &'i [u8],
+        _end: [u8; 2],
+        parse: &Parse<'i>,
+    ) -> StepOf<'i, Self> {
+        self.next(head, parse)
+    }
+}
+
+/// The codec of one connection, for any protocol.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Codec {
+    /// memcached's text protocol.
+    Memcached(memcached::Codec),
+    /// LOOKUP and INSERT of \[CPHASH\].
+    Cphash(cphash::Codec),
+    /// RESP2 and RESP3.
+    Resp(CommandCodec),
+}
+
+const _: () = assert!(size_of::<Codec>() <= 32);
+
+/// Evaluates an expression on the codec of whichever protocol.
+macro_rules! with_codec {
+    ($codec:expr, $one:ident => $body:expr) => {
+        match $codec {
+            $crate::codec::Codec::Memcached($one) => $body,
+            $crate::codec::Codec::Cphash($one) => $body,
+            $crate::codec::Codec::Resp($one) => $body,
+        }
+    };
+}
+pub(crate) use with_codec;
+
+impl Codec {
+    /// See [`Protocol::announced`].
+    pub(crate) fn announced<'i>(
+        &self,
+        input: &'i [u8],
+        parse: &Parse<'i>,
+    ) -> Option<Announced<'i>> {
+        with_codec!(self, codec => Protocol::announced(codec, input, parse))
+    }
+
+    /// Whether data to discard has yet to arrive.
+    #[inline]
+    pub(crate) fn is_swallowing(&self) -> bool {
+        with_codec!(self, codec => codec.is_swallowing())
+    }
+}
+
+/// The conversions between the codec of a protocol and that of any.
+macro_rules! variant {
+    ($variant:ident, $codec:ty) => {
+        impl From<$codec> for Codec {
+            #[inline]
+            fn from(codec: $codec) -> Self {
+                Self::$variant(codec)
+            }
+        }
+
+        impl TryFrom<Codec> for $codec {
+            type Error = ();
+
+            fn try_from(codec: Codec) -> Result<Self, ()> {
+                match codec {
+                    Codec::$variant(codec) => Ok(codec),
+                    _ => Err(()),
+                }
+            }
+        }
+    };
+}
+
+variant!(Memcached, memcached::Codec);
+variant!(Cphash, cphash::Codec);
+variant!(Resp, CommandCodec);
+
+impl Protocol for memcached::Codec {
+    type Form<'i> = ReplyEncoder<'i>;
+    type Call<'i> = Admin<'i>;
+
+    #[inline]
+    fn next<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
+        self.next(input, &parse.limits.memcached, parse.now, parse.scratch)
+    }
+
+    fn refuse<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
+        self.refuse(input, &parse.limits.memcached, parse.now, parse.scratch)
+    }
+
+    fn announced<'i>(&self, input: &'i [u8], parse: &Parse<'i>) -> Option<Announced<'i>> {
+        self.announced(input, &parse.limits.memcached, parse.now, parse.scratch)
+    }
+
+    fn next_apart<'i>(
+        &mut self,
+        head: &'i [u8],
+        end: [u8; 2],
+        parse: &Parse<'i>,
+    ) -> StepOf<'i, Self> {
+        let limits = &parse.limits.memcached;
+        self.next_apart(head, end, limits, parse.now, parse.scratch)
+    }
+}
+
+impl Protocol for cphash::Codec {
+    type Form<'i> = ReplyEncoder<'i>;
+    type Call<'i> = Admin<'i>;
+
+    #[inline]
+    fn next<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
+        self.next(input, &parse.limits.memcached, parse.scratch)
+    }
+
+    fn refuse<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
+        self.refuse(input, &parse.limits.memcached, parse.scratch)
+    }
+
+    fn announced<'i>(&self, input: &'i [u8], parse: &Parse<'i>) -> Option<Announced<'i>> {
+        self.announced(input, &parse.limits.memcached, parse.scratch)
+    }
+
+    fn next_apart<'i>(
+        &mut self,
+        head: &'i [u8],
+        _: [u8; 2],
+        parse: &Parse<'i>,
+    ) -> StepOf<'i, Self> {
+        self.next_apart(head, &parse.limits.memcached, parse.scratch)
+    }
+}
+
+/// A command that the server executes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call<'i> {
+    /// Of memcached's protocol.
+    Memcached(Admin<'i>),
+    /// Of RESP. The codec has checked the framing and nothing else.
+    Resp(resp::Request<'i>),
+}
+
+/// How to print the outcome of one operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form<'i> {
+    /// In memcached's protocol, or in that of \[CPHASH\].
+    Memcached(ReplyEncoder<'i>),
+    /// In RESP.
+    Resp(ReplyForm<'i>),
+}
+
+impl<'i> From<Admin<'i>> for Call<'i> {
+    #[inline]
+    fn from(admin: Admin<'i>) -> Self {
+        Self::Memcached(admin)
+    }
+}
+
+impl<'i> From<resp::Request<'i>> for Call<'i> {
+    #[inline]
+    fn from(request: resp::Request<'i>) -> Self {
+        Self::Resp(request)
+    }
+}
+
+impl<'i> From<ReplyEncoder<'i>> for Form<'i> {
+    #[inline]
+    fn from(encoder: ReplyEncoder<'i>) -> Self {
+        Self::Memcached(encoder)
+    }
+}
+
+impl<'i> From<ReplyForm<'i>> for Form<'i> {
+    #[inline]
+    fn from(form: ReplyForm<'i>) -> Self {
+        Self::Resp(form)
+    }
+}
+
+impl<'i> Form<'i> {
+    /// What the operation counts as.
+    #[inline]
+    pub(crate) fn tally(&self) -> Tally {
+        match self {
+            Self::Memcached(form) => form.tally(),
+            Self::Resp(form) => form.tally(),
+        }
+    }
+
+    /// Whether the operation is also counted as a meta command of memcached.
+    #[inline]
+    pub(crate) fn is_meta(&self) -> bool {
+        matches!(self, Self::Memcached(form) if form.is_meta())
+    }
+
+    /// The key as it was sent: for a meta command with the `b` flag, its base64 form.
+    #[inline]
+    pub(crate) fn key(&self) -> &'i [u8] {
+        match self {
+            Self::Memcached(form) => form.key(),
+            Self::Resp(form) => form.key(),
+        }
+    }
+
+    /// Appends the reply, which may be empty, to `out`: see [`ReplyEncoder::encode`].
+    #[inline]
+    pub(crate) fn encode(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
+        match self {
+            Self::Memcached(form) => form.encode(outcome, now, out),
+            Self::Resp(form) => form.encode(outcome, now, out),
+        }
+    }
+
+    /// Appends the reply without the value and what follows it, and returns both: see
+    /// [`ReplyEncoder::encode_parts`].
+    pub(crate) fn encode_parts<'v>(
+        &self,
+        outcome: &Outcome<'v>,
+        now: Now,
+        out: &mut Vec<u8>,
+    ) -> Option<(&'v [u8], &'static [u8])> {
+        match self {
+            Self::Memcached(form) => form.encode_parts(outcome, now, out),
+            Self::Resp(form) => form.encode_parts(outcome, now, out),
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! `CLIENT`: what connections know of each other.
+
+use super::session::Replies;
+use super::{ClientState, Context, first, text};
+use crate::shared::ConnCard;
+use corewise_atomic::sync::atomic::Ordering;
+use corewise_cache::Engine;
+use corewise_wire::resp::{Args, parse_integer};
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// The longest name that a client may give itself, in bytes.
+const MAX_NAME: usize = 256;
+
+/// The state of the client, with its number.
+pub(super) fn client<'c, E: Engine>(cx: &'c mut Context<'_, E>) -> &'c mut ClientState {
+    let id = cx.conn.card.client_id;
+    let client = cx.conn.client.get_or_insert_default();
+    client.id = id;
+    client
+}
+
+/// Gives the client a name. Prints an error and returns false if it is none.
+pub(super) fn set_name<E: Engine>(cx: &mut Context<'_, E>, name: &[u8]) -> bool {
+    if !name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        cx.error("ERR Client names cannot contain spaces, newlines or special characters.");
+        return false;
+    }
+    if name.len() > MAX_NAME {
+        cx.error("ERR Client names cannot be longer than 256 bytes");
+        return false;
+    }
+    client(cx).name = name.to_vec();
+    *cx.conn.card.client_name.lock() = name.to_vec();
+    true
+}
+
+/// `CLIENT`.
+pub(super) fn client_command<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let subcommand = args.next().unwrap_or(b"");
+    match subcommand.to_ascii_lowercase().as_slice() {
+        b"id" => {
+            let id = client(cx).id;
+            cx.reply().integer(id as i64);
+        }
+        b"getname" => get_name(cx),
+        b"setname" => {
+            let [name] = first(&mut args);
+            if set_name(cx, name) {
+                cx.reply().simple("OK");
+            }
+        }
+        b"info" => {
+            let card = Arc::clone(&cx.conn.card);
+            let line = line(cx, &card);
+            cx.reply().verbatim(*b"txt", line.as_bytes());
+        }
+        b"list" => list(cx, args),
+        b"kill" => kill(cx, args),
+        b"no-evict" => no_evict(cx, args),
+        b"reply" => set_replies(cx, args),
+        b"unblock" => unblock(cx, args),
+        _ => cx.help(
+            "CLIENT",
+            "GETNAME, ID, INFO, KILL, LIST, NO-EVICT, REPLY, SETNAME, UNBLOCK",
+        ),
+    }
+}
+
+/// `CLIENT REPLY ON | OFF | SKIP`.
+fn set_replies<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [word] = first(&mut args);
+    match word.to_ascii_lowercase().as_slice() {
+        b"on" => {
+            cx.codec.set_replies(Replies::All);
+            cx.is_silent = false;
+            cx.reply().simple("OK");
+        }
+        b"off" => cx.codec.set_replies(Replies::None),
+        b"skip" if cx.codec.is_silent() => {}
+        b"skip" => cx.codec.set_replies(Replies::AllButNext),
+        _ => cx.error(text::SYNTAX),
+    }
+}
+
+fn get_name<E: Engine>(cx: &mut Context<'_, E>) {
+    let name = cx.conn.card.client_name.lock().clone();
+    if name.is_empty() {
+        cx.reply().null();
+    } else {
+        cx.reply().bulk(&name);
+    }
+}
+
+/// `CLIENT NO-EVICT ON | OFF`. No client is closed because others need its memory, so both are the
+/// state that there is.
+fn no_evict<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [word] = first(&mut args);
+    if word.eq_ignore_ascii_case(b"on") || word.eq_ignore_ascii_case(b"off") {
+        cx.reply().simple("OK");
+    } else {
+        cx.error(text::SYNTAX);
+    }
+}
+
+/// `CLIENT UNBLOCK id [TIMEOUT | ERROR]`. No command blocks, so there is never a client to unblock.
+fn unblock<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let given = args.len();
+    let [id, reason] = first(&mut args);
+    let is_reason = |word: &[u8]| reason.eq_ignore_ascii_case(word);
+    if given == 2 && !is_reason(b"timeout") && !is_reason(b"error") {
+        return cx.error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+    }
+    match parse_integer(id) {
+        _ if given > 2 => cx.error(
+            "ERR unknown subcommand or wrong number of arguments for 'unblock'. Try CLIENT HELP.",
+        ),
+        Some(_) => cx.reply().integer(0),
+        None => cx.error(text::NOT_AN_INTEGER),
+    }
+}
+
+/// The address behind the kind of a socket, as memcached writes it.
+fn address(place: &str) -> &str {
+    place.split_once(':').map_or(place, |(_, address)| address)
+}
+
+/// The other end of a connection as Redis writes it.
+fn peer(card: &ConnCard) -> &str {
+    address(&card.peer)
+}
+
+/// This end of a connection.
+fn own(card: &ConnCard) -> &str {
+    card.listener.as_deref().map_or("", address)
+}
+
+/// A line on a client.
+fn line<E: Engine>(cx: &Context<'_, E>, card: &ConnCard) -> String {
+    let now_ms = cx.parse.now.ms;
+    // Relaxed: a statistic.
+    let idle_ms = now_ms.saturating_sub(card.active_ms.load(Ordering::Relaxed));
+    let mut line = format!(
+        "id={} addr={} laddr={} fd={} name=",
+        card.client_id,
+        peer(card),
+        own(card),
+        card.fd
+    );
+    line.push_str(&String::from_utf8_lossy(&card.client_name.lock()));
+    let age_ms = now_ms.saturating_sub(card.opened_ms);
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        line,
+        " age={} idle={} flags=N db=0 sub=0 psub=0 ssub=0",
+        age_ms / 1_000,
+        idle_ms / 1_000
+    );
+    line
+}
+
+/// The clients of RESP, by number.
+fn clients<E: Engine>(cx: &Context<'_, E>) -> Vec<Arc<ConnCard>> {
+    let connections = cx.shared.connections.lock();
+    let mut cards: Vec<_> = connections
+        .values()
+        .filter(|card| card.client_id > 0)
+        .cloned()
+        .collect();
+    cards.sort_unstable_by_key(|card| card.client_id);
+    cards
+}
+
+/// The kinds of clients that Redis has; here all are normal.
+fn is_normal<E: Engine>(cx: &mut Context<'_, E>, kind: &[u8]) -> Option<bool> {
+    match kind.to_ascii_lowercase().as_slice() {
+        b"normal" => Some(true),
+        b"master" | b"replica" | b"slave" | b"pubsub" => Some(false),
+        _ => {
+            let shown = super::until_nul(kind);
+            cx.reply()
+                .error(&[b"ERR Unknown client type '", shown, b"'"]);
+            None
+        }
+    }
+}
+
+/// `CLIENT LIST [TYPE type | ID id …]`.
+fn list<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let given = args.len();
+    let [option] = first(&mut args);
+    let mut cards = clients(cx);
+    if given == 2 && option.eq_ignore_ascii_case(b"type") {
+        let [kind] = first(&mut args);
+        let Some(is_normal) = is_normal(cx, kind) else {
+            return;
+        };
+        cards.retain(|_| is_normal);
+    } else if given > 1 && option.eq_ignore_ascii_case(b"id") {
+        let ids: Option<HashSet<i64>> = args.map(parse_integer).collect();
+        let Some(ids) = ids else {
+            return cx.error("ERR Invalid client ID");
+        };
+        cards.retain(|card| ids.contains(&(card.client_id as i64)));
+    } else if given > 0 {
+        return cx.error(text::SYNTAX);
+    }
+    let lines: String = cards.iter().map(|card| line(cx, card)).collect();
+    cx.reply().verbatim(*b"txt", lines.as_bytes());
+}
+
+/// Which clients to close.
+#[derive(Default)]
+struct Filter<'i> {
+    id: Option<u64>,
+    peer: Option<&'i [u8]>,
+    own: Option<&'i [u8]>,
+    matches_none: bool,
+    closes_self: bool,
+}
+
+impl<'i> Filter<'i> {
+    /// Reads the options; `None` after it has printed an error.
+    fn parse<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'i>) -> Option<Self> {
+        let mut filter = Self::default();
+        while let Some(option) = args.next() {
+            let Some(value) = args.next() else {
+                cx.error(text::SYNTAX);
+                return None;
+            };
+            match option.to_ascii_lowercase().as_slice() {
+                b"id" => match parse_integer(value) {
+                    Some(id @ 1..) => filter.id = Some(id as u64),
+                    _ => {
+                        cx.error("ERR client-id should be greater than 0");
+                        return None;
+                    }
+                },
+                b"addr" => filter.peer = Some(value),
+                b"laddr" => filter.own = Some(value),
+                b"type" => filter.matches_none |= !is_normal(cx, value)?,
+                b"user" => filter.matches_none |= !is_user(cx, value)?,
+                b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.closes_self = false,
+                b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.closes_self = true,
+                _ => {
+                    cx.error(text::SYNTAX);
+                    return None;
+                }
+            }
+        }
+        Some(filter)
+    }
+
+    fn matches(&self, card: &ConnCard) -> bool {
+        !self.matches_none
+            && self.id.is_none_or(|id| id == card.client_id)
+            && self.peer.is_none_or(|text| text == peer(card).as_bytes())
+            && self.own.is_none_or(|text| text == own(card).as_bytes())
+    }
+}
+
+/// Whether all clients are this user. Where clients authenticate, it is not recorded as whom.
+fn is_user<E: Engine>(cx: &mut Context<'_, E>, user: &[u8]) -> Option<bool> {
+    if !cx.shared.asks_for_users() && user == b"default" {
+        return Some(true);
+    }
+    let shown = super::until_nul(user);
+    cx.reply().error(&[b"ERR No such user '", shown, b"'"]);
+    None
+}
+
+/// `CLIENT KILL address`, `CLIENT KILL option value …`.
+fn kill<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let is_old_form = args.len() == 1;
+    let filter = if is_old_form {
+        let mut words = args;
+        let [address] = first(&mut words);
+        Filter {
+            peer: Some(address),
+            closes_self: true,
+            ..Filter::default()
+        }
+    } else {
+        let Some(filter) = Filter::parse(cx, args) else {
+            return;
+        };
+        filter
+    };
+    let mut count = 0;
+    for card in clients(cx).iter().filter(|card| filter.matches(card)) {
+        if card.client_id != cx.conn.card.client_id {
+            count += i64::from(cx.shared.hang_up(card));
+        } else if filter.closes_self {
+            cx.conn.closing = true;
+            count += 1;
+        }
+    }
+    match (is_old_form, count) {
+        (false, count) => cx.reply().integer(count),
+        (true, 0) => cx.error("ERR No such client"),
+        (true, _) => cx.reply().simple("OK"),
+    }
+}

@@ -1,0 +1,185 @@
+//! What a transaction costs, before any of it is executed.
+//!
+//! Until a transaction ends, all connections of its loop wait, and so do other loops that execute
+//! an operation on a key of one of its stripes. So `EXEC` first adds up what its requests cost at
+//! most, in bytes that they read or write, and executes none of them if that is more than [`most`]
+//! allows. The lengths of the values are those of the moment in which the transaction has begun,
+//! and follow what its requests write.
+
+use super::table::{self, Command};
+use super::{Context, bits, first, keys, lcs};
+use corewise_cache::Engine;
+use corewise_wire::Tally;
+use corewise_wire::resp::{Args, RequestQueue, parse_integer};
+use std::collections::HashMap;
+
+/// The cost of a transaction, unless items may be larger than 1/8 of it: some tenths of a second.
+const MOST: usize = 256 << 20;
+/// A request, as the bytes that could be copied meanwhile; and each of its arguments.
+const REQUEST: usize = 512;
+const ARGUMENT: usize = 64;
+/// An item that `KEYS` or `SCAN` visits, and each byte of a pattern that it is matched with.
+const ITEM: usize = 64;
+const PATTERN_BYTE: usize = 32;
+/// A reply on the server.
+const REPORT: usize = 64 << 10;
+/// A reply on all commands.
+const LONG_REPORT: usize = 1 << 20;
+/// A client in a reply, or which is looked for.
+const CLIENT: usize = 1 << 10;
+/// The longest result of `INCRBYFLOAT`, and of other arithmetic.
+const LONGEST_FLOAT: usize = 8 << 10;
+const LONGEST_INTEGER: usize = 20;
+
+/// The most that a transaction may cost.
+fn most<E: Engine>(cx: &Context<'_, E>) -> usize {
+    MOST.max(cx.shared.config.max_item_size.saturating_mul(8))
+}
+
+/// Whether the requests of the transaction that has begun cost more than they may.
+pub(super) fn is_too_high<E: Engine>(cx: &mut Context<'_, E>, requests: &RequestQueue) -> bool {
+    // Nearly all transactions are cheap, whatever the lengths of their values are.
+    is_above_most(cx, requests, &mut Lengths::Longest)
+        && is_above_most(cx, requests, &mut Lengths::Known(HashMap::new()))
+}
+
+fn is_above_most<'q, E: Engine>(
+    cx: &mut Context<'_, E>,
+    requests: &'q RequestQueue,
+    lengths: &mut Lengths<'q>,
+) -> bool {
+    let mut left = most(cx);
+    for request in requests.iter() {
+        let Some(command) = table::find(request.name()) else {
+            continue;
+        };
+        let cost = cost(cx, command, request.args(), lengths);
+        let Some(rest) = left.checked_sub(cost) else {
+            return true;
+        };
+        left = rest;
+        lengths.follow(cx, command, request.args());
+    }
+    false
+}
+
+/// The lengths of values.
+enum Lengths<'q> {
+    /// Each value may be the longest.
+    Longest,
+    /// Of those keys that were asked for.
+    Known(HashMap<&'q [u8], usize>),
+}
+
+impl<'q> Lengths<'q> {
+    fn of<E: Engine>(&mut self, cx: &mut Context<'_, E>, key: &'q [u8]) -> usize {
+        match self {
+            Self::Longest => cx.shared.config.max_item_size,
+            Self::Known(lengths) => *lengths.entry(key).or_insert_with(|| {
+                let mut len = 0;
+                cx.peek(Tally::None, key, |item| {
+                    len = item.map_or(0, |item| item.value.len())
+                });
+                len
+            }),
+        }
+    }
+
+    fn longest<E: Engine>(
+        &mut self,
+        cx: &mut Context<'_, E>,
+        keys: impl Iterator<Item = &'q [u8]>,
+    ) -> usize {
+        keys.map(|key| self.of(cx, key)).max().unwrap_or(0)
+    }
+
+    /// Notes how long the values may be that a request writes.
+    fn follow<E: Engine>(&mut self, cx: &mut Context<'_, E>, command: Command, args: Args<'q>) {
+        if matches!(self, Self::Longest) {
+            return;
+        }
+        let mut words = args;
+        let [_, second, third] = first(&mut words);
+        let number = |text| parse_integer(text).unwrap_or(0).max(0) as usize;
+        let is_appended = command.name == "append";
+        let written = match command.name {
+            "append" => second.len(),
+            "getset" | "mset" | "msetnx" | "psetex" | "set" | "setex" | "setnx" => {
+                args.map(<[u8]>::len).max().unwrap_or(0)
+            }
+            "decr" | "decrby" | "incr" | "incrby" => LONGEST_INTEGER,
+            "incrbyfloat" => LONGEST_FLOAT,
+            "setrange" => number(second).saturating_add(third.len()),
+            "setbit" => number(second) / 8 + 1,
+            "bitfield" => bits::written_bytes(args),
+            "bitop" | "copy" | "rename" | "renamenx" => self.longest(cx, command.keys_of(args)),
+            _ => return,
+        };
+        let most = cx.shared.config.max_item_size;
+        for key in command.keys_of(args) {
+            let before = self.of(cx, key);
+            let after = if is_appended {
+                before + written
+            } else {
+                before.max(written)
+            };
+            if let Self::Known(lengths) = self {
+                lengths.insert(key, after.min(most));
+            }
+        }
+    }
+}
+
+/// The bytes that `GETRANGE` with these arguments reads of a long value.
+fn range_len(mut args: Args<'_>) -> usize {
+    let [_, start, end] = first(&mut args);
+    match (parse_integer(start), parse_integer(end)) {
+        (Some(start @ 0..), Some(end @ 0..)) => end.saturating_sub(start).max(0) as usize + 1,
+        _ => usize::MAX,
+    }
+}
+
+/// What a request costs at most.
+fn cost<'q, E: Engine>(
+    cx: &mut Context<'_, E>,
+    command: Command,
+    args: Args<'q>,
+    lengths: &mut Lengths<'q>,
+) -> usize {
+    let words = args.map(|arg| ARGUMENT + arg.len()).sum::<usize>();
+    let clients = || cx.shared.open_connections().saturating_mul(CLIENT);
+    let extra = match command.name {
+        // Several copies of a value that is changed.
+        "append" | "bitfield" | "bitop" | "copy" | "rename" | "renamenx" | "setbit"
+        | "setrange" => {
+            let keys = command.keys_of(args).map(|key| lengths.of(cx, key));
+            keys.sum::<usize>().saturating_mul(2)
+        }
+        "bitcount" | "bitpos" => lengths.longest(cx, command.keys_of(args)) / 4,
+        "getrange" | "substr" => {
+            let len = lengths.longest(cx, command.keys_of(args));
+            len.min(range_len(args))
+        }
+        "get" | "getdel" | "getex" | "getset" | "incrbyfloat" | "mget" | "set" => {
+            let is_blind = command.name == "set" && args.len() == 2;
+            let keys = command.keys_of(args).filter(|_| !is_blind);
+            keys.map(|key| lengths.of(cx, key)).sum()
+        }
+        "lcs" => {
+            let [a, b] = first(&mut { args }).map(|key| lengths.of(cx, key));
+            a + b + lcs::cost(a, b)
+        }
+        "keys" => {
+            let items = usize::try_from(cx.engine.stats().items).unwrap_or(usize::MAX);
+            let pattern = args.last().filter(|pattern| *pattern != b"*");
+            let pattern = pattern.map_or(0, |pattern| pattern.len() * PATTERN_BYTE);
+            items.saturating_mul(ITEM + pattern)
+        }
+        "scan" => keys::scan_items(args).saturating_mul(ITEM + words * PATTERN_BYTE),
+        "client" => clients(),
+        "command" => LONG_REPORT,
+        "config" | "dbsize" | "flushall" | "flushdb" | "info" | "randomkey" => REPORT,
+        _ => 0,
+    };
+    extra.saturating_add(REQUEST + words)
+}

@@ -1,0 +1,170 @@
+//! Prints the outcomes of operations.
+
+use corewise_ops::{ItemView, Now, Outcome};
+use corewise_wire::Tally;
+use corewise_wire::resp::{Encoder, Version};
+
+/// Which reply an operation has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The value, or null.
+    Value,
+    /// The bytes of the value from the first place to the second, both included; negative places
+    /// count from the end.
+    Range(i32, i32),
+    /// `OK`.
+    Ok,
+    /// `OK`, or null if the condition does not hold.
+    OkOrNull,
+    /// The length of the value.
+    Length,
+    /// 1 if the item was found, stored or deleted, otherwise 0.
+    Flag,
+    /// The type of the value.
+    Type,
+    /// The time to the deadline in seconds, -1 if there is none, -2 without an item.
+    SecondsLeft,
+    /// The time to the deadline in milliseconds, -1 if there is none, -2 without an item.
+    MillisecondsLeft,
+    /// What an edit reports.
+    Number,
+    /// The value before an edit, or null.
+    Old,
+}
+
+/// The bytes of [`Kind::Range`].
+fn range(value: &[u8], start: i32, end: i32) -> &[u8] {
+    let len = value.len() as i64;
+    let place = |at: i32| {
+        let at = i64::from(at);
+        if at < 0 { (at + len).max(0) } else { at }
+    };
+    let (start, end) = (place(start), place(end).min(len - 1));
+    if start > end {
+        return b"";
+    }
+    value.get(start as usize..=end as usize).unwrap_or(b"")
+}
+
+/// How to print the outcome of one operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyForm<'i> {
+    key: &'i [u8],
+    kind: Kind,
+    version: Version,
+    tally: Tally,
+}
+
+impl<'i> ReplyForm<'i> {
+    #[inline]
+    pub(super) fn new(key: &'i [u8], kind: Kind, tally: Tally, version: Version) -> Self {
+        Self {
+            key,
+            kind,
+            version,
+            tally,
+        }
+    }
+
+    /// The key.
+    #[inline]
+    pub(crate) fn key(&self) -> &'i [u8] {
+        self.key
+    }
+
+    /// What the operation counts as.
+    #[inline]
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Appends the reply to `out`.
+    #[inline]
+    pub(crate) fn encode(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
+        let mut reply = Encoder::new(self.version, out);
+        match (self.kind, outcome) {
+            (Kind::Value, Outcome::Found(view)) => reply.bulk(view.value),
+            (Kind::Value, Outcome::Missing(_)) => reply.null(),
+            (Kind::Ok, Outcome::Stored(_)) => reply.fixed(b"+OK\r\n"),
+            _ => self.encode_rarer(outcome, now, out),
+        }
+    }
+
+    fn encode_rarer(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
+        let mut reply = Encoder::new(self.version, out);
+        match (self.kind, outcome) {
+            (Kind::Range(start, end), Outcome::Found(view)) => {
+                reply.bulk(range(view.value, start, end));
+            }
+            (Kind::Range(..), Outcome::Missing(_)) => reply.bulk(b""),
+            (Kind::OkOrNull, Outcome::Stored(_) | Outcome::Edited { number: 1, .. }) => {
+                reply.fixed(b"+OK\r\n");
+            }
+            (Kind::OkOrNull, Outcome::NotStored | Outcome::Edited { .. }) => reply.null(),
+            (Kind::Length, Outcome::Found(view) | Outcome::Stored(view)) => {
+                reply.integer(view.value.len() as i64);
+            }
+            (Kind::Flag, Outcome::Found(_) | Outcome::Stored(_) | Outcome::Deleted) => {
+                reply.fixed(b":1\r\n");
+            }
+            (Kind::Length | Kind::Flag, Outcome::Missing(_) | Outcome::NotStored) => {
+                reply.fixed(b":0\r\n");
+            }
+            (Kind::Type, Outcome::Found(_)) => reply.fixed(b"+string\r\n"),
+            (Kind::Type, Outcome::Missing(_)) => reply.fixed(b"+none\r\n"),
+            (Kind::MillisecondsLeft, Outcome::Found(view)) => {
+                reply.integer(ms_left(view, now).unwrap_or(-1));
+            }
+            (Kind::SecondsLeft, Outcome::Found(view)) => {
+                let rounded = |ms: i64| ms.saturating_add(500) / 1000;
+                reply.integer(ms_left(view, now).map_or(-1, rounded));
+            }
+            (Kind::SecondsLeft | Kind::MillisecondsLeft, Outcome::Missing(_)) => {
+                reply.fixed(b":-2\r\n");
+            }
+            (Kind::Number, Outcome::Edited { number, .. }) => reply.integer(*number),
+            (Kind::Old, Outcome::Edited { old: None, .. }) => reply.null(),
+            (Kind::Old, Outcome::Edited { old: Some(old), .. }) => reply.bulk(old),
+            _ => reply.error(&[Self::error_text(outcome).as_bytes()]),
+        }
+    }
+
+    /// Appends the head of a value, and returns the value and what follows it; or appends the whole
+    /// reply if it has no value.
+    pub(crate) fn encode_parts<'v>(
+        &self,
+        outcome: &Outcome<'v>,
+        now: Now,
+        out: &mut Vec<u8>,
+    ) -> Option<(&'v [u8], &'static [u8])> {
+        let (Kind::Value, Outcome::Found(view)) = (self.kind, outcome) else {
+            self.encode(outcome, now, out);
+            return None;
+        };
+        Encoder::new(self.version, out).bulk_head(view.value.len());
+        Some((view.value, b"\r\n"))
+    }
+
+    /// The error text for an operation that failed, without `-` and line break.
+    pub(crate) fn error_text(outcome: &Outcome<'_>) -> &'static str {
+        match outcome {
+            Outcome::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            Outcome::TooLarge => "ERR key or value exceeds the maximum size of an item",
+            Outcome::NonNumeric => "ERR value is not an integer or out of range",
+            Outcome::Refused(why) => why,
+            Outcome::Found(_)
+            | Outcome::Stored(_)
+            | Outcome::Counter { .. }
+            | Outcome::Deleted
+            | Outcome::Missing(_)
+            | Outcome::NotStored
+            | Outcome::Edited { .. }
+            | Outcome::Exists => "ERR the engine gave an unexpected answer",
+        }
+    }
+}
+
+/// Milliseconds until an item expires.
+fn ms_left(item: &ItemView<'_>, now: Now) -> Option<i64> {
+    item.deadline.remaining_ms(now).map(|ms| ms as i64)
+}

@@ -1,0 +1,284 @@
+//! Commands on all keys, and on what the server knows of an item beside its value.
+
+use super::{Context, Progress, first, glob, text};
+use corewise_cache::{Cursor, Engine, ScanStep};
+use corewise_ops::ItemView;
+use corewise_wire::Tally;
+use corewise_wire::resp::{Args, Encoder, Version, parse_integer};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// Items and buckets that one step of `KEYS` visits.
+const STEP: usize = 64;
+/// Items and buckets that one step of `RANDOMKEY` visits if the keys are few.
+const LARGE_STEP: usize = 10_000;
+/// How often `KEYS` starts again if tables are resized meanwhile.
+const ATTEMPTS: usize = 3;
+/// `RANDOMKEY` visits all keys if there are so few.
+const FEW_KEYS: u64 = 64;
+/// Items and buckets that one step of `RANDOMKEY` visits otherwise.
+const SMALL_STEP: usize = 64;
+/// The longest value that Redis stores beside its key.
+const LONGEST_EMBEDDED: usize = 44;
+
+/// Redis's answer under all eviction policies that do not count accesses.
+const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
+     when switching between policies at runtime LRU and LFU data will take some time to adjust.";
+
+/// The keys that `KEYS` has found so far. Some engines show a key again if their tables were
+/// resized; it is listed once.
+pub(super) struct Listing {
+    cursor: Cursor,
+    /// How often the listing was begun.
+    attempts: usize,
+    /// The keys as they are printed.
+    text: Vec<u8>,
+    count: usize,
+    /// Where each key is in the text, from and to, by its hash.
+    places: HashMap<u64, Place>,
+    hasher: RandomState,
+}
+
+type Place = [u32; 2];
+
+/// Why the keys are not listed.
+enum Failure {
+    TooLong,
+    Resized,
+}
+
+impl Listing {
+    fn new() -> Self {
+        Self {
+            cursor: Cursor::START,
+            attempts: 0,
+            text: Vec::new(),
+            count: 0,
+            places: HashMap::new(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn held(&self) -> usize {
+        self.text.capacity() + self.places.capacity() * size_of::<(u64, Place)>()
+    }
+
+    /// Bytes of the keys, and of their places about.
+    fn len(&self) -> usize {
+        self.text.len() + self.count * size_of::<Place>()
+    }
+
+    fn add(&mut self, key: &[u8]) {
+        let start = self.text.len();
+        // A bulk string has the same form in all versions.
+        Encoder::new(Version::Resp2, &mut self.text).bulk(key);
+        let hash = self.hasher.hash_one(key);
+        self.count += 1;
+        match self.places.entry(hash) {
+            Entry::Vacant(place) => _ = place.insert([start, self.text.len()].map(|at| at as u32)),
+            Entry::Occupied(place) => {
+                let [from, to] = place.get().map(|at| at as usize);
+                // Of different keys with the same hash, all are listed.
+                if self.text[from..to] == self.text[start..] {
+                    self.text.truncate(start);
+                    self.count -= 1;
+                }
+            }
+        }
+    }
+
+    /// Visits the next items. Returns whether all have been visited.
+    fn advance<E: Engine>(&mut self, cx: &Context<'_, E>, pattern: &[u8]) -> Result<bool, Failure> {
+        let most = cx.most_replies();
+        let step = cx
+            .engine
+            .scan(self.cursor, STEP, cx.parse.now, &mut |item| {
+                if self.len() <= most && glob::matches(pattern, item.key) {
+                    self.add(item.key);
+                }
+            });
+        // Unfinished listings count as buffers.
+        let is_over_limit = cx.shared.buffer_bytes() > cx.shared.buffer_limit;
+        match step {
+            _ if self.len() > most || is_over_limit => Err(Failure::TooLong),
+            ScanStep::Done => Ok(true),
+            ScanStep::More(next) => {
+                self.cursor = next;
+                Ok(false)
+            }
+            ScanStep::Lost if self.attempts < ATTEMPTS => {
+                *self = Self {
+                    attempts: self.attempts + 1,
+                    ..Self::new()
+                };
+                Ok(false)
+            }
+            ScanStep::Lost => Err(Failure::Resized),
+        }
+    }
+}
+
+/// `KEYS pattern`. Visits all items, in steps.
+pub(super) fn keys<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [pattern] = first(&mut args);
+    if pattern.len() > glob::MAX_PATTERN {
+        return cx.error(text::LONG_PATTERN);
+    }
+    let mut listing = match cx.take_progress() {
+        Some(Progress::Listing(listing)) => listing,
+        _ => Listing::new(),
+    };
+    loop {
+        match listing.advance(cx, pattern) {
+            Ok(false) if cx.must_pause() => return cx.pause(Progress::Listing(listing)),
+            Ok(false) => {}
+            Ok(true) => break,
+            Err(Failure::TooLong) => {
+                return cx.error("ERR the keys take too much memory for one reply, use SCAN");
+            }
+            Err(Failure::Resized) => {
+                return cx
+                    .error("ERR the table was resized too often during the command, try again");
+            }
+        }
+    }
+    cx.reply().array(listing.count);
+    cx.out.extend_from_slice(&listing.text);
+}
+
+/// `RANDOMKEY`. All keys are equally likely if they are few; otherwise one that many empty buckets
+/// lie before is more likely than others.
+pub(super) fn randomkey<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
+    let is_few = cx.engine.stats().items <= FEW_KEYS;
+    let start = if is_few {
+        Cursor::START
+    } else {
+        cx.engine.position(random() as u32)
+    };
+    let mut chosen = walk(cx, start, is_few);
+    if chosen.is_none() {
+        chosen = walk(cx, Cursor::START, is_few);
+    }
+    match chosen {
+        Some(key) => cx.reply().bulk(&key),
+        None => cx.reply().null(),
+    }
+}
+
+/// One of the keys that are visited from `cursor` on: up to the end, or else up to the end of the
+/// first step that visits any.
+fn walk<E: Engine>(cx: &Context<'_, E>, mut cursor: Cursor, to_the_end: bool) -> Option<Vec<u8>> {
+    let (mut chosen, mut visited) = (None, 0);
+    let looks = if to_the_end { LARGE_STEP } else { SMALL_STEP };
+    loop {
+        let step = cx.engine.scan(cursor, looks, cx.parse.now, &mut |item| {
+            visited += 1;
+            if random().is_multiple_of(visited) {
+                chosen = Some(item.key.to_vec());
+            }
+        });
+        match step {
+            ScanStep::More(next) if to_the_end || chosen.is_none() => cursor = next,
+            ScanStep::More(_) | ScanStep::Done | ScanStep::Lost => return chosen,
+        }
+    }
+}
+
+/// A random number: std chooses random keys for its hashers.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Prints what `tell` says of the item of a key, null if there is none. Looking it up counts as
+/// `tally`.
+fn describe<E: Engine>(
+    cx: &mut Context<'_, E>,
+    tally: Tally,
+    key: &[u8],
+    tell: impl Fn(&ItemView<'_>) -> Description,
+) {
+    let mut description = None;
+    cx.peek(tally, key, |item| description = item.map(&tell));
+    match description {
+        None => cx.reply().null(),
+        Some(Description::Number(number)) => cx.reply().integer(number),
+        Some(Description::Word(word)) => cx.reply().bulk(word.as_bytes()),
+        Some(Description::Error(text)) => cx.error(text),
+    }
+}
+
+/// What is told of an item.
+enum Description {
+    Number(i64),
+    Word(&'static str),
+    Error(&'static str),
+}
+
+/// The encoding that Redis would give a value that it has not changed.
+fn encoding(value: &[u8]) -> &'static str {
+    if parse_integer(value).is_some() {
+        "int"
+    } else if value.len() <= LONGEST_EMBEDDED {
+        "embstr"
+    } else {
+        "raw"
+    }
+}
+
+/// `OBJECT ENCODING | FREQ | IDLETIME | REFCOUNT key`.
+pub(super) fn object<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    use Description::{Error, Number, Word};
+    let [subcommand] = first(&mut args);
+    let [key] = first(&mut args);
+    let tally = Tally::Get;
+    match subcommand.to_ascii_lowercase().as_slice() {
+        b"encoding" => describe(cx, tally, key, |item| Word(encoding(item.value))),
+        b"idletime" => describe(cx, tally, key, |item| Number(item.idle_s.into())),
+        b"refcount" => describe(cx, tally, key, |_| Number(1)),
+        b"freq" => describe(cx, tally, key, |_| Error(NO_FREQUENCY)),
+        _ => cx.help("OBJECT", "ENCODING, FREQ, IDLETIME, REFCOUNT"),
+    }
+}
+
+/// `MEMORY USAGE key [SAMPLES count]`: the bytes that the item takes.
+pub(super) fn memory<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [subcommand] = first(&mut args);
+    match subcommand.to_ascii_lowercase().as_slice() {
+        b"usage" => memory_usage(cx, args),
+        _ => cx.help("MEMORY", "USAGE"),
+    }
+}
+
+fn memory_usage<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key] = first(&mut args);
+    while let Some(option) = args.next() {
+        let samples = args
+            .next()
+            .filter(|_| option.eq_ignore_ascii_case(b"samples"));
+        match samples.map(parse_integer) {
+            Some(Some(0..)) => {} // a string is never sampled
+            Some(None) => return cx.error(text::NOT_AN_INTEGER),
+            Some(Some(_)) | None => return cx.error(text::SYNTAX),
+        }
+    }
+    describe(cx, Tally::None, key, |item| {
+        Description::Number(item.footprint as i64)
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Listing;
+
+    #[test]
+    fn a_key_that_was_shown_twice_is_listed_once() {
+        let mut listing = Listing::new();
+        ["b", "a", "b", "", "a", ""]
+            .iter()
+            .for_each(|key| listing.add(key.as_bytes()));
+        assert_eq!(listing.text, b"$1\r\nb\r\n$1\r\na\r\n$0\r\n\r\n");
+        assert_eq!(listing.count, 3);
+    }
+}

@@ -1,0 +1,545 @@
+//! Commands of RESP: what each request means, and how calls are executed and answered.
+//!
+//! A command is a row of the [table]. Its `parse` reads the arguments; the `session` does so for
+//! each request, and turns most requests on one key into operations, which are executed in batches.
+//! The others are calls, which are executed here: at their place in the order of their connection's
+//! requests, once all earlier operations have completed, so a call may use the session of its loop.
+//! Requests that `EXEC` executes are read in the same way. One file for each family of commands:
+//!
+//! | file | commands |
+//! |---|---|
+//! | `bits` | `BITCOUNT BITFIELD BITFIELD_RO BITOP BITPOS GETBIT SETBIT` |
+//! | `client` | `CLIENT` |
+//! | `command` | `COMMAND` |
+//! | `connection` | `AUTH ECHO HELLO PING QUIT RESET SELECT` |
+//! | `keys` | `DEL EXISTS EXPIRE … PERSIST SCAN TOUCH TTL … TYPE UNLINK` |
+//! | `keyspace` | `KEYS MEMORY OBJECT RANDOMKEY` |
+//! | `lcs` | `LCS` |
+//! | `several` | `COPY MGET MSET MSETNX RENAME RENAMENX` |
+//! | `strings` | `APPEND DECR … GET GETDEL GETEX GETRANGE GETSET INCR … INCRBYFLOAT SET SETEX SETNX SETRANGE STRLEN` |
+//! | `transactions` | `DISCARD EXEC MULTI UNWATCH WATCH` |
+//! | `server` | `CONFIG DBSIZE FLUSHALL FLUSHDB INFO TIME` |
+//!
+//! # Guarantees
+//!
+//! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
+//! 2. `BITOP COPY MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` are atomic: they are
+//!    transactions of [`isolation`](corewise_cache::isolation). All other commands on several keys
+//!    (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in order,
+//!    and other clients may change the keys between two of them, except in `EXEC`.
+//! 3. A command that fails changes nothing, except that `MSET` and `MSETNX` may run out of memory
+//!    when they have set some of their keys.
+//! 4. Error texts are those of Redis 7.0.
+//!
+//! # Long calls
+//!
+//! `DEL EXISTS KEYS TOUCH UNLINK` look at the clock after each part of their work, and are
+//! *unfinished* if their connection has spent its time [`budget`](crate::budget) of the turn: the
+//! request stays at the front of the input, its [`Progress`] in the state of the client, and the
+//! next turn calls it again. `SCAN` ends its step instead. All other calls end in the turn in which
+//! they begin:
+//!
+//! | call | takes time in proportion to |
+//! |---|---|
+//! | `BITCOUNT BITPOS COPY RENAME RENAMENX SETBIT` and others on one value | the length of the value, one item at most |
+//! | `BITOP` | the values that it reads, [`MAX_READ`] bytes or four items of the largest size |
+//! | `LCS` | [pairs of bytes](lcs), 16,777,216 at most |
+//! | `BITFIELD COMMAND INFO MSET MSETNX WATCH` | the request |
+//! | `CLIENT KILL`, `CLIENT LIST` | the connections of the server |
+//! | `EXEC` | the [cost](cost) of its requests, which is bounded |
+
+mod bits;
+mod client;
+mod command;
+mod connection;
+mod cost;
+mod float;
+mod form;
+mod glob;
+mod keys;
+mod keyspace;
+mod lcs;
+mod operation;
+mod server;
+mod session;
+mod several;
+mod strings;
+mod table;
+#[cfg(test)]
+mod tests;
+mod transactions;
+
+use crate::budget::Budget;
+use crate::classes::ClassCounts;
+use crate::codec::Parse;
+use crate::conn::Conn;
+use crate::metrics::Counters;
+use crate::shared::Shared;
+use crate::turn::Answered;
+use corewise_cache::Engine;
+use corewise_cache::isolation::{IsolatedTransaction, Isolation, Member};
+use corewise_ops::{
+    Change, Decision, Flow, Get, ItemView, Now, Op, Outcome, ReplySink, Token, Update, Updated,
+    Verb,
+};
+use corewise_wire::Tally;
+use corewise_wire::resp::{Args, Encoder, Request};
+use form::Kind;
+pub(crate) use form::ReplyForm;
+use operation::{Action, Operation};
+pub(crate) use session::CommandCodec;
+use std::sync::Arc;
+use table::Command;
+
+/// The most bytes that [`Context::most_replies`] returns, unless requests may be longer.
+const MAX_REPLIES: usize = 64 << 20;
+
+/// The bytes of values that `BITOP` reads at most, unless items may be larger.
+const MAX_READ: usize = 64 << 20;
+/// The keys after which a call on many of them looks at the clock, unless they are more than
+/// [`MAX_PARTS`] times this number.
+const KEYS_PART: usize = 64;
+/// The parts of a call on many keys: in each turn the whole request is parsed again.
+const MAX_PARTS: usize = 32;
+
+/// Error texts that several commands have.
+mod text {
+    pub(super) const SYNTAX: &str = "ERR syntax error";
+    pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+    pub(super) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+    pub(super) const LONG_PATTERN: &str = "ERR the pattern exceeds the maximum length";
+    pub(super) const NO_SUCH_KEY: &str = "ERR no such key";
+    pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
+}
+
+/// What a connection of RESP has beside what all connections have.
+#[derive(Default)]
+pub(crate) struct ClientState {
+    /// The number of the client, for `CLIENT ID`.
+    id: u64,
+    /// The name that the client has given itself.
+    name: Vec<u8>,
+    /// The transaction that it has begun with `MULTI`, and the keys that it watches.
+    transactions: transactions::State,
+    /// What the request at the front of the input has done, if it is unfinished.
+    progress: Option<Progress>,
+}
+
+/// What an unfinished call has done.
+enum Progress {
+    /// The keys that were looked at, and the reply so far.
+    Keys {
+        done: usize,
+        count: i64,
+    },
+    Listing(keyspace::Listing),
+}
+
+impl ClientState {
+    /// Bytes that wait for `EXEC`, and those of an unfinished call.
+    pub(crate) fn held(&self) -> usize {
+        let listing = match &self.progress {
+            Some(Progress::Listing(listing)) => listing.held(),
+            _ => 0,
+        };
+        self.transactions.held() + listing
+    }
+}
+
+/// What a command needs.
+pub(crate) struct Context<'c, E: Engine> {
+    pub(crate) shared: &'c Shared,
+    pub(crate) engine: &'c Arc<E>,
+    /// Nothing is pending in it.
+    pub(crate) session: &'c mut E::Session,
+    /// Operations go through it, or through the transaction if there is one.
+    pub(crate) member: &'c mut Member,
+    /// The transaction that the command runs in.
+    pub(crate) transaction: Option<IsolatedTransaction<'c>>,
+    pub(crate) counters: &'c mut Counters,
+    /// The index of the loop.
+    pub(crate) loop_index: usize,
+    pub(crate) parse: Parse<'c>,
+    pub(crate) budget: &'c Budget,
+    pub(crate) conn: &'c mut Conn,
+    pub(crate) codec: &'c mut CommandCodec,
+    pub(crate) out: &'c mut Vec<u8>,
+    /// The client does not want the reply to this command.
+    pub(crate) is_silent: bool,
+    /// The command directly follows a flush of the same connection.
+    pub(crate) follows_flush: bool,
+    pub(crate) answered: Answered,
+}
+
+/// An [`Update`] by a function, whose new value is in the buffer.
+struct Updating<F> {
+    value: Vec<u8>,
+    decide: F,
+}
+
+impl<F: FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision> Update for Updating<F> {
+    fn update(&mut self, old: Option<&ItemView<'_>>) -> Change<'_> {
+        self.value.clear();
+        (self.decide)(old, &mut self.value).with(&self.value)
+    }
+}
+
+/// Counts operations, whose tokens are their places, and shows their outcomes to a function.
+struct Counting<'s, F> {
+    counters: &'s mut Counters,
+    classes: &'s ClassCounts,
+    tally: Tally,
+    ops: &'s [Op<'s>],
+    look: F,
+}
+
+impl<F: FnMut(&Outcome<'_>)> ReplySink for Counting<'_, F> {
+    fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow {
+        let op = &self.ops[token as usize];
+        self.counters.count(self.tally, &outcome);
+        self.classes.count(self.tally, op.key, &op.verb, &outcome);
+        (self.look)(&outcome);
+        Flow::Continue
+    }
+}
+
+impl<'c, E: Engine> Context<'c, E> {
+    /// Executes the command, or keeps it for `EXEC`, and prints its reply if it has one.
+    pub(crate) fn answer(&mut self, request: Request<'_>) -> Answered {
+        let start = self.out.len();
+        self.is_silent = self.codec.takes_silence();
+        let client = self.conn.client.as_ref();
+        let goes_on = client.is_some_and(|client| client.progress.is_some());
+        self.counters.resp_calls += u64::from(!goes_on);
+        self.execute(request);
+        if self.is_silent {
+            self.out.truncate(start);
+        }
+        self.answered
+    }
+
+    fn execute(&mut self, request: Request<'_>) {
+        let args = request.args();
+        let Some(command) = table::find(request.name()) else {
+            if is_http(request.name()) {
+                transactions::reset(self);
+                self.conn.closing = true;
+                return;
+            }
+            transactions::refuse(self);
+            return self.unknown(request);
+        };
+        if !command.accepts(args.len() + 1) {
+            return transactions::refuse_arguments(self, command.name);
+        }
+        if let Some(subcommand) = { args }.next()
+            && command.subcommands().next().is_some()
+        {
+            let subcommand = command.subcommand(subcommand);
+            if subcommand.is_none_or(|subcommand| !subcommand.accepts(args.len() + 1)) {
+                transactions::refuse(self);
+                return match subcommand {
+                    Some(subcommand) => self.wrong_arguments(subcommand.name),
+                    None => self.unknown_subcommand(command.name, args),
+                };
+            }
+        }
+        if !self.codec.is_authenticated() && !command.has_flag("no_auth") {
+            return transactions::refuse_unauthenticated(self, command.name);
+        }
+        if transactions::keeps(self, command.name) {
+            return transactions::keep(self, request);
+        }
+        self.perform(command, args);
+    }
+
+    /// Executes a command, and prints its reply.
+    fn perform(&mut self, command: Command, args: Args<'_>) {
+        match (command.parse)(args, &self.parse) {
+            Ok(Action::Op(operation) | Action::Alone(operation)) => self.run(&operation),
+            Ok(Action::Count(operation)) => self.count(args, operation),
+            Ok(Action::Reply(bytes)) => self.out.extend_from_slice(bytes),
+            Ok(Action::GetEach) => self.get_each(args),
+            Ok(Action::Call) => command.run()(self, args),
+            Err(failure) => self.reply().error(&failure.0),
+        }
+    }
+
+    /// Runs `run` as one transaction on these keys, or in the one that runs already.
+    fn atomically<'k, R>(
+        &mut self,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        run: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        self.in_transaction(|isolation, now| isolation.begin(now, keys), run)
+    }
+
+    /// Runs `run` as one transaction on all keys, or in the one that runs already.
+    fn atomically_on_all<R>(&mut self, run: impl FnOnce(&mut Self) -> R) -> R {
+        self.in_transaction(Isolation::begin_all, run)
+    }
+
+    fn in_transaction<R>(
+        &mut self,
+        begin: impl FnOnce(&'c Isolation, Now) -> IsolatedTransaction<'c>,
+        run: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        if self.transaction.is_some() {
+            return run(self);
+        }
+        self.transaction = Some(begin(&self.shared.isolation, self.parse.now));
+        let result = run(self);
+        self.transaction = None;
+        result
+    }
+
+    fn reply(&mut self) -> Encoder<'_> {
+        Encoder::new(self.codec.version(), self.out)
+    }
+
+    fn error(&mut self, text: &str) {
+        self.reply().error(&[text.as_bytes()]);
+    }
+
+    /// An unknown command: its name and the beginning of its arguments are shown.
+    #[cold]
+    fn unknown(&mut self, request: Request<'_>) {
+        const MOST: usize = 128;
+        let mut args = Vec::new();
+        for arg in request.args() {
+            if args.len() >= MOST {
+                break;
+            }
+            let shown = until_nul(arg);
+            let room = MOST - args.len();
+            args.push(b'\'');
+            args.extend_from_slice(&shown[..shown.len().min(room)]);
+            args.extend_from_slice(b"' ");
+        }
+        let name = until_nul(request.name());
+        let name = &name[..name.len().min(MOST)];
+        self.reply().error(&[
+            b"ERR unknown command '",
+            name,
+            b"', with args beginning with: ",
+            &args,
+        ]);
+    }
+
+    #[cold]
+    fn wrong_arguments(&mut self, command: &str) {
+        self.reply().error(&[
+            b"ERR wrong number of arguments for '",
+            command.as_bytes(),
+            b"' command",
+        ]);
+    }
+
+    #[cold]
+    fn unknown_subcommand(&mut self, command: &str, mut args: Args<'_>) {
+        let [subcommand] = first(&mut args);
+        let shown = until_nul(subcommand);
+        self.reply().error(&[
+            b"ERR unknown subcommand '",
+            &shown[..shown.len().min(128)],
+            b"'. Try ",
+            command.to_ascii_uppercase().as_bytes(),
+            b" HELP.",
+        ]);
+    }
+
+    /// The most bytes of the replies to a transaction, and of the keys that `KEYS` prints: a
+    /// quarter of the memory limit, but [`MAX_REPLIES`] at most, and at least as much as a request
+    /// may have.
+    fn most_replies(&self) -> usize {
+        let quarter = usize::try_from(self.engine.memory_limit() / 4).unwrap_or(MAX_REPLIES);
+        quarter
+            .min(MAX_REPLIES)
+            .max(self.shared.limits.resp.max_request)
+    }
+
+    /// Whether a long call must go on in the next turn. A transaction is executed at once.
+    fn must_pause(&self) -> bool {
+        self.transaction.is_none() && self.budget.is_spent()
+    }
+
+    /// What this request has done in earlier turns.
+    fn take_progress(&mut self) -> Option<Progress> {
+        self.conn.client.as_mut()?.progress.take()
+    }
+
+    /// Ends the call for this turn.
+    fn pause(&mut self, progress: Progress) {
+        self.conn.client.get_or_insert_default().progress = Some(progress);
+        self.answered = Answered::NotYet;
+    }
+
+    /// Executes an operation on each key, and prints how many have found an item. Other requests
+    /// may be executed between two of them.
+    fn count<'i>(&mut self, keys: Args<'i>, operation: fn(&'i [u8]) -> Operation<'i>) {
+        let (mut done, mut count) = match self.take_progress() {
+            Some(Progress::Keys { done, count }) => (done, count),
+            _ => (0, 0),
+        };
+        let part = KEYS_PART.max(keys.len() / MAX_PARTS);
+        for key in keys.skip(done) {
+            let operation = operation(key);
+            self.operate(operation.tally, key, operation.verb, |outcome| {
+                count += i64::from(matches!(outcome, Outcome::Found(_) | Outcome::Deleted));
+            });
+            done += 1;
+            if done.is_multiple_of(part) && self.must_pause() {
+                return self.pause(Progress::Keys { done, count });
+            }
+        }
+        self.reply().integer(count);
+    }
+
+    /// Prints the values of the keys, unless the replies to a transaction become too long.
+    fn get_each(&mut self, keys: Args<'_>) {
+        self.reply().array(keys.len());
+        for key in keys {
+            self.run(&Operation::read(key, Kind::Value));
+            if transactions::is_too_long(self) {
+                return; // `EXEC` closes the connection
+            }
+        }
+    }
+
+    /// Executes one operation, and prints its reply.
+    fn run(&mut self, operation: &Operation<'_>) {
+        let (form, now) = (operation.form(self.codec.version()), self.parse.now);
+        let mut out = std::mem::take(self.out);
+        self.operate(form.tally(), operation.key, operation.verb, |outcome| {
+            form.encode(outcome, now, &mut out);
+        });
+        *self.out = out;
+    }
+
+    /// Lists the subcommands of a command.
+    #[cold]
+    fn help(&mut self, command: &str, subcommands: &str) {
+        let mut reply = self.reply();
+        reply.array(2);
+        reply.simple(&format!("{command} has these subcommands, and HELP:"));
+        reply.simple(subcommands);
+    }
+
+    /// Executes one operation, counts it, and shows its outcome to `look`.
+    fn operate(
+        &mut self,
+        tally: Tally,
+        key: &[u8],
+        verb: Verb<'_>,
+        look: impl FnMut(&Outcome<'_>),
+    ) {
+        let ops = [Op {
+            token: 0,
+            key,
+            verb,
+        }];
+        let mut sink = Counting {
+            counters: self.counters,
+            classes: &self.shared.loops[self.loop_index].classes,
+            tally,
+            ops: &ops,
+            look,
+        };
+        match &mut self.transaction {
+            Some(transaction) => transaction.run(self.session, self.parse.now, &ops[0], &mut sink),
+            None => self
+                .member
+                .run_one(self.session, self.parse.now, &ops[0], &mut sink),
+        }
+    }
+
+    /// Executes operations of the transaction that runs, counts each, and shows their outcomes to
+    /// `look`. Their tokens are their places.
+    fn operate_on_all(&mut self, tally: Tally, ops: &[Op<'_>], look: impl FnMut(&Outcome<'_>)) {
+        debug_assert!(self.transaction.is_some());
+        let Some(transaction) = &mut self.transaction else {
+            return;
+        };
+        let mut sink = Counting {
+            counters: self.counters,
+            classes: &self.shared.loops[self.loop_index].classes,
+            tally,
+            ops,
+            look,
+        };
+        transaction.run_all(self.session, self.parse.now, ops, &mut sink);
+    }
+
+    /// Whether the key exists. Does not count as a use of the item.
+    fn exists(&mut self, tally: Tally, key: &[u8]) -> bool {
+        let mut found = false;
+        self.peek(tally, key, |item| found = item.is_some());
+        found
+    }
+
+    /// Shows the item of the key. Does not count as a use of the item.
+    fn peek(&mut self, tally: Tally, key: &[u8], mut look: impl FnMut(Option<&ItemView<'_>>)) {
+        let get = Get {
+            quiet: true,
+            ..Get::default()
+        };
+        self.operate(tally, key, Verb::Get(get), |outcome| match outcome {
+            Outcome::Found(view) => look(Some(view)),
+            _ => look(None),
+        });
+    }
+
+    /// Changes the item of the key as `decide` says, which may be called several times. Prints an
+    /// error and returns false if that fails.
+    fn update(
+        &mut self,
+        key: &[u8],
+        decide: impl FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision,
+    ) -> bool {
+        self.counters.operations += 1;
+        let mut update = Updating {
+            value: Vec::new(),
+            decide,
+        };
+        let updated = match &mut self.transaction {
+            Some(transaction) => transaction.update(self.session, self.parse.now, key, &mut update),
+            None => self
+                .member
+                .update(self.session, self.parse.now, key, &mut update),
+        };
+        let failure = match updated {
+            Updated::Done => return true,
+            Updated::TooLarge => Outcome::TooLarge,
+            Updated::OutOfMemory => Outcome::OutOfMemory,
+        };
+        self.error(ReplyForm::error_text(&failure));
+        false
+    }
+}
+
+/// The names of the commands whose arguments name keys, but for those that no transaction has.
+#[cfg(test)]
+pub(crate) fn names_with_keys() -> std::collections::HashSet<&'static str> {
+    let with_keys = table::all().filter(|command| !command.keys.is_empty());
+    with_keys
+        .map(|command| command.name)
+        .filter(|name| *name != "watch")
+        .collect()
+}
+
+/// Whether a request is a line of HTTP, as a web page can make a browser send it. The connection is
+/// then closed without a reply, as in Redis, before commands in the body are executed.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+/// The text up to the first NUL, which is as far as Redis shows it.
+fn until_nul(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|byte| *byte == 0);
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// The first `N` arguments. Missing ones are empty; arities are checked before.
+fn first<'i, const N: usize>(args: &mut Args<'i>) -> [&'i [u8]; N] {
+    std::array::from_fn(|_| args.next().unwrap_or(b""))
+}

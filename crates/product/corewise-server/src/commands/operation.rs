@@ -1,0 +1,220 @@
+//! What commands make of their requests.
+
+use super::form::{Kind, ReplyForm};
+use super::text;
+use crate::codec::Parse;
+use corewise_ops::{
+    Deadline, Decide, Decided, Decision, Delete, Edit, Get, Store, StoreMode, StoreRule, Verb,
+};
+use corewise_wire::Tally;
+use corewise_wire::resp::{Args, Version, parse_integer};
+
+/// What the arguments of a request mean, or the error that they are answered with.
+pub(crate) type Parsed<'i> = Result<Action<'i>, Failure<'i>>;
+
+/// What is to be done for a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action<'i> {
+    /// One operation, which may be part of a batch.
+    Op(Operation<'i>),
+    /// One operation whose cost is that of a whole turn, so that it is executed alone.
+    Alone(Operation<'i>),
+    /// An operation on each argument. The reply is how many of them found an item.
+    Count(fn(&'i [u8]) -> Operation<'i>),
+    /// A `GET` of each argument, whose replies form an array.
+    GetEach,
+    /// These bytes are the reply.
+    Reply(&'static [u8]),
+    /// The command executes the request itself.
+    Call,
+}
+
+/// The parts of an error text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure<'i>(pub(crate) [&'i [u8]; 3]);
+
+impl From<&'static str> for Failure<'_> {
+    fn from(text: &'static str) -> Self {
+        Self([text.as_bytes(), b"", b""])
+    }
+}
+
+/// One operation for the engine, and the form of its reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation<'i> {
+    pub(crate) key: &'i [u8],
+    /// What to do with its item.
+    pub(crate) verb: Verb<'i>,
+    kind: Kind,
+    /// What it counts as.
+    pub(super) tally: Tally,
+}
+
+impl<'i> From<Operation<'i>> for Parsed<'i> {
+    #[inline]
+    fn from(operation: Operation<'i>) -> Self {
+        Ok(Action::Op(operation))
+    }
+}
+
+impl<'i> Operation<'i> {
+    #[inline]
+    fn new(key: &'i [u8], verb: Verb<'i>, kind: Kind, tally: Tally) -> Self {
+        Self {
+            key,
+            verb,
+            kind,
+            tally,
+        }
+    }
+
+    /// How to print the outcome.
+    #[inline]
+    pub(crate) fn form(&self, version: Version) -> ReplyForm<'i> {
+        ReplyForm::new(self.key, self.kind, self.tally, version)
+    }
+
+    /// A look-up that counts as a use of the item.
+    #[inline]
+    pub(super) fn read(key: &'i [u8], kind: Kind) -> Self {
+        Self::new(key, Verb::Get(Get::default()), kind, Tally::Get)
+    }
+
+    /// A look-up that does not.
+    pub(super) fn peek(key: &'i [u8], kind: Kind) -> Self {
+        let get = Get {
+            quiet: true,
+            ..Get::default()
+        };
+        Self::new(key, Verb::Get(get), kind, Tally::Get)
+    }
+
+    /// A look-up that replaces the deadline.
+    pub(super) fn touch(key: &'i [u8], deadline: Deadline, kind: Kind, tally: Tally) -> Self {
+        let get = Get {
+            touch: Some(deadline),
+            ..Get::default()
+        };
+        Self::new(key, Verb::Get(get), kind, tally)
+    }
+
+    /// Stores the value; `Append` creates the item if there is none.
+    #[inline]
+    pub(super) fn store(
+        key: &'i [u8],
+        value: &'i [u8],
+        mode: StoreMode,
+        deadline: Deadline,
+        kind: Kind,
+    ) -> Self {
+        let store = Store {
+            deadline,
+            vivify: (mode == StoreMode::Append).then_some(deadline),
+            ..Store::new(mode, value)
+        };
+        Self::new(key, Verb::Store(store), kind, Tally::Store)
+    }
+
+    pub(super) fn delete(key: &'i [u8], kind: Kind) -> Self {
+        Self::new(key, Verb::Delete(Delete::default()), kind, Tally::Delete)
+    }
+
+    /// An edit with a number and no value.
+    pub(super) fn edit(
+        key: &'i [u8],
+        decide: Decide,
+        number: i64,
+        kind: Kind,
+        tally: Tally,
+    ) -> Self {
+        let edit = Edit {
+            decide,
+            value: b"",
+            number,
+            rule: StoreRule::default(),
+        };
+        Self::edit_with(key, edit, kind, tally)
+    }
+
+    pub(super) fn edit_with(key: &'i [u8], edit: Edit<'i>, kind: Kind, tally: Tally) -> Self {
+        Self::new(key, Verb::Edit(edit), kind, tally)
+    }
+}
+
+/// What an edit does and reports.
+pub(super) fn decided(decision: Decision, number: i64) -> Result<Decided, &'static str> {
+    Ok(Decided { decision, number })
+}
+
+/// The integer that an argument is.
+#[inline]
+pub(super) fn integer(text: &[u8]) -> Result<i64, Failure<'static>> {
+    parse_integer(text).ok_or(text::NOT_AN_INTEGER.into())
+}
+
+/// An operation on the argument, or on each if there are several.
+pub(super) fn each<'i>(args: Args<'i>, operation: fn(&'i [u8]) -> Operation<'i>) -> Parsed<'i> {
+    match (args.len(), { args }.next()) {
+        (1, Some(key)) => operation(key).into(),
+        _ => Ok(Action::Count(operation)),
+    }
+}
+
+/// How a time is given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct TimeForm {
+    /// In seconds rather than milliseconds.
+    pub(super) in_seconds: bool,
+    /// Since the Unix epoch rather than from now on.
+    pub(super) is_absolute: bool,
+}
+
+impl TimeForm {
+    pub(super) const SECONDS: Self = Self {
+        in_seconds: true,
+        is_absolute: false,
+    };
+    pub(super) const MILLISECONDS: Self = Self {
+        in_seconds: false,
+        is_absolute: false,
+    };
+    pub(super) const UNIX_SECONDS: Self = Self {
+        in_seconds: true,
+        is_absolute: true,
+    };
+    pub(super) const UNIX_MILLISECONDS: Self = Self {
+        in_seconds: false,
+        is_absolute: true,
+    };
+
+    /// The deadline that a time means; fails if Redis cannot represent it.
+    #[inline]
+    pub(super) fn deadline(
+        self,
+        time: i64,
+        parse: &Parse<'_>,
+        command: &'static str,
+    ) -> Result<Deadline, Failure<'static>> {
+        let unit_ms = if self.in_seconds { 1000 } else { 1 };
+        let unix_ms = parse.unix_ms as i64;
+        let left = time.checked_mul(unit_ms).and_then(|ms| {
+            if self.is_absolute {
+                Some(ms.saturating_sub(unix_ms))
+            } else {
+                ms.checked_add(unix_ms).map(|_| ms)
+            }
+        });
+        match left {
+            Some(left @ 1..) => Ok(Deadline::after_ms(parse.now, left as u64)),
+            Some(_) => Ok(Deadline::PAST),
+            None => Err(invalid_time(command)),
+        }
+    }
+}
+
+/// The error for a time that cannot be a deadline.
+#[cold]
+pub(super) fn invalid_time(command: &'static str) -> Failure<'static> {
+    let command = command.as_bytes();
+    Failure([b"ERR invalid expire time in '", command, b"' command"])
+}

@@ -1,0 +1,324 @@
+//! Requests to steps: which commands are operations, and which are calls.
+
+use bumpalo::Bump;
+
+use super::form::{Kind, ReplyForm};
+use super::operation::{Action, Failure, Operation};
+use super::{strings, table};
+use crate::codec::{Parse, Protocol, StepOf};
+use corewise_wire::resp::{ArgForm, Args, Codec, Encoder, Parsed, Refusal, Request, Version};
+
+type Step<'i> = StepOf<'i, CommandCodec>;
+
+/// The codec of a server's connection: [`Codec`] with the meaning of the most frequent commands.
+///
+/// | request | steps |
+/// |---|---|
+/// | [`Action::Op`] | one operation |
+/// | [`Action::GetEach`] | a frame, and one operation for each key, between which the caller may stop |
+/// | [`Action::Reply`], wrong arguments | a frame |
+/// | everything else, a wrong number of arguments included | one call |
+///
+/// Before the client has authenticated, all requests are calls. A plain value of 24 bytes: copy it
+/// before a step, and restore the copy to undo the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CommandCodec {
+    codec: Codec,
+    /// The keys of an `MGET` that are left, if the input begins with one.
+    keys_left: u32,
+    keys: Option<ArgForm>,
+    access: Access,
+    version: Version,
+}
+
+/// What becomes of the requests of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// The client has not authenticated: short requests only, all of them calls.
+    Unauthenticated,
+    /// Every request becomes a call.
+    Calls,
+    /// As `Calls`, and a request has been refused.
+    CallsAfterRefusal,
+    /// As `Calls`, and no request has a reply.
+    Silent,
+    /// As `Silent`, and a request has been refused.
+    SilentAfterRefusal,
+    /// As `Operations`, but the next request becomes a call, and has no reply.
+    SilentNext,
+    /// Frequent requests become operations.
+    Operations,
+}
+
+/// Which requests have a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replies {
+    /// All.
+    All,
+    /// All but the next one, which may be an empty request.
+    AllButNext,
+    /// None.
+    None,
+}
+
+impl Protocol for CommandCodec {
+    type Form<'i> = ReplyForm<'i>;
+    type Call<'i> = Request<'i>;
+
+    #[inline]
+    fn next<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> Step<'i> {
+        if let Some(keys) = self.keys
+            && !input.is_empty()
+        {
+            return self.next_key(keys, input, parse);
+        }
+        let parsed = self.codec.next(input, &parse.limits.resp, parse.scratch);
+        self.step(parsed, input, parse)
+    }
+
+    #[cold]
+    fn refuse<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> Step<'i> {
+        if self.keys.is_some() {
+            return self.next(input, parse); // the request is whole
+        }
+        let parsed = self.codec.refuse(input, &parse.limits.resp, parse.scratch);
+        self.step(parsed, input, parse)
+    }
+}
+
+impl CommandCodec {
+    /// The state of a new connection, which speaks RESP2; see [`Codec::new`].
+    pub(crate) fn new(authenticated: bool) -> Self {
+        Self {
+            codec: Codec::new(authenticated),
+            keys_left: 0,
+            keys: None,
+            access: if authenticated {
+                Access::Operations
+            } else {
+                Access::Unauthenticated
+            },
+            version: Version::Resp2,
+        }
+    }
+
+    /// Whether the client has authenticated, or need not.
+    #[inline]
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.codec.is_authenticated()
+    }
+
+    /// Accepts operations from the next request on; see [`Codec::set_authenticated`].
+    pub(crate) fn set_authenticated(&mut self) {
+        if !self.is_authenticated() {
+            self.codec.set_authenticated();
+            self.access = Access::Operations;
+        }
+    }
+
+    /// From the next request on, and until [`end_calls`](Self::end_calls), every request becomes a
+    /// call, so that the caller can collect requests. The client must have authenticated.
+    pub(crate) fn begin_calls(&mut self) {
+        debug_assert!(self.is_authenticated());
+        self.access = match self.access {
+            Access::Silent | Access::SilentAfterRefusal => Access::Silent,
+            _ => Access::Calls,
+        };
+    }
+
+    /// Ends [`begin_calls`](Self::begin_calls). Returns whether a request was
+    /// [refused](Parsed::Refused) since.
+    pub(crate) fn end_calls(&mut self) -> bool {
+        let (access, has_refused) = match self.access {
+            Access::Calls => (Access::Operations, false),
+            Access::CallsAfterRefusal => (Access::Operations, true),
+            Access::SilentAfterRefusal => (Access::Silent, true),
+            access => (access, false),
+        };
+        self.access = access;
+        has_refused
+    }
+
+    /// Decides which of the requests that follow have a reply. Those that have none become calls,
+    /// or are skipped if they are [refused](Parsed::Refused), and an error that closes the
+    /// connection is empty. The client must have authenticated, and not be between
+    /// [`begin_calls`](Self::begin_calls) and [`end_calls`](Self::end_calls).
+    pub(crate) fn set_replies(&mut self, replies: Replies) {
+        debug_assert!(self.is_authenticated());
+        self.access = match replies {
+            Replies::All => Access::Operations,
+            Replies::AllButNext => Access::SilentNext,
+            Replies::None => Access::Silent,
+        };
+    }
+
+    /// Whether the call that was the last step has no reply. Call it once for each call, before it
+    /// is executed.
+    #[inline]
+    pub(crate) fn takes_silence(&mut self) -> bool {
+        match self.access {
+            Access::Silent | Access::SilentAfterRefusal => true,
+            Access::SilentNext => {
+                self.access = Access::Operations;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The version of the protocol that the client has chosen.
+    #[inline]
+    pub(crate) fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Replies to the requests that follow are in this version.
+    pub(crate) fn set_version(&mut self, version: Version) {
+        self.version = version;
+    }
+
+    /// Whether the rest of a request that is discarded has yet to arrive.
+    #[inline]
+    pub(crate) fn is_swallowing(&self) -> bool {
+        self.codec.is_swallowing()
+    }
+
+    #[inline]
+    fn step<'i>(&mut self, parsed: Parsed<'i>, input: &'i [u8], parse: &Parse<'i>) -> Step<'i> {
+        match parsed {
+            Parsed::Incomplete { need } => Step::Incomplete { need },
+            Parsed::Skip { consumed } => {
+                // An empty request counts as the next one; a part of a discarded request does not.
+                if self.access == Access::SilentNext && !self.is_swallowing() {
+                    self.access = Access::Operations;
+                }
+                Step::Skip { consumed }
+            }
+            Parsed::Close { reply } => Step::Close {
+                reply: if self.is_silent() { b"" } else { reply },
+            },
+            Parsed::Refused { consumed, refusal } => self.refused(consumed, refusal),
+            Parsed::Request { consumed, request } => self.request(consumed, request, input, parse),
+        }
+    }
+
+    /// Whether the next request has no reply.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(
+            self.access,
+            Access::Silent | Access::SilentAfterRefusal | Access::SilentNext
+        )
+    }
+
+    #[cold]
+    fn refused<'i>(&mut self, consumed: usize, refusal: Refusal) -> Step<'i> {
+        let is_silent = self.is_silent();
+        self.access = match self.access {
+            Access::Calls => Access::CallsAfterRefusal,
+            Access::Silent => Access::SilentAfterRefusal,
+            Access::SilentNext => Access::Operations,
+            access => access,
+        };
+        if is_silent {
+            return Step::Skip { consumed };
+        }
+        Step::Frame {
+            consumed,
+            bytes: refusal.line(),
+        }
+    }
+
+    #[inline]
+    fn request<'i>(
+        &mut self,
+        consumed: usize,
+        request: Request<'i>,
+        input: &'i [u8],
+        parse: &Parse<'i>,
+    ) -> Step<'i> {
+        let call = Step::Call {
+            consumed,
+            call: request,
+        };
+        if self.access != Access::Operations {
+            return call;
+        }
+        let (name, args) = (request.name(), request.args());
+        // The two most frequent commands are read here, without a look at the table.
+        let parsed = match *name {
+            [b'g' | b'G', b'e' | b'E', b't' | b'T'] if args.len() == 1 => strings::get(args, parse),
+            [b's' | b'S', b'e' | b'E', b't' | b'T'] if args.len() >= 2 => strings::set(args, parse),
+            _ => match table::find(name) {
+                Some(command) if command.accepts(args.len() + 1) => (command.parse)(args, parse),
+                _ => return call,
+            },
+        };
+        match parsed {
+            Ok(Action::Op(operation)) => self.operation(consumed, &operation),
+            Ok(Action::Reply(bytes)) => Step::Frame { consumed, bytes },
+            Ok(Action::GetEach) => self.multiget(consumed, args, input, parse),
+            Ok(Action::Alone(_) | Action::Count(_) | Action::Call) => call,
+            Err(failure) => failed(consumed, &failure, parse),
+        }
+    }
+
+    #[inline]
+    fn operation<'i>(&self, consumed: usize, operation: &Operation<'i>) -> Step<'i> {
+        Step::Op {
+            consumed,
+            key: operation.key,
+            verb: operation.verb,
+            form: operation.form(self.version()),
+        }
+    }
+
+    /// The frame of an `MGET`. Its keys are left in the input, one for each of the steps after it.
+    fn multiget<'i>(
+        &mut self,
+        consumed: usize,
+        args: Args<'i>,
+        input: &'i [u8],
+        parse: &Parse<'i>,
+    ) -> Step<'i> {
+        let (keys, keys_at) = args.position_in(input, consumed, parse.scratch);
+        self.keys = Some(keys);
+        self.keys_left = args.len() as u32;
+        Step::Frame {
+            consumed: keys_at,
+            bytes: array_head(args.len(), parse.scratch),
+        }
+    }
+
+    /// The next key of an `MGET`.
+    #[cold]
+    fn next_key<'i>(&mut self, keys: ArgForm, input: &'i [u8], parse: &Parse<'i>) -> Step<'i> {
+        self.keys_left = self.keys_left.saturating_sub(1);
+        let is_last = self.keys_left == 0;
+        let (key, consumed) = keys.take(input, is_last, parse.scratch);
+        if is_last {
+            self.keys = None;
+        }
+        self.operation(consumed, &Operation::read(key, Kind::Value))
+    }
+}
+
+/// The error that is the reply to a request.
+#[cold]
+fn failed<'i>(consumed: usize, failure: &Failure<'_>, parse: &Parse<'i>) -> Step<'i> {
+    let mut line = Vec::new();
+    Encoder::new(Version::Resp2, &mut line).error(&failure.0);
+    Step::Frame {
+        consumed,
+        bytes: parse.scratch.alloc_slice_copy(&line),
+    }
+}
+
+/// The head of an array of `len` elements.
+fn array_head(len: usize, scratch: &Bump) -> &[u8] {
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(len).as_bytes();
+    let head = scratch.alloc_slice_fill_copy(digits.len() + 3, b'*');
+    head[1..=digits.len()].copy_from_slice(digits);
+    head[digits.len() + 1..].copy_from_slice(b"\r\n");
+    head
+}

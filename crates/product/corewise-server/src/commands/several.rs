@@ -1,0 +1,229 @@
+//! Commands that read or change several keys at once.
+
+use super::ReplyForm;
+use super::connection::is_database;
+use super::operation::{Action, Parsed};
+use super::{Context, Decision, first, text};
+use crate::codec::Parse;
+use crate::shared::BATCH;
+use corewise_cache::Engine;
+use corewise_cache::item::Contents;
+use corewise_ops::{Deadline, Delete, Op, Outcome, Store, StoreMode, Token, Verb};
+use corewise_wire::Tally;
+use corewise_wire::resp::Args;
+
+/// `MGET key …`.
+pub(super) fn mget<'i>(_: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
+    Ok(Action::GetEach)
+}
+
+/// Keys and values in turn.
+#[derive(Clone)]
+struct Pairs<'i>(Args<'i>);
+
+impl<'i> Iterator for Pairs<'i> {
+    type Item = (&'i [u8], &'i [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some((self.0.next()?, self.0.next()?))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.0.len() / 2, Some(self.0.len() / 2))
+    }
+}
+
+impl<'i> Pairs<'i> {
+    /// The pairs among the arguments; `None` after it has printed an error.
+    fn parse<E: Engine>(cx: &mut Context<'_, E>, args: Args<'i>, command: &str) -> Option<Self> {
+        if !args.len().is_multiple_of(2) {
+            cx.wrong_arguments(command);
+            return None;
+        }
+        // Before the first is set, so that a command that fails changes nothing.
+        let most = cx.shared.limits.memcached.max_payload();
+        let fits = |(key, value)| {
+            let contents = Contents {
+                key,
+                value: [value, b""],
+                client_flags: 0,
+                deadline: Deadline::NEVER,
+                state: 0,
+            };
+            contents.payload() <= most && contents.fits_header()
+        };
+        if !Self(args).all(fits) {
+            cx.error(ReplyForm::error_text(&Outcome::TooLarge));
+            return None;
+        }
+        Some(Self(args))
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &'i [u8]> + use<'i> {
+        self.clone().map(|(key, _)| key)
+    }
+}
+
+/// Sets keys to values, in a transaction. Returns false after it has printed an error.
+fn set_all<E: Engine>(cx: &mut Context<'_, E>, mut pairs: Pairs<'_>) -> bool {
+    let mut batch = Vec::with_capacity(pairs.size_hint().0.min(BATCH));
+    let mut failure = None;
+    while failure.is_none() {
+        batch.clear();
+        let part = (0..BATCH as Token).zip(pairs.by_ref());
+        batch.extend(part.map(|(token, (key, value))| Op {
+            token,
+            key,
+            verb: Verb::Store(Store::new(StoreMode::Overwrite, value)),
+        }));
+        if batch.is_empty() {
+            return true;
+        }
+        cx.operate_on_all(Tally::Store, &batch, |outcome| {
+            if !matches!(outcome, Outcome::Stored(_)) {
+                failure = Some(ReplyForm::error_text(outcome));
+            }
+        });
+    }
+    cx.error(failure.unwrap_or_default());
+    false
+}
+
+/// `MSET key value …`.
+pub(super) fn mset<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let Some(pairs) = Pairs::parse(cx, args, "mset") else {
+        return;
+    };
+    if cx.atomically(pairs.keys(), |cx| set_all(cx, pairs)) {
+        cx.reply().simple("OK");
+    }
+}
+
+/// `MSETNX key value …`.
+pub(super) fn msetnx<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    let Some(pairs) = Pairs::parse(cx, args, "msetnx") else {
+        return;
+    };
+    cx.atomically(pairs.keys(), |cx| {
+        if pairs.keys().any(|key| cx.exists(Tally::None, key)) {
+            cx.reply().integer(0);
+        } else if set_all(cx, pairs) {
+            cx.reply().integer(1);
+        }
+    });
+}
+
+/// What becomes of the item at the other key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Transfer {
+    /// There is no item at the first key.
+    NoSource,
+    /// There is one at the second key, which may not be replaced.
+    Taken,
+    Done,
+    /// An error has been printed.
+    Failed,
+}
+
+/// Stores a copy of the item of one key, its deadline included, under another. Looking it up counts
+/// as `tally`.
+fn transfer<E: Engine>(
+    cx: &mut Context<'_, E>,
+    tally: Tally,
+    from: &[u8],
+    to: &[u8],
+    replaces: bool,
+) -> Transfer {
+    let mut source = None;
+    cx.peek(tally, from, |item| {
+        source = item.map(|item| (item.value.to_vec(), item.client_flags, item.deadline));
+    });
+    let Some((value, client_flags, deadline)) = source else {
+        return Transfer::NoSource;
+    };
+    let mut is_taken = false;
+    let done = cx.update(to, |old, new| {
+        is_taken = old.is_some() && !replaces;
+        if is_taken {
+            return Decision::Keep;
+        }
+        new.extend_from_slice(&value);
+        Decision::Write {
+            client_flags,
+            deadline,
+        }
+    });
+    match (done, is_taken) {
+        (false, _) => Transfer::Failed,
+        (true, true) => Transfer::Taken,
+        (true, false) => Transfer::Done,
+    }
+}
+
+/// Moves the item of a key to another key. There is no error to print if the result is no
+/// [`Transfer::Failed`].
+fn move_item<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, replaces: bool) -> Transfer {
+    let [from, to] = first(&mut args);
+    cx.atomically([from, to], |cx| {
+        if from == to {
+            return match (cx.exists(Tally::None, from), replaces) {
+                (false, _) => Transfer::NoSource,
+                (true, true) => Transfer::Done,
+                (true, false) => Transfer::Taken,
+            };
+        }
+        let transfer = transfer(cx, Tally::None, from, to, replaces);
+        if transfer == Transfer::Done {
+            cx.operate(Tally::None, from, Verb::Delete(Delete::default()), |_| ());
+        }
+        transfer
+    })
+}
+
+/// `RENAME key newkey`.
+pub(super) fn rename<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    match move_item(cx, args, true) {
+        Transfer::NoSource => cx.error(text::NO_SUCH_KEY),
+        Transfer::Done | Transfer::Taken => cx.reply().simple("OK"),
+        Transfer::Failed => {}
+    }
+}
+
+/// `RENAMENX key newkey`.
+pub(super) fn renamenx<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    match move_item(cx, args, false) {
+        Transfer::NoSource => cx.error(text::NO_SUCH_KEY),
+        Transfer::Done => cx.reply().integer(1),
+        Transfer::Taken => cx.reply().integer(0),
+        Transfer::Failed => {}
+    }
+}
+
+/// `COPY source destination [DB index] [REPLACE]`.
+pub(super) fn copy<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [from, to] = first(&mut args);
+    let mut replaces = false;
+    while let Some(option) = args.next() {
+        if option.eq_ignore_ascii_case(b"replace") {
+            replaces = true;
+        } else if option.eq_ignore_ascii_case(b"db") && args.len() > 0 {
+            let [index] = first(&mut args);
+            if !is_database(cx, index) {
+                return;
+            }
+        } else {
+            return cx.error(text::SYNTAX);
+        }
+    }
+    if from == to {
+        return cx.error("ERR source and destination objects are the same");
+    }
+    let transfer = cx.atomically([from, to], |cx| {
+        transfer(cx, Tally::Get, from, to, replaces)
+    });
+    match transfer {
+        Transfer::NoSource | Transfer::Taken => cx.reply().integer(0),
+        Transfer::Done => cx.reply().integer(1),
+        Transfer::Failed => {}
+    }
+}

@@ -1,0 +1,444 @@
+//! The table of commands: one row for each command and subcommand.
+//!
+//! A row has what Redis 7.0 tells of the command, how its requests are read, and what executes
+//! those that are not one operation. A new command is a row here, and its functions in the file of
+//! its family.
+
+use super::operation::{Action, Parsed};
+use super::{
+    Context, bits, client, command, connection, keys, keyspace, lcs, server, several, strings,
+    transactions,
+};
+use crate::codec::Parse;
+use corewise_cache::Engine;
+use corewise_wire::resp::{Args, Request};
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+/// Where a command has keys: the position of the first, of the last from the first (from the end,
+/// if negative), and their distance.
+pub(super) type KeyRange = [i8; 3];
+
+/// What is known of a command or subcommand, whichever engine executes it. Words are separated by
+/// blanks.
+pub(super) struct Row {
+    /// In lower case. A subcommand's name begins with its command's and `|`.
+    pub(super) name: &'static str,
+    /// The number of elements of its requests; if negative, the least number of them.
+    pub(super) arity: i8,
+    pub(super) flags: &'static str,
+    /// The group in Redis's documentation, and the categories that follow neither from it nor from
+    /// the flags.
+    pub(super) group: &'static str,
+    pub(super) tips: &'static str,
+    /// What the command does with keys, and where they are.
+    pub(super) keys: &'static [(&'static str, KeyRange)],
+    /// Reads the arguments, of which the command accepts the number.
+    pub(super) parse: for<'i> fn(Args<'i>, &Parse<'_>) -> Parsed<'i>,
+}
+
+/// Executes a command and prints its reply.
+type Run<E> = fn(&mut Context<'_, E>, Args<'_>);
+
+/// The functions in the last column of the table.
+struct Runs<E>(PhantomData<E>);
+
+macro_rules! rows {
+    ($($name:literal, $arity:literal, $flags:literal, $group:literal, $tips:literal,
+        [$($keys:expr),*], $parse:path, $run:path;)*) => {
+        static ROWS: &[Row] = &[$(Row {
+            name: $name,
+            arity: $arity,
+            flags: $flags,
+            group: $group,
+            tips: $tips,
+            keys: &[$($keys),*],
+            parse: $parse,
+        }),*];
+
+        impl<E: Engine> Runs<E> {
+            const ALL: &'static [Run<E>] = &[$($run),*];
+        }
+    };
+}
+
+// Name, arity, flags, group and categories, tips, keys, `parse`, `run`. Subcommands follow their
+// command.
+rows! {
+    "append", 3, "write denyoom fast", "string", "", [("RW insert", [1, 0, 1])], strings::append, batched;
+    "auth", -2, "noscript loading stale fast no_auth allow_busy", "connection", "", [], calls, connection::auth;
+    "bitcount", -2, "readonly", "bitmap", "", [("RO access", [1, 0, 1])], calls, bits::bitcount;
+    "bitfield", -2, "write denyoom", "bitmap", "", [("RW access update variable_flags", [1, 0, 1])], calls, bits::bitfield;
+    "bitfield_ro", -2, "readonly fast", "bitmap", "", [("RO access", [1, 0, 1])], calls, bits::bitfield_ro;
+    "bitop", -4, "write denyoom", "bitmap", "", [("OW update", [2, 0, 1]), ("RO access", [3, -1, 1])], calls, bits::bitop;
+    "bitpos", -3, "readonly", "bitmap", "", [("RO access", [1, 0, 1])], calls, bits::bitpos;
+    "client", -2, "", "connection", "", [], calls, client::client_command;
+    "client|getname", 2, "noscript loading stale", "connection", "", [], calls, batched;
+    "client|help", 2, "loading stale", "connection", "", [], calls, batched;
+    "client|id", 2, "noscript loading stale", "connection", "", [], calls, batched;
+    "client|info", 2, "noscript loading stale", "connection", "nondeterministic_output", [], calls, batched;
+    "client|kill", -3, "admin noscript loading stale", "connection", "", [], calls, batched;
+    "client|list", -2, "admin noscript loading stale", "connection", "nondeterministic_output", [], calls, batched;
+    "client|no-evict", 3, "admin noscript loading stale", "connection", "", [], calls, batched;
+    "client|reply", 3, "noscript loading stale", "connection", "", [], calls, batched;
+    "client|setname", 3, "noscript loading stale", "connection", "", [], calls, batched;
+    "client|unblock", -3, "admin noscript loading stale", "connection", "", [], calls, batched;
+    "command", -1, "loading stale", "server connection", "nondeterministic_output_order", [], calls, command::command;
+    "command|count", 2, "loading stale", "server connection", "", [], calls, batched;
+    "command|docs", -2, "loading stale", "server connection", "nondeterministic_output_order", [], calls, batched;
+    "command|getkeys", -4, "loading stale", "server connection", "", [], calls, batched;
+    "command|help", 2, "loading stale", "server connection", "", [], calls, batched;
+    "command|info", -2, "loading stale", "server connection", "nondeterministic_output_order", [], calls, batched;
+    "command|list", -2, "loading stale", "server connection", "nondeterministic_output_order", [], calls, batched;
+    "config", -2, "", "server", "", [], calls, server::config;
+    "config|get", -3, "admin noscript loading stale", "server", "", [], calls, batched;
+    "config|help", 2, "loading stale", "server", "", [], calls, batched;
+    "config|resetstat", 2, "admin noscript loading stale", "server", "", [], calls, batched;
+    "config|set", -4, "admin noscript loading stale", "server", "request_policy:all_nodes response_policy:all_succeeded", [], calls, batched;
+    "copy", -3, "write denyoom", "generic", "", [("RO access", [1, 0, 1]), ("OW update", [2, 0, 1])], calls, several::copy;
+    "dbsize", 1, "readonly fast", "server keyspace", "request_policy:all_shards response_policy:agg_sum", [], calls, server::dbsize;
+    "decr", 2, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], strings::decr, batched;
+    "decrby", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], strings::decrby, batched;
+    "del", -2, "write", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RM delete", [1, -1, 1])], keys::del, batched;
+    "discard", 1, "noscript loading stale fast allow_busy", "transactions", "", [], calls, transactions::discard;
+    "echo", 2, "loading stale fast", "connection", "", [], calls, connection::echo;
+    "exec", 1, "noscript loading stale skip_slowlog", "transactions", "", [], calls, transactions::exec;
+    "exists", -2, "readonly fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RO", [1, -1, 1])], keys::exists, batched;
+    "expire", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::expire, batched;
+    "expireat", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::expireat, batched;
+    "expiretime", 2, "readonly fast", "generic", "", [("RO access", [1, 0, 1])], calls, keys::expiretime;
+    "flushall", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], calls, server::flush;
+    "flushdb", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], calls, server::flush;
+    "get", 2, "readonly fast", "string", "", [("RO access", [1, 0, 1])], strings::get, batched;
+    "getbit", 3, "readonly fast", "bitmap", "", [("RO access", [1, 0, 1])], calls, bits::getbit;
+    "getdel", 2, "write fast", "string", "", [("RW access delete", [1, 0, 1])], strings::getdel, batched;
+    "getex", -2, "write fast", "string", "", [("RW access update", [1, 0, 1])], strings::getex, strings::getex_wrongly;
+    "getrange", 4, "readonly", "string", "", [("RO access", [1, 0, 1])], strings::getrange, batched;
+    "getset", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], strings::getset, batched;
+    "hello", -1, "noscript loading stale fast no_auth allow_busy", "connection", "", [], calls, connection::hello;
+    "incr", 2, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], strings::incr, batched;
+    "incrby", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], strings::incrby, batched;
+    "incrbyfloat", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], calls, strings::incrbyfloat;
+    "info", -1, "loading stale", "server dangerous", "nondeterministic_output request_policy:all_shards response_policy:special", [], calls, server::info;
+    "keys", 2, "readonly", "generic dangerous", "request_policy:all_shards nondeterministic_output_order", [], calls, keyspace::keys;
+    "lcs", -3, "readonly", "string", "", [("RO access", [1, 1, 1])], calls, lcs::lcs;
+    "memory", -2, "", "server", "", [], calls, keyspace::memory;
+    "memory|help", 2, "loading stale", "server", "", [], calls, batched;
+    "memory|usage", -3, "readonly", "server", "", [("RO", [2, 0, 1])], calls, batched;
+    "mget", -2, "readonly fast", "string", "request_policy:multi_shard", [("RO access", [1, -1, 1])], several::mget, batched;
+    "mset", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:all_succeeded", [("OW update", [1, -1, 2])], calls, several::mset;
+    "msetnx", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:agg_min", [("OW insert", [1, -1, 2])], calls, several::msetnx;
+    "multi", 1, "noscript loading stale fast allow_busy", "transactions", "", [], calls, transactions::multi;
+    "object", -2, "", "generic", "", [], calls, keyspace::object;
+    "object|encoding", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], calls, batched;
+    "object|freq", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], calls, batched;
+    "object|help", 2, "loading stale", "generic", "", [], calls, batched;
+    "object|idletime", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], calls, batched;
+    "object|refcount", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], calls, batched;
+    "persist", 2, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::persist, batched;
+    "pexpire", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::pexpire, batched;
+    "pexpireat", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::pexpireat, batched;
+    "pexpiretime", 2, "readonly fast", "generic", "", [("RO access", [1, 0, 1])], calls, keys::pexpiretime;
+    "ping", -1, "fast", "connection", "request_policy:all_shards response_policy:all_succeeded", [], connection::ping, connection::ping_back;
+    "psetex", 4, "write denyoom", "string", "", [("OW update", [1, 0, 1])], strings::psetex, batched;
+    "pttl", 2, "readonly fast", "generic", "nondeterministic_output", [("RO access", [1, 0, 1])], keys::pttl, batched;
+    "quit", -1, "noscript loading stale fast no_auth allow_busy", "connection", "", [], calls, connection::quit;
+    "randomkey", 1, "readonly", "generic", "request_policy:all_shards nondeterministic_output", [], calls, keyspace::randomkey;
+    "rename", 3, "write", "generic", "", [("RW access delete", [1, 0, 1]), ("OW update", [2, 0, 1])], calls, several::rename;
+    "renamenx", 3, "write fast", "generic", "", [("RW access delete", [1, 0, 1]), ("OW insert", [2, 0, 1])], calls, several::renamenx;
+    "reset", 1, "noscript loading stale fast no_auth allow_busy", "connection", "", [], calls, connection::reset;
+    "scan", -2, "readonly", "generic", "nondeterministic_output request_policy:special", [], calls, keys::scan;
+    "select", 2, "loading stale fast", "connection", "", [], calls, connection::select;
+    "set", -3, "write denyoom", "string", "", [("RW access update variable_flags", [1, 0, 1])], strings::set, batched;
+    "setbit", 4, "write denyoom", "bitmap", "", [("RW access update", [1, 0, 1])], calls, bits::setbit;
+    "setex", 4, "write denyoom", "string", "", [("OW update", [1, 0, 1])], strings::setex, batched;
+    "setnx", 3, "write denyoom fast", "string", "", [("OW insert", [1, 0, 1])], strings::setnx, batched;
+    "setrange", 4, "write denyoom", "string", "", [("RW update", [1, 0, 1])], strings::setrange, batched;
+    "strlen", 2, "readonly fast", "string", "", [("RO", [1, 0, 1])], strings::strlen, batched;
+    "substr", 4, "readonly", "string", "", [("RO access", [1, 0, 1])], strings::getrange, batched;
+    "time", 1, "loading stale fast", "server", "nondeterministic_output", [], calls, server::time;
+    "touch", -2, "readonly fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RO", [1, -1, 1])], keys::touch, batched;
+    "ttl", 2, "readonly fast", "generic", "nondeterministic_output", [("RO access", [1, 0, 1])], keys::ttl, batched;
+    "type", 2, "readonly fast", "generic", "", [("RO", [1, 0, 1])], keys::type_of, batched;
+    "unlink", -2, "write fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RM delete", [1, -1, 1])], keys::del, batched;
+    "unwatch", 1, "noscript loading stale fast allow_busy", "transactions", "", [], calls, transactions::unwatch;
+    "watch", -2, "noscript loading stale fast allow_busy", "transactions", "", [("RO", [1, -1, 1])], calls, transactions::watch;
+}
+
+/// For a command whose `run` reads the arguments.
+fn calls<'i>(_: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
+    Ok(Action::Call)
+}
+
+/// For a command whose `parse` never leaves a request to `run`, or a subcommand, which its command
+/// executes.
+fn batched<E: Engine>(_: &mut Context<'_, E>, _: Args<'_>) {
+    debug_assert!(false, "the request is an operation");
+}
+
+/// A command or subcommand: the number of its row.
+#[derive(Clone, Copy)]
+pub(super) struct Command(u8);
+
+const _: () = assert!(ROWS.len() <= NO_ROW as usize);
+
+impl Deref for Command {
+    type Target = Row;
+
+    #[inline]
+    fn deref(&self) -> &Row {
+        &ROWS[usize::from(self.0)]
+    }
+}
+
+impl Command {
+    /// What executes its requests that are not operations.
+    pub(super) fn run<E: Engine>(self) -> Run<E> {
+        Runs::ALL[usize::from(self.0)]
+    }
+
+    /// Its subcommands, which follow it.
+    pub(super) fn subcommands(self) -> impl Iterator<Item = Self> + Clone {
+        let is_one = move |command: &Self| {
+            let rest = command.name.strip_prefix(self.name);
+            rest.is_some_and(|rest| rest.starts_with('|'))
+        };
+        let rest = self.0 + 1..ROWS.len() as u8;
+        rest.map(Self).take_while(is_one)
+    }
+
+    /// Its subcommand of this name, in any case.
+    pub(super) fn subcommand(self, name: &[u8]) -> Option<Self> {
+        let is_named = |command: &Self| {
+            let own = command.name.split_once('|').map_or("", |(_, own)| own);
+            own.as_bytes().eq_ignore_ascii_case(name)
+        };
+        self.subcommands().find(is_named)
+    }
+}
+
+impl Row {
+    /// Whether a request may have this number of elements.
+    #[inline]
+    pub(super) fn accepts(&self, elements: usize) -> bool {
+        let (elements, arity) = (elements as i64, i64::from(self.arity));
+        if arity < 0 {
+            elements >= -arity
+        } else {
+            elements == arity
+        }
+    }
+
+    pub(super) fn has_flag(&self, flag: &str) -> bool {
+        self.flags.split(' ').any(|word| word == flag)
+    }
+
+    /// Whether it has to do with keys that its arguments do not name.
+    pub(super) fn concerns_all_keys(&self) -> bool {
+        self.keys.is_empty() && (self.has_flag("write") || self.has_flag("readonly"))
+    }
+
+    /// Positions of the first key, of the last (from the end, if negative), and their distance.
+    pub(super) fn range(&self) -> KeyRange {
+        let (Some((_, [first, _, step])), Some((_, [start, last, _]))) =
+            (self.keys.first(), self.keys.last())
+        else {
+            return [0; 3];
+        };
+        let last = if *last < 0 { *last } else { start + last };
+        [*first, last, *step]
+    }
+
+    /// The keys among the arguments of a request, of which it accepts the number.
+    pub(super) fn keys_of<'i>(&self, args: Args<'i>) -> impl Iterator<Item = &'i [u8]> + use<'i> {
+        let [first, last, step] = self.range().map(isize::from);
+        let end = match last {
+            ..0 => args.len() as isize + last + 1,
+            last => last,
+        };
+        let skipped = (first - 1).max(0);
+        args.skip(skipped as usize)
+            .step_by(step.max(1) as usize)
+            .take(((end - skipped) as usize).div_ceil(step.max(1) as usize))
+    }
+}
+
+/// All commands, without their subcommands, sorted by name.
+pub(super) fn all() -> impl Iterator<Item = Command> + Clone {
+    let rows = (0..ROWS.len() as u8).map(Command);
+    rows.filter(|command| !command.name.contains('|'))
+}
+
+/// The command of this name, in any case.
+#[inline]
+pub(super) fn find(name: &[u8]) -> Option<Command> {
+    let word = first_word(name);
+    let row = INDEX.rows[place(word, name.len(), INDEX.factor)];
+    let command = Command(row);
+    let is_found = row != NO_ROW
+        && INDEX.words[usize::from(row)] == word
+        && command.name.len() == name.len()
+        // The word is exact: only letters become letters in it.
+        && (name.len() <= size_of::<u64>() || command.name.as_bytes().eq_ignore_ascii_case(name));
+    is_found.then_some(command)
+}
+
+/// The command or the subcommand of a request.
+pub(super) fn find_exactly(request: Request<'_>) -> Option<Command> {
+    let command = find(request.name())?;
+    let first = request.args().next();
+    let subcommand = first.and_then(|name| command.subcommand(name));
+    Some(subcommand.unwrap_or(command))
+}
+
+/// The rows of commands by a hash of their names that is different for each.
+struct Index {
+    /// Makes the hashes different.
+    factor: u64,
+    rows: [u8; PLACES],
+    /// The first bytes of the names.
+    words: [u64; ROWS.len()],
+}
+
+const NO_ROW: u8 = u8::MAX;
+/// Enough that about each tenth factor is good.
+const PLACES: usize = 1024;
+
+static INDEX: Index = index();
+
+/// The bit that makes letters small, in each byte.
+const SMALL: u64 = u64::from_ne_bytes([0x20; 8]);
+
+/// The first eight bytes of a name, letters as small ones; 0 for a name that is too short for a
+/// command.
+#[inline]
+fn first_word(name: &[u8]) -> u64 {
+    let bits = if let Some(first) = name.first_chunk() {
+        u64::from_le_bytes(*first)
+    } else if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
+        let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
+        u64::from(first) | u64::from(last) << (8 * (name.len() - 4))
+    } else if let [a, b, c] = *name {
+        u64::from_le_bytes([a, b, c, 0, 0, 0, 0, 0])
+    } else {
+        return 0;
+    };
+    bits | SMALL
+}
+
+#[inline]
+const fn place(word: u64, len: usize, factor: u64) -> usize {
+    let hash = (word ^ len as u64).wrapping_mul(factor);
+    (hash >> (u64::BITS - PLACES.ilog2())) as usize
+}
+
+/// Tries factors until all commands have different places.
+const fn index() -> Index {
+    let words = words();
+    let mut factor = 0x9e37_79b9_7f4a_7c15_u64;
+    loop {
+        let mut rows = [NO_ROW; PLACES];
+        let (mut row, mut is_good) = (0, true);
+        while row < ROWS.len() {
+            if words[row] != 0 {
+                let at = place(words[row], ROWS[row].name.len(), factor);
+                is_good = is_good && rows[at] == NO_ROW;
+                rows[at] = row as u8;
+            }
+            row += 1;
+        }
+        if is_good {
+            return Index {
+                factor,
+                rows,
+                words,
+            };
+        }
+        factor = factor.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(2);
+    }
+}
+
+/// The first word of each command, 0 for subcommands.
+const fn words() -> [u64; ROWS.len()] {
+    let mut words = [0; ROWS.len()];
+    let mut row = 0;
+    while row < ROWS.len() {
+        let name = ROWS[row].name.as_bytes();
+        let (mut at, mut word) = (0, 0_u64);
+        while at < name.len() && name[at] != b'|' {
+            if at < 8 {
+                assert!(name[at].is_ascii_lowercase(), "the word is not exact");
+                word |= (name[at] as u64) << (8 * at);
+            }
+            at += 1;
+        }
+        if at == name.len() {
+            assert!(at >= 3);
+            words[row] = word | SMALL;
+        }
+        row += 1;
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{all, find};
+    use corewise_wire::resp::{Codec, Limits, Parsed};
+
+    #[test]
+    fn the_keys_of_a_command_are_found_among_its_arguments() {
+        let (limits, scratch) = (Limits::default(), bumpalo::Bump::new());
+        for (line, expected) in [
+            ("ping a b", ""),
+            ("get a", "a"),
+            ("set a b px 1", "a"),
+            ("del a b c", "abc"),
+            ("mset a 1 b 2 c 3", "abc"),
+            ("mset a 1 b", "ab"),
+            ("rename a b", "ab"),
+            ("copy a b replace", "ab"),
+            ("lcs a b len", "ab"),
+            ("bitop and a b c", "abc"),
+            ("memory usage a samples 1", "a"),
+            ("object help", ""),
+            ("flushall", ""),
+        ] {
+            let line = format!("{line}\r\n");
+            let parsed = Codec::new(true).next(line.as_bytes(), &limits, &scratch);
+            let Parsed::Request { request, .. } = parsed else {
+                panic!("{parsed:?}");
+            };
+            let command = super::find_exactly(request).unwrap();
+            let keys: Vec<&[u8]> = command.keys_of(request.args()).collect();
+            assert_eq!(keys.concat(), expected.as_bytes(), "{line}");
+            let concerns_all = command.name == "flushall";
+            assert_eq!(command.concerns_all_keys(), concerns_all, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_is_found_in_any_case() {
+        for command in all() {
+            for name in [command.name.to_owned(), command.name.to_uppercase()] {
+                let found = find(name.as_bytes()).expect(&name);
+                assert_eq!(found.name, command.name);
+            }
+        }
+        for name in [
+            "",
+            "ge",
+            "gett",
+            "lpush",
+            "a name that no command has",
+            "get\0",
+            "\x07et",
+            "g%t",
+            "bitfield\x7fro",
+            "client|id",
+            "bitfield-ro",
+        ] {
+            assert!(find(name.as_bytes()).is_none(), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The protocols, and what the server must know of each before its first request.
+
+use crate::codec::Codec;
+use crate::commands::CommandCodec;
+use crate::config::BindAddress;
+use corewise_wire::cphash;
+use corewise_wire::memcached::{self, reply};
+use std::fmt;
+
+/// A protocol that the server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolKind {
+    /// memcached's text and meta protocols.
+    Memcached,
+    /// RESP, the protocol of Redis.
+    Resp,
+    /// The protocol of \[CPHASH\], which has no authentication.
+    Cphash,
+}
+
+impl ProtocolKind {
+    /// All protocols, in the order in which they are shown.
+    pub(crate) const ALL: [Self; 3] = [Self::Memcached, Self::Resp, Self::Cphash];
+
+    pub(crate) fn facts(self) -> &'static Facts {
+        match self {
+            Self::Memcached => &MEMCACHED,
+            Self::Resp => &RESP,
+            Self::Cphash => &CPHASH,
+        }
+    }
+
+    /// Whether its clients can authenticate.
+    #[must_use]
+    pub fn authenticates(self) -> bool {
+        self.facts().authenticates
+    }
+}
+
+impl fmt::Display for ProtocolKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.facts().name)
+    }
+}
+
+/// What the accepting thread must know of a protocol.
+pub(crate) struct Facts {
+    /// The name in options, settings and messages.
+    name: &'static str,
+    /// The codec of a new connection, and whether its client need not authenticate.
+    pub(crate) codec: fn(admitted: bool) -> Codec,
+    /// The reply to a connection that is turned away.
+    pub(crate) refusal: &'static [u8],
+    /// A command that talks to a listener at this address.
+    pub(crate) try_it: fn(&BindAddress) -> String,
+    authenticates: bool,
+    /// Whether its clients have numbers.
+    pub(crate) numbers_clients: bool,
+}
+
+static MEMCACHED: Facts = Facts {
+    name: "memcached",
+    codec: |admitted| memcached::Codec::new(!admitted).into(),
+    refusal: reply::TOO_MANY_CONNECTIONS,
+    try_it: |address| {
+        let netcat = match address {
+            BindAddress::Tcp(address) => format!("nc {} {}", address.ip(), address.port()),
+            BindAddress::Unix(path) => format!("nc -U {}", path.display()),
+        };
+        format!("printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' | {netcat}")
+    },
+    authenticates: true,
+    numbers_clients: false,
+};
+
+static RESP: Facts = Facts {
+    name: "resp",
+    codec: |admitted| CommandCodec::new(admitted).into(),
+    refusal: b"-ERR max number of clients reached\r\n",
+    try_it: |address| match address {
+        BindAddress::Tcp(address) => {
+            let (ip, port) = (address.ip(), address.port());
+            format!("redis-cli -h {ip} -p {port} set k hello")
+        }
+        BindAddress::Unix(path) => format!("redis-cli -s {} set k hello", path.display()),
+    },
+    authenticates: true,
+    numbers_clients: true,
+};
+
+static CPHASH: Facts = Facts {
+    name: "cphash",
+    codec: |_| cphash::Codec::default().into(),
+    // The protocol has no replies but values.
+    refusal: b"",
+    try_it: |address| format!("corewise load {address} --protocol cphash --pipeline 32"),
+    authenticates: false,
+    numbers_clients: false,
+};
