@@ -14,14 +14,15 @@
 //! | [`work`], [`dyn_table`] | the phases of a repetition |
 //! | [`verify`] | the checks that void a row |
 //! | [`sections`] | the kinds of experiment, one folder each |
-//! | [`suite`], [`claims`], [`runner`], [`estimate`] | what is measured, in which order, and how long it takes |
+//! | [`suite`], [`params`], [`task`], [`claims`], [`runner`], [`estimate`] | what is measured, in which order, and how long it takes |
 //! | [`record`], [`payload`], [`sink`], [`results`] | the result file |
 //! | [`report`], [`compare`], [`show`] | the analysis of results |
 //! | [`server`] | benchmarks of whole servers from papers |
 //! | [`doctor`], [`counters`], [`allocator`], [`manifest`] | the machine |
 //!
 //! ```
-//! use corewise_bench::suite::{Params, Suite};
+//! use corewise_bench::params::Params;
+//! use corewise_bench::suite::Suite;
 //! use corewise_topology::Topology;
 //!
 //! let suite = Suite::find("quick").unwrap();
@@ -32,8 +33,11 @@
 pub mod adapters;
 pub mod allocator;
 pub mod args;
+mod cell_run;
+mod claim;
 pub mod claims;
 pub mod clock;
+mod closed_loop;
 pub mod compare;
 mod contender;
 pub mod counters;
@@ -43,19 +47,24 @@ pub mod dyn_table;
 pub mod error;
 pub mod estimate;
 mod figure;
+mod format;
 pub mod hash;
+mod in_turn;
 pub mod latencies;
 mod list;
 pub mod manifest;
+pub mod params;
 pub mod payload;
 pub mod plan;
 mod plot;
+mod price;
 pub mod record;
 pub mod registry;
 mod replay;
 pub mod report;
 pub mod results;
 pub mod runner;
+mod section;
 pub mod sections;
 pub mod server;
 pub mod show;
@@ -65,6 +74,7 @@ pub mod stream;
 pub mod subject;
 pub mod suite;
 pub mod table;
+pub mod task;
 mod text;
 pub mod verify;
 pub mod work;

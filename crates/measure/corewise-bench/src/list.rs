@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use corewise_topology::Topology;
 
-use crate::args::Format;
+use crate::format::Format;
 use crate::manifest::caches;
 use crate::registry::Registry;
 use crate::sections::SECTIONS;

@@ -2,7 +2,8 @@
 
 use crate::error::BenchError;
 use crate::results::Results;
-use crate::suite::{Suite, Task};
+use crate::suite::Suite;
+use crate::task::Task;
 
 /// Returns the suite of a file and the tasks for a row: its cell, and its table if one is named.
 pub(crate) fn tasks(row: &str) -> Result<(Suite, Vec<Task>, u64), BenchError> {

@@ -15,11 +15,13 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use corewise_measure::stats::Ratio;
+
 use crate::counters;
 use crate::payload::{Garbage, MemoryPoint, Timeline};
 use crate::plot::group::distinct;
 use crate::record::{
-    Cell, End, HardwareCounters, Histogram, Manifest, Record, Role, Row, SCHEMA, Slice,
+    Cell, End, HardwareCounters, Histogram, Interval, Manifest, Record, Role, Row, SCHEMA, Slice,
 };
 
 /// Why a result file cannot be read. Every message is one line.
@@ -164,6 +166,20 @@ impl SourceFile {
 }
 
 impl RowResults {
+    /// Returns the ratio of two rows' rates with its interval, if both have repetitions.
+    pub(crate) fn rate_ratio(&self, base: &Self) -> Option<Interval> {
+        let beside = self.file == base.file && self.row.cell.id == base.row.cell.id;
+        if !beside {
+            return Ratio::unpaired(&self.rates(), &base.rates()).map(Interval::from);
+        }
+        let pairs = self.slices.iter().filter_map(|slice| {
+            let mut others = base.slices.iter();
+            let other = others.find(|other| other.repetition == slice.repetition)?;
+            Some((slice.rate, other.rate))
+        });
+        Ratio::paired(pairs).map(Interval::from)
+    }
+
     /// Returns whether a check failed, so that its numbers must not be used.
     pub fn void(&self) -> bool {
         self.row.verdict == "void"

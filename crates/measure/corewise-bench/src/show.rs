@@ -17,11 +17,10 @@
 
 use std::fmt::Write;
 
-use corewise_measure::stats::Ratio;
 use serde::Serialize;
 
 use crate::figure::{Figure, Unit};
-use crate::record::{Interval, Role};
+use crate::record::Role;
 use crate::results::{CellResults, Results, RowResults};
 use crate::sections;
 
@@ -177,7 +176,7 @@ fn lines_of(row: &RowResults, base: Option<&RowResults>, query: &Query) -> Vec<L
     let with_ratio = |figure: Figure| {
         let other = others.iter().find(|other| other.name == figure.name);
         let rates = match (figure.unit, base) {
-            (Unit::Rate, Some(base)) => rate_ratio(row, base),
+            (Unit::Rate, Some(base)) => row.rate_ratio(base),
             _ => None,
         };
         let plain = other.map(|other| figure.value / other.value);
@@ -189,20 +188,6 @@ fn lines_of(row: &RowResults, base: Option<&RowResults>, query: &Query) -> Vec<L
         }
     };
     wanted.map(with_ratio).collect()
-}
-
-/// Returns the ratio of two rows' rates with its interval, if both have repetitions.
-pub(crate) fn rate_ratio(row: &RowResults, base: &RowResults) -> Option<Interval> {
-    let beside = row.file == base.file && row.row.cell.id == base.row.cell.id;
-    if !beside {
-        return Ratio::unpaired(&row.rates(), &base.rates()).map(Interval::from);
-    }
-    let pairs = row.slices.iter().filter_map(|slice| {
-        let mut others = base.slices.iter();
-        let other = others.find(|other| other.repetition == slice.repetition)?;
-        Some((slice.rate, other.rate))
-    });
-    Ratio::paired(pairs).map(Interval::from)
 }
 
 /// Returns all figures of a row.

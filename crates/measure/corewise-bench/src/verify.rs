@@ -217,7 +217,8 @@ mod tests {
     use rand::SeedableRng;
 
     use super::*;
-    use crate::suite::{Params, Suite};
+    use crate::params::Params;
+    use crate::suite::Suite;
 
     /// A mix beside a resizing thread, with a share of inserts among its updates.
     fn mix(insert_share: f64) -> Workload {

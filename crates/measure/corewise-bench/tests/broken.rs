@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use corewise_bench::dyn_table::Entry;
 use corewise_bench::manifest::manifest;
+use corewise_bench::params::Params;
 use corewise_bench::record::{End, Manifest, Record, Row};
 use corewise_bench::registry::Registry;
 use corewise_bench::runner::Runner;
 use corewise_bench::sections::resize::ResizeSummary;
 use corewise_bench::sink::Sink;
-use corewise_bench::suite::{Params, Suite};
+use corewise_bench::suite::Suite;
 use corewise_bench::table::{MapHandle, MeasuredMap, Resize, Setup, TableInfo, U64};
 use corewise_topology::Topology;
 

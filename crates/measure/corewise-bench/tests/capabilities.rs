@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use corewise_bench::adapters;
 use corewise_bench::dyn_table::Entry;
 use corewise_bench::manifest::manifest;
+use corewise_bench::params::Params;
 use corewise_bench::record::{Manifest, Record, Row};
 use corewise_bench::registry::Registry;
 use corewise_bench::results::Results;
@@ -17,7 +18,7 @@ use corewise_bench::subject::{
     Answers, CacheHandle, CacheSubject, Capability, FilterSubject, LockSubject, MeasuredFilter,
     MeasuredLock, QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject, WithHandles,
 };
-use corewise_bench::suite::{Params, Suite};
+use corewise_bench::suite::Suite;
 use corewise_bench::table::{Setup, TableInfo};
 use corewise_bench::work::Part;
 use corewise_topology::Topology;

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The layers that are in order, lowest first. Above them are the sections, with suites and the
-/// runner, and what uses these.
-const LAYERS: [&[&str]; 7] = [
-    &["clock", "error", "stamp", "distribution"],
+/// The layers that are in order, lowest first. Above them is what reads a suite or runs one.
+const LAYERS: [&[&str]; 10] = [
+    &["clock", "error", "stamp", "distribution", "allocator"],
     &["table", "stream", "plan", "hash"],
-    &["record", "latencies", "counters", "payload"],
+    &["record", "latencies", "counters", "payload", "manifest"],
     &["work"],
     &["subject", "dyn_table", "registry", "sink"],
     &["results", "plot", "figure", "compare"],
-    &["workload", "verify", "contender"],
+    &["workload", "verify", "contender", "claim", "format"],
+    &["params", "task", "cell_run"],
+    &["price", "closed_loop", "in_turn"],
+    &["section"],
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

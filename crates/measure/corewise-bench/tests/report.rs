@@ -5,9 +5,10 @@ use crate::common;
 use std::collections::{HashMap, HashSet};
 
 use common::{BROKEN, NASTY, Run, TABLES, VARIANTS, cell, set_updates};
+use corewise_bench::params::Params;
 use corewise_bench::record::{Record, Role};
 use corewise_bench::report;
-use corewise_bench::suite::{Params, Suite};
+use corewise_bench::suite::Suite;
 use corewise_topology::Topology;
 
 const KINDS: [&str; 18] = [

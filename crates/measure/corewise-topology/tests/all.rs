@@ -2,6 +2,5 @@
 
 mod common;
 
-mod auto_traits;
 mod detection;
 mod planning;

@@ -41,10 +41,11 @@
 //! It costs a request nothing.
 
 use crate::config::Eviction;
-use crate::conn::{AwaitedRoom, Conn, FREE, Growth, Held, MAX_WAIT, length};
+use crate::conn::{AwaitedRoom, Conn, FREE, Growth, Held, MAX_WAIT};
 use crate::memory;
 use crate::shared::Shared;
 use crate::spare_inputs::{SpareInputs, input_capacity};
+use crate::transport::length;
 use crate::turn::{LARGE as LARGE_VALUE, OUTPUT_PAUSE};
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::Engine;

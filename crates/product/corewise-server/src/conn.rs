@@ -18,9 +18,9 @@ use crate::dump::Dump;
 use crate::receiving::Receiving;
 use crate::shared::{ConnCard, ConnState};
 use crate::spare_inputs::{SpareInputs, input_capacity};
-use crate::stream::Stream;
+use crate::transport::{Transport, length};
 use corewise_atomic::sync::atomic::Ordering;
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -95,7 +95,7 @@ pub(crate) struct AwaitedRoom {
 
 /// A client's connection.
 pub(crate) struct Conn {
-    pub(crate) stream: Stream,
+    pub(crate) transport: Transport,
     pub(crate) codec: Codec,
     /// Bytes received and not yet parsed.
     pub(crate) input: Vec<u8>,
@@ -141,9 +141,14 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    pub(crate) fn new(stream: Stream, codec: Codec, card: Arc<ConnCard>, now_ms: u64) -> Self {
+    pub(crate) fn new(
+        transport: Transport,
+        codec: Codec,
+        card: Arc<ConnCard>,
+        now_ms: u64,
+    ) -> Self {
         Self {
-            stream,
+            transport,
             codec,
             input: Vec::new(),
             receiving: None,
@@ -275,50 +280,23 @@ impl Conn {
 
     /// Sends `bytes`, and keeps what the socket does not take. Returns how many bytes it took.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> usize {
-        let taken = self.send_front(bytes);
+        let mut parts = [bytes, &[], &[]];
+        let taken = self.send_front(&mut parts, &mut Duration::default());
         if !self.failed {
-            self.output.extend_from_slice(&bytes[taken..]);
+            self.keep(&parts);
         }
         taken
     }
 
-    /// Sends the front of `bytes`, as much as the socket takes, unless older replies wait. Returns
-    /// how many bytes it took.
+    /// Sends the front of `parts`, as much as the socket takes, unless older replies wait. Takes it
+    /// off them, and returns its length. Waits for the socket as [`copy_time`] explains, for at
+    /// most `wait`, from which it subtracts what it waited.
     #[inline]
-    pub(crate) fn send_front(&mut self, bytes: &[u8]) -> usize {
+    pub(crate) fn send_front(&mut self, parts: &mut [&[u8]; 3], wait: &mut Duration) -> usize {
         if self.is_blocked() {
             return 0;
         }
-        self.write(bytes)
-    }
-
-    /// As [`Conn::send_front`], for `parts`, from which it takes off what was sent. Waits for the
-    /// socket as [`copy_time`] explains, for at most `wait`, from which it subtracts what it
-    /// waited.
-    pub(crate) fn send_front_of(&mut self, parts: &mut [&[u8]; 3], wait: &mut Duration) -> usize {
-        let mut taken = 0;
-        let mut until = None;
-        while !self.is_blocked() && !self.failed && length(parts) > 0 {
-            match self.stream.write_vectored(&parts.map(IoSlice::new)) {
-                Ok(n) if n > 0 => {
-                    taken += n;
-                    skip(parts, n);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let now = Instant::now();
-                    let until =
-                        until.get_or_insert_with(|| now + copy_time(length(parts)).min(*wait));
-                    let left = until.saturating_duration_since(now);
-                    if left.is_zero() || !self.stream.wait_until_writable(left) {
-                        *wait = wait.saturating_sub(left);
-                        break;
-                    }
-                    *wait = wait.saturating_sub(now.elapsed());
-                }
-                Ok(_) | Err(_) => self.failed = true,
-            }
-        }
-        taken
+        self.write(parts, wait)
     }
 
     /// Keeps `rest`, which the socket has not taken, behind the replies that wait.
@@ -340,7 +318,8 @@ impl Conn {
     pub(crate) fn send_waiting(&mut self) -> usize {
         let waiting = std::mem::take(&mut self.output);
         let start = std::mem::take(&mut self.sent);
-        let taken = self.write(&waiting[start..]);
+        let mut parts = [&waiting[start..], &[], &[]];
+        let taken = self.write(&mut parts, &mut Duration::default());
         if start + taken < waiting.len() {
             self.sent = start + taken;
             self.output = waiting;
@@ -348,17 +327,38 @@ impl Conn {
         taken
     }
 
-    /// Writes until the socket is full or fails. Returns how many bytes it took.
-    fn write(&mut self, bytes: &[u8]) -> usize {
-        let mut taken = 0;
-        while taken < bytes.len() && !self.failed {
-            match self.stream.write(&bytes[taken..]) {
+    /// As [`Conn::send_front`], although older replies may wait.
+    fn write(&mut self, parts: &mut [&[u8]; 3], wait: &mut Duration) -> usize {
+        let (mut taken, mut until) = (0, None);
+        while length(parts) > 0 && !self.failed {
+            match self.transport.send(parts) {
                 Ok(n) if n > 0 => taken += n,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !self.wait_until_writable(length(parts), &mut until, wait) {
+                        break;
+                    }
+                }
                 Ok(_) | Err(_) => self.failed = true,
             }
         }
         taken
+    }
+
+    /// Waits for the socket to take some of the `rest`. Returns false if it does not until `until`,
+    /// which the first call sets.
+    #[cold]
+    fn wait_until_writable(
+        &self,
+        rest: usize,
+        until: &mut Option<Instant>,
+        wait: &mut Duration,
+    ) -> bool {
+        let now = Instant::now();
+        let until = until.get_or_insert_with(|| now + copy_time(rest).min(*wait));
+        let left = until.saturating_duration_since(now);
+        let is_writable = !left.is_zero() && self.transport.wait_until_writable(left);
+        *wait = wait.saturating_sub(now.elapsed());
+        is_writable
     }
 
     /// Takes back the input that this turn did not consume.
@@ -408,20 +408,6 @@ impl Conn {
     }
 }
 
-/// Bytes of all `parts`.
-pub(crate) fn length(parts: &[&[u8]; 3]) -> usize {
-    parts.iter().map(|part| part.len()).sum()
-}
-
-/// Takes `n` bytes off the front of `parts`.
-fn skip(parts: &mut [&[u8]; 3], mut n: usize) {
-    for part in parts {
-        let gone = n.min(part.len());
-        *part = &part[gone..];
-        n -= gone;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -431,14 +417,5 @@ mod tests {
         assert_eq!(copy_time((1 << 20) - 1), Duration::ZERO);
         assert_eq!(copy_time(16_000_000), Duration::from_millis(15));
         assert_eq!(copy_time(usize::MAX), Duration::from_millis(64));
-    }
-
-    #[test]
-    fn parts_are_skipped_as_if_they_were_one() {
-        for n in 0..=6 {
-            let mut parts = [&b"ab"[..], b"cdef", b""];
-            skip(&mut parts, n);
-            assert_eq!(parts.concat(), b"abcdef"[n..]);
-        }
     }
 }

@@ -8,7 +8,7 @@ use crate::config::RunError;
 use crate::event_loop::{EventLoop, Inbox, PendingConnection};
 use crate::listener::Listener;
 use crate::shared::{ConnCard, Shared};
-use crate::stream::Stream;
+use crate::transport::Transport;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_cache::Engine;
 use corewise_topology::{Topology, pin_current_thread, plan};
@@ -262,8 +262,8 @@ impl<'f> Front<'f> {
                 return false;
             }
             match self.listeners[index].accept() {
-                Ok((stream, _)) if full => self.turn_away(stream, &self.listeners[index]),
-                Ok((stream, peer)) => self.hand_over(stream, peer, &self.listeners[index]),
+                Ok((transport, _)) if full => self.turn_away(transport, &self.listeners[index]),
+                Ok((transport, peer)) => self.hand_over(transport, peer, &self.listeners[index]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if concerns_one_connection(&error) => {}
                 Err(error) => {
@@ -278,18 +278,18 @@ impl<'f> Front<'f> {
         true
     }
 
-    fn turn_away(&self, mut stream: Stream, listener: &Listener) {
+    fn turn_away(&self, mut transport: Transport, listener: &Listener) {
         // Relaxed: a statistic.
         self.shared
             .rejected_connections
             .fetch_add(1, Ordering::Relaxed);
         // The connection is closed either way; a peer that is gone needs no reply.
-        let _ = stream.write(listener.protocol.facts().refusal);
+        let _ = transport.send(&mut [listener.at.protocol.facts().refusal, &[], &[]]);
     }
 
-    fn hand_over(&self, stream: Stream, peer: String, listener: &Listener) {
-        let facts = listener.protocol.facts();
-        let fd = stream.fd();
+    fn hand_over(&self, transport: Transport, peer: String, listener: &Listener) {
+        let facts = listener.at.protocol.facts();
+        let fd = transport.fd();
         let now_ms = self.shared.clock.now().ms;
         let mut card = ConnCard::new(fd, peer, Some(listener.place()), now_ms);
         if facts.numbers_clients {
@@ -303,7 +303,7 @@ impl<'f> Front<'f> {
             .total_connections
             .fetch_add(1, Ordering::Relaxed);
         let mut pending = PendingConnection {
-            stream,
+            transport,
             card,
             codec: (facts.codec)(!self.shared.asks_for_users()),
         };

@@ -63,9 +63,8 @@ mod receiving;
 mod server;
 mod shared;
 mod spare_inputs;
-mod stream;
+mod transport;
 mod turn;
-mod unix_socket;
 
 pub use config::{BindAddress, Config, EngineKind, Eviction, ListenAt, RunError, StartError};
 pub use protocol::ProtocolKind;

@@ -2,20 +2,21 @@
 
 use crate::config::{BindAddress, ListenAt, StartError};
 use crate::protocol::ProtocolKind;
-use crate::stream::Stream;
-use crate::unix_socket::{self, SocketFile};
+use crate::transport::Transport;
+use mio::net::UnixListener;
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{SocketFlags, acceptfrom_with};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 /// A listening socket, and the protocol of its connections.
 pub(crate) struct Listener {
     socket: OwnedFd,
-    pub(crate) protocol: ProtocolKind,
-    address: BindAddress,
+    pub(crate) at: ListenAt,
     /// Removes the file of a Unix socket once the socket is closed.
     _file: Option<SocketFile>,
 }
@@ -24,10 +25,9 @@ impl Listener {
     /// Listens as configured, and replaces port 0 by the port that the system chose.
     pub(crate) fn open(at: &mut ListenAt, backlog: u32, mode: u32) -> Result<Self, StartError> {
         let opened = match &mut at.address {
-            BindAddress::Tcp(address) => listen(address, backlog).map(|socket| (socket, None)),
+            BindAddress::Tcp(address) => listen_tcp(address, backlog).map(|socket| (socket, None)),
             BindAddress::Unix(path) => {
-                let listening = unix_socket::listen(path, mode);
-                listening.map(|(socket, file)| (socket, Some(file)))
+                listen_unix(path, mode).map(|(socket, file)| (socket, Some(file)))
             }
         };
         let (socket, file) = opened.map_err(|error| StartError::Listen {
@@ -36,15 +36,14 @@ impl Listener {
         })?;
         Ok(Self {
             socket,
-            protocol: at.protocol,
-            address: at.address.clone(),
+            at: at.clone(),
             _file: file,
         })
     }
 
     /// The name in statistics. memcached has only the socket's.
     pub(crate) fn place(&self) -> String {
-        match (self.protocol, &self.address) {
+        match (self.at.protocol, &self.at.address) {
             (ProtocolKind::Memcached, BindAddress::Tcp(address)) => format!("tcp:{address}"),
             (ProtocolKind::Memcached, unix) => unix.to_string(),
             (other, address) => format!("{other}:{address}"),
@@ -53,8 +52,8 @@ impl Listener {
 
     /// The line of the banner about this listener.
     pub(crate) fn announcement(&self) -> String {
-        let address = &self.address;
-        match self.protocol {
+        let address = &self.at.address;
+        match self.at.protocol {
             ProtocolKind::Memcached => format!("listening on {address}\n"),
             other => format!("listening for {other} on {address}\n"),
         }
@@ -62,8 +61,8 @@ impl Listener {
 
     /// The line of the banner with a command that talks to this listener.
     pub(crate) fn how_to_try(&self) -> String {
-        let try_it = self.protocol.facts().try_it;
-        format!("try: {}\n", try_it(&self.address))
+        let try_it = self.at.protocol.facts().try_it;
+        format!("try: {}\n", try_it(&self.at.address))
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -71,10 +70,10 @@ impl Listener {
     }
 
     /// Accepts a connection, with the name of its peer.
-    pub(crate) fn accept(&self) -> io::Result<(Stream, String)> {
+    pub(crate) fn accept(&self) -> io::Result<(Transport, String)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (socket, peer) = acceptfrom_with(&self.socket, flags)?;
-        let peer = match &self.address {
+        let peer = match &self.at.address {
             BindAddress::Tcp(_) => {
                 // Without it, replies are delayed. A socket that is already closed shows later.
                 let _ = set_tcp_nodelay(&socket, true);
@@ -87,7 +86,7 @@ impl Listener {
     }
 }
 
-fn listen(address: &mut SocketAddr, backlog: u32) -> io::Result<OwnedFd> {
+fn listen_tcp(address: &mut SocketAddr, backlog: u32) -> io::Result<OwnedFd> {
     let domain = Domain::for_address(*address);
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
@@ -99,6 +98,58 @@ fn listen(address: &mut SocketAddr, backlog: u32) -> io::Result<OwnedFd> {
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     *address = socket.local_addr()?.as_socket().unwrap_or(*address);
     Ok(socket.into())
+}
+
+/// The file of a listening socket. Dropping this value removes the file, unless another one has
+/// taken its place.
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    file: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = std::fs::remove_file(&self.path); // an error is fine: the file is gone
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let meta = std::fs::symlink_metadata(path)?;
+    Ok((meta.dev(), meta.ino()))
+}
+
+/// Listens on `path`, and gives the file these permissions. Removes a socket that a killed server
+/// has left there; any other file stays.
+fn listen_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketFile)> {
+    if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
+        if is_live(path)? {
+            let what = "another process listens there";
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
+        }
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    let file = SocketFile {
+        path: path.to_owned(),
+        file: identity(path)?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    Ok((listener.into(), file))
+}
+
+/// Whether a process has the socket open: only a socket without a listener refuses connections.
+/// Does not wait.
+fn is_live(path: &Path) -> io::Result<bool> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        _ => Ok(true), // its queue may be full, or it may not be ours
+    }
 }
 
 #[cfg(test)]

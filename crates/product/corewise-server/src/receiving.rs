@@ -18,7 +18,7 @@ use corewise_wire::Announced;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use crate::stream::Stream;
+use crate::transport::{Received, Transport};
 use std::io;
 
 /// Maximum bytes of a value that one turn reads.
@@ -85,25 +85,25 @@ impl Receiving {
         is_whole.then_some(self.end)
     }
 
-    /// Reads from a socket: part of the value, and what follows it into `behind`. Returns how many
-    /// bytes were read, how many were asked for, and which of `behind` do not belong to the value.
-    pub(crate) fn read(
+    /// Receives part of the value, and what follows it into `behind`. Returns what was received,
+    /// and which part of `behind` does not belong to the store.
+    pub(crate) fn receive(
         &mut self,
-        stream: &mut Stream,
+        transport: &mut Transport,
         behind: &mut [u8],
-    ) -> io::Result<(usize, usize, Range<usize>)> {
+    ) -> io::Result<(Received, Range<usize>)> {
         let spare = self.reservation.spare();
         let count = spare.len().min(SLICE);
         let is_last = count == spare.len();
         let behind = if is_last { behind } else { &mut [] };
-        let asked = count + behind.len();
         // Initialised memory may be passed as uninitialised: nothing but bytes is written to it.
-        let n = stream.read_parts(&mut spare[..count], as_uninit(behind))?;
-        // SAFETY: the read has initialised these bytes of the value.
-        unsafe { self.reservation.advance(n.min(count)) };
-        let came = n - n.min(count);
+        let received = transport.receive([&mut spare[..count], as_uninit(behind)])?;
+        let of_value = received.bytes.min(count);
+        // SAFETY: the transport has initialised these bytes of the value.
+        unsafe { self.reservation.advance(of_value) };
+        let came = received.bytes - of_value;
         let taken = self.take(&behind[..came]);
-        Ok((n, asked, taken..came))
+        Ok((received, taken..came))
     }
 }
 

@@ -102,7 +102,7 @@ impl Server {
         );
         text.extend(self.listeners.iter().map(Listener::announcement));
         for protocol in ProtocolKind::ALL {
-            let mut of_protocol = self.listeners.iter().filter(|l| l.protocol == protocol);
+            let mut of_protocol = self.listeners.iter().filter(|l| l.at.protocol == protocol);
             text.extend(of_protocol.next().map(Listener::how_to_try));
         }
         text

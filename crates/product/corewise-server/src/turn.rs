@@ -31,10 +31,11 @@ use crate::budget::Budget;
 use crate::buffer_accounting::ReplyRoom;
 use crate::codec::{Call, Codec, Form, Parse, Protocol, StepOf, with_codec};
 use crate::commands;
-use crate::conn::{Conn, length};
+use crate::conn::Conn;
 use crate::metrics::Counters;
 use crate::receiving::Receiving;
 use crate::shared::{BATCH, LoopCard, Shared};
+use crate::transport::length;
 use bumpalo::Bump;
 use corewise_atomic::Backoff;
 use corewise_atomic::sync::atomic::Ordering;
@@ -46,6 +47,7 @@ use corewise_wire::{Step, Tally};
 use slab::Slab;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A batch pauses when this many bytes of replies wait to be written.
 pub(crate) const OUTPUT_PAUSE: usize = 256 << 10;
@@ -195,7 +197,7 @@ impl Printer<'_, '_, '_> {
         let start = self.segments.last().map_or(0, |segment| segment.start);
         let key = self.works[mark.work].conn;
         let mut parts = [&self.out[start..], value, tail];
-        let taken = self.conns[key].send_front_of(&mut parts, &mut self.room.wait);
+        let taken = self.conns[key].send_front(&mut parts, &mut self.room.wait);
         self.counters.bytes_written += taken as u64;
         if length(&parts) > 0 && !self.room.keep(self.conns, key, parts, is_admitted) {
             self.counters.replies_refused += 1;
@@ -726,15 +728,10 @@ impl<E: Engine> Turn<'_, E> {
                 .get(index + 1)
                 .map_or(self.out.len(), |next| next.start);
             let key = works[segment.work].conn;
-            let replies = &self.out[segment.start..end];
-            let taken = self.conns[key].send_front(replies);
+            let mut parts = [&self.out[segment.start..end], &[], &[]];
+            let taken = self.conns[key].send_front(&mut parts, &mut Duration::default());
             self.counters.bytes_written += taken as u64;
-            let rest = &replies[taken..];
-            if !rest.is_empty()
-                && !self
-                    .room
-                    .keep(self.conns, key, [rest, &[], &[]], is_admitted)
-            {
+            if length(&parts) > 0 && !self.room.keep(self.conns, key, parts, is_admitted) {
                 self.counters.replies_refused += 1;
             }
         }

@@ -6,21 +6,24 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use corewise_topology::MemoryPolicy;
 
 use self::resize::ResizeArgs;
 use crate::allocator::{self, Choice, Pages};
 use crate::error::{BenchError, one_line};
+use crate::format::{Format, dated};
+use crate::params::{MoreParamArgs, ParamArgs, Params};
 use crate::record::{Manifest, Row};
 use crate::registry::Registry;
 use crate::results::Results;
 use crate::runner::{Runner, contenders};
-use crate::sections::memory;
+use crate::sections::memory::{self, MemoryJob};
 use crate::server::{self, ServerArgs};
 use crate::show::{self, Query};
 use crate::sink::{self, Sink};
-use crate::suite::{MoreParamArgs, ParamArgs, Params, Suite, SuiteSection, Task};
+use crate::suite::{Suite, SuiteSection};
+use crate::task::Task;
 use crate::{adapters, compare, list, manifest, replay, report, text};
 
 /// Exit status of a run with void rows, and of a failed comparison.
@@ -63,16 +66,6 @@ enum Command {
     MemoryCell {
         job: String,
     },
-}
-
-/// The format of output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    #[default]
-    Text,
-    /// For programs
-    Json,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -235,7 +228,7 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
         }
         Command::Server(args) => server::run(&args),
         Command::Doctor(args) => Ok(print(&doctor(args.format))),
-        Command::MemoryCell { job } => Ok(print(&memory::child_main(&registry, &job)?)),
+        Command::MemoryCell { job } => memory_cell(&registry, &job),
     }
 }
 
@@ -243,6 +236,14 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
 fn print(output: &str) -> u8 {
     text::say(output);
     0
+}
+
+/// Runs a table's process of the section `memory`.
+fn memory_cell(registry: &Registry, job: &str) -> Result<u8, BenchError> {
+    let wrong = |what: String| BenchError::Usage(format!("memory-cell: {what}"));
+    let job: MemoryJob = serde_json::from_str(job).map_err(|error| wrong(error.to_string()))?;
+    let (_, task) = Suite::task_named(&job.plan, &job.cell).map_err(wrong)?;
+    Ok(print(&memory::child_main(registry, &job, task)?))
 }
 
 fn doctor(format: Format) -> String {
@@ -365,12 +366,6 @@ fn measure(
         ));
     }
     Ok(if end.void > 0 { VOID } else { 0 })
-}
-
-/// Returns a file name with the date.
-pub(crate) fn dated(name: &str, extension: &str) -> PathBuf {
-    let date = corewise_measure::machine::Machine::look().date;
-    format!("{name}-{}.{extension}", date.replace([':', '-'], "")).into()
 }
 
 /// Reads result files; says of each that is not whole what is wrong with it.

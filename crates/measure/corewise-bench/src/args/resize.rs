@@ -10,10 +10,11 @@ use clap::Args;
 
 use super::{MeasureArgs, measure, planned, read, restart_with, write_page};
 use crate::error::BenchError;
+use crate::params::Params;
 use crate::registry::Registry;
 use crate::report;
 use crate::sink::Sink;
-use crate::suite::{Params, Suite};
+use crate::suite::Suite;
 
 /// Look up and update while another thread resizes the table
 ///
@@ -94,7 +95,7 @@ mod tests {
     use corewise_topology::Topology;
 
     use super::*;
-    use crate::suite::Task;
+    use crate::task::Task;
     use crate::workload::Buckets;
 
     #[derive(Parser)]

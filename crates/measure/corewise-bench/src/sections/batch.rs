@@ -17,21 +17,22 @@
 
 use corewise_measure::stats::{Ratio, Spread};
 
+use crate::cell_run::{CellRun, Done};
+use crate::closed_loop::{self, Slices};
 use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::error::BenchError;
-use crate::estimate;
 use crate::figure::{Figure, Unit};
+use crate::params::Params;
 pub use crate::payload::BatchSummary;
 use crate::plan::Kept;
 use crate::plot::style::Looks;
 use crate::plot::{Plot, dots};
+use crate::price;
 use crate::record::{Cell, Row, Slice};
 use crate::results::{CellResults, Results};
-use crate::runner::{CellRun, Done};
-use crate::sections::Section;
-use crate::sections::closed_loop::{self, Slices};
-use crate::suite::{Params, Task};
+use crate::section::Section;
 use crate::table::MOST_BATCHED;
+use crate::task::Task;
 use crate::work::batched::Batched;
 use crate::workload::{Check, Rules, Variant, Workload, within};
 
@@ -94,8 +95,8 @@ impl Section for BatchSection {
 
     fn seconds(&self, task: &Task, rows: usize) -> f64 {
         let of = &task.workload;
-        let once = 2.0 * estimate::measured(of) + estimate::around(of);
-        estimate::repeated(task, rows, once)
+        let once = 2.0 * price::measured(of) + price::around(of);
+        price::repeated(task, rows, once)
     }
 
     fn row_figures(&self, row: &Row) -> Vec<Figure> {

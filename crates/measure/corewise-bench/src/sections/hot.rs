@@ -10,15 +10,15 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::cell_run::CellRun;
+use crate::closed_loop::{self, Slices};
 use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::distribution::Distribution;
 use crate::error::BenchError;
 use crate::plot::style::Looks;
 use crate::plot::{Plot, dots, group};
 use crate::results::{CellResults, Results};
-use crate::runner::CellRun;
-use crate::sections::Section;
-use crate::sections::closed_loop::{self, Slices};
+use crate::section::Section;
 use crate::work::hot::{Hot, KeyPosition};
 use crate::workload::{Check, Rules, Workload};
 

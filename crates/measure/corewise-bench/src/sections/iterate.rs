@@ -15,6 +15,8 @@
 
 use maud::Markup;
 
+use crate::cell_run::CellRun;
+use crate::closed_loop;
 use crate::contender::{CellContext, RunningTable};
 use crate::dyn_table::{Entry, Maker};
 use crate::error::BenchError;
@@ -22,9 +24,7 @@ use crate::plan::Kept;
 use crate::plot::style::Looks;
 use crate::plot::{Plot, dots, group};
 use crate::results::{CellResults, Results};
-use crate::runner::CellRun;
-use crate::sections::Section;
-use crate::sections::closed_loop;
+use crate::section::Section;
 use crate::work::Sums;
 use crate::work::iterate::Iterate;
 use crate::workload::{Rules, Workload};

@@ -2,15 +2,15 @@
 
 use maud::Markup;
 
+use crate::cell_run::{CellRun, Done};
+use crate::closed_loop::{self, Slices};
 use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::latencies::Latencies;
 use crate::plot::style::Looks;
 use crate::plot::{Plot, latencies};
 use crate::results::Results;
-use crate::runner::{CellRun, Done};
-use crate::sections::Section;
-use crate::sections::closed_loop::{self, Slices};
+use crate::section::Section;
 use crate::work::timed::Timed;
 use crate::workload::Rules;
 

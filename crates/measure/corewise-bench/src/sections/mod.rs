@@ -65,37 +65,19 @@
 //! called once for each slice of each thread. Inside the loop there is no indirect call.
 
 pub mod batch;
-pub(crate) mod closed_loop;
 pub mod growth;
 pub mod hot;
-mod in_turn;
 pub(crate) mod iterate;
 pub(crate) mod latency;
-mod measured;
 pub mod memory;
 pub(crate) mod mix;
 pub(crate) mod paced;
-mod presets;
 pub mod resize;
 
 use itertools::Itertools;
-use maud::Markup;
 
-use self::presets::{PRESETS, Preset};
-
-use crate::contender::Contender;
-use crate::dyn_table::{Entry, Maker};
-use crate::error::BenchError;
-use crate::estimate;
-use crate::figure::Figure;
-use crate::plot::style::Looks;
-use crate::plot::{Part, Plot};
-use crate::record::Row;
-use crate::results::{Results, RowResults};
-use crate::runner::CellRun;
-use crate::subject::Capability;
-use crate::suite::{Params, Task};
-use crate::workload::{Rules, Variant, Workload};
+use crate::section::Section;
+use crate::workload::Workload;
 
 /// All sections, in the order in which `bench list` names them.
 pub(crate) static SECTIONS: &[&dyn Section] = &[
@@ -130,124 +112,20 @@ pub(crate) fn find(name: &str) -> Option<&'static dyn Section> {
         .find(|section| section.name() == name)
 }
 
+/// Returns the section that a workload belongs to.
+pub(crate) fn section_of(workload: &Workload) -> &'static dyn Section {
+    find(workload.section_name()).expect("each workload is of a section")
+}
+
 /// Returns the names of all sections, comma-separated.
 pub(crate) fn names() -> String {
     SECTIONS.iter().map(|section| section.name()).join(", ")
 }
 
-/// A kind of experiment. All methods but `plots` have defaults, which are those of a
-/// section that measures the throughput of a mix in closed loop.
-pub(crate) trait Section: Rules {
-    /// Returns its defaults and its texts, from `presets.toml`.
-    fn preset(&self) -> &'static Preset {
-        &PRESETS[self.name()]
-    }
-
-    /// Returns the values of what it varies besides the common parameters.
-    fn variants(&self, _: &Params) -> Vec<Variant> {
-        vec![Variant::default()]
-    }
-
-    /// Returns its numbers of threads on a machine, if no parameter decides them.
-    fn thread_counts(&self, _cpus: usize, _oversubscribe: bool) -> Option<Vec<usize>> {
-        None
-    }
-
-    /// Returns the number of keys for `initial` entries, a percentage of updates and a share of
-    /// inserts among them; `None` if the parameters decide it.
-    fn range(&self, initial: u64, _updates: f64, _insert_share: f64) -> Option<u64> {
-        self.preset().all_keys.then_some(initial)
-    }
-
-    /// Sets parameters that the section does not leave to the suite.
-    fn adapt(&self, _: &mut Workload) {}
-
-    /// Returns what a subject needs to take part.
-    fn capability(&self) -> Capability {
-        Capability::Map
-    }
-
-    /// Returns the maker of a subject; `None` if it lacks what the workload needs.
-    fn maker(&self, entry: &Entry, workload: &Workload) -> Option<Maker> {
-        match self.capability() {
-            Capability::Map => entry.maker(&workload.kind, workload.native_hash),
-            other => entry.subject_maker(other, workload.threads),
-        }
-    }
-
-    /// Returns whether a contender has a row.
-    fn takes_part(&self, _: &Contender) -> bool {
-        true
-    }
-
-    /// Measures the cells of a task, and writes their rows and all other records.
-    fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
-        let measured = closed_loop::measure(run, |_, _| Ok(closed_loop::mix))?;
-        run.write(measured)
-    }
-
-    /// Estimates the seconds of a task with `rows` rows in each cell.
-    fn seconds(&self, task: &Task, rows: usize) -> f64 {
-        estimate::repeated(task, rows, estimate::closed_loop(&task.workload))
-    }
-
-    /// Returns the end of a row's line on the terminal: its figures, unless it has details.
-    fn remark(&self, row: &Row) -> String {
-        if !self.details(row).is_empty() {
-            return String::new();
-        }
-        let figures = self.row_figures(row).into_iter();
-        let texts = figures.map(|of| format!("  {} {}", of.name, of.text()));
-        texts.collect()
-    }
-
-    /// Returns what is said of a row in place of its figures: lines below its line on the terminal,
-    /// and in the table below the plots.
-    fn details(&self, _: &Row) -> Vec<LineFields> {
-        Vec::new()
-    }
-
-    /// Returns the figures in the summary of a row: the time of an operation if the preset names
-    /// it, and what the subject or the section measured.
-    fn row_figures(&self, row: &Row) -> Vec<Figure> {
-        measured::figures(self.preset(), row)
-    }
-
-    /// Returns the figures of a row besides rate, latencies and contention, for `bench show`.
-    fn figures(&self, row: &RowResults) -> Vec<Figure> {
-        self.row_figures(&row.row)
-    }
-
-    /// Draws its plots.
-    fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot>;
-
-    /// Returns the tables below its plots: the details or the figures of its rows.
-    fn below(&self, results: &Results, _: &Looks) -> Markup {
-        measured::summaries(results, self)
-    }
-
-    /// Returns the part of the page with its plots.
-    fn part(&self, results: &Results, looks: &Looks) -> Part {
-        let preset = self.preset();
-        let plots = self.plots(results, looks);
-        Part {
-            below: self.below(results, looks),
-            ..Part::new(self.name(), &preset.heading, &preset.lead, plots)
-        }
-    }
-
-    /// Returns all its parts of the page; those without plots are omitted.
-    fn parts(&self, results: &Results, looks: &Looks) -> Vec<Part> {
-        vec![self.part(results, looks)]
-    }
-}
-
-/// The fields of a line: their names and their texts.
-pub(crate) type LineFields = Vec<(String, String)>;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::section::PRESETS;
 
     #[test]
     fn names_differ_and_each_has_a_preset() {

@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use itertools::Itertools;
 
 use crate::allocator::name_of;
-use crate::args::{Format, dated};
 use crate::error::BenchError;
+use crate::format::{Format, dated};
 
 /// Server threads, and maximum of clients, in \[ATC11\] §6.2.
 const PAPER: usize = 12;

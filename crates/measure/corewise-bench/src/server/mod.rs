@@ -48,8 +48,8 @@ use std::path::Path;
 
 use self::args::Engine;
 use self::row::Point;
-use crate::args::Format;
 use crate::error::BenchError;
+use crate::format::Format;
 use crate::manifest::manifest;
 use crate::record::Record;
 use crate::text::{self, say};

@@ -18,10 +18,8 @@
 //! Every list is a dimension: a section measures all combinations. A parameter that a section omits
 //! is taken from `[defaults]`, then from the section's kind, then from `defaults.toml`.
 
-mod params;
-
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -29,82 +27,18 @@ use corewise_topology::{PinPolicy, Topology};
 use itertools::{Itertools, iproduct};
 use serde::{Deserialize, Serialize};
 
-use self::params::BUILT_IN;
-pub use self::params::Params;
-pub(crate) use self::params::{MoreParamArgs, ParamArgs};
-use crate::claims::Claim;
+use crate::claim::Claim;
 use crate::distribution::Distribution;
 use crate::error::{BenchError, one_line};
-use crate::sections::{self, Section};
+use crate::params::{BUILT_IN, Params};
+use crate::section::Section;
+use crate::sections;
 use crate::subject::Capability;
-use crate::workload::{MAX_THREADS, OwnPlacement, Variant, Workload};
+use crate::task::Task;
+use crate::workload::{OwnPlacement, Variant, Workload};
 
 /// Maximum number of cells of a suite.
 const MAX_CELLS: usize = 10_000;
-
-/// A number of threads: `4`, `cpus`, `cpus/2`, `2*cpus`, `1..cpus` for powers of two and the number
-/// of CPUs, `1..16` for powers of two and 16, as far as there are CPUs, or `2s` for the CPUs of two
-/// sockets, if there are two.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Threads {
-    /// A number.
-    Number(usize),
-    /// An expression.
-    Words(String),
-}
-
-impl Threads {
-    fn resolve(&self, topology: &Topology, oversubscribe: bool) -> Option<Vec<usize>> {
-        let cpus = topology.allowed().count().max(1);
-        let words = match self {
-            Self::Number(number) => return Some(vec![*number]),
-            Self::Words(words) => words.as_str(),
-        };
-        if let Some(Ok(sockets)) = words.strip_suffix('s').map(str::parse) {
-            return (sockets > 0).then(|| cpus_of(topology, sockets).into_iter().collect());
-        }
-        if let Some(most) = words.strip_prefix("1..") {
-            let most = match most {
-                "cpus" => cpus,
-                number => number
-                    .parse()
-                    .ok()
-                    .filter(|most| (1..=MAX_THREADS).contains(most))?,
-            };
-            let powers = (0..).map(|bit| 1 << bit).take_while(|&n| n < most);
-            let allowed = |n: &usize| oversubscribe || *n <= cpus;
-            return Some(powers.chain([most]).filter(allowed).collect());
-        }
-        if let Some(factor) = words.strip_suffix("*cpus") {
-            return factor
-                .parse()
-                .ok()
-                .map(|factor: usize| vec![factor.saturating_mul(cpus)]);
-        }
-        let divisor: usize = match words.strip_prefix("cpus")? {
-            "" => 1,
-            rest => rest.strip_prefix('/')?.parse().ok()?,
-        };
-        (divisor > 0).then(|| vec![(cpus / divisor).max(1)])
-    }
-}
-
-/// Returns the number of CPUs of the first sockets; `None` if there are not that many.
-fn cpus_of(topology: &Topology, sockets: usize) -> Option<usize> {
-    let mut cpus = BTreeMap::new();
-    for cpu in topology.allowed() {
-        *cpus.entry(cpu.package).or_insert(0) += 1;
-    }
-    (sockets <= cpus.len()).then(|| cpus.values().take(sockets).sum())
-}
-
-impl From<&str> for Threads {
-    fn from(word: &str) -> Self {
-        let number = word.parse().map(Self::Number);
-        number.unwrap_or_else(|_| Self::Words(word.to_owned()))
-    }
-}
 
 /// A section of a suite.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -182,36 +116,6 @@ macro_rules! suites {
 pub const SUITES: [(&str, &str); 9] = suites! {
     "quick" "choosing" "thesis" "relativistic" "resize" "cphash" "nr" "filter" "elision"
 };
-
-/// A cell and its tables.
-#[derive(Clone, Debug)]
-pub struct Task {
-    /// The section it belongs to.
-    pub(crate) section: &'static dyn Section,
-    /// What to measure.
-    pub workload: Workload,
-    /// The tables; empty for all that fit.
-    pub tables: Vec<String>,
-    /// The table that the others are compared with.
-    pub reference: String,
-    /// Repetitions.
-    pub repetitions: usize,
-}
-
-impl Task {
-    /// Checks that a task of the same name measures the same: it is then measured once. Two cells
-    /// with one name would be mixed up in results.
-    fn check_same(&self, other: &Self) -> Result<(), String> {
-        if format!("{self:?}") == format!("{other:?}") {
-            return Ok(());
-        }
-        Err(format!(
-            "two cells are called {}: they differ in a parameter that no name holds (times, \
-             repetitions, churn, tables), which must be the same for both",
-            self.workload.id()
-        ))
-    }
-}
 
 impl Suite {
     /// Returns the suite of a name, or in a file.
@@ -473,7 +377,6 @@ fn task(
         return Err(format!("repetitions: {repetitions} (1 to 10000)"));
     }
     Ok(Task {
-        section,
         workload,
         tables: params.tables.clone().unwrap_or_default(),
         reference: params.reference.clone().unwrap_or_default(),

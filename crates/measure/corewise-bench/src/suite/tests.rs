@@ -1,4 +1,5 @@
 use super::*;
+use crate::params::Threads;
 use crate::subject::Capability;
 
 fn tasks(text: &str) -> Result<Vec<Task>, String> {
@@ -485,7 +486,7 @@ fn the_suites_of_papers_end_in_time() {
                 0 => ALL,
                 some => some,
             };
-            task.section.seconds(task, tables + 2)
+            sections::section_of(&task.workload).seconds(task, tables + 2)
         };
         tasks.expect("valid").iter().map(seconds).sum::<f64>() / 60.0
     };

@@ -18,8 +18,8 @@ use corewise_bench::sections::growth::Timeline;
 use corewise_bench::sections::growth::{SlowCount, Tail};
 use corewise_bench::sections::memory::{Garbage, MemoryPoint};
 use corewise_bench::sections::resize::ResizeSummary;
-use corewise_bench::suite::Task;
 use corewise_bench::table::{Contention, TableInfo};
+use corewise_bench::task::Task;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 

@@ -9,10 +9,9 @@
 //!        ─▶ keep what is left over; close what is done; maintenance
 //! ```
 //!
-//! The poller is edge-triggered. A read that returns fewer bytes than its buffer holds has drained
-//! the socket. A read that fills its buffer puts the connection on the list for the next turn,
-//! which then begins without waiting. A connection whose socket is full is neither read nor
-//! executed.
+//! The poller is edge-triggered. A connection whose transport may have more bytes to receive is on
+//! the list for the next turn, which then begins without waiting. A connection whose socket is full
+//! is neither read nor executed.
 //!
 //! Limits: a turn reads [`SLICE`] bytes from a connection, or four times the length of its last
 //! request up to [`LARGE_SLICE`], and [`ARENA`] bytes in all; further readable connections wait for
@@ -30,7 +29,7 @@ use crate::metrics::Counters;
 use crate::receiving::{Receiving, as_uninit};
 use crate::shared::{ConnCard, Shared};
 use crate::spare_inputs::SpareInputs;
-use crate::stream::Stream;
+use crate::transport::{Received, Transport};
 use crate::turn::{ConnectionInput, Spare, Turn};
 use bumpalo::Bump;
 use corewise_atomic::lock::Mutex;
@@ -82,7 +81,7 @@ const WAKE: Token = Token(usize::MAX);
 
 /// A connection on its way to a loop.
 pub(crate) struct PendingConnection {
-    pub(crate) stream: Stream,
+    pub(crate) transport: Transport,
     pub(crate) card: Arc<ConnCard>,
     /// The codec of its protocol, in the state of a new connection.
     pub(crate) codec: Codec,
@@ -339,7 +338,7 @@ impl<E: Engine> EventLoop<E> {
         drop(hand_over);
         for pending in connections {
             let PendingConnection {
-                mut stream,
+                mut transport,
                 card,
                 codec,
             } = pending;
@@ -348,13 +347,13 @@ impl<E: Engine> EventLoop<E> {
             if let Err(error) =
                 self.poll
                     .registry()
-                    .register(&mut stream, Token(key), Interest::READABLE)
+                    .register(&mut transport, Token(key), Interest::READABLE)
             {
                 tracing::warn!(%error, "a connection could not be registered");
                 self.forget(&card);
                 continue;
             }
-            let conn = entry.insert(Conn::new(stream, codec, card, now.ms));
+            let conn = entry.insert(Conn::new(transport, codec, card, now.ms));
             conn.queued = true;
             self.ready.push(key);
         }
@@ -526,8 +525,8 @@ impl<E: Engine> EventLoop<E> {
     #[cold]
     fn begin_late(&mut self, key: usize, now: Now) {
         let (conn, session) = (&mut self.conns[key], &mut self.session);
-        let (codec, limits) = (&conn.codec, &self.shared.limits);
-        conn.receiving = Receiving::begin(session, codec, &conn.input, limits, now, &self.scratch);
+        let parse = Parse::new(&self.shared, now, &self.scratch);
+        conn.receiving = Receiving::begin(session, &conn.codec, &conn.input, &parse);
         if conn.receiving.is_some() {
             let input = std::mem::take(&mut conn.input);
             self.accounting.spare_inputs.put(input);
@@ -622,7 +621,7 @@ impl<E: Engine> EventLoop<E> {
             if self
                 .poll
                 .registry()
-                .reregister(&mut conn.stream, Token(key), interests)
+                .reregister(&mut conn.transport, Token(key), interests)
                 .is_err()
             {
                 return self.close(key);
@@ -663,11 +662,13 @@ impl<E: Engine> EventLoop<E> {
         if conn.closing && conn.readable {
             // What is left unread would make the kernel take back the last reply. No turn uses the
             // arena now.
-            let _ = conn.stream.read(as_uninit(&mut self.arena));
+            let _ = conn
+                .transport
+                .receive([as_uninit(&mut self.arena), &mut []]);
         }
         // The socket is closed below, which also removes it from the poller.
-        let _ = self.poll.registry().deregister(&mut conn.stream);
-        conn.stream.close_writing();
+        let _ = self.poll.registry().deregister(&mut conn.transport);
+        conn.transport.close_writing();
         self.forget(&conn.card);
     }
 
@@ -777,26 +778,26 @@ fn send_waiting(conn: &mut Conn, counters: &mut Counters, now: Now) -> bool {
     !(conn.is_blocked() || conn.failed || conn.closing)
 }
 
-/// Reads into `slice`. A read that does not fill it has drained the socket.
+/// Reads into `slice`.
 fn receive(conn: &mut Conn, slice: &mut [u8]) -> usize {
     if !conn.readable {
         return 0;
     }
-    let read = conn.stream.read(as_uninit(slice));
-    note_read(conn, read, slice.len())
+    let received = conn.transport.receive([as_uninit(slice), &mut []]);
+    note_received(conn, received)
 }
 
-/// Records the result of a read of at most `asked` bytes.
-fn note_read(conn: &mut Conn, read: io::Result<usize>, asked: usize) -> usize {
-    match read {
-        Ok(0) => {
+/// Records what was received. Returns how many bytes it was.
+fn note_received(conn: &mut Conn, received: io::Result<Received>) -> usize {
+    match received {
+        Ok(Received { bytes: 0, .. }) => {
             conn.readable = false;
             conn.ended = true;
             0
         }
-        Ok(n) => {
-            conn.readable = n == asked || conn.read_closed;
-            n
+        Ok(Received { bytes, has_more }) => {
+            conn.readable = has_more || conn.read_closed;
+            bytes
         }
         Err(error) => {
             conn.readable = false;
@@ -820,12 +821,10 @@ fn receive_value(conn: &mut Conn, slice: &mut [u8]) -> (usize, Range<usize>) {
     let Some(receiving) = conn.receiving.as_mut().filter(|_| conn.readable) else {
         return (0, 0..0);
     };
-    let read = receiving.read(&mut conn.stream, slice);
-    let (n, asked, behind) = match read {
-        Ok((n, asked, behind)) => (Ok(n), asked, behind),
-        Err(error) => (Err(error), 0, 0..0),
-    };
-    (note_read(conn, n, asked), behind)
+    match receiving.receive(&mut conn.transport, slice) {
+        Ok((received, behind)) => (note_received(conn, Ok(received)), behind),
+        Err(error) => (note_received(conn, Err(error)), 0..0),
+    }
 }
 
 /// Makes room for a read behind the bytes in the connection's buffer: as much as the request
@@ -841,7 +840,7 @@ fn make_room(accounting: &mut BufferAccounting, shared: &Shared, conn: &mut Conn
     let is_near = |bytes: usize| need > len + 1 && (bytes > FREE || need / 4 <= bytes);
     let mut arrived = len;
     if !is_near(len) {
-        arrived += conn.stream.readable_bytes().min(OWN_SLICE);
+        arrived += conn.transport.readable_bytes().min(OWN_SLICE);
     }
     if is_near(arrived) {
         if need <= FREE && conn.move_input(need, &mut accounting.spare_inputs) {
@@ -862,9 +861,9 @@ fn receive_own(conn: &mut Conn) -> usize {
     let before = conn.input.len();
     let spare = conn.input.spare_capacity_mut();
     let asked = spare.len().min(OWN_SLICE);
-    let read = conn.stream.read(&mut spare[..asked]);
-    let n = note_read(conn, read, asked);
-    // SAFETY: the read has initialised these bytes.
+    let received = conn.transport.receive([&mut spare[..asked], &mut []]);
+    let n = note_received(conn, received);
+    // SAFETY: the transport has initialised these bytes.
     unsafe { conn.input.set_len(before + n) };
     n
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Timeline;
+use crate::cell_run::Done;
 use crate::clock;
 use crate::contender::{CellContext, PhaseError};
 use crate::dyn_table::DynTable;
+use crate::in_turn::Turn;
 use crate::latencies::Latencies;
 use crate::record::{OutcomeCounts, Record, Slice, Verdicts};
-use crate::runner::Done;
-use crate::sections::in_turn::Turn;
 use crate::work::grow::{Grow, GrowMode, Watch};
 use crate::work::{DriveReport, Start, drive};
 

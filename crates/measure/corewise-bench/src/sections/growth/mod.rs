@@ -7,17 +7,18 @@ mod tails;
 
 use corewise_measure::stats::Spread;
 
+use crate::cell_run::CellRun;
 use crate::error::BenchError;
-use crate::estimate;
 use crate::figure::{Figure, Unit};
+use crate::in_turn;
 pub use crate::payload::{SlowCount, Tail, Timeline};
 use crate::plot::style::Looks;
 use crate::plot::{Plot, dots};
+use crate::price;
 use crate::record::Row;
 use crate::results::{Results, RowResults};
-use crate::runner::CellRun;
-use crate::sections::{LineFields, Section, in_turn};
-use crate::suite::Task;
+use crate::section::{LineFields, Section};
+use crate::task::Task;
 use crate::workload::{Check, Rules, Workload};
 
 /// A section in which tables grow.
@@ -80,11 +81,11 @@ impl Section for GrowthSection {
     fn seconds(&self, task: &Task, rows: usize) -> f64 {
         let of = &task.workload;
         let growths = if self.has_reader {
-            4.0 * estimate::on_one(of, of.range)
+            4.0 * price::on_one(of, of.range)
         } else {
-            5.0 * estimate::on_all(of, of.range)
+            5.0 * price::on_all(of, of.range)
         };
-        estimate::repeated(task, rows, growths + estimate::around(of))
+        price::repeated(task, rows, growths + price::around(of))
     }
 
     fn details(&self, row: &Row) -> Vec<LineFields> {

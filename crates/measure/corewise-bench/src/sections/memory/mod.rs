@@ -5,18 +5,18 @@ mod process;
 
 pub use process::{MemoryAnswer, MemoryJob, child_main};
 
+use crate::cell_run::CellRun;
 use crate::contender::Contender;
 use crate::error::BenchError;
-use crate::estimate;
 use crate::figure::{Figure, Unit};
 pub use crate::payload::{Garbage, MemoryPoint};
 use crate::plot::Plot;
 use crate::plot::style::Looks;
+use crate::price;
 use crate::record::Role;
 use crate::results::{Results, RowResults};
-use crate::runner::CellRun;
-use crate::sections::Section;
-use crate::suite::Task;
+use crate::section::Section;
+use crate::task::Task;
 use crate::workload::Rules;
 
 /// Seconds of a process besides its operations; most of them churn.
@@ -49,7 +49,7 @@ impl Section for MemorySection {
     /// One process for each table.
     fn seconds(&self, task: &Task, rows: usize) -> f64 {
         let of = &task.workload;
-        (PROCESS_S + 4.0 * estimate::on_all(of, of.initial)) * rows as f64
+        (PROCESS_S + 4.0 * price::on_all(of, of.initial)) * rows as f64
     }
 
     /// Bytes per entry, up to what stays allocated after all entries are removed and after the

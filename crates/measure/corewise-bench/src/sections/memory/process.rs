@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use super::{Garbage, MemoryPoint};
+use super::{Garbage, MemoryPoint, MemorySection};
 use crate::allocator;
+use crate::cell_run::{CellRun, Measured};
 use crate::clock;
 use crate::contender::{CellContext, PhaseError};
 use crate::distribution::{Distribution, Sampler};
@@ -24,10 +25,10 @@ use crate::error::BenchError;
 use crate::plan::Plan;
 use crate::record::{Record, Verdicts};
 use crate::registry::Registry;
-use crate::runner::{CellRun, Measured};
+use crate::section::Section;
 use crate::stamp::Numbers;
 use crate::stream::Stream;
-use crate::suite::Suite;
+use crate::task::Task;
 use crate::verify;
 use crate::work::{Drive, OpCounts, Part, SliceTimes, Start};
 use crate::workload::Workload;
@@ -117,12 +118,10 @@ fn child(program: &Path, job: &MemoryJob) -> Result<MemoryAnswer, String> {
 }
 
 /// Runs the child's part and returns its answer.
-pub fn child_main(registry: &Registry, job: &str) -> Result<String, BenchError> {
+pub fn child_main(registry: &Registry, job: &MemoryJob, task: Task) -> Result<String, BenchError> {
     let wrong = |what: String| BenchError::Usage(format!("memory-cell: {what}"));
     // If the parent is killed, so is this process; if that fails, it ends by itself.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let job: MemoryJob = serde_json::from_str(job).map_err(|error| wrong(error.to_string()))?;
-    let (_, task) = Suite::task_named(&job.plan, &job.cell).map_err(wrong)?;
     let Workload {
         initial, threads, ..
     } = task.workload;
@@ -131,7 +130,7 @@ pub fn child_main(registry: &Registry, job: &str) -> Result<String, BenchError> 
         range: initial,
         ..task.workload
     };
-    let maker = task.section.maker(registry.find(&job.table)?, workload);
+    let maker = MemorySection.maker(registry.find(&job.table)?, workload);
     let maker = maker.ok_or_else(|| wrong(format!("`{}` has no such keys", job.table)))?;
     let sampler = Sampler::new(Distribution::Uniform, initial);
     let shares = (0.5, 0.5);
@@ -156,7 +155,7 @@ pub fn child_main(registry: &Registry, job: &str) -> Result<String, BenchError> 
     start.map_err(failed)?;
     allocator::start_counting();
     let make = || maker(&workload.setup());
-    let answer = measure(&job, &context, make).map_err(failed)?;
+    let answer = measure(job, &context, make).map_err(failed)?;
     serde_json::to_string(&answer).map_err(|error| BenchError::Failed(error.to_string()))
 }
 

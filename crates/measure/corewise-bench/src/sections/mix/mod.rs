@@ -6,15 +6,15 @@ mod workingset;
 
 use itertools::Itertools;
 
+use crate::params::Params;
 use crate::plot::group::threads;
 use crate::plot::style::Looks;
 use crate::plot::svg::{count, shorten};
 use crate::plot::{Plot, dots};
 use crate::record::Cell;
 use crate::results::{CellResults, Results};
-use crate::sections::Section;
+use crate::section::Section;
 use crate::subject::Capability;
-use crate::suite::Params;
 use crate::workload::{Check, MAX_RANGE, Rules, Variant, Workload, within};
 
 /// A section that measures a mix. `presets.toml` has its parameters and its texts.

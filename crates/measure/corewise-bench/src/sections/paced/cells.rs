@@ -1,13 +1,13 @@
 //! Paced cells: every table runs at the same rate.
 
+use crate::cell_run::{CellRun, Done};
 use crate::clock;
+use crate::closed_loop;
 use crate::contender::PhaseError;
 use crate::error::BenchError;
+use crate::in_turn::{self, Turn};
 use crate::latencies::Latencies;
 use crate::record::{Role, Slice};
-use crate::runner::{CellRun, Done};
-use crate::sections::closed_loop;
-use crate::sections::in_turn::{self, Turn};
 use crate::work::pace::Pace;
 use crate::workload::{Variant, Workload};
 

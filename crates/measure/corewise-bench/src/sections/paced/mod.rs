@@ -4,14 +4,14 @@ mod cells;
 
 use maud::Markup;
 
+use crate::cell_run::CellRun;
 use crate::error::BenchError;
+use crate::params::Params;
 use crate::plot::style::Looks;
 use crate::plot::{Plot, latencies};
 use crate::record::Cell;
 use crate::results::Results;
-use crate::runner::CellRun;
-use crate::sections::Section;
-use crate::suite::Params;
+use crate::section::Section;
 use crate::workload::{Check, Rules, Variant, Workload, within};
 
 /// The section.

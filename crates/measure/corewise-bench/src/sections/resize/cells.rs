@@ -56,14 +56,14 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::ResizeSummary;
 use super::worker::{self, Readers, ResizeJob, ResizeReport};
+use crate::cell_run::{CellRun, Done, Measured};
 use crate::clock;
 use crate::contender::{CellContext, PhaseError, RunningTable};
 use crate::dyn_table::DynTable;
 use crate::error::BenchError;
+use crate::in_turn::{self, Turn};
 use crate::plan::Plan;
 use crate::record::{Cell, Interval, Slice};
-use crate::runner::{CellRun, Done, Measured};
-use crate::sections::in_turn::{self, Turn};
 use crate::verify;
 use crate::work::{Drive, DriveReport, Part, drive};
 use crate::workload::{Buckets, Workload};

@@ -5,20 +5,21 @@ mod atc11;
 mod cells;
 mod worker;
 
+use crate::cell_run::CellRun;
 use crate::dyn_table::{Entry, Maker};
 use crate::error::BenchError;
-use crate::estimate;
 use crate::figure::{Figure, Unit};
+use crate::params::Params;
 pub use crate::payload::ResizeSummary;
 use crate::plan::Kept;
 use crate::plot::style::Looks;
 use crate::plot::svg::rate;
 use crate::plot::{Part, Plot, dots};
+use crate::price;
 use crate::record::{Interval, Row};
 use crate::results::{CellResults, Results};
-use crate::runner::CellRun;
-use crate::sections::{LineFields, Section};
-use crate::suite::{Params, Task};
+use crate::section::{LineFields, Section};
+use crate::task::Task;
 use crate::workload::{Buckets, Check, MAX_RANGE, Rules, Variant, Workload};
 
 /// The section.
@@ -93,8 +94,8 @@ impl Section for ResizeSection {
 
     fn seconds(&self, task: &Task, rows: usize) -> f64 {
         let workload = &task.workload;
-        let once = 4.0 * estimate::measured(workload) + 2.0 * estimate::around(workload);
-        estimate::repeated(task, rows, once)
+        let once = 4.0 * price::measured(workload) + 2.0 * price::around(workload);
+        price::repeated(task, rows, once)
     }
 
     fn details(&self, row: &Row) -> Vec<LineFields> {

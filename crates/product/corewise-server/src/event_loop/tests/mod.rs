@@ -108,16 +108,21 @@ impl TestServer {
         socket2::SockRef::from(&ours)
             .set_send_buffer_size(SOCKET_BYTES)
             .unwrap();
-        let stream = Stream::from(OwnedFd::from(ours));
+        let transport = Transport::from(OwnedFd::from(ours));
         let listener = Some("unix:test".to_owned());
-        let card = ConnCard::new(stream.fd(), "unix:test".to_owned(), listener, self.now.ms);
+        let card = ConnCard::new(
+            transport.fd(),
+            "unix:test".to_owned(),
+            listener,
+            self.now.ms,
+        );
         // Relaxed: one thread.
         self.event_loop.shared.loops[0]
             .connections
             .fetch_add(1, Ordering::Relaxed);
         let card = Arc::new(card);
         let pending = PendingConnection {
-            stream,
+            transport,
             card,
             codec: codec.into(),
         };
@@ -171,7 +176,7 @@ impl TestServer {
         let mut filled = 0;
         for (_, conn) in &mut self.event_loop.conns {
             filled = 0;
-            while conn.stream.write(b".").is_ok() {
+            while conn.transport.send(&mut [b".", &[], &[]]).is_ok() {
                 filled += 1;
             }
         }

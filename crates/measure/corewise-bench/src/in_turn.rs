@@ -3,9 +3,9 @@
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::cell_run::{CellRun, Done, Measured};
 use crate::contender::{CellContext, Contender, PhaseError};
 use crate::error::BenchError;
-use crate::runner::{CellRun, Done, Measured};
 use crate::workload::Workload;
 
 /// A repetition of a table.

@@ -1,77 +1,84 @@
-//! A client's socket, TCP or Unix.
+//! The transport of a connection: a socket, TCP or Unix.
 
 use mio::event::Source;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::writev;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// A client's socket, which is non-blocking.
-pub(crate) struct Stream {
+/// Carries the bytes of a connection: its socket, which is non-blocking.
+pub(crate) struct Transport {
     socket: OwnedFd,
 }
 
-impl From<OwnedFd> for Stream {
+/// What one call of [`Transport::receive`] has found.
+pub(crate) struct Received {
+    /// Bytes received; none at the end of the stream.
+    pub(crate) bytes: usize,
+    /// There may be more bytes, which the poller does not report again.
+    pub(crate) has_more: bool,
+}
+
+impl From<OwnedFd> for Transport {
     fn from(socket: OwnedFd) -> Self {
         Self { socket }
     }
 }
 
-impl Stream {
+impl Transport {
     pub(crate) fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 
-    /// Number of bytes that can be read now.
+    /// Number of bytes that can be received now.
     pub(crate) fn readable_bytes(&self) -> usize {
         let bytes = rustix::io::ioctl_fionread(&self.socket);
         bytes.map_or(0, |bytes| bytes as usize)
     }
 
-    /// Reads into `into`, which need not be initialised. Returns how many bytes were read; these
-    /// are initialised then.
-    pub(crate) fn read(&mut self, into: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
-        // `recv`, because `read` and `readv` take a longer way through the kernel: 3 % of a small
-        // request.
-        retry(|| {
-            let received = recv(&self.socket, &mut *into, RecvFlags::empty());
-            received.map(|(_, bytes)| bytes).map_err(Into::into)
+    /// Receives into the first of `into` and then into the second, neither of which need be
+    /// initialised. The bytes that were received are initialised then.
+    pub(crate) fn receive(&mut self, into: [&mut [MaybeUninit<u8>]; 2]) -> io::Result<Received> {
+        let asked = into[0].len() + into[1].len();
+        let [first, behind] = into;
+        let bytes = if behind.is_empty() {
+            // `recv`, because `read` and `readv` take a longer way through the kernel: 3 % of a
+            // small request.
+            retry(|| Ok(recv(&self.socket, &mut *first, RecvFlags::empty())?.1))?
+        } else {
+            let parts = [first, behind].map(|part| libc::iovec {
+                iov_base: part.as_mut_ptr().cast(),
+                iov_len: part.len(),
+            });
+            let fd = self.fd();
+            // SAFETY: both parts are valid for writes of their lengths while they are borrowed, and
+            // the kernel writes nothing else. The descriptor is open as long as `self` is.
+            retry(|| match unsafe { libc::readv(fd, parts.as_ptr(), 2) } {
+                n if n >= 0 => Ok(n as usize),
+                _ => Err(io::Error::last_os_error()),
+            })?
+        };
+        Ok(Received {
+            bytes,
+            has_more: bytes == asked,
         })
     }
 
-    /// Reads into `first` and then into `behind`, neither of which need be initialised. Returns how
-    /// many bytes were read; these are initialised then, those of `first` before those of `behind`.
-    pub(crate) fn read_parts(
-        &mut self,
-        first: &mut [MaybeUninit<u8>],
-        behind: &mut [MaybeUninit<u8>],
-    ) -> io::Result<usize> {
-        if behind.is_empty() {
-            return self.read(first);
-        }
-        let parts = [first, behind].map(|part| libc::iovec {
-            iov_base: part.as_mut_ptr().cast(),
-            iov_len: part.len(),
-        });
-        let fd = self.fd();
-        // SAFETY: both parts are valid for writes of their lengths while they are borrowed, and the
-        // kernel writes nothing else. The descriptor is open as long as `self` is.
-        retry(|| match unsafe { libc::readv(fd, parts.as_ptr(), 2) } {
-            n if n >= 0 => Ok(n as usize),
-            _ => Err(io::Error::last_os_error()),
-        })
-    }
-
-    pub(crate) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        retry(|| Ok(send(&self.socket, from, SendFlags::NOSIGNAL)?))
-    }
-
-    pub(crate) fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        retry(|| Ok(rustix::io::writev(&self.socket, from)?))
+    /// Sends the front of `parts`, and takes it off them. Returns its length.
+    pub(crate) fn send(&mut self, parts: &mut [&[u8]; 3]) -> io::Result<usize> {
+        let taken = retry(|| {
+            Ok(match &*parts {
+                [bytes, [], []] => send(&self.socket, bytes, SendFlags::NOSIGNAL)?,
+                parts => writev(&self.socket, &parts.map(IoSlice::new))?,
+            })
+        })?;
+        skip(parts, taken);
+        Ok(taken)
     }
 
     /// Waits until the socket takes more bytes, for at most `time`. Returns false if the time is
@@ -107,7 +114,21 @@ fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     result
 }
 
-impl Source for Stream {
+/// Bytes of all `parts`.
+pub(crate) fn length(parts: &[&[u8]; 3]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
+}
+
+/// Takes `n` bytes off the front of `parts`.
+fn skip(parts: &mut [&[u8]; 3], mut n: usize) {
+    for part in parts {
+        let gone = n.min(part.len());
+        *part = &part[gone..];
+        n -= gone;
+    }
+}
+
+impl Source for Transport {
     fn register(&mut self, r: &Registry, token: Token, interests: Interest) -> io::Result<()> {
         SourceFd(&self.fd()).register(r, token, interests)
     }
@@ -141,5 +162,14 @@ mod tests {
             Ok(7)
         });
         assert_eq!(answer.unwrap(), 7);
+    }
+
+    #[test]
+    fn parts_are_skipped_as_if_they_were_one() {
+        for n in 0..=6 {
+            let mut parts = [&b"ab"[..], b"cdef", b""];
+            skip(&mut parts, n);
+            assert_eq!(parts.concat(), b"abcdef"[n..]);
+        }
     }
 }

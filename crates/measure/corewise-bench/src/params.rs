@@ -1,13 +1,15 @@
 //! The parameters of a suite, which are options of the command line too. Each is declared once.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use clap::Args;
 use corewise_measure::number::{parse_count, parse_rate, parse_size};
+use corewise_topology::Topology;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::KeyMap;
-use crate::suite::Threads;
+use crate::workload::MAX_THREADS;
 
 /// Declares the parameters: the type that a suite has, and the groups of options. A field's text is
 /// its documentation and the help of its option.
@@ -167,22 +169,86 @@ params! {
 
 /// The parameters of all sections, where a suite and the section's preset have none: those of
 /// \[CHTBench\], where it names them.
-pub(super) static BUILT_IN: LazyLock<Params> = LazyLock::new(|| {
-    toml::from_str(include_str!("../../defaults.toml")).expect("a test reads the defaults")
+pub(crate) static BUILT_IN: LazyLock<Params> = LazyLock::new(|| {
+    toml::from_str(include_str!("../defaults.toml")).expect("a test reads the defaults")
 });
 
 impl Params {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Returns the pin policies, of which one option may name several.
-    pub(super) fn pins(&self) -> Vec<String> {
+    pub(crate) fn pins(&self) -> Vec<String> {
         self.pin
             .iter()
             .flatten()
             .flat_map(|word| pins(word))
             .collect()
+    }
+}
+
+/// A number of threads: `4`, `cpus`, `cpus/2`, `2*cpus`, `1..cpus` for powers of two and the number
+/// of CPUs, `1..16` for powers of two and 16, as far as there are CPUs, or `2s` for the CPUs of two
+/// sockets, if there are two.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Threads {
+    /// A number.
+    Number(usize),
+    /// An expression.
+    Words(String),
+}
+
+impl Threads {
+    pub(crate) fn resolve(&self, topology: &Topology, oversubscribe: bool) -> Option<Vec<usize>> {
+        let cpus = topology.allowed().count().max(1);
+        let words = match self {
+            Self::Number(number) => return Some(vec![*number]),
+            Self::Words(words) => words.as_str(),
+        };
+        if let Some(Ok(sockets)) = words.strip_suffix('s').map(str::parse) {
+            return (sockets > 0).then(|| cpus_of(topology, sockets).into_iter().collect());
+        }
+        if let Some(most) = words.strip_prefix("1..") {
+            let most = match most {
+                "cpus" => cpus,
+                number => number
+                    .parse()
+                    .ok()
+                    .filter(|most| (1..=MAX_THREADS).contains(most))?,
+            };
+            let powers = (0..).map(|bit| 1 << bit).take_while(|&n| n < most);
+            let allowed = |n: &usize| oversubscribe || *n <= cpus;
+            return Some(powers.chain([most]).filter(allowed).collect());
+        }
+        if let Some(factor) = words.strip_suffix("*cpus") {
+            return factor
+                .parse()
+                .ok()
+                .map(|factor: usize| vec![factor.saturating_mul(cpus)]);
+        }
+        let divisor: usize = match words.strip_prefix("cpus")? {
+            "" => 1,
+            rest => rest.strip_prefix('/')?.parse().ok()?,
+        };
+        (divisor > 0).then(|| vec![(cpus / divisor).max(1)])
+    }
+}
+
+/// Returns the number of CPUs of the first sockets; `None` if there are not that many.
+fn cpus_of(topology: &Topology, sockets: usize) -> Option<usize> {
+    let mut cpus = BTreeMap::new();
+    for cpu in topology.allowed() {
+        *cpus.entry(cpu.package).or_insert(0) += 1;
+    }
+    (sockets <= cpus.len()).then(|| cpus.values().take(sockets).sum())
+}
+
+impl From<&str> for Threads {
+    fn from(word: &str) -> Self {
+        let number = word.parse().map(Self::Number);
+        number.unwrap_or_else(|_| Self::Words(word.to_owned()))
     }
 }
 

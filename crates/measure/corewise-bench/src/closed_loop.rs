@@ -21,10 +21,10 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::cell_run::{CellRun, Done, Measured};
 use crate::contender::{CellContext, Contender, PhaseError, RunningTable};
 use crate::error::BenchError;
 use crate::manifest::meminfo_kib;
-use crate::runner::{CellRun, Done, Measured};
 use crate::workload::Workload;
 
 /// Share of the available memory that tables may take together.
