@@ -47,6 +47,8 @@ pub(crate) struct Script {
     pub(crate) excess: u64,
     /// How many stores had a reservation.
     pub(crate) stored_reserved: usize,
+    pub(crate) stats: EngineStats,
+    pub(crate) classes: Vec<ClassStats>,
 }
 
 /// The engine.
@@ -320,14 +322,12 @@ impl Engine for FakeEngine {
     }
 
     fn stats(&self) -> EngineStats {
-        EngineStats::default()
+        self.script.lock().stats
     }
 
     fn size_classes(&self) -> Vec<ClassStats> {
-        Vec::new()
+        self.script.lock().classes.clone()
     }
-
-    fn reset_stats(&self) {}
 
     /// In the order of the keys. The cursor is the number of keys before it.
     fn scan(

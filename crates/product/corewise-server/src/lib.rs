@@ -39,7 +39,6 @@
 //!
 //! Out of scope: UDP, SASL, TLS, and memcached's binary protocol.
 
-mod absent;
 mod admin;
 mod auth;
 mod budget;
@@ -50,7 +49,6 @@ mod commands;
 mod complaints;
 mod config;
 mod conn;
-mod counters;
 mod dump;
 mod event_loop;
 #[cfg(test)]
@@ -58,6 +56,7 @@ mod fake_engine;
 mod front;
 mod listener;
 mod memory;
+mod metrics;
 mod process;
 mod protocol;
 mod receiving;

@@ -3,7 +3,6 @@
 use crate::auth::Users;
 use crate::classes::Ages;
 use crate::config::{Config, EngineKind, Eviction, RunError, StartError};
-use crate::counters::Baseline;
 use crate::front::{Front, Loops, Signals, WAKE};
 use crate::listener::Listener;
 use crate::memory::ItemHeap;
@@ -271,8 +270,7 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         main_waker: waker,
         detail: AtomicBool::new(config.detail_stats),
         prefixes: Mutex::new(HashMap::new()),
-        baseline: Baseline::default(),
-        class_baseline: Baseline::default(),
+        baseline: Mutex::default(),
         config,
     }
 }

@@ -5,7 +5,6 @@
 
 use super::delayed_flush::DelayedFlush;
 use super::expiry::ExpirySearch;
-use super::tally::Tally;
 use crate::engine::{ClassStats, Cursor, Engine, EngineStats, ScanStep, Session};
 use corewise_atomic::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use corewise_ops::{Deadline, Flow, ItemView, Now, Op, ReplySink, Update, Updated};
@@ -148,8 +147,8 @@ pub trait Shards: Send + Sync + 'static {
         garbage: &mut Self::Garbage,
     ) -> Option<u64>;
 
-    /// Calls `with` with a shard's counts.
-    fn with_tally(&self, shard: usize, with: &mut dyn FnMut(&mut Tally));
+    /// Adds what a shard counts of each class.
+    fn add_classes(&self, shard: usize, sums: &mut [ClassStats]);
 
     /// Adds the statistics of a shard.
     fn add_stats(&self, shard: usize, sum: &mut EngineStats);
@@ -282,17 +281,10 @@ impl<P: Shards> Engine for Sharded<P> {
 
     fn size_classes(&self) -> Vec<ClassStats> {
         let mut classes = vec![ClassStats::default(); crate::size_class::COUNT];
-        for shard in self.shard_numbers() {
-            self.shards
-                .with_tally(shard, &mut |tally| tally.add_classes(&mut classes));
-        }
+        self.shard_numbers()
+            .for_each(|shard| self.shards.add_classes(shard, &mut classes));
         classes.retain(|class| class.items != 0 || class.evictions != 0);
         classes
-    }
-
-    fn reset_stats(&self) {
-        self.shard_numbers()
-            .for_each(|shard| self.shards.with_tally(shard, &mut Tally::reset));
     }
 
     fn scan(

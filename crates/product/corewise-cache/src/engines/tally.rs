@@ -33,7 +33,7 @@ struct Class {
 }
 
 /// See the [module](self).
-pub struct Tally {
+pub(super) struct Tally {
     /// How long the item evicted last had been idle.
     evicted_idle_s: u32,
     events: Events,
@@ -165,18 +165,6 @@ impl Tally {
             sum.evicted_idle_s = sum.evicted_idle_s.max(class.evicted_idle_s);
             sum.reclaimed += class.reclaimed;
             sum.expired_unfetched += class.expired_unfetched;
-        }
-    }
-
-    /// Sets counters, not gauges, to zero.
-    pub(super) fn reset(&mut self) {
-        self.events = Events::default();
-        for class in &mut self.classes {
-            *class = Class {
-                items: class.items,
-                bytes: class.bytes,
-                ..Class::default()
-            };
         }
     }
 }

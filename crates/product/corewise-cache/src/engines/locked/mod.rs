@@ -52,10 +52,9 @@ mod scan;
 mod shard;
 
 use super::sharded::{Context, Shards, index_of};
-use super::tally::Tally;
 use crate::alloc::{GlobalHeap, ItemAllocator};
 use crate::contention;
-use crate::engine::{Cursor, EngineStats, ScanStep};
+use crate::engine::{ClassStats, Cursor, EngineStats, ScanStep};
 use crate::item;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::{Mutex, MutexGuard};
@@ -259,8 +258,8 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
         next.map(|bucket| bucket as u64)
     }
 
-    fn with_tally(&self, shard: usize, with: &mut dyn FnMut(&mut Tally)) {
-        with(self.slots[shard].lock().tally());
+    fn add_classes(&self, shard: usize, sums: &mut [ClassStats]) {
+        self.slots[shard].lock().tally().add_classes(sums);
     }
 
     fn add_stats(&self, shard: usize, sum: &mut EngineStats) {

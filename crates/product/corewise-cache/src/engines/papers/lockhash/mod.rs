@@ -45,9 +45,8 @@ mod exec;
 mod partition;
 
 use crate::contention;
-use crate::engine::{Cursor, EngineStats, ScanStep};
+use crate::engine::{ClassStats, Cursor, EngineStats, ScanStep};
 use crate::engines::sharded::{Config, Context, Sharded, Shards, index_of};
-use crate::engines::tally::Tally;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_ops::{Flow, ItemView, Now, Op, ReplySink, Update, Updated};
@@ -171,8 +170,8 @@ impl Shards for Partitions {
         self.partitions[shard].lock().search(position, looks, now)
     }
 
-    fn with_tally(&self, shard: usize, with: &mut dyn FnMut(&mut Tally)) {
-        with(self.partitions[shard].lock().tally());
+    fn add_classes(&self, shard: usize, sums: &mut [ClassStats]) {
+        self.partitions[shard].lock().tally().add_classes(sums);
     }
 
     fn add_stats(&self, shard: usize, sum: &mut EngineStats) {
