@@ -70,14 +70,12 @@ pub trait Engine: Send + Sync + Sized + 'static {
         let _ = bytes;
     }
 
-    /// Counters, summed over the engine. They are not a snapshot of one instant.
+    /// Counters since the start, summed over the engine, and gauges. They are not a snapshot of one
+    /// instant. Of two calls that are ordered, the second returns no smaller counters.
     fn stats(&self) -> EngineStats;
 
-    /// Statistics of each size class in use, ascending.
+    /// Statistics of each size class in use, ascending, likewise.
     fn size_classes(&self) -> Vec<ClassStats>;
-
-    /// Resets event counters (not gauges) to zero.
-    fn reset_stats(&self);
 
     /// Shows some items as they stand at `now` and returns where to continue.
     ///

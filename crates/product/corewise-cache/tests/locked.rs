@@ -120,6 +120,4 @@ fn the_time_for_which_others_wait_for_the_lock_is_counted() {
     // A thread that starts late finds the lock free, but not every time.
     let waited = (0..10_000).find_map(|_| wait_once());
     assert!(waited.is_some_and(|ns| ns > 0), "{waited:?}");
-    cache.engine.reset_stats();
-    assert_eq!(cache.engine.stats().lock_wait_ns, 0);
 }

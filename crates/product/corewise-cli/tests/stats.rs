@@ -10,7 +10,6 @@ use common::{Client, Engine, Kind, TestServer, wait_until};
 
 for_all_engines_at_once! {
     exporters_find_what_they_insist_on_and_it_is_true
-    what_engines_have_beside_is_a_number
     every_name_that_memcached_gives_is_given
     size_classes_are_counted
 }
@@ -201,34 +200,6 @@ fn settings_are_read(client: &mut Client) {
     }
 }
 
-fn what_engines_have_beside_is_a_number(engine: Engine) {
-    if Kind::under_test() == Kind::Memcached {
-        return;
-    }
-    let server = engine.start();
-    let mut client = server.connect();
-    work(&mut client);
-    let general = scrape(&mut client).general;
-    for name in [
-        "connection_buffer_limit",
-        "lock_waits",
-        "lock_wait_us",
-        "hash_buckets",
-        "hash_longest_chain",
-        "hash_zipped",
-        "rcu_backlog_bytes",
-        "rcu_grace_periods",
-        "segments_total",
-        "segments_free",
-        "segments_size",
-    ] {
-        number(&general, name);
-    }
-    // The client is connected to a loop, which has an arena.
-    let bytes = number(&general, "connection_buffer_bytes");
-    assert!(bytes > 500_000.0 && bytes < number(&general, "connection_buffer_limit"));
-}
-
 /// The state in `stats conns` of the connection from this address; `None` if no loop has it yet.
 fn state(client: &mut Client, peer: SocketAddr) -> Option<String> {
     let fields: Fields = ask(client, "stats conns").into_iter().collect();
@@ -370,6 +341,9 @@ fn size_classes_are_counted(engine: Engine) {
     let ages = items.values().map(|class| number(class, "age"));
     let oldest = ages.fold(0.0, f64::max);
     assert!((1.0..10.0).contains(&oldest), "{oldest}");
+    // The client is connected to a loop, which has an arena.
+    let bytes = number(&general, "connection_buffer_bytes");
+    assert!(bytes > 500_000.0 && bytes < number(&general, "connection_buffer_limit"));
     assert_eq!(number(&general, "lru_crawler_starts"), 0.0);
     client.send(b"lru_crawler metadump all\r\n");
     client.read_until(b"END\r\n");

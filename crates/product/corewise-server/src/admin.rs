@@ -1,13 +1,12 @@
 //! Commands that the engine does not execute: statistics, flushing, limits, authentication.
 
-use crate::absent;
-use crate::classes::{self, Column, Sums};
+use crate::classes::Column;
 use crate::config::{Config, Eviction};
-use crate::counters::Counters;
 use crate::dump::Dump;
+use crate::metrics::{self, Counters};
 use crate::shared::Shared;
-use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
-use corewise_cache::{ClassStats, Engine, EngineStats, ORIGIN_MS, size_class};
+use corewise_atomic::sync::atomic::Ordering;
+use corewise_cache::{Engine, size_class};
 use corewise_ops::{Deadline, Now};
 use corewise_wire::memcached::{
     Admin, BinaryRequest, StatsRequest, StatsWriter, credentials, reply,
@@ -15,6 +14,38 @@ use corewise_wire::memcached::{
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::time::Instant;
+
+// Statistics and settings of memcached 1.6 for parts that Corewise does not have are printed with
+// values that are true, so that programs that require all of them find them.
+
+/// In `stats items`, for each class; all are 0.
+const ABSENT_OF_ITEMS: &str = "number_hot number_warm age_hot age_warm tailrepairs evicted_active \
+    crawler_reclaimed crawler_items_checked lrutail_reflocked moves_to_cold moves_to_warm \
+    moves_within_lru direct_reclaims hits_to_hot hits_to_warm hits_to_temp";
+
+/// In `stats slabs`, for each class; all are 0. Deletions and cas mismatches are counted for all
+/// classes together.
+const ABSENT_OF_SLABS: &str = "free_chunks free_chunks_end delete_hits cas_badval";
+
+/// In `stats settings`: values, and the settings that have them.
+const ABSENT_SETTINGS: [(&str, &str); 5] = [
+    (
+        "0",
+        "num_threads_per_udp hashpower_init slab_automove slab_automove_ratio \
+         slab_automove_window slab_automove_freeratio slab_chunk_max lru_crawler_sleep \
+         lru_crawler_tocrawl tail_repair_time hot_lru_pct warm_lru_pct hot_max_factor \
+         warm_max_factor temporary_ttl watcher_logbuf_size worker_logbuf_size ext_item_size \
+         ext_item_age ext_low_ttl ext_recache_rate ext_wbuf_size ext_compact_under \
+         ext_drop_under ext_max_sleep ext_max_frag ssl_verify_mode ssl_keyformat ssl_wbuf_size",
+    ),
+    (
+        "no",
+        "inline_ascii_response ext_drop_unread ssl_session_cache ssl_kernel_tls",
+    ),
+    ("(null)", "ssl_chain_cert ssl_key num_napi_ids memory_file"),
+    ("NULL", "ssl_ciphers ssl_ca_cert"),
+    ("none", "ssl_min_version"),
+];
 
 /// What happens to the connection after an administrative command.
 #[derive(Debug)]
@@ -134,7 +165,9 @@ impl<E: Engine> Context<'_, E> {
 
     fn stats(&mut self, request: StatsRequest<'_>) -> After {
         match request {
-            StatsRequest::General => self.general(),
+            StatsRequest::General => {
+                metrics::stats(self.shared, self.engine, self.now, self.out);
+            }
             StatsRequest::Settings => self.settings(),
             StatsRequest::Items => self.items(),
             StatsRequest::Slabs => self.slabs(),
@@ -153,8 +186,7 @@ impl<E: Engine> Context<'_, E> {
     }
 
     fn reset(&mut self) {
-        self.shared.reset_stats();
-        self.engine.reset_stats();
+        metrics::reset(self.shared, self.engine, self.now);
         StatsWriter::new(self.out).reset();
     }
 
@@ -185,23 +217,6 @@ impl<E: Engine> Context<'_, E> {
         After::GoOn
     }
 
-    fn general(&mut self) {
-        let counts = self.shared.counters_since_reset();
-        let engine = self.engine.stats();
-        let (shared, now, limit) = (self.shared, self.now, self.engine.memory_limit());
-        let mut w = StatsWriter::new(self.out);
-        process_stats(&mut w, shared, now);
-        connection_stats(&mut w, shared, &counts);
-        command_stats(&mut w, &counts);
-        w.stat("limit_maxbytes", limit);
-        engine_stats(&mut w, &engine);
-        crawler_stats(&mut w, shared, &counts);
-        for (name, value) in absent::GENERAL {
-            w.stat(name, value);
-        }
-        w.end();
-    }
-
     fn settings(&mut self) {
         let (shared, c) = (self.shared, &self.shared.config);
         let limit = self.engine.memory_limit();
@@ -227,17 +242,17 @@ impl<E: Engine> Context<'_, E> {
         w.stat("engine", name);
         w.stat("eviction_policy", c.eviction);
         w.stat("pinning", &c.pin);
-        for (name, value) in absent::SETTINGS {
-            w.stat(name, value);
+        for (value, names) in ABSENT_SETTINGS {
+            for name in names.split_ascii_whitespace() {
+                w.stat(name, value);
+            }
         }
         w.end();
     }
 
     fn items(&mut self) {
-        let classes = self.engine.size_classes();
-        let counts = ClassSums::of(self.shared);
         let mut w = StatsWriter::new(self.out);
-        for class in &classes {
+        for (class, counts) in metrics::classes(self.shared, self.engine) {
             let name = |stat: &str| format!("items:{}:{stat}", class.class);
             let age_s = self.shared.ages.age_s(class.class, self.now);
             let stats = [
@@ -250,15 +265,15 @@ impl<E: Engine> Context<'_, E> {
                 ("evicted_nonzero", class.evicted_with_deadline),
                 ("evicted_time", u64::from(class.evicted_idle_s)),
                 ("evicted_unfetched", class.evicted_unfetched),
-                ("outofmemory", counts.get(class, Column::OutOfMemory)),
+                ("outofmemory", counts[Column::OutOfMemory as usize]),
                 ("reclaimed", class.reclaimed),
                 ("expired_unfetched", class.expired_unfetched),
-                ("hits_to_cold", counts.get(class, Column::GetHits)),
+                ("hits_to_cold", counts[Column::GetHits as usize]),
             ];
             for (stat, value) in stats {
                 w.stat(name(stat), value);
             }
-            for stat in absent::OF_ITEMS {
+            for stat in ABSENT_OF_ITEMS.split_ascii_whitespace() {
                 w.stat(name(stat), 0);
             }
         }
@@ -266,13 +281,12 @@ impl<E: Engine> Context<'_, E> {
     }
 
     fn slabs(&mut self) {
-        let classes = self.engine.size_classes();
-        let counts = ClassSums::of(self.shared);
+        let classes = metrics::classes(self.shared, self.engine);
         let engine = self.engine.stats();
         // Engines without segments get their memory from the allocator.
         let page = engine.segment_bytes.max(1 << 20);
         let mut w = StatsWriter::new(self.out);
-        for class in &classes {
+        for (class, counts) in &classes {
             let name = |stat: &str| format!("{}:{stat}", class.class);
             let stats = [
                 ("chunk_size", class.max_bytes),
@@ -281,23 +295,23 @@ impl<E: Engine> Context<'_, E> {
                 ("used_chunks", class.items),
                 ("total_chunks", class.items),
                 ("mem_requested", class.bytes),
-                ("get_hits", counts.get(class, Column::GetHits)),
-                ("cmd_set", counts.get(class, Column::CmdSet)),
-                ("incr_hits", counts.get(class, Column::IncrHits)),
-                ("decr_hits", counts.get(class, Column::DecrHits)),
-                ("cas_hits", counts.get(class, Column::CasHits)),
-                ("touch_hits", counts.get(class, Column::TouchHits)),
+                ("get_hits", counts[Column::GetHits as usize]),
+                ("cmd_set", counts[Column::CmdSet as usize]),
+                ("incr_hits", counts[Column::IncrHits as usize]),
+                ("decr_hits", counts[Column::DecrHits as usize]),
+                ("cas_hits", counts[Column::CasHits as usize]),
+                ("touch_hits", counts[Column::TouchHits as usize]),
             ];
             for (stat, value) in stats {
                 w.stat(name(stat), value);
             }
-            for stat in absent::OF_SLABS {
+            for stat in ABSENT_OF_SLABS.split_ascii_whitespace() {
                 w.stat(name(stat), 0);
             }
         }
         w.stat(
             "active_slabs",
-            classes.iter().filter(|class| class.items > 0).count(),
+            classes.iter().filter(|(class, _)| class.items > 0).count(),
         );
         w.stat("total_malloced", engine.bytes);
         w.end();
@@ -336,24 +350,6 @@ impl<E: Engine> Context<'_, E> {
             w.stat(format_args!("{}:secs_since_last_cmd", card.fd), idle_s);
         }
         w.end();
-    }
-}
-
-/// Counts per size class since the last `stats reset`.
-struct ClassSums {
-    now: Sums,
-    base: Sums,
-}
-
-impl ClassSums {
-    fn of(shared: &Shared) -> Self {
-        let sums = || shared.class_sums();
-        let (now, base) = shared.class_baseline.counts_and_base(sums);
-        Self { now, base }
-    }
-
-    fn get(&self, class: &ClassStats, column: Column) -> u64 {
-        classes::since(&self.now, &self.base, class.class, column)
     }
 }
 
@@ -417,131 +413,4 @@ fn switches(w: &mut StatsWriter<'_>, c: &Config) {
     for name in absent {
         w.stat(name, "no");
     }
-}
-
-fn process_stats(w: &mut StatsWriter<'_>, shared: &Shared, now: Now) {
-    w.stat("pid", std::process::id());
-    w.stat("uptime", (now.ms - ORIGIN_MS) / 1_000);
-    w.stat("time", now.unix_s);
-    let version = shared.limits.memcached.version.trim_ascii_end();
-    let version = version.strip_prefix(b"VERSION ").unwrap_or(version);
-    w.stat("version", String::from_utf8_lossy(version));
-    w.stat("pointer_size", usize::BITS);
-    if let Ok((user, system)) = crate::process::cpu_time() {
-        w.time("rusage_user", user.as_secs(), user.subsec_micros());
-        w.time("rusage_system", system.as_secs(), system.subsec_micros());
-    }
-}
-
-fn connection_stats(w: &mut StatsWriter<'_>, shared: &Shared, counts: &Counters) {
-    let open = shared.open_connections();
-    // Relaxed: a statistic.
-    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    w.stat("max_connections", shared.config.max_connections);
-    w.stat("curr_connections", open);
-    w.stat("total_connections", read(&shared.total_connections));
-    w.stat("rejected_connections", read(&shared.rejected_connections));
-    w.stat("connection_structures", open);
-    w.stat("connection_buffer_bytes", shared.buffer_bytes());
-    w.stat("connection_buffer_limit", shared.buffer_limit);
-    w.stat("read_buf_bytes", shared.sum(|card| &card.input_bytes));
-    w.stat("read_buf_oom", counts.read_buf_oom);
-    w.stat("response_obj_oom", counts.replies_refused);
-    w.stat("response_obj_bytes", shared.sum(|card| &card.output_bytes));
-    // Relaxed: a statistic.
-    let accepting = shared.accepting.load(Ordering::Relaxed);
-    w.stat(
-        "accepting_conns",
-        u8::from(accepting && open < shared.config.max_connections),
-    );
-    w.stat("listen_disabled_num", read(&shared.listen_disabled));
-    w.stat(
-        "time_in_listen_disabled_us",
-        read(&shared.listen_disabled_us),
-    );
-    w.stat("reserved_fds", shared.config.reserved_files());
-    // Each loop has one arena. A connection has a buffer only while a request is incomplete.
-    w.stat("read_buf_count", shared.config.threads);
-    w.stat("threads", shared.config.threads);
-    w.stat("conn_yields", counts.conn_yields);
-    w.stat("idle_kicks", counts.idle_kicks);
-    w.stat("slow_reader_kicks", counts.slow_kicks);
-    w.stat("bytes_read", counts.bytes_read);
-    w.stat("bytes_written", counts.bytes_written);
-    w.stat("loop_turns", counts.turns);
-    w.stat("engine_batches", counts.batches);
-    w.stat("engine_operations", counts.operations);
-}
-
-fn command_stats(w: &mut StatsWriter<'_>, c: &Counters) {
-    let stats = [
-        ("cmd_get", c.cmd_get),
-        ("cmd_set", c.cmd_set),
-        ("cmd_flush", c.cmd_flush),
-        ("cmd_touch", c.cmd_touch),
-        ("cmd_meta", c.cmd_meta),
-        ("get_hits", c.get_hits),
-        ("get_misses", c.get_misses),
-        ("get_expired", c.get_expired),
-        ("get_flushed", c.get_flushed),
-        ("delete_misses", c.delete_misses),
-        ("delete_hits", c.delete_hits),
-        ("incr_misses", c.incr_misses),
-        ("incr_hits", c.incr_hits),
-        ("decr_misses", c.decr_misses),
-        ("decr_hits", c.decr_hits),
-        ("cas_misses", c.cas_misses),
-        ("cas_hits", c.cas_hits),
-        ("cas_badval", c.cas_badval),
-        ("touch_hits", c.touch_hits),
-        ("touch_misses", c.touch_misses),
-        ("store_too_large", c.store_too_large),
-        ("store_no_memory", c.store_no_memory),
-        ("auth_cmds", c.auth_cmds),
-        ("auth_errors", c.auth_errors),
-    ];
-    for (name, value) in stats {
-        w.stat(name, value);
-    }
-}
-
-/// Statistics of memcached's crawler. Here, dumps list the items, and the loops reclaim expired
-/// ones.
-fn crawler_stats(w: &mut StatsWriter<'_>, shared: &Shared, counts: &Counters) {
-    // Relaxed: a gauge.
-    let dumps = shared.dumps.load(Ordering::Relaxed);
-    w.stat("lru_crawler_running", u8::from(dumps > 0));
-    w.stat("lru_crawler_starts", counts.dumps);
-    w.stat("crawler_items_checked", counts.dumped_items);
-}
-
-fn engine_stats(w: &mut StatsWriter<'_>, e: &EngineStats) {
-    w.stat("hash_bytes", e.table_bytes);
-    w.stat("hash_buckets", e.buckets);
-    w.stat("hash_power_level", e.buckets.max(1).ilog2());
-    w.stat("hash_is_expanding", e.table_resizing);
-    w.stat("hash_zipped", e.zipped_tables);
-    w.stat("hash_longest_chain", e.longest_chain);
-    w.stat("rcu_backlog_bytes", e.backlog_bytes);
-    w.stat("rcu_grace_periods", e.grace_periods);
-    w.stat("segments_total", e.segments);
-    w.stat("segments_free", e.segments_free);
-    w.stat("segments_size", e.segment_bytes);
-    w.stat("engine_shards", e.shards);
-    w.stat("lock_waits", e.lock_waits);
-    w.stat("lock_wait_us", e.lock_wait_ns / 1_000);
-    w.stat("bytes", e.bytes - e.table_bytes);
-    w.stat("bytes_flushed_waiting", e.dead_bytes);
-    w.stat("curr_items", e.items);
-    w.stat("total_items", e.total_items);
-    w.stat("expired_unfetched", e.expired_unfetched);
-    w.stat("evicted_unfetched", e.evicted_unfetched);
-    w.stat("evicted_time", e.evicted_idle_s);
-    w.stat("evictions", e.evictions);
-    w.stat("reclaimed", e.reclaimed);
-    // All of it is done by the loops that serve requests.
-    w.stat("direct_reclaims", e.evictions + e.reclaimed);
-    w.stat("slab_global_page_pool", e.segments_free);
-    w.stat("crawler_reclaimed", e.expired_reclaimed);
-    w.stat("outofmemory", e.out_of_memory);
 }

@@ -24,7 +24,7 @@ pub(crate) enum Column {
     OutOfMemory,
 }
 
-const COLUMNS: usize = 7;
+pub(crate) const COLUMNS: usize = 7;
 
 /// Counts of one loop, or their sums: one row of columns for each class.
 pub(crate) type Sums = Vec<[u64; COLUMNS]>;
@@ -41,7 +41,7 @@ impl Default for ClassCounts {
 
 impl ClassCounts {
     #[inline]
-    fn add(&self, class: u32, column: Column) {
+    pub(crate) fn add(&self, class: u32, column: Column) {
         let row = (class as usize).wrapping_sub(1);
         if let Some(row) = self.0.get(row) {
             let count = &row[column as usize];
@@ -94,15 +94,6 @@ impl ClassCounts {
             }
         }
     }
-}
-
-/// The count in one class since `base`.
-pub(crate) fn since(sums: &Sums, base: &Sums, class: u32, column: Column) -> u64 {
-    let at = |rows: &Sums| {
-        let row = rows.get((class as usize).wrapping_sub(1));
-        row.map_or(0, |row| row[column as usize])
-    };
-    at(sums).wrapping_sub(at(base))
 }
 
 /// The oldest item of each class that a background walk over all items has visited, in the current

@@ -43,6 +43,8 @@ pub(crate) struct Script {
     pub(crate) reserves: bool,
     /// How many stores had a reservation.
     pub(crate) stored_reserved: usize,
+    pub(crate) stats: EngineStats,
+    pub(crate) classes: Vec<ClassStats>,
 }
 
 /// The engine.
@@ -303,14 +305,12 @@ impl Engine for FakeEngine {
     fn set_memory_limit(&self, _: u64) {}
 
     fn stats(&self) -> EngineStats {
-        EngineStats::default()
+        self.script.lock().stats
     }
 
     fn size_classes(&self) -> Vec<ClassStats> {
-        Vec::new()
+        self.script.lock().classes.clone()
     }
-
-    fn reset_stats(&self) {}
 
     /// In the order of the keys. The cursor is the number of keys before it.
     fn scan(

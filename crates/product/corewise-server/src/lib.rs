@@ -41,7 +41,6 @@
 //!
 //! Out of scope: UDP, SASL, TLS, and memcached's binary protocol.
 
-mod absent;
 mod admin;
 mod auth;
 mod budget;
@@ -52,12 +51,12 @@ mod commands;
 mod complaints;
 mod config;
 mod conn;
-mod counters;
 mod dump;
 mod event_loop;
 #[cfg(test)]
 mod fake_engine;
 mod memory;
+mod metrics;
 mod process;
 mod receiving;
 mod server;

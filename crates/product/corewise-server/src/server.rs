@@ -8,7 +8,6 @@ use crate::classes::Ages;
 use crate::codec::Codec;
 use crate::complaints::Complaints;
 use crate::config::{Config, EngineKind, Eviction, RunError, StartError};
-use crate::counters::Baseline;
 use crate::event_loop::{EventLoop, Inbox, PendingConnection};
 use crate::memory::ItemHeap;
 use crate::shared::{ConnCard, LoopCard, Shared};
@@ -398,8 +397,7 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         main_waker: waker,
         detail: AtomicBool::new(config.detail_stats),
         prefixes: Mutex::new(HashMap::new()),
-        baseline: Baseline::default(),
-        class_baseline: Baseline::default(),
+        baseline: Mutex::default(),
         config,
     }
 }

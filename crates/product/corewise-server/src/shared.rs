@@ -6,7 +6,7 @@ use crate::codec::Limits;
 use crate::complaints::Complaints;
 use crate::config::Config;
 use crate::conn::FREE;
-use crate::counters::{Baseline, Counters, Published};
+use crate::metrics::{Baseline, Counters, Published};
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -168,9 +168,7 @@ pub(crate) struct Shared {
     pub(crate) main_waker: Waker,
     pub(crate) detail: AtomicBool,
     pub(crate) prefixes: Mutex<PrefixCounts>,
-    /// Counts at the last reset, see [`Shared::reset_stats`].
-    pub(crate) baseline: Baseline<Counters>,
-    pub(crate) class_baseline: Baseline<Sums>,
+    pub(crate) baseline: Mutex<Baseline>,
 }
 
 impl Shared {
@@ -183,12 +181,6 @@ impl Shared {
         sum
     }
 
-    /// Counts of all loops since the last reset.
-    pub(crate) fn counters_since_reset(&self) -> Counters {
-        let (now, base) = self.baseline.counts_and_base(|| self.counters());
-        now.since(&base)
-    }
-
     /// Counts per size class of all loops since the start.
     pub(crate) fn class_sums(&self) -> Sums {
         let mut sums = Sums::new();
@@ -196,19 +188,6 @@ impl Shared {
             card.classes.add_to(&mut sums);
         }
         sums
-    }
-
-    /// Begins all counts of the server anew: memcached's `stats reset` and Redis's
-    /// `CONFIG RESETSTAT`. The engine has its own.
-    pub(crate) fn reset_stats(&self) {
-        self.baseline.reset(|| self.counters());
-        self.class_baseline.reset(|| self.class_sums());
-        // Relaxed: statistics.
-        self.total_connections.store(0, Ordering::Relaxed);
-        self.rejected_connections.store(0, Ordering::Relaxed);
-        self.listen_disabled.store(0, Ordering::Relaxed);
-        self.listen_disabled_us.store(0, Ordering::Relaxed);
-        self.prefixes.lock().clear();
     }
 
     /// Number of open connections.

@@ -32,7 +32,7 @@ use crate::buffer_accounting::ReplyRoom;
 use crate::codec::{Call, Codec, Form, Parse, Protocol, StepOf, with_codec};
 use crate::commands;
 use crate::conn::{Conn, length};
-use crate::counters::Counters;
+use crate::metrics::Counters;
 use crate::receiving::Receiving;
 use crate::shared::{BATCH, LoopCard, Shared};
 use bumpalo::Bump;

@@ -167,16 +167,4 @@ impl Tally {
             sum.expired_unfetched += class.expired_unfetched;
         }
     }
-
-    /// Sets counters, not gauges, to zero.
-    pub(super) fn reset(&mut self) {
-        self.events = Events::default();
-        for class in &mut self.classes {
-            *class = Class {
-                items: class.items,
-                bytes: class.bytes,
-                ..Class::default()
-            };
-        }
-    }
 }

@@ -73,7 +73,7 @@ use crate::budget::Budget;
 use crate::classes::ClassCounts;
 use crate::codec::Parse;
 use crate::conn::Conn;
-use crate::counters::Counters;
+use crate::metrics::Counters;
 use crate::shared::Shared;
 use crate::turn::Answered;
 use corewise_cache::Engine;

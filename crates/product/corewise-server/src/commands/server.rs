@@ -2,15 +2,11 @@
 
 use super::{Context, first, glob, text, until_nul};
 use crate::config::Eviction;
+use crate::metrics;
 use crate::turn::Answered;
-use corewise_atomic::sync::atomic::Ordering;
-use corewise_cache::{Engine, ORIGIN_MS};
+use corewise_cache::Engine;
 use corewise_ops::Deadline;
 use corewise_wire::resp::{Args, parse_integer};
-use std::fmt::Write as _;
-
-/// The version of Redis whose behaviour these commands have; clients decide by it what they send.
-const REDIS_VERSION: &str = "7.0.15";
 
 /// The longest patterns of one `CONFIG GET`, in bytes: each is matched with each parameter.
 const MAX_PATTERNS: usize = 4 * glob::MAX_PATTERN;
@@ -93,8 +89,7 @@ pub(super) fn config<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         b"get" => config_get(cx, args),
         b"set" => config_set(cx, args),
         b"resetstat" => {
-            cx.shared.reset_stats();
-            cx.engine.reset_stats();
+            metrics::reset(cx.shared, &**cx.engine, cx.parse.now);
             cx.reply().simple("OK");
         }
         _ => cx.help("CONFIG", "GET, RESETSTAT, SET"),
@@ -179,94 +174,18 @@ pub(super) fn info<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
     // What this transaction has counted so far.
     let card = &cx.shared.loops[cx.loop_index];
     card.counts.publish(cx.counters);
-    let mut text = String::new();
-    for (name, print) in [
-        ("Server", info_server as fn(&Context<'_, E>, &mut String)),
-        ("Clients", info_clients),
-        ("Memory", info_memory),
-        ("Stats", info_stats),
-        ("Keyspace", info_keyspace),
-    ] {
+    let is_wanted = |section: &str| {
+        let names = [section, "all", "default", "everything"];
         let mut words = args;
-        let is_wanted = args.len() == 0
-            || words.any(|word| {
-                word.eq_ignore_ascii_case(name.as_bytes())
-                    || [&b"all"[..], b"default", b"everything"]
-                        .iter()
-                        .any(|all| word.eq_ignore_ascii_case(all))
-            });
-        if is_wanted {
-            if !text.is_empty() {
-                text.push_str("\r\n");
-            }
-            // Writing to a String cannot fail, here and below.
-            let _ = write!(text, "# {name}\r\n");
-            print(cx, &mut text);
-        }
-    }
+        let is_name = |word: &[u8]| {
+            names
+                .iter()
+                .any(|name| word.eq_ignore_ascii_case(name.as_bytes()))
+        };
+        args.len() == 0 || words.any(is_name)
+    };
+    let text = metrics::info(cx.shared, &**cx.engine, cx.parse.now, is_wanted);
     cx.reply().verbatim(*b"txt", text.as_bytes());
-}
-
-fn info_server<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
-    let uptime_s = (cx.parse.now.ms - ORIGIN_MS) / 1000;
-    let _ = write!(
-        text,
-        "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\n\
-         corewise_version:{}\r\ncorewise_engine:{}\r\nprocess_id:{}\r\nuptime_in_seconds:{uptime_s}\r\n\
-         io_threads:{}\r\n",
-        env!("CARGO_PKG_VERSION"),
-        cx.engine.name(),
-        std::process::id(),
-        cx.shared.config.threads,
-    );
-}
-
-fn info_clients<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
-    let _ = write!(
-        text,
-        "connected_clients:{}\r\nmaxclients:{}\r\n",
-        cx.shared.open_connections(),
-        cx.shared.config.max_connections,
-    );
-}
-
-fn info_memory<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
-    let _ = write!(
-        text,
-        "used_memory:{}\r\nmaxmemory:{}\r\nmem_clients_normal:{}\r\n",
-        cx.engine.stats().bytes,
-        cx.engine.memory_limit(),
-        cx.shared.resident_buffer_bytes(),
-    );
-}
-
-fn info_stats<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
-    let counts = cx.shared.counters_since_reset();
-    let engine = cx.engine.stats();
-    let _ = write!(
-        text,
-        "total_connections_received:{}\r\nrejected_connections:{}\r\n\
-         total_net_input_bytes:{}\r\ntotal_net_output_bytes:{}\r\n\
-         keyspace_hits:{}\r\nkeyspace_misses:{}\r\nevicted_keys:{}\r\n\
-         corewise_operations:{}\r\ncorewise_resp_calls:{}\r\n",
-        // Relaxed, both: statistics.
-        cx.shared.total_connections.load(Ordering::Relaxed),
-        cx.shared.rejected_connections.load(Ordering::Relaxed),
-        counts.bytes_read,
-        counts.bytes_written,
-        counts.get_hits,
-        counts.get_misses,
-        engine.evictions,
-        counts.operations,
-        counts.resp_calls,
-    );
-}
-
-fn info_keyspace<E: Engine>(cx: &Context<'_, E>, text: &mut String) {
-    let items = cx.engine.stats().items;
-    if items > 0 {
-        let _ = write!(text, "db0:keys={items}\r\n");
-    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::buffer_accounting::{BufferAccounting, ReplyRoom, SHORT_MS, STALLED_MS
 use crate::codec::{Codec, Parse};
 use crate::config::Config;
 use crate::conn::{Conn, FREE, Growth, SLICE};
-use crate::counters::Counters;
+use crate::metrics::Counters;
 use crate::receiving::{Receiving, as_uninit};
 use crate::shared::{ConnCard, Shared};
 use crate::spare_inputs::SpareInputs;

@@ -44,11 +44,6 @@ impl<'o> StatsWriter<'o> {
         self.line(format_args!("STAT {name} {value}\r\n"));
     }
 
-    /// Prints `STAT name seconds.microseconds`, as memcached prints processor time.
-    pub fn time(&mut self, name: impl Display, seconds: u64, micros: u32) {
-        self.line(format_args!("STAT {name} {seconds}.{micros:06}\r\n"));
-    }
-
     /// Prints a line of `stats detail dump`. Bytes of `prefix` are sent unchanged.
     pub fn prefix(&mut self, prefix: &[u8], get: u64, hit: u64, set: u64, del: u64) {
         self.out.extend_from_slice(b"PREFIX ");
@@ -172,12 +167,6 @@ mod tests {
         let mut out = Vec::new();
         write(StatsWriter::new(&mut out));
         String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn processor_time_has_six_decimals() {
-        let text = written(|mut w| w.time("rusage_user", 3, 42));
-        assert_eq!(text, "STAT rusage_user 3.000042\r\n");
     }
 
     #[test]

@@ -361,10 +361,6 @@ impl<A: ItemAllocator, R: References> Engine for Locked<A, R> {
         classes
     }
 
-    fn reset_stats(&self) {
-        self.for_each_shard(|shard| shard.tally().reset());
-    }
-
     fn scan(
         &self,
         cursor: Cursor,

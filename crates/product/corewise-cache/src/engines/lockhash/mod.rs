@@ -221,10 +221,6 @@ impl Engine for LockHashEngine {
         classes
     }
 
-    fn reset_stats(&self) {
-        self.for_each_partition(|partition| partition.tally().reset());
-    }
-
     fn scan(
         &self,
         cursor: Cursor,

@@ -222,10 +222,6 @@ struct Survey {
 struct CounterRegistry {
     running: Vec<Arc<SessionCounters>>,
     ended: SessionCounters,
-    /// Event counts at the last reset.
-    baseline: EngineStats,
-    /// Per class: evictions, and evictions of items that were never read.
-    classes: Vec<ClassStats>,
 }
 
 /// The generation of the present items: the number of flushes.
@@ -304,8 +300,6 @@ impl Relativistic {
             counters: Mutex::new(CounterRegistry {
                 running: Vec::new(),
                 ended: SessionCounters::new(),
-                baseline: EngineStats::default(),
-                classes: Vec::new(),
             }),
         };
         engine.set_active(memory);
@@ -747,9 +741,9 @@ impl Engine for Relativistic {
             segment_bytes: segment,
             ..EngineStats::default()
         };
-        // Locked till the subtraction: a reset in between would take more away than was counted.
-        let registry = self.counters.lock();
-        registry.sum(|counters| counters.add_to(&mut sum));
+        self.counters
+            .lock()
+            .sum(|counters| counters.add_to(&mut sum));
         sum.items = session_counters::gauge(sum.items);
         sum.bytes = session_counters::gauge(sum.bytes);
         if self.generation().has_older {
@@ -758,43 +752,20 @@ impl Engine for Relativistic {
             sum.dead_bytes = bytes.min(sum.bytes);
         }
         sum.bytes += arrays;
-        registry.since_reset(&mut sum);
         sum
     }
 
     fn size_classes(&self) -> Vec<ClassStats> {
         let mut classes = vec![ClassStats::default(); crate::size_class::COUNT];
-        let registry = self.counters.lock();
-        registry.sum(|counters| counters.add_classes(&mut classes));
+        self.counters
+            .lock()
+            .sum(|counters| counters.add_classes(&mut classes));
         for class in &mut classes {
             class.items = session_counters::gauge(class.items);
             class.bytes = session_counters::gauge(class.bytes);
         }
-        for (class, before) in classes.iter_mut().zip(&registry.classes) {
-            let less = |count: &mut u64, before: u64| *count = count.saturating_sub(before);
-            less(&mut class.evictions, before.evictions);
-            less(&mut class.evicted_unfetched, before.evicted_unfetched);
-            less(
-                &mut class.evicted_with_deadline,
-                before.evicted_with_deadline,
-            );
-            less(&mut class.reclaimed, before.reclaimed);
-            less(&mut class.expired_unfetched, before.expired_unfetched);
-        }
         classes.retain(|class| class.items != 0 || class.evictions != 0);
         classes
-    }
-
-    fn reset_stats(&self) {
-        let mut events = EngineStats::default();
-        let mut classes = vec![ClassStats::default(); crate::size_class::COUNT];
-        let mut registry = self.counters.lock();
-        registry.sum(|counters| {
-            counters.add_to(&mut events);
-            counters.add_classes(&mut classes);
-        });
-        registry.baseline = events;
-        registry.classes = classes;
     }
 
     fn scan(
@@ -849,21 +820,6 @@ impl CounterRegistry {
     fn sum(&self, mut add: impl FnMut(&SessionCounters)) {
         add(&self.ended);
         self.running.iter().for_each(|counters| add(counters));
-    }
-
-    /// Subtracts the event counts at the last reset.
-    fn since_reset(&self, sum: &mut EngineStats) {
-        let before = &self.baseline;
-        let less = |count: &mut u64, before: u64| *count = count.wrapping_sub(before);
-        less(&mut sum.total_items, before.total_items);
-        less(&mut sum.evictions, before.evictions);
-        less(&mut sum.evicted_unfetched, before.evicted_unfetched);
-        less(&mut sum.reclaimed, before.reclaimed);
-        less(&mut sum.expired_reclaimed, before.expired_reclaimed);
-        less(&mut sum.expired_unfetched, before.expired_unfetched);
-        less(&mut sum.out_of_memory, before.out_of_memory);
-        less(&mut sum.lock_waits, before.lock_waits);
-        less(&mut sum.lock_wait_ns, before.lock_wait_ns);
     }
 }
 

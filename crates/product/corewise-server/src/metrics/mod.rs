@@ -1,0 +1,220 @@
+//! Statistics. One [table](table) of metrics is printed by `stats` of memcached and by `INFO` of
+//! Redis.
+//!
+//! Each loop counts in plain integers and publishes them once a turn, before its replies leave: a
+//! client that has received a reply finds its request counted. Publishing is a plain store to
+//! memory that no other thread writes.
+//!
+//! # Guarantees
+//!
+//! 1. Counters only grow. A reset keeps what they were as the baseline, which is subtracted from
+//!    what is printed.
+//! 2. The lock of the baseline orders all reads of counters, so no baseline exceeds the counters
+//!    from which it is subtracted.
+
+mod table;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use crate::classes::{COLUMNS, Sums};
+use crate::shared::Shared;
+use corewise_cache::{ClassStats, Engine, EngineStats};
+use corewise_ops::{Absence, Now, Outcome};
+use corewise_wire::Tally;
+pub(crate) use table::{Counters, Published};
+pub(crate) use text::{Section, info, stats};
+
+/// One row of the table.
+struct Metric {
+    /// Its name in `stats`.
+    stats: Option<&'static str>,
+    /// Its section and its name in `INFO`.
+    info: Option<(Section, &'static str)>,
+    reading: Reading,
+}
+
+/// How a metric is read.
+enum Reading {
+    /// A number that only grows.
+    Counter(fn(&Source<'_>) -> u64),
+    /// A gauge or a text; `None` is not printed.
+    Other(fn(&Source<'_>) -> Option<String>),
+}
+
+/// What metrics are read from.
+pub(crate) struct Source<'s> {
+    shared: &'s Shared,
+    now: Now,
+    engine_name: &'static str,
+    memory_limit: u64,
+    counts: Counters,
+    engine: EngineStats,
+}
+
+/// What counters were at the last reset.
+#[derive(Default)]
+pub(crate) struct Baseline {
+    /// A number for each metric.
+    metrics: Vec<u64>,
+    classes: Vec<ClassStats>,
+    counts: Sums,
+}
+
+impl<'s> Source<'s> {
+    fn of<E: Engine>(shared: &'s Shared, engine: &E, now: Now) -> Self {
+        Self {
+            shared,
+            now,
+            engine_name: engine.name(),
+            memory_limit: engine.memory_limit(),
+            counts: shared.counters(),
+            engine: engine.stats(),
+        }
+    }
+}
+
+/// Begins all counts anew: `stats reset` of memcached and `CONFIG RESETSTAT` of Redis.
+pub(crate) fn reset<E: Engine>(shared: &Shared, engine: &E, now: Now) {
+    let mut base = shared.baseline.lock();
+    let source = Source::of(shared, engine, now);
+    let totals = table::METRICS.iter().map(|metric| match metric.reading {
+        Reading::Counter(read) => read(&source),
+        Reading::Other(_) => 0,
+    });
+    base.metrics = totals.collect();
+    base.classes = engine.size_classes();
+    base.counts = shared.class_sums();
+    shared.prefixes.lock().clear();
+}
+
+/// The metrics with their values, counters since the last reset.
+fn values<E: Engine>(
+    shared: &Shared,
+    engine: &E,
+    now: Now,
+) -> Vec<(&'static Metric, Option<String>)> {
+    let base = shared.baseline.lock();
+    let source = Source::of(shared, engine, now);
+    let metrics = table::METRICS.iter().enumerate();
+    let values = metrics.map(|(index, metric)| match metric.reading {
+        Reading::Counter(read) => {
+            let before = base.metrics.get(index).copied().unwrap_or(0);
+            let since = read(&source).saturating_sub(before);
+            (metric, Some(since.to_string()))
+        }
+        Reading::Other(read) => (metric, read(&source)),
+    });
+    values.collect()
+}
+
+/// The statistics of the size classes that are in use, and the loops' counts in them, since the
+/// last reset.
+pub(crate) fn classes<E: Engine>(shared: &Shared, engine: &E) -> Vec<(ClassStats, [u64; COLUMNS])> {
+    let base = shared.baseline.lock();
+    let sums = shared.class_sums();
+    let mut classes = engine.size_classes();
+    for class in &mut classes {
+        let before = base
+            .classes
+            .iter()
+            .find(|before| before.class == class.class);
+        let before = before.copied().unwrap_or_default();
+        for (count, before) in [
+            (&mut class.evictions, before.evictions),
+            (&mut class.evicted_unfetched, before.evicted_unfetched),
+            (
+                &mut class.evicted_with_deadline,
+                before.evicted_with_deadline,
+            ),
+            (&mut class.reclaimed, before.reclaimed),
+            (&mut class.expired_unfetched, before.expired_unfetched),
+        ] {
+            *count = count.saturating_sub(before);
+        }
+    }
+    classes.retain(|class| class.items != 0 || class.evictions != 0);
+    let counts = |class: &ClassStats| {
+        let row = (class.class as usize).wrapping_sub(1);
+        let of = |sums: &Sums| sums.get(row).copied().unwrap_or_default();
+        let (total, before) = (of(&sums), of(&base.counts));
+        std::array::from_fn(|column| total[column].saturating_sub(before[column]))
+    };
+    classes
+        .into_iter()
+        .map(|class| (class, counts(&class)))
+        .collect()
+}
+
+impl Counters {
+    /// Counts one completed operation.
+    #[inline]
+    pub(crate) fn count(&mut self, tally: Tally, outcome: &Outcome<'_>) {
+        self.operations += 1;
+        if tally == Tally::Get {
+            return self.count_lookup(1, 0, outcome);
+        }
+        match tally {
+            Tally::None | Tally::Get => {}
+            Tally::Touch => self.count_lookup(0, 1, outcome),
+            Tally::Gat => self.count_lookup(1, 1, outcome),
+            Tally::Store => self.count_store(outcome),
+            Tally::Cas => {
+                self.count_store(outcome);
+                self.cas_badval += u64::from(matches!(outcome, Outcome::Exists));
+                count_found(&mut self.cas_hits, &mut self.cas_misses, outcome);
+            }
+            Tally::GetSet => {
+                self.count_lookup(1, 0, outcome);
+                self.count_store(outcome);
+            }
+            Tally::Delete => count_found(&mut self.delete_hits, &mut self.delete_misses, outcome),
+            Tally::Incr => count_found(&mut self.incr_hits, &mut self.incr_misses, outcome),
+            Tally::Decr => count_found(&mut self.decr_hits, &mut self.decr_misses, outcome),
+            Tally::Refused => self.store_too_large += 1,
+            Tally::Unread => self.store_no_memory += 1,
+        }
+    }
+
+    /// Counts a look-up as `gets` and as `touches`, each 0 or 1.
+    #[inline]
+    fn count_lookup(&mut self, gets: u64, touches: u64, outcome: &Outcome<'_>) {
+        self.cmd_get += gets;
+        self.cmd_touch += touches;
+        if let Outcome::Found(_) = outcome {
+            self.get_hits += gets;
+            self.touch_hits += touches;
+            return;
+        }
+        match outcome {
+            Outcome::Edited { old: Some(_), .. } => self.get_hits += gets,
+            Outcome::Edited { old: None, .. } => self.get_misses += gets,
+            Outcome::Missing(absence) => {
+                self.get_misses += gets;
+                self.touch_misses += touches;
+                self.get_expired += u64::from(*absence == Absence::Expired);
+                self.get_flushed += u64::from(*absence == Absence::Flushed);
+            }
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn count_store(&mut self, outcome: &Outcome<'_>) {
+        self.cmd_set += 1;
+        match outcome {
+            Outcome::TooLarge => self.store_too_large += 1,
+            Outcome::OutOfMemory => self.store_no_memory += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Counts whether an operation that writes found its item.
+fn count_found(hits: &mut u64, misses: &mut u64, outcome: &Outcome<'_>) {
+    match outcome {
+        Outcome::Stored(_) | Outcome::Deleted | Outcome::Counter { .. } => *hits += 1,
+        Outcome::Missing(_) => *misses += 1,
+        _ => {}
+    }
+}

@@ -1,0 +1,242 @@
+//! The table of metrics: what is counted or read, and the names under which it is printed.
+
+use super::{Metric, Reading, Section, Source};
+use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
+use corewise_cache::ORIGIN_MS;
+use std::time::Duration;
+
+/// The version of Redis whose behaviour the commands have; clients decide by it what they send.
+const REDIS_VERSION: &str = "7.0.15";
+
+/// Declares the metrics, a row each: what it is, and its names in `stats` and in a section of
+/// `INFO`.
+///
+/// - `count field`: a number that each loop counts; it is a field of [`Counters`].
+/// - `|s| counter …`: a number that only grows and is counted elsewhere.
+/// - `|s| read …`: anything else; `|s| maybe …` if it may not be there.
+/// - `absent value`: a statistic of memcached about a part that Corewise does not have. It is
+///   printed with a value that is true, so that programs that require it find it.
+macro_rules! metrics {
+    ($(
+        $(count $field:ident)? $(absent $absent:literal)? $(|$source:ident| $kind:ident $value:expr)?
+        => $(stats $stats:literal)? $(info $section:ident $info:literal)?;
+    )+) => {
+        /// Counts of one loop, private to it, or their sums.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub(crate) struct Counters { $($(pub(crate) $field: u64,)?)+ }
+
+        /// Counts of one loop, readable by other threads.
+        #[derive(Debug, Default)]
+        pub(crate) struct Published { $($($field: AtomicU64,)?)+ }
+
+        #[cfg(test)]
+        impl Counters {
+            /// Counts that all differ, and are more than `base`.
+            pub(super) fn distinct(base: u64) -> Self {
+                let mut numbers = base + 1..;
+                let mut next = || numbers.next().unwrap_or(0);
+                Self { $($($field: next(),)?)+ }
+            }
+        }
+
+        impl Published {
+            /// Publishes a loop's counts. Called by that loop only.
+            pub(crate) fn publish(&self, counters: &Counters) {
+                // Relaxed: independent statistics.
+                $($(self.$field.store(counters.$field, Ordering::Relaxed);)?)+
+            }
+
+            /// Adds these counts to `sum`.
+            pub(crate) fn add_to(&self, sum: &mut Counters) {
+                // Relaxed: independent statistics.
+                $($(sum.$field += self.$field.load(Ordering::Relaxed);)?)+
+            }
+        }
+
+        /// All metrics, in the order in which they are printed.
+        pub(super) const METRICS: &[Metric] = &[$(Metric {
+            stats: optional(&[$($stats)?]),
+            info: optional(&[$((Section::$section, $info))?]),
+            reading: {
+                $(Reading::Counter(|s| s.counts.$field))?
+                $(Reading::Other(|_| Some($absent.to_owned())))?
+                $(reading!(|$source| $kind $value))?
+            },
+        }),+];
+    };
+}
+
+macro_rules! reading {
+    (|$source:ident| counter $value:expr) => {
+        Reading::Counter(|$source| $value)
+    };
+    (|$source:ident| read $value:expr) => {
+        Reading::Other(|$source| Some($value.to_string()))
+    };
+    (|$source:ident| maybe $value:expr) => {
+        Reading::Other(|$source| $value)
+    };
+}
+
+metrics! {
+    |_s| read REDIS_VERSION => info Server "redis_version";
+    |_s| read "standalone" => info Server "redis_mode";
+    |_s| read env!("CARGO_PKG_VERSION") => info Server "corewise_version";
+    |s| read s.engine_name => info Server "corewise_engine";
+    // The first in `stats`, as in memcached.
+    |_s| read std::process::id() => stats "pid" info Server "process_id";
+    |s| read (s.now.ms - ORIGIN_MS) / 1_000 => stats "uptime" info Server "uptime_in_seconds";
+    |s| read s.now.unix_s => stats "time";
+    |s| read version(s) => stats "version";
+    |_s| read usize::BITS => stats "pointer_size";
+    |_s| maybe cpu_time().map(|(user, _)| user) => stats "rusage_user";
+    |_s| maybe cpu_time().map(|(_, system)| system) => stats "rusage_system";
+    |s| read s.shared.open_connections() => stats "curr_connections" info Clients "connected_clients";
+    |s| read s.shared.config.max_connections => stats "max_connections" info Clients "maxclients";
+    |s| counter get(&s.shared.total_connections) => stats "total_connections" info Stats "total_connections_received";
+    |s| counter get(&s.shared.rejected_connections) => stats "rejected_connections" info Stats "rejected_connections";
+    |s| read s.shared.open_connections() => stats "connection_structures";
+    |s| read s.shared.buffer_bytes() => stats "connection_buffer_bytes";
+    |s| read s.shared.buffer_limit => stats "connection_buffer_limit";
+    |s| read s.shared.sum(|card| &card.input_bytes) => stats "read_buf_bytes";
+    count read_buf_oom => stats "read_buf_oom";
+    count replies_refused => stats "response_obj_oom";
+    |s| read s.shared.sum(|card| &card.output_bytes) => stats "response_obj_bytes";
+    |s| read u8::from(accepts(s)) => stats "accepting_conns";
+    |s| counter get(&s.shared.listen_disabled) => stats "listen_disabled_num";
+    |s| counter get(&s.shared.listen_disabled_us) => stats "time_in_listen_disabled_us";
+    |s| read s.shared.config.reserved_files() => stats "reserved_fds";
+    // Each loop has one arena. A connection has a buffer only while a request is incomplete.
+    |s| read s.shared.config.threads => stats "read_buf_count";
+    |s| read s.shared.config.threads => stats "threads" info Server "io_threads";
+    count conn_yields => stats "conn_yields";
+    count idle_kicks => stats "idle_kicks";
+    count slow_kicks => stats "slow_reader_kicks";
+    count bytes_read => stats "bytes_read" info Stats "total_net_input_bytes";
+    count bytes_written => stats "bytes_written" info Stats "total_net_output_bytes";
+    count turns => stats "loop_turns";
+    count batches => stats "engine_batches";
+    count cmd_get => stats "cmd_get";
+    count cmd_set => stats "cmd_set";
+    count cmd_flush => stats "cmd_flush";
+    count cmd_touch => stats "cmd_touch";
+    count cmd_meta => stats "cmd_meta";
+    count get_hits => stats "get_hits" info Stats "keyspace_hits";
+    count get_misses => stats "get_misses" info Stats "keyspace_misses";
+    count get_expired => stats "get_expired";
+    count get_flushed => stats "get_flushed";
+    count delete_misses => stats "delete_misses";
+    count delete_hits => stats "delete_hits";
+    count incr_misses => stats "incr_misses";
+    count incr_hits => stats "incr_hits";
+    count decr_misses => stats "decr_misses";
+    count decr_hits => stats "decr_hits";
+    count cas_misses => stats "cas_misses";
+    count cas_hits => stats "cas_hits";
+    count cas_badval => stats "cas_badval";
+    count touch_hits => stats "touch_hits";
+    count touch_misses => stats "touch_misses";
+    count store_too_large => stats "store_too_large";
+    count store_no_memory => stats "store_no_memory";
+    count auth_cmds => stats "auth_cmds";
+    count auth_errors => stats "auth_errors";
+    |s| read s.engine.bytes => info Memory "used_memory";
+    |s| read s.memory_limit => stats "limit_maxbytes" info Memory "maxmemory";
+    |s| read s.shared.resident_buffer_bytes() => info Memory "mem_clients_normal";
+    |s| read s.engine.table_bytes => stats "hash_bytes";
+    |s| read s.engine.buckets => stats "hash_buckets";
+    |s| read s.engine.buckets.max(1).ilog2() => stats "hash_power_level";
+    |s| read s.engine.table_resizing => stats "hash_is_expanding";
+    |s| read s.engine.zipped_tables => stats "hash_zipped";
+    |s| read s.engine.longest_chain => stats "hash_longest_chain";
+    |s| read s.engine.backlog_bytes => stats "rcu_backlog_bytes";
+    |s| read s.engine.grace_periods => stats "rcu_grace_periods";
+    |s| read s.engine.segments => stats "segments_total";
+    |s| read s.engine.segments_free => stats "segments_free";
+    |s| read s.engine.segment_bytes => stats "segments_size";
+    |s| read s.engine.shards => stats "engine_shards";
+    |s| counter s.engine.lock_waits => stats "lock_waits";
+    |s| counter s.engine.lock_wait_ns / 1_000 => stats "lock_wait_us";
+    |s| read s.engine.bytes - s.engine.table_bytes => stats "bytes";
+    |s| read s.engine.dead_bytes => stats "bytes_flushed_waiting";
+    |s| read s.engine.items => stats "curr_items";
+    |s| maybe (s.engine.items > 0).then(|| format!("keys={}", s.engine.items)) => info Keyspace "db0";
+    |s| counter s.engine.total_items => stats "total_items";
+    |s| counter s.engine.expired_unfetched => stats "expired_unfetched";
+    |s| counter s.engine.evicted_unfetched => stats "evicted_unfetched";
+    |s| read s.engine.evicted_idle_s => stats "evicted_time";
+    |s| counter s.engine.evictions => stats "evictions" info Stats "evicted_keys";
+    |s| counter s.engine.reclaimed => stats "reclaimed";
+    // All of it is done by the loops that serve requests.
+    |s| counter s.engine.evictions + s.engine.reclaimed => stats "direct_reclaims";
+    |s| read s.engine.segments_free => stats "slab_global_page_pool";
+    |s| counter s.engine.expired_reclaimed => stats "crawler_reclaimed";
+    |s| counter s.engine.out_of_memory => stats "outofmemory";
+    count operations => stats "engine_operations" info Stats "corewise_operations";
+    count resp_calls => info Stats "corewise_resp_calls";
+    // The crawler of memcached. Here, dumps list the items, and the loops reclaim expired ones.
+    |s| read u8::from(get(&s.shared.dumps) > 0) => stats "lru_crawler_running";
+    count dumps => stats "lru_crawler_starts";
+    count dumped_items => stats "crawler_items_checked";
+    // Corewise polls without libevent, has no reply objects, slabs, slab mover, maintainer thread
+    // or watchers, and its queues are not memcached's.
+    absent "none" => stats "libevent";
+    absent "0" => stats "response_obj_count";
+    absent "0" => stats "read_buf_bytes_free";
+    absent "0" => stats "slab_reassign_rescues";
+    absent "0" => stats "slab_reassign_chunk_rescues";
+    absent "0" => stats "slab_reassign_evictions_nomem";
+    absent "0" => stats "slab_reassign_inline_reclaim";
+    absent "0" => stats "slab_reassign_busy_items";
+    absent "0" => stats "slab_reassign_busy_deletes";
+    absent "0" => stats "slab_reassign_running";
+    absent "0" => stats "slabs_moved";
+    absent "0" => stats "lru_maintainer_juggles";
+    absent "0" => stats "malloc_fails";
+    absent "0" => stats "log_worker_dropped";
+    absent "0" => stats "log_worker_written";
+    absent "0" => stats "log_watcher_skipped";
+    absent "0" => stats "log_watcher_sent";
+    absent "0" => stats "log_watchers";
+    absent "0" => stats "unexpected_napi_ids";
+    absent "0" => stats "round_robin_fallback";
+    absent "0" => stats "evicted_active";
+    absent "0" => stats "lrutail_reflocked";
+    absent "0" => stats "moves_to_cold";
+    absent "0" => stats "moves_to_warm";
+    absent "0" => stats "moves_within_lru";
+    absent "0" => stats "lru_bumps_dropped";
+}
+
+/// The only element, if there is one.
+const fn optional<T: Copy>(elements: &[T]) -> Option<T> {
+    match elements {
+        [element] => Some(*element),
+        _ => None,
+    }
+}
+
+fn get(count: &AtomicU64) -> u64 {
+    // Relaxed: a statistic.
+    count.load(Ordering::Relaxed)
+}
+
+fn version(s: &Source<'_>) -> String {
+    let version = s.shared.limits.memcached.version.trim_ascii_end();
+    let version = version.strip_prefix(b"VERSION ").unwrap_or(version);
+    String::from_utf8_lossy(version).into_owned()
+}
+
+/// The processor time that the process has used, as memcached prints it.
+fn cpu_time() -> Option<(String, String)> {
+    let print = |time: Duration| format!("{}.{:06}", time.as_secs(), time.subsec_micros());
+    let (user, system) = crate::process::cpu_time().ok()?;
+    Some((print(user), print(system)))
+}
+
+/// Whether connections are accepted now.
+fn accepts(s: &Source<'_>) -> bool {
+    // Relaxed: a statistic.
+    let accepting = s.shared.accepting.load(Ordering::Relaxed);
+    accepting && s.shared.open_connections() < s.shared.config.max_connections
+}
