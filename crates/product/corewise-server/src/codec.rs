@@ -216,6 +216,9 @@ pub(crate) enum Form<'i> {
     Resp(ReplyForm<'i>),
 }
 
+// A batch has one for each operation.
+const _: () = assert!(size_of::<Form<'static>>() <= 40);
+
 impl<'i> From<Admin<'i>> for Call<'i> {
     #[inline]
     fn from(admin: Admin<'i>) -> Self {

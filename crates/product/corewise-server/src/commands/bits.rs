@@ -1,10 +1,10 @@
 //! Commands on the bits of values. Bit 0 is the top bit of the first byte.
 
 use super::ReplyForm;
-use super::strings::{MAX_VALUE, rewrite, store, value_of};
+use super::strings::{MAX_VALUE, rewrite, value_of};
 use super::{Context, MAX_READ, first, text, until_nul};
 use corewise_cache::Engine;
-use corewise_ops::{Deadline, Decision, Delete, Get, ItemView, Outcome, StoreMode, Verb};
+use corewise_ops::{Decision, Delete, Get, ItemView, Outcome, Store, StoreMode, Verb};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};
 
@@ -596,7 +596,12 @@ fn store_bits<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], value: &[u8]) -> b
         cx.operate(Tally::None, key, Verb::Delete(Delete::default()), |_| {});
         return true;
     }
-    store(cx, key, value, StoreMode::Overwrite, Deadline::NEVER).is_some()
+    let verb = Verb::Store(Store::new(StoreMode::Overwrite, value));
+    let mut failure = None;
+    cx.operate(Tally::None, key, verb, |outcome| {
+        failure = (!matches!(outcome, Outcome::Stored(_))).then(|| ReplyForm::error_text(outcome));
+    });
+    failure.inspect(|text| cx.error(text)).is_none()
 }
 
 #[cfg(test)]

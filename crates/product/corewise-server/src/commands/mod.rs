@@ -46,7 +46,7 @@
 //! | `LCS` | [pairs of bytes](lcs), 16,777,216 at most |
 //! | `BITFIELD COMMAND INFO MSET MSETNX WATCH` | the request |
 //! | `CLIENT KILL`, `CLIENT LIST` | the connections of the server |
-//! | `EXEC` | the [cost](cost) of its requests, which is bounded |
+//! | `EXEC` | the [cost] of its requests, which is bounded |
 
 mod bits;
 mod client;

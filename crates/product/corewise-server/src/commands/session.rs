@@ -3,10 +3,12 @@
 use bumpalo::Bump;
 
 use super::form::{Kind, ReplyForm};
-use super::operation::{Action, Failure, Operation};
+use super::operation::{Action, Failure, Operation, Parsed};
 use super::{strings, table};
 use crate::codec::{Parse, Protocol, StepOf};
-use corewise_wire::resp::{ArgForm, Args, Codec, Encoder, Parsed, Refusal, Request, Version};
+use corewise_wire::resp::{
+    ArgForm, Args, Codec, Encoder, Parsed as Framed, Refusal, Request, Version,
+};
 
 type Step<'i> = StepOf<'i, CommandCodec>;
 
@@ -127,7 +129,7 @@ impl CommandCodec {
     }
 
     /// Ends [`begin_calls`](Self::begin_calls). Returns whether a request was
-    /// [refused](Parsed::Refused) since.
+    /// [refused](Framed::Refused) since.
     pub(crate) fn end_calls(&mut self) -> bool {
         let (access, has_refused) = match self.access {
             Access::Calls => (Access::Operations, false),
@@ -140,7 +142,7 @@ impl CommandCodec {
     }
 
     /// Decides which of the requests that follow have a reply. Those that have none become calls,
-    /// or are skipped if they are [refused](Parsed::Refused), and an error that closes the
+    /// or are skipped if they are [refused](Framed::Refused), and an error that closes the
     /// connection is empty. The client must have authenticated, and not be between
     /// [`begin_calls`](Self::begin_calls) and [`end_calls`](Self::end_calls).
     pub(crate) fn set_replies(&mut self, replies: Replies) {
@@ -184,21 +186,21 @@ impl CommandCodec {
     }
 
     #[inline]
-    fn step<'i>(&mut self, parsed: Parsed<'i>, input: &'i [u8], parse: &Parse<'i>) -> Step<'i> {
+    fn step<'i>(&mut self, parsed: Framed<'i>, input: &'i [u8], parse: &Parse<'i>) -> Step<'i> {
         match parsed {
-            Parsed::Incomplete { need } => Step::Incomplete { need },
-            Parsed::Skip { consumed } => {
+            Framed::Incomplete { need } => Step::Incomplete { need },
+            Framed::Skip { consumed } => {
                 // An empty request counts as the next one; a part of a discarded request does not.
                 if self.access == Access::SilentNext && !self.is_swallowing() {
                     self.access = Access::Operations;
                 }
                 Step::Skip { consumed }
             }
-            Parsed::Close { reply } => Step::Close {
+            Framed::Close { reply } => Step::Close {
                 reply: if self.is_silent() { b"" } else { reply },
             },
-            Parsed::Refused { consumed, refusal } => self.refused(consumed, refusal),
-            Parsed::Request { consumed, request } => self.request(consumed, request, input, parse),
+            Framed::Refused { consumed, refusal } => self.refused(consumed, refusal),
+            Framed::Request { consumed, request } => self.request(consumed, request, input, parse),
         }
     }
 
@@ -245,19 +247,42 @@ impl CommandCodec {
         }
         let (name, args) = (request.name(), request.args());
         // The two most frequent commands are read here, without a look at the table.
-        let parsed = match *name {
-            [b'g' | b'G', b'e' | b'E', b't' | b'T'] if args.len() == 1 => strings::get(args, parse),
-            [b's' | b'S', b'e' | b'E', b't' | b'T'] if args.len() >= 2 => strings::set(args, parse),
+        match *name {
+            [b'g' | b'G', b'e' | b'E', b't' | b'T'] if args.len() == 1 => {
+                self.parsed(strings::get(args, parse), consumed, request, input, parse)
+            }
+            [b's' | b'S', b'e' | b'E', b't' | b'T'] if args.len() >= 2 => {
+                self.parsed(strings::set(args, parse), consumed, request, input, parse)
+            }
             _ => match table::find(name) {
-                Some(command) if command.accepts(args.len() + 1) => (command.parse)(args, parse),
-                _ => return call,
+                Some(command) if command.accepts(args.len() + 1) => {
+                    let parsed = (command.parse)(args, parse);
+                    self.parsed(parsed, consumed, request, input, parse)
+                }
+                _ => call,
             },
-        };
+        }
+    }
+
+    /// The step for a request of which the command has read the arguments. Inlined, so that an
+    /// operation is not copied.
+    #[inline(always)]
+    fn parsed<'i>(
+        &mut self,
+        parsed: Parsed<'i>,
+        consumed: usize,
+        request: Request<'i>,
+        input: &'i [u8],
+        parse: &Parse<'i>,
+    ) -> Step<'i> {
         match parsed {
             Ok(Action::Op(operation)) => self.operation(consumed, &operation),
             Ok(Action::Reply(bytes)) => Step::Frame { consumed, bytes },
-            Ok(Action::GetEach) => self.multiget(consumed, args, input, parse),
-            Ok(Action::Alone(_) | Action::Count(_) | Action::Call) => call,
+            Ok(Action::GetEach) => self.multiget(consumed, request.args(), input, parse),
+            Ok(Action::Alone(_) | Action::Count(_) | Action::Call) => Step::Call {
+                consumed,
+                call: request,
+            },
             Err(failure) => failed(consumed, &failure, parse),
         }
     }

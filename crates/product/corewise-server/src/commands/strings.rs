@@ -7,9 +7,7 @@ use super::operation::{Action, Operation, Parsed, TimeForm, decided, integer, in
 use super::{Context, first, text};
 use crate::codec::Parse;
 use corewise_cache::Engine;
-use corewise_ops::{
-    Deadline, Decided, Decision, Edit, ItemView, Outcome, Store, StoreMode, StoreRule, Verb,
-};
+use corewise_ops::{Deadline, Decided, Decision, Edit, ItemView, Outcome, StoreMode, StoreRule};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};
 
@@ -32,9 +30,9 @@ pub(super) fn rewrite(old: Option<&ItemView<'_>>) -> Decision {
 }
 
 /// `GET key`.
-#[inline]
+#[inline(always)]
 pub(super) fn get<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
-    let [key] = first(&mut args);
+    let key = args.next().unwrap_or(b"");
     Operation::read(key, Kind::Value).into()
 }
 
@@ -70,7 +68,7 @@ struct Options<'i> {
 
 impl<'i> Options<'i> {
     /// Reads options; `None` if the syntax is wrong.
-    #[inline]
+    #[inline(always)]
     fn parse(mut args: Args<'i>, is_set: bool) -> Option<Self> {
         use StoreMode::{Add, Overwrite, Replace};
         let mut options = Self::default();
@@ -132,9 +130,9 @@ fn deadline_of<'i>(
 }
 
 /// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`.
-#[inline]
+#[inline(always)]
 pub(super) fn set<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
-    let [key, value] = first(&mut args);
+    let (key, value) = (args.next().unwrap_or(b""), args.next().unwrap_or(b""));
     let Options {
         mut rule,
         returns_old,
@@ -239,29 +237,6 @@ fn remove(
     _: &mut Vec<u8>,
 ) -> Result<Decided, &'static str> {
     decided(Decision::Remove, 0)
-}
-
-/// Stores a value. Returns whether it was stored, `None` after it has printed an error.
-pub(super) fn store<E: Engine>(
-    cx: &mut Context<'_, E>,
-    key: &[u8],
-    value: &[u8],
-    mode: StoreMode,
-    deadline: Deadline,
-) -> Option<bool> {
-    let store = Store {
-        deadline,
-        ..Store::new(mode, value)
-    };
-    let mut result = Err("");
-    cx.operate(Tally::None, key, Verb::Store(store), |outcome| {
-        result = match outcome {
-            Outcome::Stored(_) => Ok(true),
-            Outcome::NotStored => Ok(false),
-            failure => Err(ReplyForm::error_text(failure)),
-        };
-    });
-    result.inspect_err(|text| cx.error(text)).ok()
 }
 
 /// `SETNX key value`.

@@ -46,7 +46,8 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
 #[inline]
 pub(super) fn short_number(text: &[u8], first: u8) -> Option<(usize, usize)> {
     let &[kind, a, b, c, d, _] = text.first_chunk()?;
-    let [x, y, z] = [a, b, c].map(|byte| usize::from(byte.wrapping_sub(b'0')));
+    let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
+    let (x, y, z) = (digit(a), digit(b), digit(c));
     if kind != first || x > 9 {
         return None;
     }
