@@ -17,7 +17,7 @@
 //! | [`suite`], [`params`], [`task`], [`claims`], [`runner`], [`estimate`] | what is measured, in which order, and how long it takes |
 //! | [`record`], [`payload`], [`sink`], [`results`] | the result file |
 //! | [`report`], [`compare`], [`show`] | the analysis of results |
-//! | [`server`] | benchmarks of whole servers from papers |
+//! | [`server`] | benchmarks of whole servers: from papers, and beside other servers |
 //! | [`doctor`], [`counters`], [`allocator`], [`manifest`] | the machine |
 //!
 //! ```

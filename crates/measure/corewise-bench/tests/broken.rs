@@ -523,6 +523,18 @@ fn problems(rows: &[Row], table: &str) -> String {
     row.problems.join("; ")
 }
 
+/// Asserts that a row is void because of this.
+fn voided(rows: &[Row], table: &str, word: &str) {
+    let said = problems(rows, table);
+    assert!(said.contains(word), "{table}: {said}");
+}
+
+/// Asserts that the rows of the reference are not void.
+fn sound(rows: &[Row]) {
+    assert_eq!(problems(rows, "sound"), "");
+    assert_eq!(problems(rows, "sound (again)"), "");
+}
+
 const STEADY: &str = "
     name = 'steady'
     [[section]]
@@ -541,28 +553,11 @@ const STEADY: &str = "
 #[test]
 fn wrong_answers_void_their_rows_and_no_other() {
     let (rows, records, end) = measure(STEADY);
-    assert_eq!(problems(&rows, "sound"), "");
-    assert_eq!(problems(&rows, "sound (again)"), "");
-    assert!(
-        problems(&rows, "stale").contains("stored was"),
-        "{}",
-        problems(&rows, "stale")
-    );
-    assert!(
-        problems(&rows, "mixes").contains("other keys"),
-        "{}",
-        problems(&rows, "mixes")
-    );
-    assert!(
-        problems(&rows, "miscounts").contains("counts"),
-        "{}",
-        problems(&rows, "miscounts")
-    );
-    assert!(
-        problems(&rows, "panics").contains("panic in"),
-        "{}",
-        problems(&rows, "panics")
-    );
+    sound(&rows);
+    voided(&rows, "stale", "stored was");
+    voided(&rows, "mixes", "other keys");
+    voided(&rows, "miscounts", "counts");
+    voided(&rows, "panics", "panic in");
     assert_eq!((end.rows, end.void), (6, 4));
     assert!(matches!(records.first(), Some(Record::Manifest(_))));
     assert!(matches!(records.last(), Some(Record::End(end)) if end.void == 4));
@@ -585,12 +580,11 @@ fn what_others_measured_without_noticing_voids_the_row() {
         ("duplicates", ["entries found", "the table counts"]),
         ("panics at handle", ["panic in a slice", "three handles"]),
     ] {
-        let said = problems(&rows, table);
-        let all = words.iter().all(|word| said.contains(word));
-        assert!(all, "{table}: {said}");
+        for word in words {
+            voided(&rows, table, word);
+        }
     }
-    assert_eq!(problems(&rows, "sound"), "");
-    assert_eq!(problems(&rows, "sound (again)"), "");
+    sound(&rows);
     assert_eq!((end.rows, end.void), (6, 4));
 }
 
@@ -603,8 +597,7 @@ fn a_warm_up_that_does_not_end_voids_the_row() {
         .replace("updates = [50.0]", "updates = [0.0]")
         .replace("20000", "100");
     let (rows, ..) = measure_within(&suite, Duration::from_secs(2));
-    let said = problems(&rows, "slow warm-up");
-    assert!(said.contains("took too long and was given up"), "{said}");
+    voided(&rows, "slow warm-up", "took too long and was given up");
 }
 
 const BATCHES: &str = "
@@ -654,7 +647,7 @@ fn wrong_answers_in_batches_void_their_rows_and_no_other() {
     // The audit also looks up batches where batches are not measured.
     let (rows, ..) =
         measure(&STEADY.replace("'stale', 'mixes', 'miscounts', 'panics'", "'stale batches'"));
-    assert!(problems(&rows, "stale batches").contains("get in a batch of key"));
+    voided(&rows, "stale batches", "get in a batch of key");
     assert_eq!(problems(&rows, "sound"), "");
 }
 
@@ -668,11 +661,7 @@ fn a_single_lost_key_is_missed() {
             .replace("50.0", "100.0"),
     );
     assert_eq!(problems(&rows, "sound"), "");
-    assert!(
-        problems(&rows, "drops").contains("entries found"),
-        "{}",
-        problems(&rows, "drops")
-    );
+    voided(&rows, "drops", "entries found");
 }
 
 #[test]
@@ -692,11 +681,7 @@ fn an_insert_lost_in_a_resize_is_missed() {
             tables = ['loses']"
         ));
         assert_eq!(problems(&rows, "sound"), "", "{kind}");
-        assert!(
-            problems(&rows, "loses").contains("entries found"),
-            "{kind}: {}",
-            problems(&rows, "loses")
-        );
+        voided(&rows, "loses", "entries found");
     }
 }
 
@@ -729,11 +714,9 @@ fn a_key_that_is_lost_in_a_resize_voids_the_row() {
             "from 8192 to 8193 buckets by itself, at the smaller size",
         ),
     ] {
-        let said = problems(&rows, table);
-        assert!(said.contains(word), "{table}: {said}");
+        voided(&rows, table, word);
     }
-    assert_eq!(problems(&rows, "sound"), "");
-    assert_eq!(problems(&rows, "sound (again)"), "");
+    sound(&rows);
     // Three cells of six tables; the seventh cannot resize on request.
     assert_eq!((end.rows, end.void), (18, 12));
     assert!(rows.iter().all(|row| row.table != "fixed"));
@@ -750,7 +733,7 @@ fn a_key_that_is_lost_beside_updates_voids_the_row() {
         .replace("'idles', 'drifts', 'fixed'", "'forgets updated'");
     let (rows, records, end) = measure(&mix);
     let misses = "lookups missed keys that were there all the time";
-    assert!(problems(&rows, "forgets").contains(misses));
+    voided(&rows, "forgets", misses);
     let said = problems(&rows, "blinks");
     assert!(
         said.contains(misses) && said.contains("while it was resized"),
@@ -762,15 +745,14 @@ fn a_key_that_is_lost_beside_updates_voids_the_row() {
         said.contains("entries found") && !said.contains(misses),
         "{said}"
     );
-    assert_eq!(problems(&rows, "sound"), "");
-    assert_eq!(problems(&rows, "sound (again)"), "");
+    sound(&rows);
     assert_eq!((end.rows, end.void), (15, 9));
 
-    let sound = |record: &Record| match record {
+    let of_sound = |record: &Record| match record {
         Record::Slice(slice) if slice.table == "sound" => Some(slice.clone()),
         _ => None,
     };
-    for slice in records.iter().filter_map(sound) {
+    for slice in records.iter().filter_map(of_sound) {
         let counts = slice.counts;
         assert!(
             slice
@@ -872,11 +854,7 @@ fn a_key_that_is_inserted_and_not_found_at_once_voids_the_row() {
         tables = ['hides']",
     );
     assert_eq!((end.rows, end.void), (3, 1));
-    assert!(
-        problems(&rows, "hides").contains("missed keys that had been inserted"),
-        "{}",
-        problems(&rows, "hides")
-    );
+    voided(&rows, "hides", "missed keys that had been inserted");
     let sound = rows.iter().find(|row| row.table == "sound").expect("a row");
     let tails = &sound.fields.tails;
     let sides: Vec<&str> = tails.iter().map(|tail| &*tail.side).collect();

@@ -32,14 +32,18 @@ impl fmt::Display for CpuSource {
 
 /// Reads the CPU time of one process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CpuMeter {
+pub struct CpuMeter {
     pid: u32,
     source: CpuSource,
 }
 
 impl CpuMeter {
     /// A meter with the best source that the kernel has for `pid`.
-    pub(crate) fn new(pid: u32) -> Result<Self, LoadError> {
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::Cpu`] if there is no such process.
+    pub fn new(pid: u32) -> Result<Self, LoadError> {
         let fine = Self {
             pid,
             source: CpuSource::Schedstat,
@@ -67,7 +71,11 @@ impl CpuMeter {
     }
 
     /// User plus system time so far, in nanoseconds.
-    pub(crate) fn read_ns(&self) -> Result<u64, LoadError> {
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::Cpu`] if the process has ended.
+    pub fn read_ns(&self) -> Result<u64, LoadError> {
         let fail = |detail: String| LoadError::Cpu {
             pid: self.pid,
             detail,

@@ -100,7 +100,7 @@ pub use args::LoadArgs;
 pub use config::{LoadConfig, ReplayConfig};
 pub use corewise_measure::machine::{Machine, Memory};
 pub use corewise_measure::stats::Spread;
-pub use cpu::CpuSource;
+pub use cpu::{CpuMeter, CpuSource};
 pub use error::LoadError;
 pub use measured_target::TargetRole;
 pub use oracle::{

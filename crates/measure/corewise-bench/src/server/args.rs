@@ -1,12 +1,13 @@
 //! The command line of `bench server`.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use itertools::Itertools;
 
+use super::suites::ServerSuite;
 use crate::allocator::name_of;
 use crate::error::BenchError;
 use crate::format::{Format, dated};
@@ -32,10 +33,7 @@ pub(crate) enum Engine {
 impl Engine {
     /// Returns whether it can be started.
     pub(super) fn is_installed(self) -> bool {
-        let holds = |folder: &Path| folder.join("memcached").is_file();
-        self != Self::Memcached
-            || std::env::var_os("PATH")
-                .is_some_and(|path| std::env::split_paths(&path).any(|folder| holds(&folder)))
+        self != Self::Memcached || super::is_installed("memcached")
     }
 }
 
@@ -73,17 +71,21 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "not a number from 0 to 3600".into())
 }
 
-/// Measure servers as papers did
+/// Measure servers as papers did, or compare them
 #[derive(Clone, Debug, Args)]
+#[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n  \
+    corewise bench server rivals --seconds 5 'get32-*'\n  \
     corewise bench server --figure atc11-8 -o atc11-8.html\n  \
     corewise bench server --figure atc11-8 --quick --engine relativistic --engine global-lock\n\n\
     Each row starts a server; with the defaults the whole takes three quarters of an hour.\n\
     Exit codes: 0 measured, 1 failed, 2 bad option, 3 a reply was wrong and its row is void.")]
 pub struct ServerArgs {
+    #[command(subcommand)]
+    pub(super) suite: Option<ServerSuite>,
     /// The figure to measure: GET and SET requests per second against clients
-    #[arg(long, value_parser = ["atc11-8"])]
-    pub(super) figure: String,
+    #[arg(long, value_parser = ["atc11-8"], required = true)]
+    figure: Option<String>,
     /// Engines (comma-separated, or several options) [default: all, and memcached if installed]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ENGINES")]
     engine: Vec<Engine>,
@@ -121,7 +123,7 @@ pub struct ServerArgs {
     /// Fewer and shorter points
     #[arg(long)]
     quick: bool,
-    /// The corewise to start as server and as client [default: this one]
+    /// The corewise to start as server [default: this one]
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
     /// Output file [default: FIGURE-DATE.html]
@@ -136,23 +138,17 @@ pub struct ServerArgs {
 }
 
 impl ServerArgs {
+    pub(super) fn figure(&self) -> &str {
+        self.figure.as_deref().unwrap_or_default()
+    }
+
     pub(super) fn output(&self) -> PathBuf {
         let given = self.output.clone();
-        given.unwrap_or_else(|| dated(&self.figure, "html"))
+        given.unwrap_or_else(|| dated(self.figure(), "html"))
     }
 
     pub(super) fn program(&self) -> Result<PathBuf, BenchError> {
-        let itself = || {
-            std::env::current_exe()
-                .map_err(|error| BenchError::Failed(format!("this program has no path: {error}")))
-        };
-        let path = self.program.clone().map_or_else(itself, Ok)?;
-        if path.is_file() {
-            Ok(path)
-        } else {
-            let text = format!("program: there is no {}", path.display());
-            Err(BenchError::Usage(text))
-        }
+        super::program(self.program.as_deref())
     }
 
     pub(super) fn engines(&self) -> Vec<Engine> {

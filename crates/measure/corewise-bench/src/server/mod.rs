@@ -1,4 +1,5 @@
-//! `corewise bench server`: figures of papers that measure a whole server.
+//! `corewise bench server`: figures of papers that measure a whole server, and suites that compare
+//! it with others (see `suites`).
 //!
 //! # `atc11-8`
 //!
@@ -40,11 +41,12 @@ mod args;
 mod process;
 mod report;
 mod row;
+mod suites;
 
 pub use args::ServerArgs;
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use self::args::Engine;
 use self::row::Point;
@@ -59,6 +61,9 @@ const VOID: u8 = 3;
 
 /// Measures, prints, and draws; returns the exit status.
 pub(crate) fn run(args: &ServerArgs) -> Result<u8, BenchError> {
+    if let Some(suite) = &args.suite {
+        return suites::run(suite);
+    }
     let (points, program) = (args.points()?, args.program()?);
     let engines = installed(args.engines())?;
     let page = args.output();
@@ -91,7 +96,7 @@ fn measure<'p>(
     points: impl Iterator<Item = Point<'p>>,
     page: &Path,
 ) -> Result<u8, BenchError> {
-    let facts = manifest(&format!("server, figure {}", args.figure));
+    let facts = manifest(&format!("server, figure {}", args.figure()));
     let is_json = args.format == Format::Json;
     let mut lead = vec![text::heading(&facts), plan];
     lead.extend(notes.into_iter().map(|note| format!("note: {note}")));
@@ -147,4 +152,29 @@ fn installed(wanted: Vec<Engine>) -> Result<Vec<Engine>, BenchError> {
     } else {
         Ok(there)
     }
+}
+
+/// Returns the program to start as server: this one, unless another is named.
+fn program(given: Option<&Path>) -> Result<PathBuf, BenchError> {
+    let itself = || {
+        std::env::current_exe()
+            .map_err(|error| BenchError::Failed(format!("this program has no path: {error}")))
+    };
+    let path = given.map(Path::to_path_buf).map_or_else(itself, Ok)?;
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(BenchError::Usage(format!(
+        "program: there is no {}",
+        path.display()
+    )))
+}
+
+/// Returns whether a program is there: a path, or a name that is on PATH.
+fn is_installed(program: impl AsRef<Path>) -> bool {
+    let program = program.as_ref();
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let is_named = program.components().count() == 1;
+    program.is_file()
+        || is_named && std::env::split_paths(&paths).any(|of| of.join(program).is_file())
 }

@@ -1,20 +1,46 @@
 //! Servers: started on a free port of this machine, stopped when dropped.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
-use std::path::Path;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use corewise_topology::{CpuId, run_on};
+
 use super::args::Engine;
-use super::row::Point;
 use crate::error::BenchError;
 
 /// Longest wait until a server listens.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The program of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    Corewise {
+        path: PathBuf,
+        /// The server's own default if absent.
+        engine: Option<Engine>,
+    },
+    Memcached,
+    Redis(PathBuf),
+}
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub(super) struct Launch {
+    pub(super) program: Program,
+    pub(super) threads: usize,
+    pub(super) memory_kib: u64,
+    /// Most connections; the server's own default if absent.
+    pub(super) connections: Option<usize>,
+    pub(super) cpu: Option<CpuId>,
+    /// Whether the address is that of Redis's protocol.
+    pub(super) resp: bool,
+}
+
 /// A listening server.
+#[derive(Debug)]
 pub(super) struct Server {
     child: Child,
     pub(super) address: SocketAddr,
@@ -32,22 +58,119 @@ fn stop(child: &mut Child) {
     let _ = child.wait();
 }
 
-impl Server {
-    /// Starts the server, and waits until it listens.
-    pub(super) fn start(point: &Point<'_>, connections: usize) -> Result<Self, BenchError> {
-        let (mut child, address) = match point.engine {
-            Engine::Memcached => memcached(point, connections)?,
-            _ => corewise(point, connections)?,
-        };
-        match address {
-            Some(address) => Ok(Self { child, address }),
-            None => {
-                let what = format!("the engine {} did not start", point.engine);
-                Err(failed(&what, &mut child))
-            }
+impl Launch {
+    /// A server of memcached's protocol that is not pinned.
+    pub(super) fn new(program: Program, threads: usize, memory_kib: u64) -> Self {
+        Self {
+            program,
+            threads,
+            memory_kib,
+            connections: None,
+            cpu: None,
+            resp: false,
         }
     }
 
+    /// Starts the server, and waits until it listens.
+    pub(super) fn start(&self) -> Result<Server, BenchError> {
+        let start = || match &self.program {
+            Program::Corewise { path, engine } => self.corewise(path, *engine),
+            Program::Memcached => self.on_free_port(&mut self.memcached()),
+            Program::Redis(path) => {
+                self.on_free_port(Command::new(path).args(["--save", "", "--appendonly", "no"]))
+            }
+        };
+        let cpus: Vec<CpuId> = self.cpu.into_iter().collect();
+        // The server inherits the CPUs of the thread that starts it.
+        let (mut child, address) = if cpus.is_empty() {
+            start()
+        } else {
+            run_on(&cpus, start)
+        }?;
+        match address {
+            Some(address) => Ok(Server { child, address }),
+            None => Err(failed(
+                &format!("{} did not start", self.name()),
+                &mut child,
+            )),
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        match &self.program {
+            Program::Corewise { engine, .. } => {
+                engine.map_or("corewise".into(), |engine| format!("the engine {engine}"))
+            }
+            Program::Memcached => "memcached".into(),
+            Program::Redis(_) => "redis".into(),
+        }
+    }
+
+    fn corewise(
+        &self,
+        path: &Path,
+        engine: Option<Engine>,
+    ) -> Result<(Child, Option<SocketAddr>), BenchError> {
+        let mut command = Command::new(path);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(["--threads", &self.threads.to_string()])
+            .args(["--memory", &format!("{}k", self.memory_kib)]);
+        if let Some(most) = self.connections {
+            command.args(["--max-connections", &most.to_string()]);
+        }
+        if let Some(engine) = engine {
+            command.args(["--engine", &engine.to_string()]);
+        }
+        if self.resp {
+            command.args(["--resp", "127.0.0.1:0"]);
+        }
+        let head = ["listening on ", "listening for resp on "][usize::from(self.resp)];
+        let mut child = spawn(&mut command)?;
+        // The server prints its addresses once it listens, or ends.
+        let address = child.stdout.as_mut().and_then(|out| {
+            let mut lines = BufReader::new(out).lines().map_while(Result::ok);
+            lines.find_map(|line| line.strip_prefix(head)?.parse().ok())
+        });
+        Ok((child, address))
+    }
+
+    fn memcached(&self) -> Command {
+        let mut command = Command::new("memcached");
+        command
+            .args(["-l", "127.0.0.1", "-U", "0"])
+            .args(["-t", &self.threads.to_string()])
+            .args(["-m", &(self.memory_kib >> 10).to_string()]);
+        if let Some(most) = self.connections {
+            command.args(["-c", &most.to_string()]);
+        }
+        if rustix::process::geteuid().is_root() {
+            command.args(["-u", "root"]);
+        }
+        command
+    }
+
+    /// Starts a server that has to be given its port, and waits until it accepts connections.
+    fn on_free_port(
+        &self,
+        command: &mut Command,
+    ) -> Result<(Child, Option<SocketAddr>), BenchError> {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
+        let address = free.map_err(|error| BenchError::Failed(format!("no free port: {error}")))?;
+        let option = ["-p", "--port"][usize::from(matches!(self.program, Program::Redis(_)))];
+        let mut child = spawn(command.args([option, &address.port().to_string()]))?;
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE && matches!(child.try_wait(), Ok(None)) {
+            if TcpStream::connect(address).is_ok() {
+                return Ok((child, Some(address)));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok((child, None))
+    }
+}
+
+impl Server {
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -80,73 +203,9 @@ fn failed(what: &str, child: &mut Child) -> BenchError {
     if let Some(mut errors) = child.stderr.take() {
         let _ = errors.read_to_string(&mut said); // partial output is enough
     }
-    BenchError::Failed(format!("{what}: {}", last_line(&said)))
-}
-
-/// The last line that is not empty.
-pub(super) fn last_line(text: &str) -> &str {
-    let mut lines = text.lines().rev().map(str::trim);
-    lines
+    let mut lines = said.lines().rev().map(str::trim);
+    let last = lines
         .find(|line| !line.is_empty())
-        .unwrap_or("it says nothing")
-}
-
-fn corewise(
-    point: &Point<'_>,
-    connections: usize,
-) -> Result<(Child, Option<SocketAddr>), BenchError> {
-    let mut child = spawn(
-        Command::new(point.program)
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .args(["--engine", &point.engine.to_string()])
-            .args(["--threads", &point.threads.to_string()])
-            .args(["--memory", &format!("{}m", point.args.memory_mib)])
-            .args(["--max-connections", &connections.to_string()]),
-    )?;
-    // The server prints its address once it listens, or ends.
-    let address = child.stdout.as_mut().and_then(|out| {
-        let mut lines = BufReader::new(out).lines().map_while(Result::ok);
-        lines.find_map(|line| line.strip_prefix("listening on ")?.parse().ok())
-    });
-    Ok((child, address))
-}
-
-/// Starts memcached, which writes its port to a file.
-fn memcached(
-    point: &Point<'_>,
-    connections: usize,
-) -> Result<(Child, Option<SocketAddr>), BenchError> {
-    static STARTED: AtomicU32 = AtomicU32::new(0);
-    // Relaxed: only the uniqueness of the number matters.
-    let number = STARTED.fetch_add(1, Ordering::Relaxed);
-    let name = format!("corewise-bench-{}-{number}.port", std::process::id());
-    let port_file = std::env::temp_dir().join(name);
-    let _ = std::fs::remove_file(&port_file); // usually there is none
-    let mut command = Command::new("memcached");
-    command
-        .args(["-l", "127.0.0.1", "-p", "-1", "-U", "0"])
-        .args(["-t", &point.threads.to_string()])
-        .args(["-m", &point.args.memory_mib.to_string()])
-        .args(["-c", &connections.to_string()])
-        .env("MEMCACHED_PORT_FILENAME", &port_file);
-    if rustix::process::geteuid().is_root() {
-        command.args(["-u", "root"]);
-    }
-    let mut child = spawn(&mut command)?;
-    let start = Instant::now();
-    let mut address = None;
-    while address.is_none() && start.elapsed() < PATIENCE && matches!(child.try_wait(), Ok(None)) {
-        std::thread::sleep(Duration::from_millis(10));
-        address = port_in(&port_file);
-    }
-    let _ = std::fs::remove_file(&port_file); // a leftover file is harmless
-    Ok((child, address))
-}
-
-/// Parses memcached's port file: `TCP INET: 12345`
-fn port_in(file: &Path) -> Option<SocketAddr> {
-    let text = std::fs::read_to_string(file).ok()?;
-    let mut lines = text.lines();
-    let port = lines.find_map(|line| line.strip_prefix("TCP INET: "))?;
-    Some(([127, 0, 0, 1], port.trim().parse().ok()?).into())
+        .unwrap_or("it says nothing");
+    BenchError::Failed(format!("{what}: {last}"))
 }

@@ -1,22 +1,21 @@
-//! A row: a fresh server, and the report of `corewise load` about it.
+//! A row: a fresh server, and the report of a load about it.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
+use corewise_load::config::{Address, Protocol, Target, ValueSize};
+use corewise_load::{LoadConfig, LoadError, Report, Spread};
+use corewise_measure::number::parse_count;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::args::{Engine, Operation, ServerArgs};
-use super::process::{Server, last_line};
+use super::process::{Launch, Program, Server};
 use crate::error::BenchError;
 use crate::plot::svg::rate;
 
 /// Connections besides those of the clients.
 const SPARE: usize = 64;
-/// Exit status of `corewise load` after a bad option.
-const BAD_OPTION: i32 = 2;
 /// Exit status of `corewise load` after a wrong or missing reply.
-const WRONG: i32 = 3;
+const WRONG: u8 = 3;
 
 /// The parameters of a row.
 pub(super) struct Point<'p> {
@@ -65,78 +64,88 @@ impl Point<'_> {
     /// Starts a server, puts it under load, and returns the row.
     pub(super) fn measure(&self) -> Result<Row, BenchError> {
         let connections = self.clients * self.args.connections;
-        let mut server = Server::start(self, connections + SPARE)?;
-        let output = self
-            .load(&server, connections)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| BenchError::Failed(format!("cannot start a client: {error}")))?;
+        let program = match self.engine {
+            Engine::Memcached => Program::Memcached,
+            engine => Program::Corewise {
+                path: self.program.to_owned(),
+                engine: Some(engine),
+            },
+        };
+        let launch = Launch {
+            connections: Some(connections + SPARE),
+            ..Launch::new(program, self.threads, self.args.memory_mib << 10)
+        };
+        let mut server = launch.start()?;
+        let report = corewise_load::run(&self.load(&server, connections)?, &mut |_| {});
         server.check()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = last_line(&said);
-        match output.status.code() {
-            Some(0) => {
-                let report = serde_json::from_slice(&output.stdout);
-                let unread = |error| BenchError::Failed(format!("the client's report: {error}"));
-                Ok(self.row(&report.map_err(unread)?, Vec::new()))
-            }
-            Some(WRONG) => Ok(self.row(&Value::Null, vec![said.to_owned()])),
-            Some(BAD_OPTION) => Err(BenchError::Usage(said.to_owned())),
-            _ => Err(BenchError::Failed(format!("a client failed: {said}"))),
+        match report {
+            Ok(report) => Ok(self.row(Some(&report), Vec::new())),
+            Err(LoadError::Config(text)) => Err(BenchError::Usage(text)),
+            Err(error) if error.exit_code() == WRONG => Ok(self.row(None, vec![error.to_string()])),
+            Err(error) => Err(BenchError::Failed(format!("a client failed: {error}"))),
         }
     }
 
-    fn load(&self, server: &Server, connections: usize) -> Command {
+    fn load(&self, server: &Server, connections: usize) -> Result<LoadConfig, BenchError> {
         let (slice_ms, seconds) = self.args.sampling();
-        let share_of_sets = u8::from(self.operation == Operation::Set);
-        let mut command = Command::new(self.program);
-        command
-            .args(["load", &server.address.to_string()])
-            .args(["--server-pid", &server.pid().to_string()])
-            .args(["--prefill", "--keys", &self.args.keys])
-            .args(["--value-size", &self.args.value_size.to_string()])
-            .args(["--set-ratio", &share_of_sets.to_string()])
-            .args(["--threads", &self.clients.to_string()])
-            .args(["--connections", &connections.to_string()])
-            .arg(format!("--warmup={}", self.args.warmup_s()))
-            .args(["--slice-ms", &slice_ms.to_string()])
-            .args(["--slice-warm-ms", "0"])
-            .args(["--seconds", &seconds.to_string()])
-            .args(["--format", "json"]);
-        command
+        let keys = parse_count(&self.args.keys);
+        Ok(LoadConfig {
+            target: Target {
+                address: Address::Tcp(server.address),
+                protocol: Protocol::Memcached,
+                pid: Some(server.pid()),
+            },
+            prefill: true,
+            keys: keys.map_err(|what| BenchError::Usage(format!("keys: {what}")))?,
+            value_size: ValueSize {
+                min: self.args.value_size,
+                max: self.args.value_size,
+            },
+            set_ratio: f64::from(u8::from(self.operation == Operation::Set)),
+            threads: self.clients as u32,
+            connections: connections as u32,
+            warmup_seconds: self.args.warmup_s(),
+            slice_ms,
+            slice_warm_ms: 0,
+            seconds,
+            ..LoadConfig::default()
+        })
     }
 
-    /// Returns the row of a report of `corewise load`.
-    fn row(&self, report: &Value, problems: Vec<String>) -> Row {
-        let target = &report["targets"][0];
-        let number = |of: &Value, name: &str| of[name].as_f64();
-        let of_spread = |name: &str, end: &str| number(&target[name], end).unwrap_or_default();
-        let cpu_ns = of_spread("cpu_ns_per_request", "median");
-        let kernel_ns = cpu_ns * number(target, "kernel_share").unwrap_or_default();
-        let slices = report["slices"].as_array().map(Vec::as_slice);
-        let slices = slices.unwrap_or_default().iter();
-        let slices =
-            slices.filter_map(|of| Some((number(of, "requests")?, number(of, "elapsed_ns")?)));
-        let measured_ns: f64 = slices.clone().map(|(_, ns)| ns).sum();
+    /// Returns the row of a report; without one it is void.
+    fn row(&self, report: Option<&Report>, problems: Vec<String>) -> Row {
+        let target = report.and_then(|report| report.targets.first());
+        let median = |spread: Option<Spread>| spread.map_or(0.0, |spread| spread.median);
+        let rate = target.and_then(|of| of.requests_per_s);
+        let cpu_ns = median(target.and_then(|of| of.cpu_ns_per_request));
+        let kernel_ns = cpu_ns * target.and_then(|of| of.kernel_share).unwrap_or_default();
+        let slices = report.map_or(&[][..], |report| &report.slices);
+        let measured_ns: f64 = slices.iter().map(|slice| slice.elapsed_ns as f64).sum();
         let available_us = measured_ns * self.threads as f64 / 1e3;
         let limit_kib = (self.args.memory_mib << 10) as f64;
+        let per_s = slices
+            .iter()
+            .map(|of| of.requests as f64 * 1e9 / of.elapsed_ns as f64);
         Row {
             engine: self.engine.to_string(),
-            version: target["identity"]["version"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned(),
+            version: target
+                .and_then(|of| of.identity.version.clone())
+                .unwrap_or_default(),
             operation: self.operation,
             clients: self.clients,
             threads: self.threads,
-            samples_per_s: slices.map(|(requests, ns)| requests * 1e9 / ns).collect(),
-            max_per_s: of_spread("requests_per_s", "max"),
-            median_per_s: of_spread("requests_per_s", "median"),
+            samples_per_s: per_s.collect(),
+            max_per_s: rate.map_or(0.0, |rate| rate.max),
+            median_per_s: median(rate),
             user_ns_per_request: cpu_ns - kernel_ns,
             kernel_ns_per_request: kernel_ns,
-            lock_wait_share: number(target, "lock_wait_us").map(|us| us / available_us),
-            hit_ratio: number(target, "hit_rate"),
-            resident_over_limit: number(&target["memory"], "rss_kib").map(|kib| kib / limit_kib),
+            lock_wait_share: target
+                .and_then(|of| of.lock_wait_us)
+                .map(|us| us as f64 / available_us),
+            hit_ratio: target.and_then(|of| of.hit_rate),
+            resident_over_limit: target
+                .and_then(|of| of.memory.rss_kib)
+                .map(|kib| kib as f64 / limit_kib),
             problems,
         }
     }

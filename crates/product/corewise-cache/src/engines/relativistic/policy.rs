@@ -22,7 +22,7 @@
 //! algorithms*, USITS 1997). The effect bounds itself: the more such items stay, the smaller the
 //! mean; they take half of the memory at most. With values of 50 to 200,000 bytes, each power of
 //! two equally often, zipf 0.8, `-m 64` and a footprint of three times that, 0.847 of the gets hit;
-//! without this, 0.791 (2026-11-22; memcached 0.842; `scripts/bench-hits --sweep -m 64 --exponents
+//! without this, 0.791 (2026-11-22; memcached 0.842; `bench server hits --sweep -m 64 --exponents
 //! 0.8 --values 50-200000`). Popular large items lose less than a hundredth of their hits.
 //!
 //! So an item of any size that is read twice between two of its turns stays.
