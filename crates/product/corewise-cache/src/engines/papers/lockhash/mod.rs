@@ -12,8 +12,8 @@
 //!          └ corewise_cphash ┴ the item, as in `item.rs` ────────────────────────┘
 //! ```
 //!
-//! [`Partition`] owns the items, the eviction order and the accounting of its part of the hashes.
-//! [`Execution`] executes one operation on it. Both run while the caller has the partition
+//! `Partition` owns the items, the eviction order and the accounting of its part of the hashes.
+//! `Execution` executes one operation on it. Both run while the caller has the partition
 //! exclusively, and know no locks.
 //!
 //! # Guarantees
