@@ -135,7 +135,7 @@ impl Scheme {
             }
             Self::Seize => {
                 let old = places.swap(self).as_ptr();
-                // SAFETY: as above, and made by `Box`.
+                // SAFETY: new sections do not find it, it is retired once, and it comes from a box.
                 unsafe { places.collector.retire(old, seize::reclaim::boxed) };
             }
             Self::SeizePinned => {
