@@ -133,10 +133,10 @@ fn owned_handles_of_copies_may_be_sent() {
 #[cfg(feature = "raw")]
 #[test]
 fn raw_tables_are_as_their_arenas() {
-    type Table<T> = rel::RawTable<T>;
+    type RawTableOf<T> = rel::RawTable<T>;
     type Iter<T> = rel::RawIter<'static, T>;
     expect_of_contents! {
-        Table: (true true), (true false), (false true), (false false);
+        RawTableOf: (true true), (true false), (false true), (false false);
         // It contains a reference to an arena.
         Iter: (true true), (false false), (true true), (false false);
     }

@@ -22,14 +22,15 @@ thread_local! {
     static BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which can be told to refuse buckets: memory with an alignment of 64.
-struct Moody;
+/// The system's allocator, which refuses buckets (memory with an alignment of 64) while `REFUSED`
+/// is set.
+struct RefusingAllocator;
 
 #[global_allocator]
-static ALLOCATOR: Moody = Moody;
+static ALLOCATOR: RefusingAllocator = RefusingAllocator;
 
 // SAFETY: forwards to the system's allocator, or returns null.
-unsafe impl GlobalAlloc for Moody {
+unsafe impl GlobalAlloc for RefusingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() == 64 {
             if REFUSED.get() {

@@ -306,8 +306,8 @@ fn it_has_the_traits_of_a_collection<T: Table<Key = u64, Value = u64>>() {
         [(1, 2)]
     );
     // An iterator may promise anything.
-    struct Boasting(u64);
-    impl Iterator for Boasting {
+    struct HugeSizeHint(u64);
+    impl Iterator for HugeSizeHint {
         type Item = (u64, u64);
         fn next(&mut self) -> Option<(u64, u64)> {
             self.0 = self.0.checked_sub(1)?;
@@ -317,7 +317,7 @@ fn it_has_the_traits_of_a_collection<T: Table<Key = u64, Value = u64>>() {
             (usize::MAX, None)
         }
     }
-    assert_eq!(Boasting(10).collect::<CopyMap<T>>().len(), 10);
+    assert_eq!(HugeSizeHint(10).collect::<CopyMap<T>>().len(), 10);
 }
 
 fn a_clone_is_set_up_as_its_original<T: Table<Key = u64, Value = u64>>() {

@@ -474,50 +474,50 @@ fn what_overflowed_comes_back_into_the_bucket() {
 
 thread_local! {
     /// Number of comparisons that succeed before one panics.
-    static PATIENCE: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
+    static COMPARISONS_LEFT: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
 }
 
 /// Panics when it is compared too often.
 #[derive(Clone, Copy, Debug)]
-struct Shy(u64);
+struct LimitedComparisons(u64);
 
-impl Hash for Shy {
+impl Hash for LimitedComparisons {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.0.hash(hasher);
     }
 }
 
-impl PartialEq for Shy {
+impl PartialEq for LimitedComparisons {
     fn eq(&self, other: &Self) -> bool {
-        let left = PATIENCE.get();
+        let left = COMPARISONS_LEFT.get();
         assert!(left > 0, "a comparison");
-        PATIENCE.set(left - 1);
+        COMPARISONS_LEFT.set(left - 1);
         self.0 == other.0
     }
 }
 
-impl Eq for Shy {}
+impl Eq for LimitedComparisons {}
 
 #[test]
 fn a_panic_in_a_comparison_leaves_the_map_as_it_was() {
-    let map = CuckooMap::<Shy, u64>::new();
-    (0..200).for_each(|n| assert_eq!(map.pin().insert(Shy(n), n), None));
+    let map = CuckooMap::<LimitedComparisons, u64>::new();
+    (0..200).for_each(|n| assert_eq!(map.pin().insert(LimitedComparisons(n), n), None));
     for patience in 0..3 {
         for n in 0..200 {
             let patient = |act: &dyn Fn() -> bool| {
-                PATIENCE.set(patience);
+                COMPARISONS_LEFT.set(patience);
                 // Nothing is changed before all comparisons are done.
                 let answer = catch_unwind(AssertUnwindSafe(act));
-                PATIENCE.set(usize::MAX);
+                COMPARISONS_LEFT.set(usize::MAX);
                 assert!(answer.unwrap_or(true));
             };
-            patient(&|| map.pin().insert(Shy(n), n) == Some(n));
-            patient(&|| map.pin().try_insert(Shy(n), 0).is_err());
-            patient(&|| map.pin().update(&Shy(n), |value| value) == Some(n));
-            patient(&|| map.pin().get(&Shy(n)) == Some(n));
+            patient(&|| map.pin().insert(LimitedComparisons(n), n) == Some(n));
+            patient(&|| map.pin().try_insert(LimitedComparisons(n), 0).is_err());
+            patient(&|| map.pin().update(&LimitedComparisons(n), |value| value) == Some(n));
+            patient(&|| map.pin().get(&LimitedComparisons(n)) == Some(n));
         }
     }
-    assert!((0..200).all(|n| map.pin().remove(&Shy(n)) == Some(n)));
+    assert!((0..200).all(|n| map.pin().remove(&LimitedComparisons(n)) == Some(n)));
     assert!(map.is_empty());
 }
 

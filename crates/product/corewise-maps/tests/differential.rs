@@ -366,18 +366,18 @@ fn random_operations_agree() {
 
 /// A hasher with few distinct values.
 #[derive(Clone)]
-struct Poor(u64);
+struct FewHashes(u64);
 
-impl BuildHasher for Poor {
-    type Hasher = PoorHasher;
-    fn build_hasher(&self) -> PoorHasher {
-        PoorHasher(self.0, 0)
+impl BuildHasher for FewHashes {
+    type Hasher = FewHashesHasher;
+    fn build_hasher(&self) -> FewHashesHasher {
+        FewHashesHasher(self.0, 0)
     }
 }
 
-struct PoorHasher(u64, u64);
+struct FewHashesHasher(u64, u64);
 
-impl std::hash::Hasher for PoorHasher {
+impl std::hash::Hasher for FewHashesHasher {
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.1 = self.1.wrapping_mul(31).wrapping_add(u64::from(*byte));
@@ -391,7 +391,7 @@ impl std::hash::Hasher for PoorHasher {
 #[test]
 fn random_operations_agree_under_poor_hashers() {
     for (seed, values) in [(1, 1), (2, 2), (3, 7), (4, 100)] {
-        run(Poor(values), seed);
+        run(FewHashes(values), seed);
     }
 }
 

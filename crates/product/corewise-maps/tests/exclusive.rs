@@ -221,7 +221,7 @@ fn values_that_panic_when_dropped_leak_no_others() {
 }
 
 thread_local! {
-    static LIES: Cell<bool> = const { Cell::new(false) };
+    static IS_INCONSISTENT: Cell<bool> = const { Cell::new(false) };
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -230,20 +230,24 @@ fn anything() -> u64 {
     CALLS.get() >> 20
 }
 
-/// A key that lies about its hash and about what it is equal to.
+/// A key whose hash and comparisons are inconsistent while `IS_INCONSISTENT` is set.
 #[derive(Debug)]
-struct Liar(u64);
+struct InconsistentKey(u64);
 
-impl Hash for Liar {
+impl Hash for InconsistentKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let number = if LIES.get() { anything() } else { self.0 };
+        let number = if IS_INCONSISTENT.get() {
+            anything()
+        } else {
+            self.0
+        };
         number.hash(state);
     }
 }
 
-impl PartialEq for Liar {
+impl PartialEq for InconsistentKey {
     fn eq(&self, other: &Self) -> bool {
-        if LIES.get() {
+        if IS_INCONSISTENT.get() {
             anything().is_multiple_of(4)
         } else {
             self.0 == other.0
@@ -251,7 +255,7 @@ impl PartialEq for Liar {
     }
 }
 
-impl Eq for Liar {}
+impl Eq for InconsistentKey {}
 
 #[test]
 fn inconsistent_keys_get_no_value_twice() {
@@ -259,11 +263,11 @@ fn inconsistent_keys_get_no_value_twice() {
     for round in 0..50 {
         let domain = Domain::new();
         let builder = RelativisticMap::builder().domain(domain.clone()).buckets(1);
-        let mut map: RelativisticMap<Liar, Counted> = builder.build();
-        LIES.set(true);
+        let mut map: RelativisticMap<InconsistentKey, Counted> = builder.build();
+        IS_INCONSISTENT.set(true);
         let guard = domain.pin();
         for n in 0..300 {
-            let key = || Liar(n % 50);
+            let key = || InconsistentKey(n % 50);
             match (n + round) % 8 {
                 0..=2 => drop(map.insert(key(), Counted::new(n, &alive))),
                 3 => map.update_or_insert(
@@ -291,7 +295,7 @@ fn inconsistent_keys_get_no_value_twice() {
         let distinct: BTreeSet<_> = all.iter().map(|(_, value)| &raw const **value).collect();
         assert_eq!((all.len(), distinct.len()), (entries, entries));
         for n in 0..100 {
-            if let Some(value) = map.get_mut(&Liar(n)) {
+            if let Some(value) = map.get_mut(&InconsistentKey(n)) {
                 value.n += 1;
             }
         }
@@ -301,7 +305,7 @@ fn inconsistent_keys_get_no_value_twice() {
             assert_eq!(map.drain().count(), left);
         }
         assert!(map.into_iter().take(5).count() <= 5);
-        LIES.set(false);
+        IS_INCONSISTENT.set(false);
         assert_eq!(alive.load(SeqCst), 0, "round {round}");
     }
 }

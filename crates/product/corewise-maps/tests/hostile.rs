@@ -18,8 +18,8 @@ use rand::{RngExt, SeedableRng};
 use corewise_testkit::for_every;
 
 thread_local! {
-    static HASHES: Cell<Says> = const { Cell::new(Says::TheTruth) };
-    static EQUALS: Cell<Says> = const { Cell::new(Says::TheTruth) };
+    static HASHES: Cell<Behaviour> = const { Cell::new(Behaviour::Consistent) };
+    static EQUALS: Cell<Behaviour> = const { Cell::new(Behaviour::Consistent) };
     /// Calls of a hasher or a comparison until one panics; never, if negative.
     static FUSE: Cell<i64> = const { Cell::new(-1) };
     static CALLS: Cell<u64> = const { Cell::new(0) };
@@ -27,17 +27,22 @@ thread_local! {
 
 /// How a hasher or a comparison behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Says {
-    TheTruth,
+enum Behaviour {
+    Consistent,
     /// A different result each time.
-    Anything,
+    Random,
     /// The same hash for all keys; all keys are equal.
     Same,
     /// No two keys are equal, nor is a key equal to itself.
     Different,
 }
 
-const ALL: [Says; 4] = [Says::TheTruth, Says::Anything, Says::Same, Says::Different];
+const ALL: [Behaviour; 4] = [
+    Behaviour::Consistent,
+    Behaviour::Random,
+    Behaviour::Same,
+    Behaviour::Different,
+];
 
 /// A number that changes with every call.
 fn anything() -> u64 {
@@ -61,11 +66,11 @@ fn burn() {
 
 /// Hashes numbers.
 #[derive(Clone, Copy, Default)]
-struct Hostile;
+struct InconsistentHashing;
 
 struct NumberHasher(u64);
 
-impl BuildHasher for Hostile {
+impl BuildHasher for InconsistentHashing {
     type Hasher = NumberHasher;
 
     fn build_hasher(&self) -> NumberHasher {
@@ -83,14 +88,14 @@ impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
         burn();
         match HASHES.get() {
-            Says::TheTruth => mixed(self.0),
-            Says::Anything | Says::Different => anything(),
-            Says::Same => 7,
+            Behaviour::Consistent => mixed(self.0),
+            Behaviour::Random | Behaviour::Different => anything(),
+            Behaviour::Same => 7,
         }
     }
 }
 
-/// A key whose comparison behaves as [`Says`] tells it.
+/// A key whose comparison has the [`Behaviour`] of `EQUALS`.
 #[derive(Clone, Copy, Debug)]
 struct Key(u64);
 
@@ -98,10 +103,10 @@ impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
         burn();
         match EQUALS.get() {
-            Says::TheTruth => self.0 == other.0,
-            Says::Anything => anything().is_multiple_of(2),
-            Says::Same => true,
-            Says::Different => false,
+            Behaviour::Consistent => self.0 == other.0,
+            Behaviour::Random => anything().is_multiple_of(2),
+            Behaviour::Same => true,
+            Behaviour::Different => false,
         }
     }
 }
@@ -141,7 +146,7 @@ impl Ledger {
     }
 }
 
-type Map<T> = CopyMap<T, Hostile>;
+type Map<T> = CopyMap<T, InconsistentHashing>;
 
 /// Tables of these values.
 trait Tables: Table<Key: From<u64>, Value = u64> {}
@@ -170,13 +175,13 @@ fn hush() {
     });
 }
 
-fn be(hashes: Says, equals: Says) {
+fn be(hashes: Behaviour, equals: Behaviour) {
     HASHES.set(hashes);
     EQUALS.set(equals);
 }
 
 fn be_honest() {
-    be(Says::TheTruth, Says::TheTruth);
+    be(Behaviour::Consistent, Behaviour::Consistent);
     FUSE.set(-1);
 }
 
@@ -184,13 +189,13 @@ fn map<T: Tables>(buckets: usize, grows: bool) -> Map<T> {
     let builder = CopyMap::<T>::builder().buckets(buckets);
     builder
         .automatic_resize(grows)
-        .hasher(Hostile)
+        .hasher(InconsistentHashing)
         .domain(Domain::new())
         .build()
 }
 
 /// Uses a map up and checks that no value comes twice; returns how many came.
-fn end<T: Tables, L>(map: CopyMap<T, Hostile, L>, ledger: &Ledger) -> usize {
+fn end<T: Tables, L>(map: CopyMap<T, InconsistentHashing, L>, ledger: &Ledger) -> usize {
     let values = map.into_iter().map(|(_, value)| ledger.take(value));
     values.count()
 }
@@ -261,7 +266,7 @@ fn a_shrink_that_a_panic_has_stopped_keeps_each_value_once<T: Tables>() {
         FUSE.set(fuse);
         let _ = quietly(|| map.resize_to(4));
         FUSE.set(-1);
-        be(later, Says::TheTruth);
+        be(later, Behaviour::Consistent);
         assert_eq!(end(map, &ledger), 50, "{fuse} hashes, then {later:?}");
     }
 }
@@ -275,13 +280,13 @@ fn a_shrink_without_memory_keeps_each_value_once<T: Tables>() {
             let builder = CopyMap::<T>::builder().buckets(64).max_bytes(space + more);
             let map = builder
                 .automatic_resize(false)
-                .hasher(Hostile)
+                .hasher(InconsistentHashing)
                 .domain(Domain::new())
                 .build();
             let ledger = Ledger::default();
             let insert = |key: u64| map.pin().insert(key.into(), ledger.value()).is_ok();
             let inserted = (0..60).filter(|key| insert(*key)).count();
-            be(later, Says::TheTruth);
+            be(later, Behaviour::Consistent);
             let _ = map.resize_to(buckets);
             let what = format!("{buckets} buckets, {more} bytes, {later:?}");
             assert_eq!(end(map, &ledger), inserted, "{what}");
@@ -296,7 +301,7 @@ fn a_growth_keeps_each_value_once_at_every_phase<T: Tables>() {
         for key in 0..entries {
             assert!(map.pin().insert(key.into(), ledger.value()).is_none());
         }
-        be(later, Says::TheTruth);
+        be(later, Behaviour::Consistent);
         assert_eq!(end(map, &ledger) as u64, entries, "then {later:?}");
     }
 }
@@ -310,7 +315,7 @@ fn inconsistent_keys_take_no_value_out_twice<T: Tables>() {
                 be(hashes, equals);
                 operate(&map, &ledger, &mut rng);
                 if step % 50 == 0 {
-                    let hashes = [hashes, Says::TheTruth][step / 50 % 2];
+                    let hashes = [hashes, Behaviour::Consistent][step / 50 % 2];
                     be(hashes, equals);
                     let _ = map.resize_to(1 << rng.random_range(0..6));
                 }

@@ -30,9 +30,9 @@ fn a_new_map_is_empty_and_answers_no() {
 }
 
 /// An iterator that promises more than it, or the memory, has.
-struct Boaster(std::ops::Range<u64>);
+struct HugeSizeHint(std::ops::Range<u64>);
 
-impl Iterator for Boaster {
+impl Iterator for HugeSizeHint {
     type Item = (u64, u64);
     fn next(&mut self) -> Option<(u64, u64)> {
         self.0.next().map(|n| (n, n * n))
@@ -44,10 +44,10 @@ impl Iterator for Boaster {
 
 #[test]
 fn a_map_is_collected_whatever_the_iterator_promises() {
-    let map: RelativisticMap<u64, u64> = Boaster(0..100).collect();
+    let map: RelativisticMap<u64, u64> = HugeSizeHint(0..100).collect();
     assert_eq!(sorted(&map), sorted(&squares(100)));
     let mut map = squares(10);
-    map.extend(Boaster(10..100));
+    map.extend(HugeSizeHint(10..100));
     assert_eq!(sorted(&map), sorted(&squares(100)));
 }
 

@@ -150,9 +150,9 @@ where
 }
 
 /// A value that uses its map when it is dropped.
-struct Caller<M>(Weak<M>, fn(&M));
+struct UsesMapInDrop<M>(Weak<M>, fn(&M));
 
-impl<M> Drop for Caller<M> {
+impl<M> Drop for UsesMapInDrop<M> {
     fn drop(&mut self) {
         if let Some(map) = self.0.upgrade() {
             self.1(&map);
@@ -162,21 +162,21 @@ impl<M> Drop for Caller<M> {
 
 #[test]
 fn a_relativistic_map_may_be_used_by_what_it_drops() {
-    struct Holder(RelativisticMap<u64, Caller<Holder>>);
+    struct Holder(RelativisticMap<u64, UsesMapInDrop<Holder>>);
     let holder = Arc::new(Holder(
         RelativisticMap::builder().domain(Domain::new()).build(),
     ));
     let weak = Arc::downgrade(&holder);
     fn call(holder: &Holder) {
         let map = holder.0.pin();
-        map.insert(77, Caller(Weak::new(), |_| {}));
+        map.insert(77, UsesMapInDrop(Weak::new(), |_| {}));
         map.remove(&3);
     }
     for round in 0..5_000u64 {
         holder
             .0
             .pin()
-            .insert(round % 40, Caller(weak.clone(), call));
+            .insert(round % 40, UsesMapInDrop(weak.clone(), call));
         if round % 100 == 0 {
             holder.0.settle().unwrap();
         }
@@ -185,26 +185,26 @@ fn a_relativistic_map_may_be_used_by_what_it_drops() {
 
 /// A key whose comparison uses the map, a limited number of times.
 #[derive(Clone, Copy, Debug)]
-struct Nosy(u64);
+struct UsesMapInEq(u64);
 
 thread_local! {
-    static NOSY: Cell<Option<fn()>> = const { Cell::new(None) };
+    static ON_COMPARISON: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-impl PartialEq for Nosy {
+impl PartialEq for UsesMapInEq {
     fn eq(&self, other: &Self) -> bool {
-        if let Some(act) = NOSY.take() {
+        if let Some(act) = ON_COMPARISON.take() {
             act();
         }
         self.0 == other.0
     }
 }
 
-impl Eq for Nosy {}
+impl Eq for UsesMapInEq {}
 
-impl Hash for Nosy {
+impl Hash for UsesMapInEq {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        if let Some(act) = NOSY.take() {
+        if let Some(act) = ON_COMPARISON.take() {
             act();
         }
         // Few values, so that keys are compared.
@@ -224,11 +224,11 @@ macro_rules! nosy {
         for _ in 0..10 {
             for act in actions {
                 for operation in [$insert as fn(u64), $remove as fn(u64), $get as fn(u64)] {
-                    NOSY.set(None);
+                    ON_COMPARISON.set(None);
                     (0..12).for_each(|key| $insert(key));
-                    NOSY.set(Some(act));
+                    ON_COMPARISON.set(Some(act));
                     operation(7);
-                    NOSY.set(None);
+                    ON_COMPARISON.set(None);
                     $remove(7);
                     $get(7);
                 }
@@ -240,13 +240,13 @@ macro_rules! nosy {
 #[test]
 fn comparisons_and_hashers_may_use_a_relativistic_map() {
     thread_local! {
-        static MAP: RelativisticMap<Nosy, String> = RelativisticMap::new();
+        static MAP: RelativisticMap<UsesMapInEq, String> = RelativisticMap::new();
     }
     fn insert(key: u64) {
-        MAP.with(|map| drop(map.pin().insert(Nosy(key), key.to_string()).cloned()));
+        MAP.with(|map| drop(map.pin().insert(UsesMapInEq(key), key.to_string()).cloned()));
     }
     fn remove(key: u64) {
-        MAP.with(|map| drop(map.pin().remove(&Nosy(key)).cloned()));
+        MAP.with(|map| drop(map.pin().remove(&UsesMapInEq(key)).cloned()));
     }
     fn get(key: u64) {
         MAP.with(|map| {
@@ -255,7 +255,7 @@ fn comparisons_and_hashers_may_use_a_relativistic_map() {
             assert!(twice <= 1, "{key} is there {twice} times");
             assert!(
                 handle
-                    .get(&Nosy(key))
+                    .get(&UsesMapInEq(key))
                     .is_none_or(|value| *value == key.to_string())
             );
         });
@@ -266,22 +266,26 @@ fn comparisons_and_hashers_may_use_a_relativistic_map() {
 #[test]
 fn comparisons_and_hashers_may_use_a_hopscotch_map() {
     thread_local! {
-        static MAP: HopscotchMap<Nosy, u64> = HopscotchMap::new();
+        static MAP: HopscotchMap<UsesMapInEq, u64> = HopscotchMap::new();
     }
     fn insert(key: u64) {
         MAP.with(|map| {
-            map.pin().insert(Nosy(key), key);
+            map.pin().insert(UsesMapInEq(key), key);
         });
     }
     fn remove(key: u64) {
-        let _ = MAP.with(|map| map.pin().remove(&Nosy(key)));
+        let _ = MAP.with(|map| map.pin().remove(&UsesMapInEq(key)));
     }
     fn get(key: u64) {
         MAP.with(|map| {
             let handle = map.pin();
             let twice = handle.iter().filter(|(there, _)| there.0 == key).count();
             assert!(twice <= 1, "{key} is there {twice} times");
-            assert!(handle.get(&Nosy(key)).is_none_or(|value| value == key));
+            assert!(
+                handle
+                    .get(&UsesMapInEq(key))
+                    .is_none_or(|value| value == key)
+            );
         });
     }
     nosy!(MAP, insert, remove, get);

@@ -13,13 +13,13 @@ use corewise_testkit::random::is_short;
 
 /// A key with a different hash each time.
 #[derive(PartialEq, Eq, Debug)]
-struct Fickle(u64);
+struct ChangingHash(u64);
 
 thread_local! {
     static TURN: Cell<u64> = const { Cell::new(0) };
 }
 
-impl Hash for Fickle {
+impl Hash for ChangingHash {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.0 + TURN.get());
     }
@@ -30,9 +30,9 @@ fn an_entry_is_replaced_where_it_was_found_whatever_its_key_hashes_to_then() {
     let map = RelativisticMap::new();
     for n in 0..100 {
         TURN.set(0);
-        map.pin().insert(Fickle(n), vec![n]);
+        map.pin().insert(ChangingHash(n), vec![n]);
         let handle = map.pin();
-        let Entry::Occupied(entry) = handle.entry(Fickle(n)) else {
+        let Entry::Occupied(entry) = handle.entry(ChangingHash(n)) else {
             panic!("it was inserted")
         };
         TURN.set(1000);
@@ -40,7 +40,7 @@ fn an_entry_is_replaced_where_it_was_found_whatever_its_key_hashes_to_then() {
     }
     TURN.set(0);
     for n in 0..100 {
-        assert_eq!(map.pin().remove(&Fickle(n)), Some(&vec![n + 1]));
+        assert_eq!(map.pin().remove(&ChangingHash(n)), Some(&vec![n + 1]));
     }
     map.settle().unwrap();
     assert!(map.is_empty());
@@ -278,20 +278,20 @@ fn a_thread_that_ends_leaves_no_more_than_others_can_free() {
 }
 
 /// The payload of a panic in a value's drop; its own drop panics too.
-struct Splinter;
+struct PanickingPayload;
 
-impl Drop for Splinter {
+impl Drop for PanickingPayload {
     fn drop(&mut self) {
         panic!("a splinter");
     }
 }
 
-struct Bomb<'a>(&'a AtomicUsize);
+struct PanickingDrop<'a>(&'a AtomicUsize);
 
-impl Drop for Bomb<'_> {
+impl Drop for PanickingDrop<'_> {
     fn drop(&mut self) {
         self.0.fetch_add(1, Relaxed);
-        std::panic::resume_unwind(Box::new(Splinter));
+        std::panic::resume_unwind(Box::new(PanickingPayload));
     }
 }
 
@@ -300,7 +300,7 @@ fn a_panic_payload_that_panics_when_dropped_leaks_no_value() {
     let dropped = AtomicUsize::new(0);
     let map = RelativisticMap::new();
     for key in 0..50 {
-        map.pin().insert(key, Bomb(&dropped));
+        map.pin().insert(key, PanickingDrop(&dropped));
     }
     let thrown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(map)));
     std::mem::forget(thrown.expect_err("the first panic goes on"));

@@ -87,17 +87,17 @@ fn aligned_pairs_are_kept() {
 
 /// A key without bytes that hashes differently each time and equals no key.
 #[derive(Clone, Copy, Debug)]
-struct Stranger;
+struct NeverEqual;
 
-impl PartialEq for Stranger {
+impl PartialEq for NeverEqual {
     fn eq(&self, _: &Self) -> bool {
         false
     }
 }
 
-impl Eq for Stranger {}
+impl Eq for NeverEqual {}
 
-impl Hash for Stranger {
+impl Hash for NeverEqual {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         state.write_usize(NEXT.fetch_add(1, Relaxed));
@@ -106,9 +106,9 @@ impl Hash for Stranger {
 
 #[test]
 fn many_pairs_without_bytes_are_counted() {
-    fn count<T: Table<Key = Stranger, Value = ()>>(map: &CopyMap<T>) {
+    fn count<T: Table<Key = NeverEqual, Value = ()>>(map: &CopyMap<T>) {
         for _ in 0..20_000 {
-            assert_eq!(map.pin().insert(Stranger, ()), None);
+            assert_eq!(map.pin().insert(NeverEqual, ()), None);
         }
         assert_eq!((map.len(), map.pin().iter().count()), (20_000, 20_000));
     }

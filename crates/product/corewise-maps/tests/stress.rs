@@ -155,14 +155,14 @@ fn threads_come_and_go() {
 fn a_bucket_of_all_keys_stays_correct() {
     #[derive(Clone, Default)]
     struct One;
-    struct OneHasher;
+    struct ConstantHasher;
     impl std::hash::BuildHasher for One {
-        type Hasher = OneHasher;
-        fn build_hasher(&self) -> OneHasher {
-            OneHasher
+        type Hasher = ConstantHasher;
+        fn build_hasher(&self) -> ConstantHasher {
+            ConstantHasher
         }
     }
-    impl std::hash::Hasher for OneHasher {
+    impl std::hash::Hasher for ConstantHasher {
         fn write(&mut self, _: &[u8]) {}
         fn finish(&self) -> u64 {
             1
@@ -186,9 +186,9 @@ fn a_bucket_of_all_keys_stays_correct() {
 #[test]
 fn a_drop_may_use_the_map() {
     use std::sync::{Arc, OnceLock};
-    type Map = RelativisticMap<u64, Selfish>;
-    struct Selfish(u64, Arc<OnceLock<Map>>);
-    impl Drop for Selfish {
+    type Map = RelativisticMap<u64, RemovesNextInDrop>;
+    struct RemovesNextInDrop(u64, Arc<OnceLock<Map>>);
+    impl Drop for RemovesNextInDrop {
         fn drop(&mut self) {
             if let Some(map) = self.1.get() {
                 let handle = map.pin();
@@ -201,7 +201,8 @@ fn a_drop_may_use_the_map() {
     map.set(Map::new()).ok().unwrap();
     let own = map.get().unwrap();
     for n in 0..20_000 {
-        own.pin().insert(n % 100, Selfish(n % 100, map.clone()));
+        own.pin()
+            .insert(n % 100, RemovesNextInDrop(n % 100, map.clone()));
     }
     own.pin().clear();
     own.settle().unwrap();

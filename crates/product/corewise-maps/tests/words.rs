@@ -265,11 +265,11 @@ fn updates_beside_resizes_are_all_there<M: WordMap + NumberMap>() {
     assert_eq!(sum, THREADS * rounds);
 }
 
-/// Hashes as `Own`, and panics when told to.
+/// Hashes as `Own`, and panics while the flag is set.
 #[derive(Clone)]
-struct Touchy(Arc<AtomicBool>);
+struct PanickingHashing(Arc<AtomicBool>);
 
-impl BuildHasher for Touchy {
+impl BuildHasher for PanickingHashing {
     type Hasher = NumberHasher;
 
     fn build_hasher(&self) -> NumberHasher {
@@ -290,7 +290,7 @@ for_every! {
 
 fn a_panic_in_foreign_code_leaves_the_map_as_it_was<T: Table<Key = u64, Value = u64>>() {
     let panics = Arc::new(AtomicBool::new(false));
-    let builder = CopyMap::<T>::builder().hasher(Touchy(panics.clone()));
+    let builder = CopyMap::<T>::builder().hasher(PanickingHashing(panics.clone()));
     let map = builder.buckets(4).automatic_resize(false).build();
     (0..20).for_each(|key| assert_eq!(map.pin().insert(key, !key), None));
     let fails = |call: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(call)).is_err());

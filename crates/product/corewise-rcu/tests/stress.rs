@@ -254,7 +254,7 @@ fn the_hard_limit_holds_under_load() {
                     assert!(domain.backlog_bytes() <= bound);
                 });
                 domain.synchronize();
-                // SAFETY: as above, and readers have left it.
+                // SAFETY: from a box, no longer in the place, and readers have left it.
                 let free = |old: NonNull<Object>| drop(unsafe { Box::from_raw(old.as_ptr()) });
                 kept.into_iter().for_each(free);
             });

@@ -706,6 +706,7 @@ unsafe fn move_group<T: Table>(
         Ok(None) => return Ok(GroupMove::Busy),
         Err(Moved) => return Ok(GroupMove::DoneBefore),
     };
+    // If the table shrinks, the group has further buckets in it, which no other thread moves.
     let mut others = Vec::new();
     let many = from.buckets() / groups - 1;
     others.try_reserve_exact(many).map_err(|_| NoMemory)?;
@@ -724,6 +725,7 @@ unsafe fn move_group<T: Table>(
         place::<T>(entries, to.buckets(), (groups, group), hash_of);
         to.take_in(entries)?;
     }
+    // From here on other threads follow the marks to the new buckets.
     first.set_moved();
     others.into_iter().for_each(HeldBucket::set_moved);
     Ok(GroupMove::Done)

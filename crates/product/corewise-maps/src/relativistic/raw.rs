@@ -280,7 +280,7 @@ impl<A: Arena> RawTable<A> {
         let hash = fold(hash);
         // SAFETY: the caller is in a section, by 1.
         let first = unsafe { self.current() }.first_for(hash, ShiftedHash::new(hash))?;
-        // SAFETY: as above: the node is kept.
+        // SAFETY: the ID was read in the section, which keeps the node (1).
         Some(unsafe { view.link(first) })
     }
 

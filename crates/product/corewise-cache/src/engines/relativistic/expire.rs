@@ -116,7 +116,7 @@ impl SegmentSearch {
         let heap = &site.engine.heap;
         let (mut from, mut looks) = (1, heap.used_segments());
         if let Some(walk) = self.walk.take() {
-            self.end(site, walk, false);
+            self.end_walk(site, walk, false);
         }
         // This includes segments that are due in the course of this second.
         while let Some(claim) = heap.claim_where(&mut from, &mut looks, |candidate| {
@@ -214,8 +214,8 @@ impl SegmentSearch {
                 self.walk = Some(walk);
                 return walked.max(1);
             }
-            Searched::Whole => self.end(site, walk, true),
-            Searched::Lost => self.end(site, walk, false),
+            Searched::Whole => self.end_walk(site, walk, true),
+            Searched::Lost => self.end_walk(site, walk, false),
         }
         1
     }
@@ -247,7 +247,7 @@ impl SegmentSearch {
 
     /// Ends the search of a segment, of which all items were visited if it `is_whole`, and notes
     /// when the segment is due again.
-    fn end(&mut self, site: &Site<'_>, walk: SearchWalk, is_whole: bool) {
+    fn end_walk(&mut self, site: &Site<'_>, walk: SearchWalk, is_whole: bool) {
         let heap = &site.engine.heap;
         let (SearchWalk::Sealed {
             claim: Claim { segment, .. },
@@ -255,6 +255,8 @@ impl SegmentSearch {
         }
         | SearchWalk::Open { segment, .. }) = walk;
         if is_whole {
+            // Due when a sixteenth of the segment has expired, or, after the pause, when the next
+            // item has.
             self.deadlines.sort_unstable();
             let sixteenth = (heap.segment_bytes() / 16) as u32;
             let mut sum = 0;
@@ -270,6 +272,7 @@ impl SegmentSearch {
                 heap.due_by(segment, due_s);
             }
         } else {
+            // The next round repeats the search.
             heap.due_by(segment, 0);
         }
         if let SearchWalk::Sealed { claim, .. } = walk {

@@ -48,7 +48,7 @@ pub(super) struct Runs {
     /// The number of large runs of each length, by [`length_class`].
     lengths: [u32; LENGTH_CLASSES],
     /// Where [`Runs::spare`] searches next.
-    hand: Segment,
+    next_spare: Segment,
 }
 
 impl Runs {
@@ -64,7 +64,7 @@ impl Runs {
             resident_pages: 0,
             spare_pages: 0,
             lengths: [0; LENGTH_CLASSES],
-            hand: 0,
+            next_spare: 0,
         }
     }
 
@@ -110,6 +110,7 @@ impl Runs {
         let fits = self.free.iter().rev().find(|(_, free)| **free >= count);
         let first = match fits.map(|(&first, &free)| (first, free)) {
             Some((first, free)) => {
+                // The upper part is taken; the rest stays free.
                 self.free.remove(&first);
                 if free > count {
                     self.free.insert(first, free - count);
@@ -117,6 +118,7 @@ impl Runs {
                 first + free - count
             }
             None => {
+                // The lowest run so far moves down.
                 let first = self.from.checked_sub(count);
                 let first = first.filter(|first| *first >= lowest)?;
                 self.from = first;
@@ -126,10 +128,10 @@ impl Runs {
         self.used.insert(first, run);
         self.lengths[length_class(run.pages)] += u32::from(run.is_large);
         let all = self.range(first, 0, count * self.pages_per_segment);
-        self.spare_pages -= self.count(all.clone());
+        self.spare_pages -= self.count_resident(all.clone());
         let last = self.last_resident(all.clone());
         let before = last.map_or(0, |last| (last + 1 - all.start) as u32);
-        self.mark(self.range(first, 0, run.pages));
+        self.mark_resident(self.range(first, 0, run.pages));
         Some((first, before))
     }
 
@@ -148,7 +150,7 @@ impl Runs {
         if let Some(run) = self.used.get_mut(&first) {
             run.pages = pages;
             let all = run.segments * self.pages_per_segment;
-            self.clear(self.range(first, pages, all));
+            self.clear_resident(self.range(first, pages, all));
         }
     }
 
@@ -158,7 +160,7 @@ impl Runs {
             return;
         };
         let all = self.range(self.from, 0, count * self.pages_per_segment);
-        if self.count(all) == 0 {
+        if self.count_resident(all) == 0 {
             self.free.remove(&self.from);
             self.from += count;
         }
@@ -177,7 +179,9 @@ impl Runs {
         let run = self.used.remove(&segment)?;
         self.lengths[length_class(run.pages)] -= u32::from(run.is_large);
         let (mut first, mut count) = (segment, run.segments);
-        self.spare_pages += self.count(self.range(first, 0, count * self.pages_per_segment));
+        self.spare_pages +=
+            self.count_resident(self.range(first, 0, count * self.pages_per_segment));
+        // Joins the free runs after and before it.
         if let Some(after) = self.free.remove(&(segment + count)) {
             count += after;
         }
@@ -197,17 +201,17 @@ impl Runs {
         if self.spare_pages == 0 {
             return None;
         }
-        let from_hand = self.free.range(self.hand..);
-        let found = from_hand
-            .chain(self.free.range(..self.hand))
+        let from_next = self.free.range(self.next_spare..);
+        let found = from_next
+            .chain(self.free.range(..self.next_spare))
             .find_map(|(&first, &count)| {
                 let all = self.range(first, 0, count * self.pages_per_segment);
                 Some((first, self.first_resident(all)?))
             });
         let (first, stretch) = found?;
-        self.hand = first;
+        self.next_spare = first;
         let stretch = stretch.start..stretch.end.min(stretch.start + most);
-        let cleared = self.clear(stretch)?;
+        let cleared = self.clear_resident(stretch)?;
         self.spare_pages -= cleared.end - cleared.start;
         Some(cleared)
     }
@@ -216,13 +220,15 @@ impl Runs {
 
     /// The first stretch of resident pages.
     fn first_resident(&self, pages: Range<u64>) -> Option<Range<u64>> {
-        let start = self.next(pages.clone(), true)?;
-        let end = self.next(start..pages.end, false).unwrap_or(pages.end);
+        let start = self.first_page(pages.clone(), true)?;
+        let end = self
+            .first_page(start..pages.end, false)
+            .unwrap_or(pages.end);
         Some(start..end)
     }
 
     /// The first page whose residency is `is_resident`.
-    fn next(&self, pages: Range<u64>, is_resident: bool) -> Option<u64> {
+    fn first_page(&self, pages: Range<u64>, is_resident: bool) -> Option<u64> {
         words(pages).find_map(|(index, mask, base)| {
             let word = self.resident[index];
             let wanted = if is_resident { word } else { !word } & mask;
@@ -238,12 +244,12 @@ impl Runs {
         words(pages).filter_map(last).last()
     }
 
-    fn count(&self, pages: Range<u64>) -> u64 {
+    fn count_resident(&self, pages: Range<u64>) -> u64 {
         let ones = |(index, mask, _): (usize, u64, u64)| (self.resident[index] & mask).count_ones();
         words(pages).map(|word| u64::from(ones(word))).sum()
     }
 
-    fn mark(&mut self, pages: Range<u64>) {
+    fn mark_resident(&mut self, pages: Range<u64>) {
         for (index, mask, _) in words(pages) {
             let word = &mut self.resident[index];
             self.resident_pages += u64::from((mask & !*word).count_ones());
@@ -253,7 +259,7 @@ impl Runs {
 
     /// Clears the bits of the pages. Returns the range from the first to the last page that was
     /// resident.
-    fn clear(&mut self, pages: Range<u64>) -> Option<Range<u64>> {
+    fn clear_resident(&mut self, pages: Range<u64>) -> Option<Range<u64>> {
         let mut cleared: Option<Range<u64>> = None;
         for (index, mask, base) in words(pages) {
             let word = &mut self.resident[index];

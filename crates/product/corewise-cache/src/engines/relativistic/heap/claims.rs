@@ -105,6 +105,7 @@ impl Heap {
     ) -> Option<Claim> {
         let mut pool = self.pool.lock();
         let (low, high) = (1..pool.fresh, pool.runs.from()..pool.state.len() as Segment);
+        // First the low segments and the runs from `*from` on, then those before it.
         let from_here = [
             (*from).max(low.start)..low.end,
             (*from).max(high.start)..high.end,
@@ -117,9 +118,12 @@ impl Heap {
         let marked = ranges.flat_map(|range| self.sparse.marked_in(range));
         let sparse = marked.filter_map(|segment| {
             self.count_look();
+            // Cleared before the fill is read: see guarantee 1 of `sparse`.
             self.sparse.take(segment);
             let may_claim = pool.may_claim(self, segment);
             let candidate = may_claim.then(|| pool.candidate(self, segment));
+            // A segment from which too little is gained loses its mark until its fill changes. One
+            // that is in use but may not be claimed yet keeps it.
             let stays = match candidate {
                 Some(candidate) => wanted(candidate),
                 None => !pool.is(segment, State::Free) && !pool.is(segment, State::Retired),
