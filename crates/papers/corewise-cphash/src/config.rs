@@ -45,7 +45,7 @@ pub const MAX_SERVER_THREADS: usize = 1 << 10;
 /// Every partition has an equal share of the budget, and its elements share no memory with those of
 /// other partitions. So the largest element takes `budget_bytes / partitions`. Unless
 /// [`partitions`](Self::partitions) names their number, this is at least 1 MiB, or a sixteenth of
-/// the budget if that is less.
+/// the budget if that is less; half of that if budgets [move](Self::moving_budgets).
 ///
 /// An element takes whole cache lines of 64 bytes: in a `LockHash` 48 bytes, in a `CpHash` 72, and
 /// those of its value and of its key (none for a number below 2^60). The budget counts these lines.
@@ -60,6 +60,7 @@ pub struct Config {
     element_bytes: usize,
     pipeline: usize,
     placement: PinPolicy,
+    moving_budgets: bool,
     early_outcomes: bool,
     inline_values: bool,
 }
@@ -128,6 +129,7 @@ impl Config {
             element_bytes: 2 * LINE,
             pipeline: 1024,
             placement: PinPolicy::None,
+            moving_budgets: false,
             early_outcomes: false,
             inline_values: true,
         }
@@ -188,6 +190,16 @@ impl Config {
         self
     }
 
+    /// Whether the servers of a `CpHash` move memory from partitions that evict little to
+    /// those that evict much. Then a partition has between half of an equal share and two of them,
+    /// and so has the largest element. Off by default, because hashing makes partitions equal
+    /// unless the sizes of values differ much.
+    #[must_use]
+    pub fn moving_budgets(mut self, on: bool) -> Self {
+        self.moving_budgets = on;
+        self
+    }
+
     /// Whether the outcome of an insertion that is *submitted* to a `CpHash` is delivered as soon
     /// as the client has copied the value and sent READY, as in the paper (\[CPHASH\] §3.2). This
     /// saves the reply to READY. But other clients may then find the former value for a short time
@@ -219,6 +231,10 @@ impl Config {
 
     pub(crate) fn placement_policy(&self) -> &PinPolicy {
         &self.placement
+    }
+
+    pub(crate) fn has_moving_budgets(&self) -> bool {
+        self.moving_budgets
     }
 
     pub(crate) fn pipeline_checked(&self) -> Result<usize, ConfigError> {

@@ -79,7 +79,8 @@ fn interleaved_steps_of_a_cp_hash_end_within_the_budget() {
             .eviction([Eviction::Lru, Eviction::Random][seed as usize / 2 % 2])
             .replace([Replace::WhenReady, Replace::AtAllocation][seed as usize / 4 % 2])
             .early_outcomes(seed / 8 % 2 > 0)
-            .inline_values(seed / 16 % 2 > 0);
+            .inline_values(seed / 16 % 2 > 0)
+            .moving_budgets(seed / 32 % 2 > 0);
         let table = CpHash::new(&config.pipeline(64), 0).unwrap();
         let mut server = table.server(|| ());
         let mut colocated = None;
@@ -222,6 +223,7 @@ fn racing_threads_of_a_cp_hash_end_within_the_budget() {
         let config = Config::new(LARGEST_BUDGET).partitions(2).pipeline(64);
         let config = config
             .eviction([Eviction::Lru, Eviction::Random][round as usize / 2 % 2])
+            .moving_budgets(round / 4 % 2 > 0)
             .inline_values(false);
         let mut table = CpHash::new(&config, round as usize % 2).unwrap();
         race_cp_hash(&table, round);

@@ -499,7 +499,7 @@ fn everything_comes_and_goes() {
     ] {
         let config = Config::new(100_000).partitions(5).pipeline(64);
         let config = config.eviction(eviction).replace(replace);
-        let early = config.clone().early_outcomes(true);
+        let early = config.clone().early_outcomes(true).moving_budgets(true);
         let config = config.inline_values(false);
         come_and_go(CpHash::new(&config, 1).unwrap());
         come_and_go(CpHash::with_hasher(&early, 1, hasher.clone()).unwrap());
@@ -780,6 +780,66 @@ fn run_event_loop(table: &CpHash, seed: u64) {
         event_loop.poll(|token, reply| check(&mut expected, token, reply));
     }
     assert!(expected.is_empty());
+}
+
+/// One partition gets all the large values. Everything happens on one thread, so it is the same in
+/// every run, but for the keys.
+#[test]
+fn memory_moves_to_the_partition_that_needs_it() {
+    const TOTAL: u64 = 400_000;
+    let config = Config::new(TOTAL as usize).partitions(4).pipeline(64);
+    let table = CpHash::new(&config.moving_budgets(true), 0).unwrap();
+    let mut server = table.server(|| ());
+    let mut client = table.client();
+    let mut insert = |key: u64, value: &[u8]| {
+        client
+            .submit(0, CacheRequest::Insert(key.into(), value))
+            .unwrap();
+        let mut outcome = Ok(());
+        while client.outstanding() > 0 {
+            client.poll(|_, reply| {
+                if let Reply::Inserted(result) = reply {
+                    outcome = result;
+                }
+            });
+            server.poll();
+            let stats = table.stats();
+            assert!(
+                stats.held_bytes <= TOTAL && stats.budget_bytes <= TOTAL,
+                "{stats:?}"
+            );
+        }
+        outcome
+    };
+    let elements = |index: usize| table.partition_stats().nth(index).unwrap().elements;
+    // The keys of the first partition are those that add to its elements.
+    let mut keys = (0..1000u64).filter(|&key| {
+        let before = elements(0);
+        insert(key, b"").unwrap();
+        elements(0) > before
+    });
+    let keys: Vec<u64> = keys.by_ref().take(30).collect();
+    let share = TOTAL / 4;
+    let budgets = || table.partition_stats().map(|stats| stats.budget_bytes);
+    assert!(budgets().all(|bytes| bytes == share));
+    for round in 0..10_000 {
+        insert(keys[round % keys.len()], &[1; 20_000]).unwrap();
+    }
+    let budgets: Vec<u64> = budgets().collect();
+    assert_eq!(budgets[0], 2 * share);
+    assert!(
+        budgets[1..].iter().all(|&bytes| bytes >= share / 2),
+        "{budgets:?}"
+    );
+    // A share is enough for more values than before, and a new budget is shared out evenly.
+    assert!(elements(0) >= 9);
+    table.set_budget_bytes(TOTAL as usize / 2).unwrap();
+    server.poll();
+    let stats = table.stats();
+    assert!(
+        stats.held_bytes <= TOTAL / 2 && stats.budget_bytes == TOTAL / 2,
+        "{stats:?}"
+    );
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn a_cp_hash_keeps_to_its_budget(value: &[u8]) {
             .partitions(2)
             .pipeline(64)
             .replace(replace);
-        let table = CpHash::new(&config, 0).unwrap();
+        let table = CpHash::new(&config.moving_budgets(order > 1), 0).unwrap();
         let mut server = table.server(|| ());
         let mut client = table.client();
         let mut random = Random(order + 7);

@@ -196,7 +196,8 @@ fn a_waker_may_use_its_table() {
         }
     }
     both(|is_colocated| {
-        let table = Arc::new(CpHash::new(&config(), 0).unwrap());
+        let config = config().moving_budgets(is_colocated);
+        let table = Arc::new(CpHash::new(&config, 0).unwrap());
         let last = InsertAtLast(Mutex::new(table.client()));
         let calls = Arc::new(AtomicUsize::new(0));
         let (weak, count) = (Arc::downgrade(&table), calls.clone());

@@ -46,6 +46,7 @@
 //!   one ID, the reply leads to all of them, and all are kept.
 //! - `EXECUTE` and `REMOVE` messages.
 
+mod budgets;
 mod client;
 mod colocated;
 mod foreign;
@@ -240,11 +241,13 @@ impl<S: BuildHasher> CpHash<S> {
     /// Sums over the partitions, each as it was when its server was last busy.
     pub fn stats(&self) -> Stats {
         let mut sum = Stats::default();
-        self.table
-            .shards
-            .iter()
-            .for_each(|shard| sum += shard.stats());
+        self.partition_stats().for_each(|stats| sum += stats);
         sum
+    }
+
+    /// The statistics of each partition as it was when its server was last busy.
+    pub fn partition_stats(&self) -> impl Iterator<Item = Stats> {
+        self.table.shards.iter().map(|shard| shard.stats())
     }
 }
 

@@ -72,7 +72,12 @@ pub struct PartitionServer {
     epoch: usize,
     /// Whether `asleep` may be set in owned partitions.
     is_offline: bool,
+    /// Polls that found messages since budgets were looked at.
+    busy_polls: u32,
 }
+
+/// Polls with messages between two looks at the budgets.
+const BUDGET_POLLS: u32 = 256;
 
 impl PartitionServer {
     pub(super) fn new(table: Arc<PartitionTable>, wake: impl Fn() + Send + Sync + 'static) -> Self {
@@ -85,6 +90,7 @@ impl PartitionServer {
             owned: Vec::new(),
             is_waiting: false,
             is_offline: false,
+            busy_polls: 0,
         };
         server.follow();
         server
@@ -106,7 +112,18 @@ impl PartitionServer {
             // SAFETY: claimed.
             served += unsafe { self.table.shards[index].serve() };
         }
+        self.count(served);
         served
+    }
+
+    /// Looks at the budgets from time to time, while there is work.
+    #[inline]
+    fn count(&mut self, served: usize) {
+        self.busy_polls += u32::from(served > 0);
+        if self.busy_polls == BUDGET_POLLS {
+            self.busy_polls = 0;
+            self.table.move_budget();
+        }
     }
 
     /// Whether the server may sleep: nothing waits to be served. After `true`, the server's waker

@@ -6,6 +6,7 @@ use corewise_atomic::sync::atomic::AtomicUsize;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Release};
 use corewise_atomic::{CachePadded, Slots};
 
+use super::budgets::Budgets;
 use super::foreign::{Waker, call};
 use super::server::Serving;
 use super::shard::{OwnerId, Shard};
@@ -23,8 +24,8 @@ pub(super) struct PartitionTable {
     pub(super) early_outcomes: bool,
     /// Whether messages carry short values.
     pub(super) is_inline: bool,
-    /// Locked while budgets change, so that all partitions get the same share.
-    budgets: Mutex<()>,
+    /// Locked while budgets change. `Some` if they move.
+    budgets: Mutex<Option<Budgets>>,
     /// The process that has the server threads.
     process: u32,
 }
@@ -51,17 +52,37 @@ impl PartitionTable {
             pipeline,
             early_outcomes: config.has_early_outcomes(),
             is_inline: config.has_inline_values(),
-            budgets: Mutex::new(()),
+            budgets: Mutex::new(
+                config
+                    .has_moving_budgets()
+                    .then(|| Budgets::new(count, settings.budget)),
+            ),
             process: std::process::id(),
         }))
     }
 
     /// Sets the budget of every partition.
     pub(super) fn set_budgets(&self, share: usize) {
-        let budgets = self.budgets.lock();
+        // The lock keeps moves away, and other calls, so all partitions get the same share.
+        let mut budgets = self.budgets.lock();
+        if let Some(budgets) = &mut *budgets {
+            budgets.reset(share);
+        }
         self.shards.iter().for_each(|shard| shard.set_budget(share));
         drop(budgets);
         self.shards.iter().for_each(|shard| self.call(shard));
+    }
+
+    /// Moves some memory to a partition that is short of it, if budgets move and no other thread
+    /// changes them at the moment.
+    pub(super) fn move_budget(&self) {
+        let changed = self.budgets.try_lock().and_then(|mut budgets| {
+            let budgets = budgets.as_mut()?;
+            budgets.step(|index| &self.shards[index])
+        });
+        if let Some(changed) = changed {
+            self.call(&self.shards[changed]);
+        }
     }
 
     /// The number of times that partitions were distributed.
