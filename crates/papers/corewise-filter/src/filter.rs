@@ -355,6 +355,12 @@ impl CuckooFilter {
     pub fn load_factor(&self) -> f64 {
         self.len() as f64 / self.shape.slots() as f64
     }
+
+    /// The bits of memory per item; infinite if there is none.
+    #[must_use]
+    pub fn bits_per_item(&self) -> f64 {
+        8.0 * self.size_in_bytes() as f64 / self.len() as f64
+    }
 }
 
 /// The copy is the filter at one moment: updates of the original wait meanwhile, lookups do not.

@@ -454,6 +454,12 @@ impl GrowingFilter {
     pub fn load_factor(&self) -> f64 {
         self.len() as f64 / self.slots() as f64
     }
+
+    /// The bits of memory per item; infinite if there is none.
+    #[must_use]
+    pub fn bits_per_item(&self) -> f64 {
+        8.0 * self.size_in_bytes() as f64 / self.len() as f64
+    }
 }
 
 /// The copy has all items that are present during the whole call, and may have any of those that

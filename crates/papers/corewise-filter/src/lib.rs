@@ -92,6 +92,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batch;
 mod builder;
 mod filter;
 mod format;
@@ -116,6 +117,7 @@ mod table;
 mod testing;
 mod updates;
 
+pub use batch::BatchError;
 pub use builder::{Builder, DEFAULT_SEARCH_LIMIT};
 pub use filter::{CuckooFilter, InsertError};
 pub use format::LoadError;

@@ -1,5 +1,6 @@
 //! The guarantees of the filters: one test program, since each links for itself.
 
+mod batch;
 mod format;
 mod growing;
 mod linearizable;

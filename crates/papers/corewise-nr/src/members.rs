@@ -47,6 +47,7 @@ const IDLE: Sleeps = Sleeps {
 /// | [`log`](Self::log) | 1,024 entries | 4 to [`MAX_LOG`], a power of two |
 /// | [`max_log`](Self::max_log) | 65,536 entries | `log` to [`MAX_LOG`], a power of two |
 /// | [`max_batch`](Self::max_batch) | 64 writes | 1 to `log / 2 - 1` |
+/// | [`min_batch`](Self::min_batch) | 1 write | 1 to `max_batch` |
 /// | [`slots`](Self::slots) | two for each CPU of the largest node, 16 to 256 | 1 to [`MAX_SLOTS`] |
 /// | [`shared_slots`](Self::shared_slots) | 4 | 1 to [`MAX_SLOTS`] |
 ///
@@ -74,6 +75,7 @@ pub struct Builder {
     max_replicas: Option<usize>,
     log: usize,
     max_log: Option<usize>,
+    min_batch: usize,
     max_batch: Option<usize>,
     slots: Option<usize>,
     shared_slots: usize,
@@ -183,6 +185,7 @@ impl Builder {
             max_replicas: None,
             log: if is_tiny { 4 } else { 1024 },
             max_log: None,
+            min_batch: 1,
             max_batch: None,
             slots: is_tiny.then_some(1),
             shared_slots: if is_tiny { 1 } else { 4 },
@@ -254,6 +257,13 @@ impl Builder {
     #[must_use]
     pub fn max_batch(mut self, writes: usize) -> Self {
         self.max_batch = Some(writes);
+        self
+    }
+
+    /// Lets a combiner with fewer writes look for more, four times, while it executes the log.
+    #[must_use]
+    pub fn min_batch(mut self, writes: usize) -> Self {
+        self.min_batch = writes;
         self
     }
 
@@ -355,10 +365,11 @@ impl Builder {
         }
         let largest = self.log / 2 - 1;
         let max_batch = self.max_batch.unwrap_or(largest.min(64));
-        if !(1..=largest).contains(&max_batch) {
+        if !(1..=largest).contains(&max_batch) || !(1..=max_batch).contains(&self.min_batch) {
             return Err(BuildError::Batch);
         }
         Ok(Settings {
+            min_batch: self.min_batch,
             max_batch,
             bypass_single: self.bypass_single,
             compare_every: self.compare_every,

@@ -53,6 +53,9 @@ const SLEEPS: Sleeps = Sleeps {
 /// Entries that a combiner prefetches before it appends a batch.
 const PREFETCHED: u64 = 4;
 
+/// How often a combiner looks for more requests if its batch is smaller than `min_batch`.
+const MIN_BATCH_ROUNDS: usize = 4;
+
 /// A sequential structure made concurrent: replicas that execute the same log of writes.
 ///
 /// Any number of threads call [`read`](Self::read) and [`write`](Self::write). A thread registers
@@ -145,6 +148,7 @@ pub(crate) struct Members {
 /// See [`Builder`](crate::Builder).
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
+    pub(crate) min_batch: usize,
     pub(crate) max_batch: usize,
     pub(crate) bypass_single: bool,
     pub(crate) compare_every: u64,
@@ -483,7 +487,10 @@ impl<D: Sequential> NodeReplicated<D> {
             // SAFETY: the lock is held, so the state is ours.
             let state = unsafe { &mut *state };
             // Nobody waits: a batch of one needs no collecting and no slots.
-            if state.is_live && !replica.publications.is_any_posted() {
+            if state.is_live
+                && self.settings.min_batch == 1
+                && !replica.publications.is_any_posted()
+            {
                 // SAFETY: the lock is held, and the replica is live.
                 return Ok(unsafe { self.write_alone(replica, state, operation, garbage) });
             }
@@ -671,11 +678,20 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn collect(&self, replica: &Replica<D>, state: &mut State<D>, own: Option<D::Write>) {
         debug_assert!(state.batch.is_empty());
         state.batch.extend(own.map(|own| (OWN, Some(own))));
-        let room = self.settings.max_batch - state.batch.len();
-        let batch = &mut state.batch;
-        let accept = |slot, request| batch.push((slot, Some(request)));
-        // SAFETY: the lock is held.
-        state.next_slot = unsafe { replica.publications.take(state.next_slot, room, accept) };
+        let mut backoff = Backoff::new();
+        for round in 0..=MIN_BATCH_ROUNDS {
+            let room = self.settings.max_batch - state.batch.len();
+            let batch = &mut state.batch;
+            let accept = |slot, request| batch.push((slot, Some(request)));
+            // SAFETY: the lock is held.
+            state.next_slot = unsafe { replica.publications.take(state.next_slot, room, accept) };
+            if state.batch.len() >= self.settings.min_batch || round == MIN_BATCH_ROUNDS {
+                return;
+            }
+            // SAFETY: the caller holds the lock (1), and the batch is not in the log yet.
+            unsafe { self.catch_up(replica, state) };
+            backoff.snooze();
+        }
     }
 
     /// Whether the log can be skipped: no other replica is live, and this one, whose combiner's

@@ -323,6 +323,10 @@ fn limits_are_checked() {
     assert_eq!(build(new().log(2)), Some(BuildError::Log));
     assert_eq!(build(new().log(64).max_log(32)), Some(BuildError::Log));
     assert_eq!(build(new().log(16).max_batch(8)), Some(BuildError::Batch));
+    assert_eq!(
+        build(new().max_batch(4).min_batch(5)),
+        Some(BuildError::Batch)
+    );
     assert_eq!(build(new().slots(0)), Some(BuildError::Slots));
     assert_eq!(build(new().shared_slots(0)), Some(BuildError::Slots));
     assert_eq!(
@@ -330,7 +334,7 @@ fn limits_are_checked() {
         Some(BuildError::Replicas)
     );
     assert_eq!(build(new().replicas(0)), Some(BuildError::Replicas));
-    assert_eq!(build(new().log(16).max_batch(7)), None);
+    assert_eq!(build(new().log(16).max_batch(7).min_batch(7)), None);
 }
 
 /// A coupled structure (\[NR\] practical considerations): a table and an index that are changed
