@@ -115,7 +115,7 @@ impl Evictor {
     }
 
     /// Walks until the heap's headroom is `target`, but for no more than about `bytes` bytes.
-    /// Compacts until its [ease](Heap::ease) is.
+    /// Compacts until its [ease](super::heap::Heap::ease) is.
     pub(super) fn make_headroom(
         &mut self,
         site: &Site<'_>,
