@@ -166,13 +166,6 @@ impl BufferAccounting {
         Growth::Done
     }
 
-    /// Bytes by which an input of this capacity may grow.
-    pub(crate) fn input_room(&self, shared: &Shared, capacity: usize) -> usize {
-        let room = self.room(shared, shared.buffer_limit);
-        let room = usize::try_from(room).unwrap_or(usize::MAX);
-        room.max(FREE.saturating_sub(capacity))
-    }
-
     /// Bytes that a limit leaves.
     fn room(&self, shared: &Shared, limit: u64) -> u64 {
         // Relaxed: the sums of other loops may be slightly out of date (guarantee 6).

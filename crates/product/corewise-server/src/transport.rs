@@ -35,6 +35,12 @@ impl Transport {
         self.socket.as_raw_fd()
     }
 
+    /// Number of bytes that can be received now.
+    pub(crate) fn readable_bytes(&self) -> usize {
+        let bytes = rustix::io::ioctl_fionread(&self.socket);
+        bytes.map_or(0, |bytes| bytes as usize)
+    }
+
     /// Receives into the first of `into` and then into the second, neither of which need be
     /// initialised. The bytes that were received are initialised then.
     pub(crate) fn receive(&mut self, into: [&mut [MaybeUninit<u8>]; 2]) -> io::Result<Received> {

@@ -60,6 +60,8 @@ const LEAST_ARENA: usize = 2 * SLICE;
 const ARENA_SHARE: u64 = 32;
 /// Maximum bytes per turn of a connection that has its own buffer.
 const OWN_SLICE: usize = 256 << 10;
+/// Room behind the bytes that have arrived: a read that does not fill it has drained the socket.
+const PROBE: usize = 64;
 /// Events taken from the poller at once.
 const EVENTS: usize = 512;
 /// Approximate size of a connection and its card.
@@ -500,9 +502,14 @@ impl<E: Engine> EventLoop<E> {
             *arena_used += n;
             n
         } else {
-            let arena = &mut self.arena[*arena_used..];
-            let (growth, n) = receive_own(&mut self.accounting, &self.shared, conn, arena);
-            work.refused = conn.is_refused(growth, now.ms);
+            // Buffered input that can be parsed is executed before more is read.
+            let reads = conn.readable && !conn.has_work();
+            let room = reads.then(|| make_room(&mut self.accounting, &self.shared, conn));
+            let n = match room {
+                Some(Growth::Done) => receive_own(conn),
+                _ => 0,
+            };
+            work.refused = conn.is_refused(room, now.ms);
             work.own = std::mem::take(&mut conn.input);
             n
         };
@@ -813,75 +820,47 @@ fn receive_value(conn: &mut Conn, slice: &mut [u8]) -> (usize, Range<usize>) {
     }
 }
 
-/// Receives behind the bytes in the connection's buffer. It grows to the length of the request once
-/// a quarter of that has arrived. Until then, what it has no room for is received into `arena`
-/// first, so a client that sends part of a request gets memory for little more than that part.
-/// Returns how many bytes it has received, and whether there was memory if it needed to receive.
-fn receive_own(
-    accounting: &mut BufferAccounting,
-    shared: &Shared,
-    conn: &mut Conn,
-    arena: &mut [u8],
-) -> (Option<Growth>, usize) {
-    // Buffered input that can be parsed is executed before more is read.
-    if !conn.readable || conn.has_work() {
-        return (None, 0);
-    }
-    let (before, capacity, need) = (conn.input.len(), conn.input.capacity(), conn.need);
-    // An unterminated line asks for one more byte, because nobody knows its length.
-    let is_near = |bytes: usize| need > before + 1 && (bytes > FREE || need / 4 <= bytes);
-    if is_near(before) && capacity - before < need.saturating_sub(before).min(SLICE) {
-        // All at once: pages that are never written take no memory.
-        let growth = make_room(accounting, shared, conn, need);
-        if growth != Growth::Done {
-            return (Some(growth), 0);
-        }
-    }
-    let spare = conn.input.spare_capacity_mut();
-    let own = spare.len().min(OWN_SLICE);
-    let behind = if is_near(before) {
-        0
-    } else {
-        let most = accounting.input_room(shared, capacity);
-        most.min(OWN_SLICE - own).min(arena.len())
-    };
-    if own + behind == 0 {
-        return (Some(Growth::OverLimit), 0);
-    }
-    let parts = [&mut spare[..own], as_uninit(&mut arena[..behind])];
-    let received = conn.transport.receive(parts);
-    let n = note_received(conn, received);
-    // SAFETY: the transport has initialised these bytes.
-    unsafe { conn.input.set_len(before + n.min(own)) };
-    let rest = &arena[..n.saturating_sub(own)];
-    if !rest.is_empty() {
-        let arrived = before + n;
-        // A quarter more each time, so that a byte is copied about four times.
-        let least = arrived.max(capacity + capacity / 4);
-        let target = if is_near(arrived) { need } else { least };
-        let has_room = make_room(accounting, shared, conn, target) == Growth::Done
-            || conn.input.try_reserve_exact(rest.len()).is_ok();
-        if has_room {
-            conn.input.extend_from_slice(rest);
-        } else {
-            conn.failed = true;
-        }
-    }
-    (Some(Growth::Done), n)
-}
-
-/// Gives a connection's buffer room for `target` bytes.
-fn make_room(
-    accounting: &mut BufferAccounting,
-    shared: &Shared,
-    conn: &mut Conn,
-    target: usize,
-) -> Growth {
-    if target <= FREE && conn.move_input(target, &mut accounting.spare_inputs) {
-        accounting.note(conn);
+/// Makes room for a read behind the bytes in the connection's buffer: as much as the request
+/// needs once a quarter of it has arrived, and otherwise little more than the bytes that have
+/// arrived. So a client that sends part of a request gets memory for that part.
+fn make_room(accounting: &mut BufferAccounting, shared: &Shared, conn: &mut Conn) -> Growth {
+    let (len, capacity) = (conn.input.len(), conn.input.capacity());
+    let need = conn.need;
+    if capacity - len >= need.saturating_sub(len).clamp(1, SLICE) {
         return Growth::Done;
     }
-    accounting.grow(shared, conn, target)
+    // An unterminated line asks for one more byte, because nobody knows its length.
+    let is_near = |bytes: usize| need > len + 1 && (bytes > FREE || need / 4 <= bytes);
+    let mut arrived = len;
+    if !is_near(len) {
+        arrived += conn.transport.readable_bytes().min(OWN_SLICE);
+    }
+    if is_near(arrived) {
+        if need <= FREE && conn.move_input(need, &mut accounting.spare_inputs) {
+            accounting.note(conn);
+            return Growth::Done;
+        }
+        // All at once: pages that are never written take no memory.
+        return accounting.grow(shared, conn, need);
+    }
+    // A quarter more each time, so that a byte is copied about four times.
+    let target = (arrived + PROBE).max(capacity + capacity / 4);
+    match accounting.grow(shared, conn, target) {
+        Growth::OverLimit if capacity < FREE => accounting.grow(shared, conn, FREE),
+        growth => growth,
+    }
+}
+
+/// Reads behind the bytes in the connection's buffer, as far as there is room.
+fn receive_own(conn: &mut Conn) -> usize {
+    let before = conn.input.len();
+    let spare = conn.input.spare_capacity_mut();
+    let asked = spare.len().min(OWN_SLICE);
+    let received = conn.transport.receive([&mut spare[..asked], &mut []]);
+    let n = note_received(conn, received);
+    // SAFETY: the transport has initialised these bytes.
+    unsafe { conn.input.set_len(before + n) };
+    n
 }
 
 #[cfg(test)]

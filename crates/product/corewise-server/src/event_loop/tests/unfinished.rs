@@ -135,22 +135,6 @@ fn an_unfinished_request_is_charged_what_has_arrived_of_it() {
     }
 }
 
-#[test]
-fn the_rest_of_a_request_is_received_in_one_turn() {
-    for (which, (codec, request, _)) in requests(100_000).iter().enumerate() {
-        let mut server = TestServer::new(Completion::InSubmit);
-        server.engine.script.lock().reserves = false;
-        let mut client = server.connect_with(*codec);
-        let (part, rest) = request.split_at(100);
-        client.send(part);
-        server.turn();
-        client.send(rest);
-        server.turn();
-        let conn = server.event_loop.conns.iter().next().unwrap().1;
-        assert!(conn.input.is_empty(), "{which}: {} bytes", conn.input.len());
-    }
-}
-
 /// The promised memory is for the requests of a transaction, too.
 #[test]
 fn a_short_transaction_is_never_refused() {
