@@ -457,7 +457,7 @@ unsafe impl ItemStore for LockedOp<'_> {
                     unsafe { self.discard(fresh) };
                     return Err(NoItem::NotYet(bytes));
                 }
-                // SAFETY: the new item has just replaced this one in the table, under the guard (1).
+                // SAFETY: the new item has just replaced this one in the table under the guard (1).
                 unsafe { engine.count_unlinked(&self.session_state.counters, old) };
             }
             None => {
