@@ -1,4 +1,4 @@
-//! Statistics. One [table](table) of metrics is printed by `stats` of memcached and by `INFO` of
+//! Statistics. One [`table`] of metrics is printed by `stats` of memcached and by `INFO` of
 //! Redis.
 //!
 //! Each loop counts in plain integers and publishes them once a turn, before its replies leave: a
