@@ -160,11 +160,6 @@ fn cost<'q, E: Engine>(
             let len = lengths.longest(cx, command.keys_of(args));
             len.min(range_len(args))
         }
-        "get" | "getdel" | "getex" | "getset" | "incrbyfloat" | "mget" | "set" => {
-            let is_blind = command.name == "set" && args.len() == 2;
-            let keys = command.keys_of(args).filter(|_| !is_blind);
-            keys.map(|key| lengths.of(cx, key)).sum()
-        }
         "lcs" => {
             let [a, b] = first(&mut { args }).map(|key| lengths.of(cx, key));
             a + b + lcs::cost(a, b)
@@ -179,6 +174,12 @@ fn cost<'q, E: Engine>(
         "client" => clients(),
         "command" => LONG_REPORT,
         "config" | "dbsize" | "flushall" | "flushdb" | "info" | "randomkey" => REPORT,
+        // Without options it reads nothing.
+        "set" if args.len() == 2 => 0,
+        _ if command.reads_strings() => {
+            let keys = command.keys_of(args).map(|key| lengths.of(cx, key));
+            keys.sum()
+        }
         _ => 0,
     };
     extra.saturating_add(REQUEST + words)

@@ -249,6 +249,12 @@ impl Row {
         [*first, last, *step]
     }
 
+    /// Whether its requests may read whole strings: Redis's flags of their keys have `access`.
+    pub(super) fn reads_strings(&self) -> bool {
+        let is_access = |(flags, _): &(&str, _)| flags.contains("access");
+        self.group.starts_with("string") && self.keys.iter().any(is_access)
+    }
+
     /// The keys among the arguments of a request, of which it accepts the number.
     pub(super) fn keys_of<'i>(&self, args: Args<'i>) -> impl Iterator<Item = &'i [u8]> + use<'i> {
         let [first, last, step] = self.range().map(isize::from);

@@ -125,7 +125,7 @@ pub(super) fn run(args: &RivalsArgs) -> Result<u8, BenchError> {
         }
     }
     if !rivals.readme.is_empty() && args.format == Format::Text {
-        say("\n| workload | corewise | other | ratio |\n|---|---|---|---|");
+        say("\n| workload | corewise | rival | ratio | net |\n|---|---|---|---|---|");
         rivals.readme.iter().for_each(|line| say(line));
     }
     Ok(status)
@@ -284,12 +284,11 @@ impl Rivals<'_> {
             say(&format!(
                 "| {text} | {ours} | {rival} {theirs} | {floor} | {verdict} |"
             ));
-            let spread = ratio.and_then(|of| of.ratio);
-            if let (KeyDistribution::Uniform, 0, Some(of)) = (law, at, spread) {
-                let is_net = if row.ratio == "cpu_net" { " net" } else { "" };
-                let ratio = format!("{:.2}{is_net} {}", of.median, interval(of));
-                self.readme
-                    .push(format!("| {text} | {ours} | {rival}: {theirs} | {ratio} |"));
+            if law == KeyDistribution::Uniform && at == 0 {
+                let ratios = readme_ratios(row, report);
+                self.readme.push(format!(
+                    "| {text} | {ours} | {rival}: {theirs} | {ratios} |"
+                ));
             }
         }
         for target in [a, b].iter().filter(|target| target.misses > 0) {
@@ -320,6 +319,20 @@ impl Rivals<'_> {
         say("| bar | corewise | rival | floor | ratio median [95 %] | target | verdict |");
         say("|---|---|---|---|---|---|---|");
         Ok(())
+    }
+}
+
+/// The ratios of a row of the README's table: gross or of the latency, and net.
+fn readme_ratios(row: &Row, report: &Report) -> String {
+    let median = |name| {
+        let ratio = report.ratios.iter().find(|ratio| ratio.metric == name);
+        let spread = ratio.and_then(|of| of.ratio);
+        spread.map_or("-".into(), |of| format!("{:.2}", of.median))
+    };
+    if row.name == OPEN {
+        format!("{} | -", median("p99"))
+    } else {
+        format!("{} | {}", median("cpu_gross"), median("cpu_net"))
     }
 }
 
