@@ -103,7 +103,8 @@ pub(super) struct Resizer {
     /// Estimate, from the previous sweep over the oldest table, of how many buckets the next sweep
     /// visits for each one that has something to cut.
     pub(super) sparse: usize,
-    /// Whether a shrink is due and only [`LockedResizer::may_shrink`] delays it.
+    /// Whether a shrink is due and only
+    /// [`may_shrink`](super::resize::LockedResizer::may_shrink) delays it.
     pub(super) shrink_waits: bool,
     pub(super) garbage: VecDeque<Garbage>,
     /// Completed resizes: expansions that are unzipped, and shrinks.

@@ -20,8 +20,9 @@
 //! done. Whether a part has something left can be read from its word alone.
 //!
 //! Numbers wrap after 2^32 passes. A thread that takes shares is in a section, during which fewer
-//! than a hundred passes can begin: a table can be expanded [`MAX_LEVELS`](super::raw::MAX_LEVELS)
-//! times, and halved as often as its size allows, before a resize has to wait for readers.
+//! than a hundred passes can begin: a table can be expanded
+//! [`MAX_LEVELS`](super::resizer::MAX_LEVELS) times, and halved as often as its size allows, before
+//! a resize has to wait for readers.
 //!
 //! Taking a share and reporting it done are lock-free: an exchange fails only if another thread's
 //! has succeeded, or the pass is over.
