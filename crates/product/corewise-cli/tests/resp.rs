@@ -1215,7 +1215,7 @@ const LINES: &[&str] = &[
     "client kill foo", "client kill id x", "client kill id 0", "client kill id 99999",
     "client kill foo bar", "client kill type foo", "client no-evict", "client no-evict foo",
     "client no-evict on", "client unblock 99999", "client unblock 9 foo", "client unblock 9 error x",
-    "client list foo", "client list id", "client list id x", "client list type foo", "client info x",
+    "client UnBlock 9 error x", "client list foo", "client list id", "client list id x", "client list type foo", "client info x",
     "client getname", "object", "object foo a", "object freq", "object freq none",
     "object encoding none", "memory", "memory foo", "memory usage none", "memory usage a foo",
     "memory usage a samples -1", "memory usage none samples x", "command getkeys",
