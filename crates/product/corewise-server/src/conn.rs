@@ -215,9 +215,10 @@ impl Conn {
         self.readable && len > FREE && len < self.need && self.need / 4 <= len
     }
 
-    /// Begins to receive a value in place. Its `input` is empty.
+    /// Begins to receive a value in place. Its `input` is empty, so it waits for no memory.
     pub(crate) fn begin_value(&mut self) {
         self.need = 1;
+        self.waits_since_ms = None;
         self.slice = HEAD_SLICE;
     }
 

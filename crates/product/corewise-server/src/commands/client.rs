@@ -60,7 +60,7 @@ pub(super) fn client_command<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<
         b"kill" => kill(cx, args),
         b"no-evict" => no_evict(cx, args),
         b"reply" => set_replies(cx, args),
-        b"unblock" => unblock(cx, args),
+        b"unblock" => unblock(cx, subcommand, args),
         _ => cx.help(
             "CLIENT",
             "GETNAME, ID, INFO, KILL, LIST, NO-EVICT, REPLY, SETNAME, UNBLOCK",
@@ -105,7 +105,7 @@ fn no_evict<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 }
 
 /// `CLIENT UNBLOCK id [TIMEOUT | ERROR]`. No command blocks, so there is never a client to unblock.
-fn unblock<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+fn unblock<E: Engine>(cx: &mut Context<'_, E>, name: &[u8], mut args: Args<'_>) {
     let given = args.len();
     let [id, reason] = first(&mut args);
     let is_reason = |word: &[u8]| reason.eq_ignore_ascii_case(word);
@@ -113,9 +113,11 @@ fn unblock<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         return cx.error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
     }
     match parse_integer(id) {
-        _ if given > 2 => cx.error(
-            "ERR unknown subcommand or wrong number of arguments for 'unblock'. Try CLIENT HELP.",
-        ),
+        _ if given > 2 => cx.reply().error(&[
+            b"ERR unknown subcommand or wrong number of arguments for '",
+            name,
+            b"'. Try CLIENT HELP.",
+        ]),
         Some(_) => cx.reply().integer(0),
         None => cx.error(text::NOT_AN_INTEGER),
     }

@@ -203,8 +203,11 @@ fn filtered_list<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 /// `COMMAND GETKEYS command argument …`.
 fn get_keys<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
     let elements: Vec<&[u8]> = args.collect();
-    let command = table::find(elements[0]);
-    let Some(command) = command.map(|all| all.subcommand(elements[1]).unwrap_or(all)) else {
+    let command = table::find(elements[0]).and_then(|all| match all.subcommands().next() {
+        Some(_) => all.subcommand(elements[1]),
+        None => Some(all),
+    });
+    let Some(command) = command else {
         return cx.error("ERR Invalid command specified");
     };
     if command.keys.is_empty() {

@@ -188,6 +188,32 @@ fn a_value_is_received_in_place_once_a_quarter_of_it_is_there() {
     }
 }
 
+/// Otherwise the loop would let the connection wait between its next turns, too.
+#[test]
+fn a_connection_whose_value_is_received_in_place_waits_for_no_memory() {
+    let mut server = strict_server(Completion::InSubmit);
+    let mut client = server.connect();
+    // So that the loop reads more than is promised to a connection at a time.
+    for bytes in ["set a 0 0 20000\r\n".into(), "x".repeat(20_000) + "\r\n"] {
+        server.talk(&mut client, bytes.as_bytes());
+    }
+    for bytes in [
+        "set k 0 0 200000\r\n".to_owned() + &"x".repeat(60_000),
+        "x".into(),
+    ] {
+        assert_eq!(client.send_some(bytes.as_bytes()), bytes.len());
+        server.turn();
+        server.turn();
+    }
+    assert_eq!(server.event_loop.waiting.len(), 1);
+
+    server.engine.script.lock().reserves = true;
+    server.turn();
+    let (_, conn) = server.event_loop.conns.iter().next().unwrap();
+    assert!(conn.receiving.is_some());
+    assert_eq!(conn.waits_since_ms, None);
+}
+
 /// The promised memory is for the requests of a transaction, too.
 #[test]
 fn a_short_transaction_is_never_refused() {
