@@ -1,7 +1,7 @@
 //! Protocol-neutral cache operations and their outcomes.
 //!
 //! These types connect two layers: a **codec** (`corewise-wire`) turns bytes into [`Op`]s and
-//! [`Outcome`]s into bytes; an **engine** (`corewise-cache`) executes [`Op`]s and reports
+//! [`Outcome`]s into bytes; an **engine** (`corewise-engine`) executes [`Op`]s and reports
 //! [`Outcome`]s. Neither depends on the other, so each can be tested and fuzzed alone.
 //!
 //! ```text

@@ -7,7 +7,7 @@ use crate::metrics::{self, Counters};
 use crate::protocol::ProtocolKind;
 use crate::shared::Shared;
 use corewise_atomic::sync::atomic::Ordering;
-use corewise_cache::{Engine, size_class};
+use corewise_engine::{Engine, size_class};
 use corewise_ops::{Deadline, Now};
 use corewise_wire::memcached::{
     Admin, BinaryRequest, StatsRequest, StatsWriter, credentials, reply,

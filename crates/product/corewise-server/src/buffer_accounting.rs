@@ -48,7 +48,7 @@ use crate::spare_inputs::{SpareInputs, input_capacity};
 use crate::transport::length;
 use crate::turn::{LARGE as LARGE_VALUE, OUTPUT_PAUSE};
 use corewise_atomic::sync::atomic::Ordering;
-use corewise_cache::Engine;
+use corewise_engine::Engine;
 use corewise_ops::Now;
 use slab::Slab;
 use std::time::Duration;

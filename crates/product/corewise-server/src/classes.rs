@@ -3,7 +3,7 @@
 
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
-use corewise_cache::{Cursor, Engine, ScanStep, size_class};
+use corewise_engine::{Cursor, Engine, ScanStep, size_class};
 use corewise_ops::{Now, Outcome, Verb};
 use corewise_wire::Tally;
 

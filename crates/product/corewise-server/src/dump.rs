@@ -14,7 +14,7 @@
 //!    [`LOOKS_PER_STEP`] items beyond [`ENOUGH_BYTES`]. A client that does not read is paused, and
 //!    closed after [`Config::slow_reader_timeout`](crate::Config::slow_reader_timeout).
 
-use corewise_cache::{Cursor, Engine, ScanStep, size_class};
+use corewise_engine::{Cursor, Engine, ScanStep, size_class};
 use corewise_ops::{ItemView, Now};
 use corewise_wire::memcached::{Classes, DumpFormat, MAX_KEY_LEN, StatsWriter, reply};
 
@@ -162,8 +162,8 @@ impl Format {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corewise_cache::engines::relativistic::{Config, Relativistic};
-    use corewise_cache::{ManualClock, Session, TimeSource};
+    use corewise_engine::engines::relativistic::{Config, Relativistic};
+    use corewise_engine::{ManualClock, Session, TimeSource};
     use corewise_ops::{Flow, Op, Outcome, ReplySink, Store, StoreMode, Token, Verb};
     use std::sync::Arc;
 

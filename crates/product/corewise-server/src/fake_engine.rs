@@ -2,8 +2,8 @@
 //! operations where the test says.
 
 use corewise_atomic::lock::Mutex;
-use corewise_cache::engines::relativistic::{Config, Relativistic, RelativisticSession};
-use corewise_cache::{ClassStats, Cursor, Engine, EngineStats, Reservation, ScanStep, Session};
+use corewise_engine::engines::relativistic::{Config, Relativistic, RelativisticSession};
+use corewise_engine::{ClassStats, Cursor, Engine, EngineStats, Reservation, ScanStep, Session};
 use corewise_ops::{
     Deadline, Edit, Flow, ItemView, Now, Op, Outcome, ReplySink, Store, StoreMode, Update, Updated,
     Verb,

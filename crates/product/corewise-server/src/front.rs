@@ -10,7 +10,7 @@ use crate::listener::Listener;
 use crate::shared::{ConnCard, Shared};
 use crate::transport::Transport;
 use corewise_atomic::sync::atomic::Ordering;
-use corewise_cache::Engine;
+use corewise_engine::Engine;
 use corewise_topology::{Topology, pin_current_thread, plan};
 use mio::net::UnixStream;
 use mio::unix::SourceFd;

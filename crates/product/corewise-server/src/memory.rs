@@ -1,7 +1,7 @@
 //! Memory of items in the engines `locked` and `global-lock`: mimalloc, which also reports the
 //! usable size of each block. Also returns freed memory to the system.
 
-use corewise_cache::alloc::{ITEM_ALIGN, ItemAllocator};
+use corewise_engine::alloc::{ITEM_ALIGN, ItemAllocator};
 use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::NonNull;

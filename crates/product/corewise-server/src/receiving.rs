@@ -9,11 +9,11 @@
 //! until the value and the line break behind it have arrived. The store is then executed before any
 //! later request. (In the protocol of \[CPHASH\]: a header, and no line break.)
 //!
-//! The engine owns the value's memory and bounds it: see [`corewise_cache::reservation`]. The
+//! The engine owns the value's memory and bounds it: see [`corewise_engine::reservation`]. The
 //! connection itself holds only the command line.
 
 use crate::codec::{Codec, Parse};
-use corewise_cache::{Reservation, Session};
+use corewise_engine::{Reservation, Session};
 use corewise_wire::Announced;
 use std::mem::MaybeUninit;
 use std::ops::Range;

@@ -10,9 +10,9 @@ use crate::protocol::ProtocolKind;
 use crate::shared::{ConnCard, LoopCard, Shared};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
-use corewise_cache::SystemClock;
-use corewise_cache::engines::{locked, lockhash, relativistic};
-use corewise_cache::isolation::Isolation;
+use corewise_engine::SystemClock;
+use corewise_engine::engines::{locked, lockhash, relativistic};
+use corewise_engine::isolation::Isolation;
 use corewise_wire::memcached::Limits;
 use corewise_wire::resp;
 use mio::{Poll, Waker};
@@ -162,7 +162,7 @@ impl Server {
         }
     }
 
-    fn run_with<E: corewise_cache::Engine>(
+    fn run_with<E: corewise_engine::Engine>(
         self,
         engine: Arc<E>,
         ready: impl FnOnce(),
@@ -227,7 +227,7 @@ fn limits(config: &Config) -> Limits {
         shutdown_enabled: config.enable_shutdown,
         cas_enabled: config.enable_cas,
         dump_enabled: config.enable_dump,
-        size_classes: corewise_cache::size_class::COUNT as u32,
+        size_classes: corewise_engine::size_class::COUNT as u32,
         ..Limits::default()
     }
 }

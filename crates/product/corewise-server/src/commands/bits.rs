@@ -3,7 +3,7 @@
 use super::ReplyForm;
 use super::strings::{MAX_VALUE, rewrite, value_of};
 use super::{Context, MAX_READ, first, text, until_nul};
-use corewise_cache::Engine;
+use corewise_engine::Engine;
 use corewise_ops::{Decision, Delete, Get, ItemView, Outcome, Store, StoreMode, Verb};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};

@@ -4,7 +4,7 @@ use super::session::Replies;
 use super::{ClientState, Context, first, text};
 use crate::shared::ConnCard;
 use corewise_atomic::sync::atomic::Ordering;
-use corewise_cache::Engine;
+use corewise_engine::Engine;
 use corewise_wire::resp::{Args, parse_integer};
 use std::collections::HashSet;
 use std::fmt::Write as _;

@@ -2,7 +2,7 @@
 
 use super::table::{self, Command, KeyRange, Row};
 use super::{Context, first, glob, text};
-use corewise_cache::Engine;
+use corewise_engine::Engine;
 use corewise_wire::resp::{Args, Encoder};
 use std::iter;
 

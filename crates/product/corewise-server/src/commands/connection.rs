@@ -5,7 +5,7 @@ use super::client::{client, set_name};
 use super::operation::{Action, Parsed};
 use super::{Context, first, text, transactions, until_nul};
 use crate::codec::Parse;
-use corewise_cache::Engine;
+use corewise_engine::Engine;
 use corewise_wire::resp::{Args, Version, parse_integer};
 
 /// `PING [message]`.

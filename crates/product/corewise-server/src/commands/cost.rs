@@ -8,7 +8,7 @@
 
 use super::table::{self, Command};
 use super::{Context, bits, first, keys, lcs};
-use corewise_cache::Engine;
+use corewise_engine::Engine;
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, RequestQueue, parse_integer};
 use std::collections::HashMap;

@@ -4,7 +4,7 @@ use super::form::Kind;
 use super::operation::{Failure, Operation, Parsed, TimeForm, decided, each, integer};
 use super::{Context, first, glob, text, until_nul};
 use crate::codec::Parse;
-use corewise_cache::{Cursor, Engine, ScanStep};
+use corewise_engine::{Cursor, Engine, ScanStep};
 use corewise_ops::{Deadline, Decided, Decision, Edit, ItemView, StoreRule};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};
@@ -339,7 +339,7 @@ mod tests {
             (b"1 ", None),
             (b"0x10", None),
         ] {
-            let seen = parse_cursor(text).map(corewise_cache::Cursor::to_bits);
+            let seen = parse_cursor(text).map(corewise_engine::Cursor::to_bits);
             assert_eq!(seen, expected, "{}", text.escape_ascii());
         }
     }

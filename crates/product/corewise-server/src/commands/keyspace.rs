@@ -1,7 +1,7 @@
 //! Commands on all keys, and on what the server knows of an item beside its value.
 
 use super::{Context, Progress, first, glob, text};
-use corewise_cache::{Cursor, Engine, ScanStep};
+use corewise_engine::{Cursor, Engine, ScanStep};
 use corewise_ops::ItemView;
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Encoder, Version, parse_integer};

@@ -1,7 +1,7 @@
 //! `LCS`: the longest common subsequence of two values.
 
 use super::{Context, first, text};
-use corewise_cache::Engine;
+use corewise_engine::Engine;
 use corewise_ops::{Get, Outcome, Verb};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};

@@ -24,7 +24,7 @@
 //!
 //! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
 //! 2. `BITOP COPY MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` are atomic: they are
-//!    transactions of [`isolation`](corewise_cache::isolation). All other commands on several keys
+//!    transactions of [`isolation`](corewise_engine::isolation). All other commands on several keys
 //!    (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in order,
 //!    and other clients may change the keys between two of them, except in `EXEC`.
 //! 3. A command that fails changes nothing, except that `MSET` and `MSETNX` may run out of memory
@@ -76,8 +76,8 @@ use crate::conn::Conn;
 use crate::metrics::Counters;
 use crate::shared::Shared;
 use crate::turn::Answered;
-use corewise_cache::Engine;
-use corewise_cache::isolation::{IsolatedTransaction, Isolation, Member};
+use corewise_engine::Engine;
+use corewise_engine::isolation::{IsolatedTransaction, Isolation, Member};
 use corewise_ops::{
     Change, Decision, Flow, Get, ItemView, Now, Op, Outcome, ReplySink, Token, Update, Updated,
     Verb,

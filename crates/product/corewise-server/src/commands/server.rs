@@ -4,7 +4,7 @@ use super::{Context, first, glob, text, until_nul};
 use crate::config::Eviction;
 use crate::metrics;
 use crate::turn::Answered;
-use corewise_cache::Engine;
+use corewise_engine::Engine;
 use corewise_ops::Deadline;
 use corewise_wire::resp::{Args, parse_integer};
 

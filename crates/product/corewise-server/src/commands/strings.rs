@@ -6,7 +6,7 @@ use super::keys::remove_deadline;
 use super::operation::{Action, Operation, Parsed, TimeForm, decided, integer, invalid_time};
 use super::{Context, first, text};
 use crate::codec::Parse;
-use corewise_cache::Engine;
+use corewise_engine::Engine;
 use corewise_ops::{Deadline, Decided, Decision, Edit, ItemView, Outcome, StoreMode, StoreRule};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};

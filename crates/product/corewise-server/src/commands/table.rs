@@ -10,7 +10,7 @@ use super::{
     transactions,
 };
 use crate::codec::Parse;
-use corewise_cache::Engine;
+use corewise_engine::Engine;
 use corewise_wire::resp::{Args, Request};
 use std::marker::PhantomData;
 use std::ops::Deref;

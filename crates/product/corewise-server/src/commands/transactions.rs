@@ -1,7 +1,7 @@
 //! Transactions: `MULTI` to `EXEC`, and the keys that are watched for them.
 //!
 //! After `MULTI` the codec makes every request a call, and the requests are kept until `EXEC`,
-//! which executes all of them as one transaction of [`isolation`](corewise_cache::isolation), on
+//! which executes all of them as one transaction of [`isolation`](corewise_engine::isolation), on
 //! the keys that their arguments name.
 //!
 //! # Bounds
@@ -16,8 +16,8 @@
 use super::table;
 use super::{Context, cost, text};
 use crate::turn::Answered;
-use corewise_cache::Engine;
-use corewise_cache::isolation::{IsolatedTransaction, Watches};
+use corewise_engine::Engine;
+use corewise_engine::isolation::{IsolatedTransaction, Watches};
 use corewise_wire::resp::{Args, Request, RequestQueue};
 use std::collections::HashSet;
 

@@ -19,7 +19,7 @@ mod text;
 
 use crate::classes::{COLUMNS, Sums};
 use crate::shared::Shared;
-use corewise_cache::{ClassStats, Engine, EngineStats};
+use corewise_engine::{ClassStats, Engine, EngineStats};
 use corewise_ops::{Absence, Now, Outcome};
 use corewise_wire::Tally;
 pub(crate) use table::{Counters, Published};

@@ -2,7 +2,7 @@
 
 use super::{Metric, Reading, Section, Source};
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
-use corewise_cache::ORIGIN_MS;
+use corewise_engine::ORIGIN_MS;
 use std::time::Duration;
 
 /// The version of Redis whose behaviour the commands have; clients decide by it what they send.

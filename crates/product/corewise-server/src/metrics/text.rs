@@ -2,7 +2,7 @@
 
 use super::values;
 use crate::shared::Shared;
-use corewise_cache::Engine;
+use corewise_engine::Engine;
 use corewise_ops::Now;
 use corewise_wire::memcached::StatsWriter;
 use std::fmt::Write as _;

@@ -123,7 +123,7 @@ pub const MGDUMP_NOT_ALLOWED: &[u8] = b"ERROR key dump not allowed\r\n";
 pub const CRAWLER_BAD_SLEEP: &[u8] = b"CLIENT_ERROR sleep must be one second or less\r\n";
 /// `lru_crawler` with a class that does not exist.
 pub const CRAWLER_BAD_CLASS: &[u8] = b"BADCLASS invalid class id\r\n";
-/// A dump could not be completed; see `Engine::scan` of `corewise-cache`.
+/// A dump could not be completed; see `Engine::scan` of `corewise-engine`.
 pub const DUMP_LOST: &[u8] = b"SERVER_ERROR the table changed too often during the dump\r\n";
 /// The crawler is already running.
 pub const CRAWLER_BUSY: &[u8] = b"BUSY currently processing crawler request\r\n";

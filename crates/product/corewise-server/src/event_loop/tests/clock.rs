@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::commands::CommandCodec;
-use corewise_cache::ManualClock;
+use corewise_engine::ManualClock;
 
 /// Where the wall clock stands at first.
 const START_S: u64 = 1_800_000_000;

@@ -10,7 +10,7 @@ use crate::conn::WAIT_MS;
 use crate::fake_engine::{Completion, FakeEngine};
 use crate::shared::BATCH;
 use crate::turn::{LARGE, OUTPUT_PAUSE};
-use corewise_cache::{SystemClock, TimeSource};
+use corewise_engine::{SystemClock, TimeSource};
 use corewise_wire::memcached::{self, reply};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;

@@ -46,7 +46,7 @@ pub trait TimeSource: Send + Sync + 'static {
 /// The machine's clocks: monotonic time since this value was made, and the wall clock.
 ///
 /// ```
-/// use corewise_cache::{TimeSource, SystemClock};
+/// use corewise_engine::{TimeSource, SystemClock};
 /// let clock = SystemClock::new();
 /// let now = clock.now();
 /// assert_eq!(clock.unix_ms(now) / 1000, now.unix_s);
@@ -221,7 +221,7 @@ impl Distance {
 /// A clock that moves only when it is told to.
 ///
 /// ```
-/// use corewise_cache::{TimeSource, ManualClock};
+/// use corewise_engine::{TimeSource, ManualClock};
 /// let clock = ManualClock::new(1_700_000_000);
 /// let before = clock.now();
 /// clock.advance_ms(1_500);

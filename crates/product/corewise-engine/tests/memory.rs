@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, fewer, incr, later, stamp_of, stamped, store};
-use corewise_cache::ScanStep;
+use corewise_engine::ScanStep;
 use corewise_ops::{Deadline, Delete, Store, StoreMode};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

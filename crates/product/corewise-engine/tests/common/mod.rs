@@ -11,7 +11,7 @@ pub use corewise_testkit::random::fewer;
 pub use engines::{Setup, TestEngine};
 pub use thread_pool::{Worker, at_once};
 
-use corewise_cache::{Cursor, Engine, ScanStep, Session};
+use corewise_engine::{Cursor, Engine, ScanStep, Session};
 use corewise_ops::{Arith, Delete, Get, ItemView, Now, Op, Store, StoreMode, Verb};
 use std::sync::Arc;
 

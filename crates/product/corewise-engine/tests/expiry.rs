@@ -4,7 +4,7 @@
 use crate::common;
 
 use common::{Cache, NOW, Setup, TestEngine, fewer, later, stamped, store};
-use corewise_cache::{EngineStats, Session};
+use corewise_engine::{EngineStats, Session};
 use corewise_ops::{Change, Deadline, Delete, Get, ItemView, Now, Store, StoreMode, Update, Verb};
 use corewise_testkit::random::Random;
 use std::collections::HashMap;

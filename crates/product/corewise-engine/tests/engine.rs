@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::{Cache, Collect, NOW, Seen, Setup, TestEngine, incr, later, stamped, store};
-use corewise_cache::Session;
+use corewise_engine::Session;
 use corewise_ops::{
     Absence, Arith, Deadline, Delete, Get, ItemFlags, Op, Store, StoreMode, Verb, Vivify,
 };

@@ -4,8 +4,8 @@
 use crate::common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, Worker, fewer, later, store};
-use corewise_cache::item::MAX_KEY_BYTES;
-use corewise_cache::{Cursor, ScanStep, Session};
+use corewise_engine::item::MAX_KEY_BYTES;
+use corewise_engine::{Cursor, ScanStep, Session};
 use corewise_ops::{
     Change, Deadline, Decided, Decision, Delete, Edit, Get, ItemView, Store, StoreMode, StoreRule,
     Update, Updated, Verb,
@@ -124,7 +124,7 @@ fn an_update_sees_neither_expired_nor_flushed_items<E: TestEngine>() {
     cache.now = later(500);
     assert_eq!(update(&mut cache, b"k", absent), Updated::Done);
     cache.set(b"k", b"v");
-    corewise_cache::Engine::flush_all(&*cache.engine, Deadline::PAST, cache.now);
+    corewise_engine::Engine::flush_all(&*cache.engine, Deadline::PAST, cache.now);
     assert_eq!(update(&mut cache, b"k", absent), Updated::Done);
 }
 
@@ -408,7 +408,7 @@ fn an_edit_sees_neither_expired_nor_flushed_items<E: TestEngine>() {
     cache.now = later(100);
     assert_eq!(edit(&mut cache, 0, b""), edited(-1, None));
     cache.set(b"k", b"v");
-    corewise_cache::Engine::flush_all(&*cache.engine, Deadline::PAST, cache.now);
+    corewise_engine::Engine::flush_all(&*cache.engine, Deadline::PAST, cache.now);
     assert_eq!(edit(&mut cache, 0, b""), edited(-1, None));
 }
 

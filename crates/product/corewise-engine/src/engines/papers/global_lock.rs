@@ -43,9 +43,9 @@ use crate::engines::locked::{Locked, ReferenceCount};
 /// The engine. See the [module](self).
 ///
 /// ```
-/// use corewise_cache::Engine;
-/// use corewise_cache::engines::global_lock::GlobalLock;
-/// use corewise_cache::engines::locked::Config;
+/// use corewise_engine::Engine;
+/// use corewise_engine::engines::global_lock::GlobalLock;
+/// use corewise_engine::engines::locked::Config;
 ///
 /// let cache = GlobalLock::new(Config { threads: 12, ..Config::default() });
 /// assert_eq!((cache.name(), cache.stats().shards), ("global-lock", 1));

@@ -5,7 +5,7 @@ use crate::common;
 use common::{
     Cache, NOW, Seen, Setup, TestEngine, Worker, fewer, incr, later, stamp_of, stamped, store,
 };
-use corewise_cache::{Cursor, ScanStep, Session};
+use corewise_engine::{Cursor, ScanStep, Session};
 use corewise_ops::{
     Arith, Deadline, Delete, Flow, Get, ItemFlags, Op, Outcome, ReplySink, Store, StoreMode, Token,
     Verb, Vivify,

@@ -9,10 +9,10 @@ mod common;
 
 use common::{Collect, NOW, Seen, Setup, TestEngine, store};
 use corewise_atomic::{mutant, thread};
-use corewise_cache::alloc::{GlobalHeap, ItemAllocator};
-use corewise_cache::engines::global_lock::GlobalLock;
-use corewise_cache::engines::locked::Config;
-use corewise_cache::{Engine, Session};
+use corewise_engine::alloc::{GlobalHeap, ItemAllocator};
+use corewise_engine::engines::global_lock::GlobalLock;
+use corewise_engine::engines::locked::Config;
+use corewise_engine::{Engine, Session};
 use corewise_ops::{Flow, Get, Op, Outcome, ReplySink, StoreMode, Token, Verb};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};

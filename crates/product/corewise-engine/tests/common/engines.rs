@@ -1,9 +1,9 @@
 //! What the tests must know about an engine. To add one, write an `impl TestEngine` and a line in
 //! [`for_every_engine`].
 
-use corewise_cache::Engine;
-use corewise_cache::alloc::GlobalHeap;
-use corewise_cache::engines::{locked, lockhash, relativistic};
+use corewise_engine::Engine;
+use corewise_engine::alloc::GlobalHeap;
+use corewise_engine::engines::{locked, lockhash, relativistic};
 
 /// The settings that every engine understands.
 #[derive(Clone, Copy, Debug)]
@@ -118,10 +118,10 @@ impl TestEngine for relativistic::Relativistic {
 /// Makes a test `engine::name` of each `fn name<E: TestEngine>()` for every engine.
 macro_rules! for_every_engine {
     ($($test:ident)+) => {
-        for_engine!(locked, corewise_cache::engines::locked::Locked, $($test)+);
-        for_engine!(global_lock, corewise_cache::engines::global_lock::GlobalLock, $($test)+);
-        for_engine!(lockhash, corewise_cache::engines::lockhash::LockHashEngine, $($test)+);
-        for_engine!(relativistic, corewise_cache::engines::relativistic::Relativistic, $($test)+);
+        for_engine!(locked, corewise_engine::engines::locked::Locked, $($test)+);
+        for_engine!(global_lock, corewise_engine::engines::global_lock::GlobalLock, $($test)+);
+        for_engine!(lockhash, corewise_engine::engines::lockhash::LockHashEngine, $($test)+);
+        for_engine!(relativistic, corewise_engine::engines::relativistic::Relativistic, $($test)+);
     };
 }
 

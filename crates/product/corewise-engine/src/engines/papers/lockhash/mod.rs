@@ -57,9 +57,9 @@ use std::hash::BuildHasher;
 /// The engine. See the [module](self).
 ///
 /// ```
-/// use corewise_cache::Engine;
-/// use corewise_cache::engines::lockhash::LockHashEngine;
-/// use corewise_cache::engines::locked::Config;
+/// use corewise_engine::Engine;
+/// use corewise_engine::engines::lockhash::LockHashEngine;
+/// use corewise_engine::engines::locked::Config;
 ///
 /// let cache = LockHashEngine::new(Config::default());
 /// assert_eq!((cache.name(), cache.stats().shards), ("lockhash", 64));

@@ -44,9 +44,9 @@
 //! at once is atomic if its caller holds [all stripes](Isolation::begin_all).
 //!
 //! ```
-//! use corewise_cache::engines::relativistic::{Config, Relativistic};
-//! use corewise_cache::isolation::{Isolation, Watches};
-//! use corewise_cache::{TimeSource, Engine, ManualClock};
+//! use corewise_engine::engines::relativistic::{Config, Relativistic};
+//! use corewise_engine::isolation::{Isolation, Watches};
+//! use corewise_engine::{TimeSource, Engine, ManualClock};
 //! use corewise_ops::{Change, Deadline, ItemView, Update, Updated};
 //! use std::sync::Arc;
 //!

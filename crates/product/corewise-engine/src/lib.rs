@@ -12,8 +12,8 @@
 //! | [`global_lock`](engines::global_lock) | hashbrown, one in all | under the one lock, taken twice | LRU | comparison: the baseline of \[ATC11\] |
 //!
 //! ```
-//! use corewise_cache::{TimeSource, Engine, ManualClock, Session};
-//! use corewise_cache::engines::relativistic::{Config, Relativistic};
+//! use corewise_engine::{TimeSource, Engine, ManualClock, Session};
+//! use corewise_engine::engines::relativistic::{Config, Relativistic};
 //! use corewise_ops::*;
 //! use std::sync::Arc;
 //!

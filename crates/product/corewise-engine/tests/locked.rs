@@ -3,8 +3,8 @@
 use crate::common;
 
 use common::{Cache, NOW, Seen, Setup, later, store};
-use corewise_cache::engines::locked::Locked;
-use corewise_cache::{Engine, Session};
+use corewise_engine::engines::locked::Locked;
+use corewise_engine::{Engine, Session};
 use corewise_ops::{
     Absence, Deadline, Flow, Get, Op, Outcome, ReplySink, Store, StoreMode, Token, Verb,
 };

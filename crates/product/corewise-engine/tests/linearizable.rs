@@ -10,7 +10,7 @@
 use crate::common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, Worker, at_once, fewer, incr, number, store};
-use corewise_cache::Session;
+use corewise_engine::Session;
 use corewise_ops::{Deadline, Delete, Get, Store, StoreMode, Verb};
 use corewise_testkit::history::models::{
     CacheCall, EntryOp, EntryOutcome, EvictingEntry, ItemVersion, MapEntry,

@@ -4,10 +4,10 @@
 use crate::common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, store};
-use corewise_cache::alloc::{GlobalHeap, ItemAllocator};
-use corewise_cache::engines::global_lock::GlobalLock;
-use corewise_cache::engines::locked::Config;
-use corewise_cache::{Engine, Session};
+use corewise_engine::alloc::{GlobalHeap, ItemAllocator};
+use corewise_engine::engines::global_lock::GlobalLock;
+use corewise_engine::engines::locked::Config;
+use corewise_engine::{Engine, Session};
 use corewise_ops::{
     Deadline, Delete, Flow, Get, Op, Outcome, ReplySink, Store, StoreMode, Token, Verb,
 };
