@@ -3,7 +3,6 @@
 use crate::config::{BindAddress, ListenAt, StartError};
 use crate::protocol::ProtocolKind;
 use crate::transport::Transport;
-use mio::net::UnixListener;
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -27,7 +26,7 @@ impl Listener {
         let opened = match &mut at.address {
             BindAddress::Tcp(address) => listen_tcp(address, backlog).map(|socket| (socket, None)),
             BindAddress::Unix(path) => {
-                listen_unix(path, mode).map(|(socket, file)| (socket, Some(file)))
+                listen_unix(path, backlog, mode).map(|(socket, file)| (socket, Some(file)))
             }
         };
         let (socket, file) = opened.map_err(|error| StartError::Listen {
@@ -123,7 +122,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 
 /// Listens on `path`, and gives the file these permissions. Removes a socket that a killed server
 /// has left there; any other file stays.
-fn listen_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketFile)> {
+fn listen_unix(path: &Path, backlog: u32, mode: u32) -> io::Result<(OwnedFd, SocketFile)> {
     if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
         if is_live(path)? {
             let what = "another process listens there";
@@ -131,13 +130,17 @@ fn listen_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketFile)> {
         }
         std::fs::remove_file(path)?;
     }
-    let listener = UnixListener::bind(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::unix(path)?)?;
     let file = SocketFile {
         path: path.to_owned(),
         file: identity(path)?,
     };
+    // Before `listen`: until then, connections are refused, whatever mode the umask has left.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-    Ok((listener.into(), file))
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok((socket.into(), file))
 }
 
 /// Whether a process has the socket open: only a socket without a listener refuses connections.
