@@ -1,8 +1,8 @@
-//! The byte format of a filter, version 1.
+//! The byte format of a filter, version 2.
 //!
 //! ```text
 //!  0  magic "CWCF"        16  seed u64
-//!  4  version u16 = 1     24  buckets u64
+//!  4  version u16 = 2     24  buckets u64
 //!  6  slots of a bucket   32  items u64
 //!  7  bits                40  words u64
 //!  8  flags u32           48  zero u64
@@ -29,7 +29,7 @@ use crate::path::MAX_SEARCH_LIMIT;
 use crate::shape::{BuildError, FilterShape, MAX_BUCKETS};
 
 const MAGIC: [u8; 4] = *b"CWCF";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const SEMI_SORTED: u32 = 1;
 const HEADER_BYTES: usize = 64;
 const HEADER_WORDS: usize = HEADER_BYTES / 8;
@@ -43,7 +43,7 @@ pub enum LoadError {
     /// They begin with other bytes than those of a filter.
     Magic,
     /// This version of the crate does not know their version of the format, which is the number. It
-    /// reads version 1.
+    /// reads version 2.
     Version(u16),
     /// There are more or fewer than the header says.
     Length,

@@ -286,7 +286,7 @@ impl GrowingFilter {
                 Err(InsertError::Full) => {}
                 result => return result,
             }
-            let takes = |link: &CuckooFilter| link.table.insert_at_once(&link.class(hash));
+            let takes = |link: &CuckooFilter| link.table.place_in_room(&link.class(hash));
             if links.any(takes) {
                 return Ok(());
             }

@@ -372,7 +372,7 @@ fn links_are_searched_from_the_newest() {
         let mut old = (1..)
             .map(hash_number)
             .filter(|hash| first.contains_hash(*hash));
-        while !first.table.insert_at_once(&first.class(newest)) {
+        while !first.table.place_in_room(&first.class(newest)) {
             assert!(first.remove_hash(old.next().unwrap()));
         }
         assert!(first.remove_hash(newest) && !first.contains_hash(newest));
@@ -380,7 +380,7 @@ fn links_are_searched_from_the_newest() {
         let reader = thread::spawn(move || {
             assert!(shared.contains_hash(newest), "an item is missing");
         });
-        assert!(first.table.insert_at_once(&first.class(newest)));
+        assert!(first.table.place_in_room(&first.class(newest)));
         assert!(filter.remove_hash(newest));
         reader.join().unwrap();
         assert!(filter.contains_hash(newest));

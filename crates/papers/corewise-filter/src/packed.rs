@@ -5,6 +5,9 @@
 //!   b = 4, f = 12:  b0 s0 s1 s2 s3 | b1 s0 s1- ║ -s1 s2 s3 | b2 s0 s1 s2- ║ -s2 s3 | b3 …
 //! ```
 //!
+//! The array ends with a word that no bucket uses: where a chunk may cross words, the next word is
+//! read too, and holds no bits of the chunk if it ends before.
+//!
 //! A bucket is read in one to four *chunks* of at most 64 bits. The slots of a chunk are the lanes
 //! of a word that is compared as a whole.
 //!
@@ -99,11 +102,9 @@ impl PackedLayout {
             // It divides 64, and all starts are multiples of it: no chunk crosses words.
             return lower;
         }
-        // The same word if the chunk ends in it. Then it adds nothing if the shift is 0, and
-        // otherwise bits above the chunk.
-        let next = word + ((shift + bits - 1) >> 6) as usize;
+        // The bits above the word, if the chunk has any there; otherwise bits above the chunk.
         // Relaxed: see the header.
-        let upper = words[next].load(Relaxed).wrapping_shl(64 - shift);
+        let upper = (words[word + 1].load(Relaxed) << 1) << (63 - shift);
         lower | upper
     }
 
@@ -192,6 +193,7 @@ impl PackedLayout {
 
     /// Replaces the first `old` in the bucket by `new`; 0 stands for an empty slot. Returns whether
     /// there was one. The caller holds the lock of the bucket's words.
+    #[inline(always)]
     pub(crate) fn replace(&self, words: &[AtomicU64], bucket: u32, old: u32, new: u32) -> bool {
         for chunk in 0..self.chunks {
             let found = self.some_matches(self.chunk(words, bucket, chunk), old);
@@ -204,6 +206,7 @@ impl PackedLayout {
         false
     }
 
+    #[inline(always)]
     fn write_slot(&self, words: &[AtomicU64], bucket: u32, slot: u32, fingerprint: u32) {
         let start = u64::from(bucket) * u64::from(self.bucket_bits())
             + u64::from(slot) * u64::from(self.slot_bits);
@@ -249,7 +252,7 @@ mod tests {
         assert_eq!(layout.bucket_bits() as usize, bucket_bits);
         let mut random = Random::new(u64::from(slots * 100 + bits));
         let sparse = |random: &mut Random| random.next() & random.next();
-        let words: Vec<_> = (0..bucket_bits)
+        let words: Vec<_> = (0..=bucket_bits)
             .map(|_| AtomicU64::new(sparse(&mut random)))
             .collect();
         let expected = |bucket: usize| {

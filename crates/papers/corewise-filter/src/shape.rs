@@ -169,9 +169,10 @@ impl FilterShape {
         self.bucket_slots * (self.bits - saved)
     }
 
-    /// Words of the array of buckets.
+    /// Words of the array of buckets. The last is zero: lookups read the word after that in which
+    /// a bucket begins, whether or not the bucket ends there.
     pub(crate) fn words(&self) -> u64 {
-        (u64::from(self.buckets) * u64::from(self.bucket_bits())).div_ceil(64)
+        (u64::from(self.buckets) * u64::from(self.bucket_bits())).div_ceil(64) + 1
     }
 
     /// Bytes of the buckets and of the stripes.

@@ -132,7 +132,7 @@ impl StripedVersions {
         }
     }
 
-    /// Takes the locks of two buckets, and releases them after `body`.
+    /// Takes the locks of two buckets, and releases them after `body`, also if it panics.
     ///
     /// All updates except those of the whole filter go through here.
     #[inline(always)]
@@ -141,6 +141,13 @@ impl StripedVersions {
         buckets: [u32; 2],
         body: impl FnOnce(&mut HeldStripes<'_>) -> R,
     ) -> R {
+        body(&mut self.hold(buckets))
+    }
+
+    /// Takes the locks of two buckets, until the guard is dropped. For the usual paths, which a
+    /// closure would leave in a call of its own.
+    #[inline(always)]
+    pub(crate) fn hold(&self, buckets: [u32; 2]) -> HeldStripes<'_> {
         let [one, other] = buckets.map(|bucket| self.stripe(bucket));
         let is_swapped = one > other && !mutant!("any_order");
         let (low, high) = if is_swapped {
@@ -156,12 +163,11 @@ impl StripedVersions {
             index: high,
             items: self.lock(high),
         });
-        // Releases when dropped, so also if `body` panics.
-        body(&mut HeldStripes {
+        HeldStripes {
             stripes: self,
             low,
             high,
-        })
+        }
     }
 
     /// Takes all locks, and releases them after `body`, which gets the number of all items, and

@@ -89,7 +89,7 @@ impl BucketLayout {
         }
     }
 
-    /// The widths without a variant, for updates, which gain nothing by more code.
+    /// The widths without a variant, for rare steps of updates, which gain nothing by more code.
     fn general(&self) -> Self {
         match *self {
             Self::Packed4x8 => Self::Packed(PACKED_4X8),
@@ -101,18 +101,23 @@ impl BucketLayout {
     }
 }
 
-/// What a lookup needs of a layout.
-trait Lookup {
+/// What lookups, and updates of one bucket, need of a layout. All of it is inlined, so that a width
+/// that is known at compile time costs no computation.
+trait Layout {
     /// Whether buckets may be rewritten word by word.
     const REWRITES: bool;
 
     fn group_shift(&self) -> u32;
+    fn contains(&self, words: &[AtomicU64], bucket: u32, fingerprint: u32) -> bool;
     fn either_contains(&self, words: &[AtomicU64], buckets: [u32; 2], fingerprint: u32) -> bool;
+    fn replace(&self, words: &[AtomicU64], bucket: u32, old: u32, new: u32) -> bool;
+    /// Whether a change of this bucket is such a rewrite.
+    fn is_rewritten(&self, bucket: u32) -> bool;
 }
 
-macro_rules! lookup {
-    ($layout:ty, $rewrites:literal) => {
-        impl Lookup for $layout {
+macro_rules! layout {
+    ($layout:ty, $rewrites:literal, $is_rewritten:expr) => {
+        impl Layout for $layout {
             const REWRITES: bool = $rewrites;
 
             #[inline(always)]
@@ -121,15 +126,30 @@ macro_rules! lookup {
             }
 
             #[inline(always)]
+            fn contains(&self, words: &[AtomicU64], bucket: u32, wanted: u32) -> bool {
+                self.contains(words, bucket, wanted)
+            }
+
+            #[inline(always)]
             fn either_contains(&self, words: &[AtomicU64], buckets: [u32; 2], wanted: u32) -> bool {
                 self.either_contains(words, buckets, wanted)
+            }
+
+            #[inline(always)]
+            fn replace(&self, words: &[AtomicU64], bucket: u32, old: u32, new: u32) -> bool {
+                self.replace(words, bucket, old, new)
+            }
+
+            #[inline(always)]
+            fn is_rewritten(&self, bucket: u32) -> bool {
+                $is_rewritten(self, bucket)
             }
         }
     };
 }
 
-lookup!(PackedLayout, false);
-lookup!(SemiSortedLayout, true);
+layout!(PackedLayout, false, |_, _| false);
+layout!(SemiSortedLayout, true, SemiSortedLayout::crosses_words);
 
 pub(crate) struct FingerprintTable {
     words: Slots<AtomicU64>,
@@ -209,9 +229,11 @@ impl FingerprintTable {
     /// Counts the items in words that were loaded. `None` if no filter could have written them.
     pub(crate) fn count_loaded(&self, shape: &FilterShape) -> Option<u64> {
         let bits = u64::from(shape.buckets) * u64::from(shape.bucket_bits());
-        let last = self.words.last()?;
+        let used = (bits / 64) as usize;
         // Relaxed: no other thread has the filter.
-        if bits % 64 != 0 && last.load(Relaxed) >> (bits % 64) != 0 {
+        let unused = |word: &AtomicU64, from: u64| word.load(Relaxed) >> from == 0;
+        let (partial, rest) = self.words.get(used..)?.split_first()?;
+        if !unused(partial, bits % 64) || !rest.iter().all(|word| unused(word, 0)) {
             return None;
         }
         let mut items = 0;
@@ -268,7 +290,7 @@ impl FingerprintTable {
     }
 
     #[inline(always)]
-    fn contains_outside_links<L: Lookup>(&self, hash: u64, layout: &L) -> bool {
+    fn contains_outside_links<L: Layout>(&self, hash: u64, layout: &L) -> bool {
         match self.pairing.class_outside_links(hash) {
             Some(class) => self.is_present(&class, layout),
             None => self.contains_in_any_layout(hash),
@@ -287,7 +309,7 @@ impl FingerprintTable {
     }
 
     #[inline(always)]
-    fn is_present<L: Lookup>(&self, class: &ItemClass, layout: &L) -> bool {
+    fn is_present<L: Layout>(&self, class: &ItemClass, layout: &L) -> bool {
         let buckets = [class.first, class.second];
         let versions = self.stripes.versions(buckets, layout.group_shift());
         let seen = versions.read();
@@ -335,18 +357,28 @@ impl FingerprintTable {
     }
 
     /// Stores the fingerprint in a free slot of the bucket, if there is one.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn place(&self, held: &mut HeldStripes<'_>, bucket: u32, fingerprint: u32) -> bool {
-        let is_placed = match &self.layout.general() {
-            BucketLayout::SemiSorted(layout) if layout.crosses_words(bucket) => {
-                layout.contains(&self.words, bucket, 0)
-                    && held.rewrite(bucket, || {
-                        layout.replace(&self.words, bucket, 0, fingerprint)
-                    })
-            }
-            layout => {
-                for_layout!(layout, layout => layout.replace(&self.words, bucket, 0, fingerprint))
-            }
+        for_layout!(&self.layout.general(), layout => {
+            self.place_in(layout, held, bucket, fingerprint)
+        })
+    }
+
+    #[inline(always)]
+    fn place_in<L: Layout>(
+        &self,
+        layout: &L,
+        held: &mut HeldStripes<'_>,
+        bucket: u32,
+        fingerprint: u32,
+    ) -> bool {
+        let is_placed = if layout.is_rewritten(bucket) {
+            layout.contains(&self.words, bucket, 0)
+                && held.rewrite(bucket, || {
+                    layout.replace(&self.words, bucket, 0, fingerprint)
+                })
+        } else {
+            layout.replace(&self.words, bucket, 0, fingerprint)
         };
         if is_placed {
             held.count_placed(bucket);
@@ -361,22 +393,85 @@ impl FingerprintTable {
     }
 
     /// Replaces a copy of `old`, which the caller has seen in the bucket under the lock.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn overwrite(&self, held: &mut HeldStripes<'_>, bucket: u32, old: u32, new: u32) {
-        match &self.layout.general() {
-            BucketLayout::SemiSorted(layout) if layout.crosses_words(bucket) => {
-                held.rewrite(bucket, || layout.replace(&self.words, bucket, old, new));
-            }
-            layout => {
-                let is_unannounced = new == 0 && mutant!("remove_unannounced");
-                if !is_unannounced && !mutant!("bumps_late") {
-                    held.announce_clear(bucket);
-                }
-                for_layout!(layout, layout => layout.replace(&self.words, bucket, old, new));
-                if mutant!("bumps_late") {
-                    held.announce_clear(bucket);
-                }
-            }
+        for_layout!(&self.layout.general(), layout => {
+            self.overwrite_in(layout, held, bucket, old, new);
+        });
+    }
+
+    #[inline(always)]
+    fn overwrite_in<L: Layout>(
+        &self,
+        layout: &L,
+        held: &mut HeldStripes<'_>,
+        bucket: u32,
+        old: u32,
+        new: u32,
+    ) {
+        if layout.is_rewritten(bucket) {
+            held.rewrite(bucket, || layout.replace(&self.words, bucket, old, new));
+            return;
         }
+        let is_unannounced = new == 0 && mutant!("remove_unannounced");
+        if !is_unannounced && !mutant!("bumps_late") {
+            held.announce_clear(bucket);
+        }
+        layout.replace(&self.words, bucket, old, new);
+        if mutant!("bumps_late") {
+            held.announce_clear(bucket);
+        }
+    }
+
+    /// Places the fingerprint of the item if one of its buckets has room.
+    #[inline(always)]
+    pub(crate) fn place_in_room(&self, class: &ItemClass) -> bool {
+        for_layout!(&self.layout, layout => {
+            self.place_in_room_of(layout, class.first, class.fingerprint)
+                || self.place_in_room_of(layout, class.second, class.fingerprint)
+        })
+    }
+
+    #[inline(always)]
+    fn place_in_room_of<L: Layout>(&self, layout: &L, bucket: u32, fingerprint: u32) -> bool {
+        if !layout.contains(&self.words, bucket, 0) {
+            return false;
+        }
+        let mut held = self.stripes.hold([bucket; 2]);
+        self.place_in(layout, &mut held, bucket, fingerprint)
+    }
+
+    /// Clears a copy of the item that stays in a bucket. May find none if other threads move it.
+    #[inline(always)]
+    pub(crate) fn take_at_once(&self, class: &ItemClass) -> bool {
+        for_layout!(&self.layout, layout => {
+            self.take_seen_in(layout, class.first, class.fingerprint)
+                || self.take_seen_in(layout, class.second, class.fingerprint)
+        })
+    }
+
+    #[inline(always)]
+    fn take_seen_in<L: Layout>(&self, layout: &L, bucket: u32, fingerprint: u32) -> bool {
+        layout.contains(&self.words, bucket, fingerprint)
+            && self.take_in(layout, bucket, fingerprint)
+    }
+
+    /// Clears a copy of the item in this bucket, if there is one.
+    #[inline(never)]
+    pub(crate) fn take(&self, bucket: u32, class: &ItemClass) -> bool {
+        for_layout!(&self.layout.general(), layout => {
+            self.take_in(layout, bucket, class.fingerprint)
+        })
+    }
+
+    #[inline(always)]
+    fn take_in<L: Layout>(&self, layout: &L, bucket: u32, fingerprint: u32) -> bool {
+        let mut held = self.stripes.hold([bucket; 2]);
+        let is_there = layout.contains(&self.words, bucket, fingerprint);
+        if is_there {
+            self.overwrite_in(layout, &mut held, bucket, fingerprint, 0);
+            held.count_cleared(bucket);
+        }
+        is_there
     }
 }

@@ -33,33 +33,31 @@ struct StalePath;
 
 impl FingerprintTable {
     pub(crate) fn insert(&self, class: &ItemClass, limit: usize) -> Result<(), InsertError> {
+        if self.has_placed(class) {
+            return Ok(());
+        }
+        self.insert_by_moving(class, limit)
+    }
+
+    /// Places the item if one of its buckets has room; under the stress build only after a search.
+    #[inline(always)]
+    fn has_placed(&self, class: &ItemClass) -> bool {
+        !cfg!(corewise_stress) && self.place_in_room(class)
+    }
+
+    /// A call, because its path takes a large stack frame.
+    #[inline(never)]
+    fn insert_by_moving(&self, class: &ItemClass, limit: usize) -> Result<(), InsertError> {
         for _ in 0..=STALE_PATHS {
-            // Under the stress build only after a search.
-            if !cfg!(corewise_stress) && self.insert_at_once(class) {
-                return Ok(());
-            }
             let Some(path) = KickPath::find(self, class, limit) else {
                 return self.insert_last(class);
             };
-            if let Ok(is_placed) = self.displace(&path, class.fingerprint)
-                && is_placed
-            {
+            let has_moved = self.displace(&path, class.fingerprint);
+            if has_moved == Ok(true) || self.has_placed(class) {
                 return Ok(());
             }
         }
         Err(InsertError::Full)
-    }
-
-    /// Places the item if one of its buckets has room; moves nothing.
-    pub(crate) fn insert_at_once(&self, class: &ItemClass) -> bool {
-        self.place_if_room(class.first, class) || self.place_if_room(class.second, class)
-    }
-
-    fn place_if_room(&self, bucket: u32, class: &ItemClass) -> bool {
-        self.holds(bucket, 0)
-            && self.stripes.exclusively([bucket; 2], |held| {
-                self.place(held, bucket, class.fingerprint)
-            })
     }
 
     /// Places the item if there is room by now, and otherwise tells why there is none.
@@ -217,6 +215,12 @@ impl FingerprintTable {
         if mutant!("remove_one_by_one") {
             return self.take(class.first, class) || self.take(class.second, class);
         }
+        self.take_at_once(class) || self.remove_moved(class)
+    }
+
+    /// Removes a copy that other threads move, or finds that there is none.
+    #[inline(never)]
+    fn remove_moved(&self, class: &ItemClass) -> bool {
         for _ in 0..REMOVE_ROUNDS {
             match self.locate(class) {
                 Located::Nowhere => return false,
@@ -235,17 +239,6 @@ impl FingerprintTable {
                     .map(|bucket| self.clear(held, bucket, class.fingerprint))
                     .is_some()
             })
-    }
-
-    /// Removes a copy from this bucket, if it has one.
-    pub(crate) fn take(&self, bucket: u32, class: &ItemClass) -> bool {
-        self.stripes.exclusively([bucket; 2], |held| {
-            let is_there = self.holds(bucket, class.fingerprint);
-            if is_there {
-                self.clear(held, bucket, class.fingerprint);
-            }
-            is_there
-        })
     }
 
     /// The number of copies of the item.

@@ -66,7 +66,7 @@ fn every_shape_is_loaded_as_it_was() {
     }
 }
 
-/// Frozen: these are the bytes of version 1.
+/// Frozen: these are the bytes of version 2.
 #[test]
 fn the_format_never_changes() {
     let filter = CuckooFilter::builder()
@@ -77,12 +77,12 @@ fn the_format_never_changes() {
         .unwrap();
     (0..10u64).for_each(|item| filter.insert(&item).unwrap());
     let bytes = filter.to_bytes();
-    assert_eq!(bytes[..16], *b"CWCF\x01\0\x04\x0c\0\0\0\0\0\x04\0\0");
+    assert_eq!(bytes[..16], *b"CWCF\x02\0\x04\x0c\0\0\0\0\0\x04\0\0");
     assert_eq!(
         bytes[16..48],
-        [7u64, 4, 10, 3].map(u64::to_le_bytes).concat()
+        [7u64, 4, 10, 4].map(u64::to_le_bytes).concat()
     );
-    assert_eq!(bytes.len(), 64 + 24);
+    assert_eq!(bytes.len(), 64 + 32);
     let sums: Vec<u64> = bytes[56..]
         .as_chunks()
         .0
@@ -90,10 +90,11 @@ fn the_format_never_changes() {
         .map(|w| u64::from_le_bytes(*w))
         .collect();
     let frozen = [
-        0x832c_04ce_f483_f354,
-        0x2370_0000_002a_b524,
-        0x0037_1cc6_9d7b_badd,
-        0x0000_0050_65c6_0000,
+        0x8726_6a49_4969_3f06,
+        0x06c1_85fb_d1e4_092a,
+        0x0000_0b76_0000_0000,
+        0x2e02_6ee3_5f32_0000,
+        0,
     ];
     assert_eq!(sums, frozen);
 }
@@ -148,7 +149,7 @@ fn errors_tell_what_is_wrong() {
         CuckooFilter::from_bytes(&changed).expect_err("it was changed")
     };
     assert!(matches!(error(0, 1), LoadError::Magic));
-    for version in (0..=u16::MAX).filter(|&version| version != 1) {
+    for version in (0..=u16::MAX).filter(|&version| version != 2) {
         let mut changed = bytes.clone();
         changed[4..6].copy_from_slice(&version.to_le_bytes());
         let error = CuckooFilter::from_bytes(&changed).expect_err("another version");
@@ -269,10 +270,10 @@ fn a_filter_that_is_too_large_is_refused_early() {
         .unwrap();
     let mut header = huge.to_bytes()[..64].to_vec();
     header[24..32].copy_from_slice(&(1u64 << 31).to_le_bytes());
-    header[40..48].copy_from_slice(&((1u64 << 31) * 40 / 64).to_le_bytes());
+    header[40..48].copy_from_slice(&((1u64 << 31) * 40 / 64 + 1).to_le_bytes());
     correct(&mut header);
     let refused = CuckooFilter::read_from(&header[..], 1 << 30);
-    let bytes = 64 + (1 << 31) * 40 / 8;
+    let bytes = 64 + (1 << 31) * 40 / 8 + 8;
     assert!(matches!(refused, Err(LoadError::TooLarge { bytes: b }) if b == bytes));
     assert!(matches!(
         CuckooFilter::from_bytes(&header),
