@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
+
 /// The exit status for bad options.
 const USAGE: u8 = 2;
 /// The exit status for all later failures.
@@ -32,12 +34,24 @@ impl Failure {
         }
     }
 
-    /// The first paragraph of clap's message as one line, with a reference to `--help`.
+    /// The first paragraph of clap's message as one line, with what the user may have meant, and a
+    /// reference to `--help`.
     pub(crate) fn from_clap(error: &clap::Error) -> Self {
         let text = error.to_string();
         let paragraph = text.split("\n\n").next().unwrap_or_default();
         let message = paragraph.strip_prefix("error: ").unwrap_or(paragraph);
-        Self::usage(format!("{message} (see --help)"))
+        let kinds = [
+            ContextKind::SuggestedArg,
+            ContextKind::SuggestedSubcommand,
+            ContextKind::SuggestedValue,
+        ];
+        let meant = kinds.into_iter().find_map(|kind| match error.get(kind)? {
+            ContextValue::String(one) => Some(one.clone()),
+            ContextValue::Strings(several) => Some(several.join("` or `")),
+            _ => None,
+        });
+        let question = meant.map_or_else(String::new, |meant| did_you_mean(&meant));
+        Self::usage(format!("{message}{question} (see --help)"))
     }
 
     /// Prints the message and returns the exit status.
@@ -50,6 +64,11 @@ impl Failure {
     pub(crate) fn line(&self) -> &str {
         &self.line
     }
+}
+
+/// What follows a message about a word that is unknown.
+pub(crate) fn did_you_mean(word: &str) -> String {
+    format!("; did you mean `{word}`?")
 }
 
 /// Prints one line about a problem. Ignores a closed standard error.

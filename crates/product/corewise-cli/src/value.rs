@@ -195,6 +195,26 @@ impl FromStr for Positive {
     }
 }
 
+/// A number of megabytes above zero, as memcached's `-m` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Megabytes(pub(crate) u32);
+
+impl FromStr for Megabytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(Positive(number)) => Ok(Self(number)),
+            Err(_) if text.parse().is_ok_and(|Bytes(size)| size > 0) => Err(format!(
+                "`{text}` is not a whole number of megabytes: did you mean `--memory {text}`?"
+            )),
+            Err(_) => Err(format!(
+                "`{text}` is not a whole number of megabytes above 0"
+            )),
+        }
+    }
+}
+
 /// The byte between a key's prefix and the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delimiter(pub(crate) u8);

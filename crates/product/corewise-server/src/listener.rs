@@ -60,8 +60,15 @@ impl Listener {
 
     /// The line of the banner with a command that talks to this listener.
     pub(crate) fn how_to_try(&self) -> String {
-        let try_it = self.at.protocol.facts().try_it;
-        format!("try: {}\n", try_it(&self.at.address))
+        let facts = self.at.protocol.facts();
+        let mut text = format!("try: {}\n", (facts.try_it)(&self.at.address));
+        if let (BindAddress::Tcp(at), Some(send)) = (&self.at.address, facts.try_text) {
+            let (ip, port) = (at.ip(), at.port());
+            text += &format!(
+                " or: bash -c 'exec 3<>/dev/tcp/{ip}/{port}; printf \"{send}\" >&3; cat <&3'\n"
+            );
+        }
+        text
     }
 
     pub(crate) fn fd(&self) -> RawFd {

@@ -53,10 +53,14 @@ pub(crate) struct Facts {
     pub(crate) refusal: &'static [u8],
     /// A command that talks to a listener at this address.
     pub(crate) try_it: fn(&BindAddress) -> String,
+    /// Text that bash can send in place of that command, where its program is missing.
+    pub(crate) try_text: Option<&'static str>,
     authenticates: bool,
     /// Whether its clients have numbers.
     pub(crate) numbers_clients: bool,
 }
+
+const TRY_TEXT: &str = r"set k 0 0 5\r\nhello\r\nget k\r\nquit\r\n";
 
 static MEMCACHED: Facts = Facts {
     name: "memcached",
@@ -67,8 +71,9 @@ static MEMCACHED: Facts = Facts {
             BindAddress::Tcp(address) => format!("nc {} {}", address.ip(), address.port()),
             BindAddress::Unix(path) => format!("nc -U {}", path.display()),
         };
-        format!("printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' | {netcat}")
+        format!("printf '{TRY_TEXT}' | {netcat}")
     },
+    try_text: Some(TRY_TEXT),
     authenticates: true,
     numbers_clients: false,
 };
@@ -84,6 +89,7 @@ static RESP: Facts = Facts {
         }
         BindAddress::Unix(path) => format!("redis-cli -s {} set k hello", path.display()),
     },
+    try_text: Some(r"set k hello\r\nquit\r\n"),
     authenticates: true,
     numbers_clients: true,
 };
@@ -94,6 +100,7 @@ static CPHASH: Facts = Facts {
     // The protocol has no replies but values.
     refusal: b"",
     try_it: |address| format!("corewise load {address} --protocol cphash --pipeline 32"),
+    try_text: None,
     authenticates: false,
     numbers_clients: false,
 };

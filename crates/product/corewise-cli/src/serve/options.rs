@@ -13,7 +13,7 @@ use corewise_topology::PinPolicy;
 use serde::de::{self, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::value::{Bytes, Delimiter, Mode, Parsed, Port, Positive, Span};
+use crate::value::{Bytes, Delimiter, Megabytes, Mode, Parsed, Port, Positive, Span};
 
 /// The heading of the options that do nothing here. SASL and TLS are left out of the short help,
 /// because scripts search that help for their names to find out whether a memcached supports them.
@@ -66,7 +66,7 @@ pub(crate) struct ServeOptions {
 
     /// The same in megabytes.
     #[arg(short = 'm', long, value_name = "MB", conflicts_with = "memory")]
-    pub(crate) memory_limit: Option<Parsed<Positive>>,
+    pub(crate) memory_limit: Option<Parsed<Megabytes>>,
 
     /// Largest item, 1k to 128m. [default: 1m]
     #[arg(short = 'I', long, value_name = "SIZE")]

@@ -9,8 +9,8 @@ use corewise_topology::Topology;
 
 use super::options::ServeOptions;
 use super::{CliMode, address, extended};
-use crate::failure::Failure;
-use crate::value::{Bytes, Mode, Parsed, Port, Positive, Span};
+use crate::failure::{Failure, did_you_mean};
+use crate::value::{Bytes, Megabytes, Mode, Parsed, Port, Positive, Span};
 
 /// The port of RESP addresses without one.
 const RESP_PORT: u16 = 6379;
@@ -79,11 +79,32 @@ fn read_file(path: &Path) -> Result<ServeOptions, Failure> {
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::usage(format!("cannot read {shown}: {error}")))?;
     toml::from_str(&text).map_err(|error| {
-        let line = error
-            .span()
-            .map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-        Failure::usage(format!("{shown}, line {line}: {}", error.message()))
+        let before = error.span().map_or("", |span| &text[..span.start]);
+        let line = 1 + before.matches('\n').count();
+        let message = in_file(error.message());
+        // An error in a value follows its key.
+        let begun = before.rsplit('\n').next().unwrap_or_default();
+        let message = match begun.split_once('=') {
+            Some((key, _)) => format!("{}: {message}", key.trim()),
+            None => message,
+        };
+        Failure::usage(format!("{shown}, line {line}: {message}"))
     })
+}
+
+/// Replaces the list of all keys, which follows an unknown one, by the key that it resembles.
+fn in_file(message: &str) -> String {
+    let unknown = message.strip_prefix("unknown field `");
+    let Some((key, rest)) = unknown.and_then(|rest| rest.split_once('`')) else {
+        return message.to_owned();
+    };
+    let known = rest.split('`').skip(1).step_by(2);
+    let similar = known
+        .map(|other| (strsim::jaro(key, other), other))
+        .filter(|(similarity, _)| *similarity > 0.7)
+        .max_by(|one, other| one.0.total_cmp(&other.0));
+    let question = similar.map_or_else(String::new, |(_, other)| did_you_mean(other));
+    format!("`{key}` is not an option{question}")
 }
 
 /// Replaces options that are synonyms of another one by that one, so that one layer can override
@@ -93,7 +114,7 @@ fn without_synonyms(
     notes: &mut Vec<String>,
 ) -> Result<ServeOptions, String> {
     notes.extend(extended::apply(&mut options)?);
-    if let Some(Parsed(Positive(megabytes))) = options.memory_limit.take() {
+    if let Some(Parsed(Megabytes(megabytes))) = options.memory_limit.take() {
         if options.memory.is_some() {
             return Err("memory and memory-limit cannot both be given".into());
         }
@@ -232,11 +253,17 @@ fn set_sizes(config: &mut Config, options: &ServeOptions) -> Result<(), String> 
         }
         config.max_item_size = size as usize;
     }
-    if config.max_item_size as u64 > config.memory / 2 {
-        let (item, memory) = (Bytes(config.max_item_size as u64), Bytes(config.memory));
-        return Err(format!(
-            "max-item-size (-I) cannot be more than half of the memory (-m): {item} of {memory}"
-        ));
+    let (item, memory) = (config.max_item_size as u64, config.memory);
+    if item > memory / 2 {
+        let (least, item, memory) = (Bytes(2 * item), Bytes(item), Bytes(memory));
+        return Err(match options.max_item_size {
+            Some(_) => format!(
+                "max-item-size (-I) cannot be more than half of the memory (-m): {item} of {memory}"
+            ),
+            None => format!(
+                "memory (-m) must be at least {least}, twice the largest item ({item}), not {memory}"
+            ),
+        });
     }
     Ok(())
 }
@@ -359,7 +386,8 @@ fn resolve_all(
     default_port: Option<u16>,
 ) -> Result<Vec<SocketAddr>, String> {
     let text = texts.join(",");
-    let places = address::parse(&text)?;
+    let named = |error| format!("{option}: {error}");
+    let places = address::parse(&text).map_err(named)?;
     if places.is_empty() {
         return Err(format!("{option} names no address"));
     }
@@ -367,7 +395,7 @@ fn resolve_all(
     for place in places {
         let port = place.port.or(default_port);
         let port = port.ok_or_else(|| format!("{option} needs a port: {text}"))?;
-        for address in address::resolve(place.host.as_deref(), port)? {
+        for address in address::resolve(place.host.as_deref(), port).map_err(named)? {
             // Several names may mean one address; with port 0 each is a different socket.
             if address.port() == 0 || !addresses.contains(&address) {
                 addresses.push(address);

@@ -314,7 +314,7 @@ fn a_bad_option_is_named_in_one_line() {
         ("-t 1025", "more than 1024"),
         ("-t", "-t"),
         ("-m x", "`x`"),
-        ("-m 1", "more than half of the memory"),
+        ("-m 1", "memory (-m) must be at least 2m"),
         ("-m 64 --memory 1g", "cannot be used"),
         ("-I 1023", "1k to 128m"),
         ("-I 129m", "1k to 128m"),
@@ -428,11 +428,14 @@ fn the_command_line_wins_over_the_file() {
 #[test]
 fn a_wrong_file_is_one_line_with_a_place() {
     let line = |text| with_file(text, "").unwrap_err().line().to_owned();
-    assert!(line("threads = 2\nthreds = 3").contains("line 2: unknown field `threds`"));
-    assert!(line("\n\nthreads = 0").contains("line 3: `0` is not a whole number"));
+    assert!(
+        line("threads = 2\nthreds = 3")
+            .contains("line 2: `threds` is not an option; did you mean `threads`?")
+    );
+    assert!(line("\n\nthreads = 0").contains("line 3: threads: `0` is not a whole number"));
     assert!(line("memory = true").contains("line 1"));
     assert!(line("memory = ").contains("line 1"));
-    assert!(line("config = 'other.toml'").contains("unknown field `config`"));
+    assert!(line("config = 'other.toml'").contains("`config` is not an option"));
     assert!(line("memory = '1g'\nmemory-limit = 5").contains("cannot both be given"));
     assert!(!line("a = [\n1,").contains('\n'));
 }
@@ -480,7 +483,8 @@ fn a_wrong_type_in_a_file_is_said_in_plain_words() {
         };
         for line in [line, format!("{name} = {{ a = 1 }}")] {
             let said = with_file(&line, "").unwrap_err().line().to_owned();
-            let clear = said.contains("line 1: invalid type") && said.contains(expected);
+            let start = format!("line 1: {name}: invalid type");
+            let clear = said.contains(&start) && said.contains(expected);
             assert!(clear, "{line}: {said}");
             // The part behind the random name of the file.
             let (_, reason) = said.split_once("line 1: ").unwrap();
@@ -495,7 +499,7 @@ fn a_wrong_type_in_a_file_is_said_in_plain_words() {
     ] {
         let said = with_file(line, "").unwrap_err().line().to_owned();
         assert!(
-            said.contains("line 1: invalid") && said.contains("expected a"),
+            said.contains(": invalid") && said.contains("expected a"),
             "{line}: {said}"
         );
     }
@@ -520,4 +524,46 @@ fn strangers_at_the_door_are_warned_about() {
     assert!(warning("--resp 127.0.0.1").is_none());
     let of_resp = warning("--resp 0.0.0.0").unwrap();
     assert!(of_resp.contains("0.0.0.0:6379") && of_resp.contains("--auth-file"));
+}
+
+/// What a user most likely meant is named; so is the option that an error is about.
+#[test]
+fn errors_name_the_option_and_what_was_meant() {
+    let cases = [
+        ("--memroy 1g", &["did you mean `--memory`?"][..]),
+        ("--engine relativstic", &["--engine", "relativistic"]),
+        ("-m 1g", &["--memory-limit", "did you mean `--memory 1g`?"]),
+        ("-m x", &["`x` is not a whole number of megabytes above 0"]),
+        ("-m 0", &["--memory-limit", "above 0"]),
+        ("--memory 0", &["memory (-m) must be at least 2m"]),
+        ("--memory 1m", &["memory (-m) must be at least 2m"]),
+        ("-m 64 -I 64m", &["max-item-size (-I)", "64m of 64m"]),
+        ("-l [::1", &["listen (-l): `[::1` lacks a `]`"]),
+        ("--resp localhost:x", &["resp: `x` is not a port"]),
+        ("--cphash-listen 127.0.0.1", &["cphash-listen needs a port"]),
+    ];
+    for (words, parts) in cases {
+        let line = error(words);
+        for part in parts {
+            assert!(line.contains(part), "{words}: {line}");
+        }
+    }
+    assert!(!error("--memory 0").contains("-I"), "which was not given");
+    let files = [
+        (
+            "memroy = '1g'",
+            "line 1: `memroy` is not an option; did you mean `memory`?",
+        ),
+        ("memory = '1g'\nxyz = 1", "line 2: `xyz` is not an option"),
+        ("memory = 'much'", "line 1: memory: `much` is not a size"),
+        (
+            "threads = 0",
+            "line 1: threads: `0` is not a whole number above 0",
+        ),
+    ];
+    for (text, part) in files {
+        let failure = with_file(text, "").expect_err(text);
+        assert!(failure.line().contains(part), "{text}: {}", failure.line());
+        assert!(failure.line().len() < 200, "no list of all keys");
+    }
 }
