@@ -87,7 +87,7 @@ use corewise_wire::resp::{Args, Encoder, Request};
 use form::Kind;
 pub(crate) use form::ReplyForm;
 use operation::{Action, Operation};
-pub(crate) use session::CommandCodec;
+pub(crate) use session::RespSession;
 use std::sync::Arc;
 use table::Command;
 
@@ -162,7 +162,7 @@ pub(crate) struct Context<'c, E: Engine> {
     pub(crate) parse: Parse<'c>,
     pub(crate) budget: &'c Budget,
     pub(crate) conn: &'c mut Conn,
-    pub(crate) codec: &'c mut CommandCodec,
+    pub(crate) codec: &'c mut RespSession,
     pub(crate) out: &'c mut Vec<u8>,
     /// The client does not want the reply to this command.
     pub(crate) is_silent: bool,

@@ -10,7 +10,7 @@ use corewise_wire::resp::{
     ArgForm, Args, Codec, Encoder, Parsed as Framed, Refusal, Request, Version,
 };
 
-type Step<'i> = StepOf<'i, CommandCodec>;
+type Step<'i> = StepOf<'i, RespSession>;
 
 /// The codec of a server's connection: [`Codec`] with the meaning of the most frequent commands.
 ///
@@ -24,7 +24,7 @@ type Step<'i> = StepOf<'i, CommandCodec>;
 /// Before the client has authenticated, all requests are calls. A plain value of 24 bytes: copy it
 /// before a step, and restore the copy to undo the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CommandCodec {
+pub(crate) struct RespSession {
     codec: Codec,
     /// The keys of an `MGET` that are left, if the input begins with one.
     keys_left: u32,
@@ -63,7 +63,7 @@ pub(crate) enum Replies {
     None,
 }
 
-impl Protocol for CommandCodec {
+impl Protocol for RespSession {
     type Form<'i> = ReplyForm<'i>;
     type Call<'i> = Request<'i>;
 
@@ -88,7 +88,7 @@ impl Protocol for CommandCodec {
     }
 }
 
-impl CommandCodec {
+impl RespSession {
     /// The state of a new connection, which speaks RESP2; see [`Codec::new`].
     pub(crate) fn new(authenticated: bool) -> Self {
         Self {
