@@ -1,5 +1,7 @@
 //! Prints the outcomes of operations.
 
+use super::bits;
+use crate::codec::Parse;
 use corewise_ops::{ItemView, Now, Outcome};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Encoder, Version};
@@ -26,10 +28,34 @@ pub(super) enum Kind {
     SecondsLeft,
     /// The time to the deadline in milliseconds, -1 if there is none, -2 without an item.
     MillisecondsLeft,
+    /// The deadline as a Unix time in seconds, -1 if there is none, -2 without an item.
+    UnixSeconds(ClockStart),
+    /// The deadline as a Unix time in milliseconds, -1 if there is none, -2 without an item.
+    UnixMilliseconds(ClockStart),
+    /// The bit of the value at this offset, 0 behind the end.
+    Bit(u32),
     /// What an edit reports.
     Number,
     /// The value before an edit, or null.
     Old,
+}
+
+/// The Unix time at which the clock of deadlines was zero, in milliseconds. Packed, so that it
+/// makes no form longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
+pub(super) struct ClockStart(u64);
+
+impl ClockStart {
+    pub(super) fn of(parse: &Parse<'_>) -> Self {
+        Self(parse.unix_ms.wrapping_sub(parse.now.ms))
+    }
+
+    /// The Unix time of the item's deadline in milliseconds.
+    fn unix_ms(self, item: &ItemView<'_>, now: Now) -> Option<u64> {
+        let left = item.deadline.remaining_ms(now)?;
+        Some(self.0.wrapping_add(now.ms).saturating_add(left))
+    }
 }
 
 /// The bytes of [`Kind::Range`].
@@ -119,9 +145,24 @@ impl<'i> ReplyForm<'i> {
                 let rounded = |ms: i64| ms.saturating_add(500) / 1000;
                 reply.integer(ms_left(view, now).map_or(-1, rounded));
             }
-            (Kind::SecondsLeft | Kind::MillisecondsLeft, Outcome::Missing(_)) => {
-                reply.fixed(b":-2\r\n");
+            (Kind::UnixMilliseconds(start), Outcome::Found(view)) => {
+                reply.integer(start.unix_ms(view, now).map_or(-1, |ms| ms as i64));
             }
+            (Kind::UnixSeconds(start), Outcome::Found(view)) => {
+                let rounded = |ms: u64| (ms.saturating_add(500) / 1000) as i64;
+                reply.integer(start.unix_ms(view, now).map_or(-1, rounded));
+            }
+            (
+                Kind::SecondsLeft
+                | Kind::MillisecondsLeft
+                | Kind::UnixSeconds(_)
+                | Kind::UnixMilliseconds(_),
+                Outcome::Missing(_),
+            ) => reply.fixed(b":-2\r\n"),
+            (Kind::Bit(offset), Outcome::Found(view)) => {
+                reply.integer(bits::bit(view.value, offset.into()).into());
+            }
+            (Kind::Bit(_), Outcome::Missing(_)) => reply.fixed(b":0\r\n"),
             (Kind::Number, Outcome::Edited { number, .. }) => reply.integer(*number),
             (Kind::Old, Outcome::Edited { old: None, .. }) => reply.null(),
             (Kind::Old, Outcome::Edited { old: Some(old), .. }) => reply.bulk(old),

@@ -1,6 +1,6 @@
 //! Commands on keys, whatever their values are.
 
-use super::form::Kind;
+use super::form::{ClockStart, Kind};
 use super::operation::{Failure, Operation, Parsed, TimeForm, decided, each, integer};
 use super::{Context, first, glob, text, until_nul};
 use crate::codec::Parse;
@@ -181,31 +181,15 @@ pub(super) fn pttl<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
 }
 
 /// `EXPIRETIME key`.
-pub(super) fn expiretime<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    time_left(cx, args, |now, left| {
-        (now + left).saturating_add(500) / 1000
-    });
+pub(super) fn expiretime<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
+    let [key] = first(&mut args);
+    Operation::peek(key, Kind::UnixSeconds(ClockStart::of(parse))).into()
 }
 
 /// `PEXPIRETIME key`.
-pub(super) fn pexpiretime<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    time_left(cx, args, |now, left| now + left);
-}
-
-/// The commands that tell a deadline: -2 without an item, -1 without a deadline, otherwise what
-/// `form` makes of the present Unix time and the time that is left, both in milliseconds.
-fn time_left<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, form: fn(u64, u64) -> u64) {
+pub(super) fn pexpiretime<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    let (now, unix_ms) = (cx.parse.now, cx.parse.unix_ms);
-    let mut reply = -2;
-    cx.peek(Tally::Get, key, |item| {
-        reply = match item.map(|item| item.deadline.remaining_ms(now)) {
-            None => -2,
-            Some(None) => -1,
-            Some(Some(left)) => form(unix_ms, left) as i64,
-        };
-    });
-    cx.reply().integer(reply);
+    Operation::peek(key, Kind::UnixMilliseconds(ClockStart::of(parse))).into()
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.

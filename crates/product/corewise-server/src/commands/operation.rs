@@ -9,6 +9,9 @@ use corewise_ops::{
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Version, parse_integer};
 
+/// A value that becomes at most this long by writing to a part of it may do so in a batch.
+const MAX_BATCHED: i64 = 4 << 10;
+
 /// What the arguments of a request mean, or the error that they are answered with.
 pub(crate) type Parsed<'i> = Result<Action<'i>, Failure<'i>>;
 
@@ -66,6 +69,14 @@ impl<'i> Operation<'i> {
             kind,
             tally,
         }
+    }
+
+    /// The operation if it writes the byte before `end`: alone, unless few bytes come before it.
+    pub(super) fn writing_to(self, end: i64) -> Parsed<'i> {
+        if end > MAX_BATCHED {
+            return Ok(Action::Alone(self));
+        }
+        self.into()
     }
 
     /// How to print the outcome.

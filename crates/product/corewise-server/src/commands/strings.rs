@@ -13,8 +13,6 @@ use corewise_wire::resp::{Args, parse_integer};
 
 /// The longest value that Redis allows, in bytes.
 pub(super) const MAX_VALUE: i64 = 512 << 20;
-/// A `SETRANGE` up to this many bytes may be part of a batch.
-const MAX_BATCHED: i64 = 4 << 10;
 
 /// The value of an item, or nothing.
 pub(super) fn value_of<'v>(item: Option<&ItemView<'v>>) -> &'v [u8] {
@@ -294,10 +292,7 @@ pub(super) fn setrange<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> 
         rule: StoreRule::default(),
     };
     let operation = Operation::edit_with(key, edit, Kind::Number, Tally::None);
-    if end > MAX_BATCHED {
-        return Ok(Action::Alone(operation));
-    }
-    operation.into()
+    operation.writing_to(end)
 }
 
 /// Replaces the bytes from the number on by the value, after zeros if the item is shorter, and

@@ -106,11 +106,11 @@ rows! {
     "exists", -2, "readonly fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RO", [1, -1, 1])], keys::exists, batched;
     "expire", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::expire, batched;
     "expireat", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::expireat, batched;
-    "expiretime", 2, "readonly fast", "generic", "", [("RO access", [1, 0, 1])], calls, keys::expiretime;
+    "expiretime", 2, "readonly fast", "generic", "", [("RO access", [1, 0, 1])], keys::expiretime, batched;
     "flushall", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], calls, server::flush;
     "flushdb", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], calls, server::flush;
     "get", 2, "readonly fast", "string", "", [("RO access", [1, 0, 1])], strings::get, batched;
-    "getbit", 3, "readonly fast", "bitmap", "", [("RO access", [1, 0, 1])], calls, bits::getbit;
+    "getbit", 3, "readonly fast", "bitmap", "", [("RO access", [1, 0, 1])], bits::getbit, batched;
     "getdel", 2, "write fast", "string", "", [("RW access delete", [1, 0, 1])], strings::getdel, batched;
     "getex", -2, "write fast", "string", "", [("RW access update", [1, 0, 1])], strings::getex, strings::getex_wrongly;
     "getrange", 4, "readonly", "string", "", [("RO access", [1, 0, 1])], strings::getrange, batched;
@@ -138,7 +138,7 @@ rows! {
     "persist", 2, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::persist, batched;
     "pexpire", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::pexpire, batched;
     "pexpireat", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::pexpireat, batched;
-    "pexpiretime", 2, "readonly fast", "generic", "", [("RO access", [1, 0, 1])], calls, keys::pexpiretime;
+    "pexpiretime", 2, "readonly fast", "generic", "", [("RO access", [1, 0, 1])], keys::pexpiretime, batched;
     "ping", -1, "fast", "connection", "request_policy:all_shards response_policy:all_succeeded", [], connection::ping, connection::ping_back;
     "psetex", 4, "write denyoom", "string", "", [("OW update", [1, 0, 1])], strings::psetex, batched;
     "pttl", 2, "readonly fast", "generic", "nondeterministic_output", [("RO access", [1, 0, 1])], keys::pttl, batched;
@@ -150,7 +150,7 @@ rows! {
     "scan", -2, "readonly", "generic", "nondeterministic_output request_policy:special", [], calls, keys::scan;
     "select", 2, "loading stale fast", "connection", "", [], calls, connection::select;
     "set", -3, "write denyoom", "string", "", [("RW access update variable_flags", [1, 0, 1])], strings::set, batched;
-    "setbit", 4, "write denyoom", "bitmap", "", [("RW access update", [1, 0, 1])], calls, bits::setbit;
+    "setbit", 4, "write denyoom", "bitmap", "", [("RW access update", [1, 0, 1])], bits::setbit, batched;
     "setex", 4, "write denyoom", "string", "", [("OW update", [1, 0, 1])], strings::setex, batched;
     "setnx", 3, "write denyoom fast", "string", "", [("OW insert", [1, 0, 1])], strings::setnx, batched;
     "setrange", 4, "write denyoom", "string", "", [("RW update", [1, 0, 1])], strings::setrange, batched;
@@ -269,10 +269,14 @@ impl Row {
     }
 }
 
+/// All commands and subcommands.
+pub(super) fn rows() -> impl Iterator<Item = Command> + Clone {
+    (0..ROWS.len() as u8).map(Command)
+}
+
 /// All commands, without their subcommands, sorted by name.
 pub(super) fn all() -> impl Iterator<Item = Command> + Clone {
-    let rows = (0..ROWS.len() as u8).map(Command);
-    rows.filter(|command| !command.name.contains('|'))
+    rows().filter(|command| !command.name.contains('|'))
 }
 
 /// The command of this name, in any case.
