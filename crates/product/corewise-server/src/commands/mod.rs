@@ -517,6 +517,12 @@ impl<'c, E: Engine> Context<'c, E> {
     }
 }
 
+/// The names of all commands and subcommands, and how many elements their requests have.
+#[cfg(test)]
+pub(crate) fn rows() -> impl Iterator<Item = (&'static str, i8)> {
+    table::rows().map(|command| (command.name, command.arity))
+}
+
 /// The names of the commands whose arguments name keys, but for those that no transaction has.
 #[cfg(test)]
 pub(crate) fn names_with_keys() -> std::collections::HashSet<&'static str> {
