@@ -107,7 +107,7 @@ pub(super) fn setbit<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
         number: offset.into(),
         rule: StoreRule::default(),
     };
-    let operation = Operation::edit_with(key, edit, Kind::Number, Tally::None);
+    let operation = Operation::edit_with(key, edit, Kind::Number);
     operation.writing_to(len)
 }
 

@@ -106,7 +106,7 @@ fn set_deadline<'i>(
     let conditions = condition::parse(args)?;
     let deadline = form.deadline(integer(time)?, parse, command)?;
     if conditions == 0 && deadline != Deadline::PAST {
-        return Operation::touch(key, deadline, Kind::Flag, Tally::Touch).into();
+        return Operation::touch(key, deadline, Kind::Flag).into();
     }
     let edit = Edit {
         decide: replace_deadline,
@@ -117,7 +117,9 @@ fn set_deadline<'i>(
             ..StoreRule::default()
         },
     };
-    Operation::edit_with(key, edit, Kind::Number, Tally::None).into()
+    Operation::edit_with(key, edit, Kind::Number)
+        .counting_as(Tally::None)
+        .into()
 }
 
 /// Replaces the deadline under the conditions that the number has, and reports 1 if it did.
@@ -151,7 +153,7 @@ fn replace_deadline(
 /// `PERSIST key`.
 pub(super) fn persist<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, remove_deadline, 0, Kind::Number, Tally::None).into()
+    Operation::edit(key, remove_deadline, 0, Kind::Number).into()
 }
 
 /// Removes the deadline, and reports 1 if there was one.

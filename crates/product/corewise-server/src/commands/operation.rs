@@ -49,8 +49,8 @@ pub(crate) struct Operation<'i> {
     /// What to do with its item.
     pub(crate) verb: Verb<'i>,
     kind: Kind,
-    /// What it counts as.
-    pub(super) tally: Tally,
+    /// What it counts as, if not as its row says.
+    tally: Option<Tally>,
 }
 
 impl<'i> From<Operation<'i>> for Parsed<'i> {
@@ -62,13 +62,25 @@ impl<'i> From<Operation<'i>> for Parsed<'i> {
 
 impl<'i> Operation<'i> {
     #[inline]
-    fn new(key: &'i [u8], verb: Verb<'i>, kind: Kind, tally: Tally) -> Self {
+    fn new(key: &'i [u8], verb: Verb<'i>, kind: Kind) -> Self {
         Self {
             key,
             verb,
             kind,
-            tally,
+            tally: None,
         }
+    }
+
+    /// The operation, for arguments with which it does not count as the row says.
+    pub(super) fn counting_as(self, tally: Tally) -> Self {
+        let tally = Some(tally);
+        Self { tally, ..self }
+    }
+
+    /// What it counts as, if its row says `of_row`.
+    #[inline]
+    pub(super) fn tally(&self, of_row: Tally) -> Tally {
+        self.tally.unwrap_or(of_row)
     }
 
     /// The operation if it writes the byte before `end`: alone, unless few bytes come before it.
@@ -79,16 +91,16 @@ impl<'i> Operation<'i> {
         self.into()
     }
 
-    /// How to print the outcome.
+    /// How to print the outcome, and what to count it as, if the row says `of_row`.
     #[inline]
-    pub(crate) fn form(&self, version: Version) -> ReplyForm<'i> {
-        ReplyForm::new(self.key, self.kind, self.tally, version)
+    pub(crate) fn form(&self, of_row: Tally, version: Version) -> ReplyForm<'i> {
+        ReplyForm::new(self.key, self.kind, self.tally(of_row), version)
     }
 
     /// A look-up that counts as a use of the item.
     #[inline]
     pub(super) fn read(key: &'i [u8], kind: Kind) -> Self {
-        Self::new(key, Verb::Get(Get::default()), kind, Tally::Get)
+        Self::new(key, Verb::Get(Get::default()), kind)
     }
 
     /// A look-up that does not.
@@ -97,16 +109,16 @@ impl<'i> Operation<'i> {
             quiet: true,
             ..Get::default()
         };
-        Self::new(key, Verb::Get(get), kind, Tally::Get)
+        Self::new(key, Verb::Get(get), kind)
     }
 
     /// A look-up that replaces the deadline.
-    pub(super) fn touch(key: &'i [u8], deadline: Deadline, kind: Kind, tally: Tally) -> Self {
+    pub(super) fn touch(key: &'i [u8], deadline: Deadline, kind: Kind) -> Self {
         let get = Get {
             touch: Some(deadline),
             ..Get::default()
         };
-        Self::new(key, Verb::Get(get), kind, tally)
+        Self::new(key, Verb::Get(get), kind)
     }
 
     /// Stores the value; `Append` creates the item if there is none.
@@ -123,32 +135,26 @@ impl<'i> Operation<'i> {
             vivify: (mode == StoreMode::Append).then_some(deadline),
             ..Store::new(mode, value)
         };
-        Self::new(key, Verb::Store(store), kind, Tally::Store)
+        Self::new(key, Verb::Store(store), kind)
     }
 
     pub(super) fn delete(key: &'i [u8], kind: Kind) -> Self {
-        Self::new(key, Verb::Delete(Delete::default()), kind, Tally::Delete)
+        Self::new(key, Verb::Delete(Delete::default()), kind)
     }
 
     /// An edit with a number and no value.
-    pub(super) fn edit(
-        key: &'i [u8],
-        decide: Decide,
-        number: i64,
-        kind: Kind,
-        tally: Tally,
-    ) -> Self {
+    pub(super) fn edit(key: &'i [u8], decide: Decide, number: i64, kind: Kind) -> Self {
         let edit = Edit {
             decide,
             value: b"",
             number,
             rule: StoreRule::default(),
         };
-        Self::edit_with(key, edit, kind, tally)
+        Self::edit_with(key, edit, kind)
     }
 
-    pub(super) fn edit_with(key: &'i [u8], edit: Edit<'i>, kind: Kind, tally: Tally) -> Self {
-        Self::new(key, Verb::Edit(edit), kind, tally)
+    pub(super) fn edit_with(key: &'i [u8], edit: Edit<'i>, kind: Kind) -> Self {
+        Self::new(key, Verb::Edit(edit), kind)
     }
 }
 

@@ -145,7 +145,12 @@ pub(super) fn set<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
         StoreMode::Overwrite if !rule.keeps_deadline => Kind::Ok,
         _ => Kind::OkOrNull,
     };
-    if returns_old || rule.keeps_deadline {
+    if returns_old {
+        return assignment(key, value, rule, kind)
+            .counting_as(Tally::GetSet)
+            .into();
+    }
+    if rule.keeps_deadline {
         return assignment(key, value, rule, kind).into();
     }
     Operation::store(key, value, rule.mode, rule.deadline, kind).into()
@@ -158,11 +163,7 @@ fn assignment<'i>(key: &'i [u8], value: &'i [u8], rule: StoreRule, kind: Kind) -
         number: 0,
         rule,
     };
-    let tally = match kind {
-        Kind::Old => Tally::GetSet,
-        _ => Tally::Store,
-    };
-    Operation::edit_with(key, edit, kind, tally)
+    Operation::edit_with(key, edit, kind)
 }
 
 /// Stores the value as its rule says, and reports 1 if it was stored.
@@ -195,12 +196,12 @@ pub(super) fn getex<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
     match options.time {
         // If the item is absent, the time does not matter.
         Some((time, form)) => match deadline_of(time, form, parse, "getex") {
-            Ok(deadline) => Operation::touch(key, deadline, Kind::Value, Tally::Gat).into(),
+            Ok(deadline) => Operation::touch(key, deadline, Kind::Value)
+                .counting_as(Tally::Gat)
+                .into(),
             Err(_) => Ok(Action::Call),
         },
-        None if options.persists => {
-            Operation::edit(key, remove_deadline, 0, Kind::Old, Tally::Get).into()
-        }
+        None if options.persists => Operation::edit(key, remove_deadline, 0, Kind::Old).into(),
         None => Operation::read(key, Kind::Value).into(),
     }
 }
@@ -225,7 +226,7 @@ pub(super) fn getset<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
 /// `GETDEL key`.
 pub(super) fn getdel<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, remove, 0, Kind::Old, Tally::Get).into()
+    Operation::edit(key, remove, 0, Kind::Old).into()
 }
 
 /// Removes the item.
@@ -291,7 +292,7 @@ pub(super) fn setrange<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> 
         number: offset,
         rule: StoreRule::default(),
     };
-    let operation = Operation::edit_with(key, edit, Kind::Number, Tally::None);
+    let operation = Operation::edit_with(key, edit, Kind::Number);
     operation.writing_to(end)
 }
 
@@ -317,19 +318,19 @@ fn overlay(
 /// `INCR key`.
 pub(super) fn incr<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, add, 1, Kind::Number, Tally::None).into()
+    Operation::edit(key, add, 1, Kind::Number).into()
 }
 
 /// `DECR key`.
 pub(super) fn decr<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, add, -1, Kind::Number, Tally::None).into()
+    Operation::edit(key, add, -1, Kind::Number).into()
 }
 
 /// `INCRBY key increment`.
 pub(super) fn incrby<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, delta] = first(&mut args);
-    Operation::edit(key, add, integer(delta)?, Kind::Number, Tally::None).into()
+    Operation::edit(key, add, integer(delta)?, Kind::Number).into()
 }
 
 /// `DECRBY key decrement`.
@@ -337,7 +338,7 @@ pub(super) fn decrby<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, delta] = first(&mut args);
     let delta = integer(delta)?.checked_neg();
     let delta = delta.ok_or("ERR decrement would overflow")?;
-    Operation::edit(key, add, delta, Kind::Number, Tally::None).into()
+    Operation::edit(key, add, delta, Kind::Number).into()
 }
 
 /// Adds the number to the integer that the item has, 0 without one, and reports the sum.
