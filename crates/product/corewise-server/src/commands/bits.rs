@@ -1,7 +1,7 @@
 //! Commands on the bits of values. Bit 0 is the top bit of the first byte.
 
 use super::ReplyForm;
-use super::form::Kind;
+use super::form::ReplyShape;
 use super::operation::{Operation, Parsed, decided};
 use super::strings::{MAX_VALUE, rewrite, value_of};
 use super::{Context, MAX_READ, first, text, until_nul};
@@ -86,7 +86,7 @@ fn read<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], mut look: impl FnMut(Opt
 pub(super) fn getbit<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, offset] = first(&mut args);
     let offset = offset_of(offset, None)?;
-    Operation::read(key, Kind::Bit(offset)).into()
+    Operation::read(key, ReplyShape::Bit(offset)).into()
 }
 
 /// `SETBIT key offset value`.
@@ -107,7 +107,7 @@ pub(super) fn setbit<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
         number: offset.into(),
         rule: StoreRule::default(),
     };
-    let operation = Operation::edit_with(key, edit, Kind::Number);
+    let operation = Operation::edit_with(key, edit, ReplyShape::Number);
     operation.writing_to(len)
 }
 

@@ -1,6 +1,6 @@
 //! Commands on keys, whatever their values are.
 
-use super::form::{ClockStart, Kind};
+use super::form::{ClockStart, ReplyShape};
 use super::operation::{Failure, Operation, Parsed, TimeForm, decided, each, integer};
 use super::{Context, first, glob, text, until_nul};
 use crate::codec::Parse;
@@ -23,23 +23,23 @@ const ENOUGH_BYTES: usize = 1 << 20;
 
 /// `DEL key …`, `UNLINK key …`.
 pub(super) fn del<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
-    each(args, |key| Operation::delete(key, Kind::Flag))
+    each(args, |key| Operation::delete(key, ReplyShape::Flag))
 }
 
 /// `EXISTS key …`.
 pub(super) fn exists<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
-    each(args, |key| Operation::peek(key, Kind::Flag))
+    each(args, |key| Operation::peek(key, ReplyShape::Flag))
 }
 
 /// `TOUCH key …`.
 pub(super) fn touch<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
-    each(args, |key| Operation::read(key, Kind::Flag))
+    each(args, |key| Operation::read(key, ReplyShape::Flag))
 }
 
 /// `TYPE key`.
 pub(super) fn type_of<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::peek(key, Kind::Type).into()
+    Operation::peek(key, ReplyShape::Type).into()
 }
 
 /// `EXPIRE key seconds [NX | XX | GT | LT]`.
@@ -106,7 +106,7 @@ fn set_deadline<'i>(
     let conditions = condition::parse(args)?;
     let deadline = form.deadline(integer(time)?, parse, command)?;
     if conditions == 0 && deadline != Deadline::PAST {
-        return Operation::touch(key, deadline, Kind::Flag).into();
+        return Operation::touch(key, deadline, ReplyShape::Flag).into();
     }
     let edit = Edit {
         decide: replace_deadline,
@@ -117,7 +117,7 @@ fn set_deadline<'i>(
             ..StoreRule::default()
         },
     };
-    Operation::edit_with(key, edit, Kind::Number)
+    Operation::edit_with(key, edit, ReplyShape::Number)
         .counting_as(Tally::None)
         .into()
 }
@@ -153,7 +153,7 @@ fn replace_deadline(
 /// `PERSIST key`.
 pub(super) fn persist<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, remove_deadline, 0, Kind::Number).into()
+    Operation::edit(key, remove_deadline, 0, ReplyShape::Number).into()
 }
 
 /// Removes the deadline, and reports 1 if there was one.
@@ -173,25 +173,25 @@ pub(super) fn remove_deadline(
 /// `TTL key`.
 pub(super) fn ttl<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::peek(key, Kind::SecondsLeft).into()
+    Operation::peek(key, ReplyShape::SecondsLeft).into()
 }
 
 /// `PTTL key`.
 pub(super) fn pttl<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::peek(key, Kind::MillisecondsLeft).into()
+    Operation::peek(key, ReplyShape::MillisecondsLeft).into()
 }
 
 /// `EXPIRETIME key`.
 pub(super) fn expiretime<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::peek(key, Kind::UnixSeconds(ClockStart::of(parse))).into()
+    Operation::peek(key, ReplyShape::UnixSeconds(ClockStart::of(parse))).into()
 }
 
 /// `PEXPIRETIME key`.
 pub(super) fn pexpiretime<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::peek(key, Kind::UnixMilliseconds(ClockStart::of(parse))).into()
+    Operation::peek(key, ReplyShape::UnixMilliseconds(ClockStart::of(parse))).into()
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.

@@ -84,8 +84,8 @@ use corewise_ops::{
 };
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Encoder, Request};
-use form::Kind;
 pub(crate) use form::ReplyForm;
+use form::ReplyShape;
 use operation::{Action, Operation};
 pub(crate) use session::RespSession;
 use std::sync::Arc;
@@ -406,7 +406,7 @@ impl<'c, E: Engine> Context<'c, E> {
     fn get_each(&mut self, keys: Args<'_>, tally: Tally) {
         self.reply().array(keys.len());
         for key in keys {
-            self.run(&Operation::read(key, Kind::Value), tally);
+            self.run(&Operation::read(key, ReplyShape::Value), tally);
             if transactions::is_too_long(self) {
                 return; // `EXEC` closes the connection
             }

@@ -1,6 +1,6 @@
 //! What commands make of their requests.
 
-use super::form::{Kind, ReplyForm};
+use super::form::{ReplyForm, ReplyShape};
 use super::text;
 use crate::codec::Parse;
 use corewise_ops::{
@@ -48,7 +48,7 @@ pub(crate) struct Operation<'i> {
     pub(crate) key: &'i [u8],
     /// What to do with its item.
     pub(crate) verb: Verb<'i>,
-    kind: Kind,
+    kind: ReplyShape,
     /// What it counts as, if not as its row says.
     tally: Option<Tally>,
 }
@@ -62,7 +62,7 @@ impl<'i> From<Operation<'i>> for Parsed<'i> {
 
 impl<'i> Operation<'i> {
     #[inline]
-    fn new(key: &'i [u8], verb: Verb<'i>, kind: Kind) -> Self {
+    fn new(key: &'i [u8], verb: Verb<'i>, kind: ReplyShape) -> Self {
         Self {
             key,
             verb,
@@ -99,12 +99,12 @@ impl<'i> Operation<'i> {
 
     /// A look-up that counts as a use of the item.
     #[inline]
-    pub(super) fn read(key: &'i [u8], kind: Kind) -> Self {
+    pub(super) fn read(key: &'i [u8], kind: ReplyShape) -> Self {
         Self::new(key, Verb::Get(Get::default()), kind)
     }
 
     /// A look-up that does not.
-    pub(super) fn peek(key: &'i [u8], kind: Kind) -> Self {
+    pub(super) fn peek(key: &'i [u8], kind: ReplyShape) -> Self {
         let get = Get {
             quiet: true,
             ..Get::default()
@@ -113,7 +113,7 @@ impl<'i> Operation<'i> {
     }
 
     /// A look-up that replaces the deadline.
-    pub(super) fn touch(key: &'i [u8], deadline: Deadline, kind: Kind) -> Self {
+    pub(super) fn touch(key: &'i [u8], deadline: Deadline, kind: ReplyShape) -> Self {
         let get = Get {
             touch: Some(deadline),
             ..Get::default()
@@ -128,7 +128,7 @@ impl<'i> Operation<'i> {
         value: &'i [u8],
         mode: StoreMode,
         deadline: Deadline,
-        kind: Kind,
+        kind: ReplyShape,
     ) -> Self {
         let store = Store {
             deadline,
@@ -138,12 +138,12 @@ impl<'i> Operation<'i> {
         Self::new(key, Verb::Store(store), kind)
     }
 
-    pub(super) fn delete(key: &'i [u8], kind: Kind) -> Self {
+    pub(super) fn delete(key: &'i [u8], kind: ReplyShape) -> Self {
         Self::new(key, Verb::Delete(Delete::default()), kind)
     }
 
     /// An edit with a number and no value.
-    pub(super) fn edit(key: &'i [u8], decide: Decide, number: i64, kind: Kind) -> Self {
+    pub(super) fn edit(key: &'i [u8], decide: Decide, number: i64, kind: ReplyShape) -> Self {
         let edit = Edit {
             decide,
             value: b"",
@@ -153,7 +153,7 @@ impl<'i> Operation<'i> {
         Self::edit_with(key, edit, kind)
     }
 
-    pub(super) fn edit_with(key: &'i [u8], edit: Edit<'i>, kind: Kind) -> Self {
+    pub(super) fn edit_with(key: &'i [u8], edit: Edit<'i>, kind: ReplyShape) -> Self {
         Self::new(key, Verb::Edit(edit), kind)
     }
 }

@@ -2,7 +2,7 @@
 
 use bumpalo::Bump;
 
-use super::form::{Kind, ReplyForm};
+use super::form::{ReplyForm, ReplyShape};
 use super::operation::{Action, Failure, Operation, Parsed};
 use super::{strings, table};
 use crate::codec::{Parse, Protocol, StepOf};
@@ -335,7 +335,11 @@ impl RespSession {
         if is_last {
             self.keys = None;
         }
-        self.operation(consumed, &Operation::read(key, Kind::Value), Tally::Get)
+        self.operation(
+            consumed,
+            &Operation::read(key, ReplyShape::Value),
+            Tally::Get,
+        )
     }
 }
 
