@@ -1,6 +1,6 @@
 //! The codec of a connection whose protocol is known at run time only, and what it makes of input.
 
-use crate::commands::{CommandCodec, ReplyForm};
+use crate::commands::{ReplyForm, RespSession};
 use crate::shared::Shared;
 use bumpalo::Bump;
 use corewise_ops::{Now, Outcome};
@@ -82,7 +82,7 @@ pub(crate) enum Codec {
     /// LOOKUP and INSERT of \[CPHASH\].
     Cphash(cphash::Codec),
     /// RESP2 and RESP3.
-    Resp(CommandCodec),
+    Resp(RespSession),
 }
 
 const _: () = assert!(size_of::<Codec>() <= 32);
@@ -141,7 +141,7 @@ macro_rules! variant {
 
 variant!(Memcached, memcached::Codec);
 variant!(Cphash, cphash::Codec);
-variant!(Resp, CommandCodec);
+variant!(Resp, RespSession);
 
 impl Protocol for memcached::Codec {
     type Form<'i> = ReplyEncoder<'i>;

@@ -1,7 +1,7 @@
 //! The protocols, and what the server must know of each before its first request.
 
 use crate::codec::Codec;
-use crate::commands::CommandCodec;
+use crate::commands::RespSession;
 use crate::config::BindAddress;
 use corewise_wire::cphash;
 use corewise_wire::memcached::{self, reply};
@@ -80,7 +80,7 @@ static MEMCACHED: Facts = Facts {
 
 static RESP: Facts = Facts {
     name: "resp",
-    codec: |admitted| CommandCodec::new(admitted).into(),
+    codec: |admitted| RespSession::new(admitted).into(),
     refusal: b"-ERR max number of clients reached\r\n",
     try_it: |address| match address {
         BindAddress::Tcp(address) => {

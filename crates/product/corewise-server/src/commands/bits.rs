@@ -1,10 +1,15 @@
 //! Commands on the bits of values. Bit 0 is the top bit of the first byte.
 
 use super::ReplyForm;
+use super::form::ReplyShape;
+use super::operation::{Operation, Parsed, decided};
 use super::strings::{MAX_VALUE, rewrite, value_of};
 use super::{Context, MAX_READ, first, text, until_nul};
+use crate::codec::Parse;
 use corewise_engine::Engine;
-use corewise_ops::{Decision, Delete, Get, ItemView, Outcome, Store, StoreMode, Verb};
+use corewise_ops::{
+    Decided, Decision, Delete, Edit, Get, ItemView, Outcome, Store, StoreMode, StoreRule, Verb,
+};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};
 
@@ -20,21 +25,23 @@ mod error {
     pub(super) const NOT: &str = "ERR BITOP NOT must be called with a single source key.";
 }
 
+/// A value of the most bytes has as many bits as `u32` has numbers.
+const _: () = assert!(MAX_VALUE << 3 == 1 << u32::BITS);
+
 /// Reads the number of a bit, which `#` before it multiplies with the `width` of a field.
-fn offset_of(text: &[u8], width: Option<u32>) -> Result<u64, &'static str> {
+fn offset_of(text: &[u8], width: Option<u32>) -> Result<u32, &'static str> {
     let (digits, factor) = match (text, width) {
         ([b'#', digits @ ..], Some(width)) => (digits, i64::from(width)),
         _ => (text, 1),
     };
     parse_integer(digits)
         .and_then(|offset| offset.checked_mul(factor))
-        .filter(|offset| (0..MAX_VALUE << 3).contains(offset))
-        .map(|offset| offset as u64)
+        .and_then(|offset| u32::try_from(offset).ok())
         .ok_or(error::OFFSET)
 }
 
 /// The bit, 0 behind the end.
-fn bit(value: &[u8], at: u64) -> bool {
+pub(super) fn bit(value: &[u8], at: u64) -> bool {
     let byte = value.get((at >> 3) as usize);
     byte.is_some_and(|byte| byte >> (7 - at % 8) & 1 == 1)
 }
@@ -76,43 +83,47 @@ fn read<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], mut look: impl FnMut(Opt
 }
 
 /// `GETBIT key offset`.
-pub(super) fn getbit<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn getbit<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, offset] = first(&mut args);
-    let offset = match offset_of(offset, None) {
-        Ok(offset) => offset,
-        Err(text) => return cx.error(text),
-    };
-    let mut is_set = false;
-    read(cx, key, |value| is_set = bit(value.unwrap_or(b""), offset));
-    cx.reply().integer(i64::from(is_set));
+    let offset = offset_of(offset, None)?;
+    Operation::read(key, ReplyShape::Bit(offset)).into()
 }
 
 /// `SETBIT key offset value`.
-pub(super) fn setbit<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn setbit<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
     let [key, offset, value] = first(&mut args);
-    let offset = match offset_of(offset, None) {
-        Ok(offset) => offset,
-        Err(text) => return cx.error(text),
-    };
-    let is_set = match value {
-        b"0" => false,
-        b"1" => true,
-        _ => return cx.error(error::BIT),
-    };
-    if !is_storable(cx, offset) {
-        return;
+    let offset = offset_of(offset, None)?;
+    if !matches!(value, b"0" | b"1") {
+        return Err(error::BIT.into());
     }
-    let mut was_set = false;
-    let done = cx.update(key, |old, new| {
-        new.extend_from_slice(value_of(old));
-        was_set = bit(new, offset);
-        new.resize(new.len().max((offset >> 3) as usize + 1), 0);
-        set_bit(new, offset, is_set);
-        rewrite_if_changed(old, new)
-    });
-    if done {
-        cx.reply().integer(i64::from(was_set));
+    // Before memory is taken for it.
+    let len = i64::from(offset >> 3) + 1;
+    if len as usize > parse.limits.memcached.max_item_size {
+        return Err(ReplyForm::error_text(&Outcome::TooLarge).into());
     }
+    let edit = Edit {
+        decide: replace_bit,
+        value,
+        number: offset.into(),
+        rule: StoreRule::default(),
+    };
+    let operation = Operation::edit_with(key, edit, ReplyShape::Number);
+    operation.writing_to(len)
+}
+
+/// Makes the bit at the number the one that the value is, after zeros if the item is shorter, and
+/// reports the bit before.
+fn replace_bit(
+    edit: &Edit<'_>,
+    old: Option<&ItemView<'_>>,
+    new: &mut Vec<u8>,
+) -> Result<Decided, &'static str> {
+    let offset = edit.number as u64;
+    new.extend_from_slice(value_of(old));
+    let was_set = bit(new, offset);
+    new.resize(new.len().max((offset >> 3) as usize + 1), 0);
+    set_bit(new, offset, edit.value == b"1");
+    decided(rewrite_if_changed(old, new), was_set.into())
 }
 
 /// The range of a command: the first bit, and the one behind the last.
@@ -310,7 +321,7 @@ impl Field {
         Ok(Self {
             is_signed,
             width,
-            offset: offset_of(offset, Some(width))?,
+            offset: offset_of(offset, Some(width))?.into(),
         })
     }
 
@@ -505,14 +516,14 @@ fn print_fields<E: Engine>(cx: &mut Context<'_, E>, replies: &[Option<i64>]) {
 
 /// What `BITOP` does with values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
+enum Operator {
     And,
     Or,
     Xor,
     Not,
 }
 
-impl Operation {
+impl Operator {
     fn parse(word: &[u8]) -> Option<Self> {
         match word.to_ascii_lowercase().as_slice() {
             b"and" => Some(Self::And),
@@ -542,15 +553,15 @@ impl Operation {
 
 /// `BITOP AND | OR | XOR | NOT destination key …`. Atomic.
 pub(super) fn bitop<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
-    let [operation, destination] = first(&mut args);
-    let operation = match Operation::parse(operation) {
-        Some(Operation::Not) if args.len() != 1 => return cx.error(error::NOT),
-        Some(operation) => operation,
+    let [operator, destination] = first(&mut args);
+    let operator = match Operator::parse(operator) {
+        Some(Operator::Not) if args.len() != 1 => return cx.error(error::NOT),
+        Some(operator) => operator,
         None => return cx.error(text::SYNTAX),
     };
     let keys = std::iter::once(destination).chain(args);
     let len = cx.atomically(keys, |cx| {
-        let Some(result) = combination(cx, args, operation) else {
+        let Some(result) = combination(cx, args, operator) else {
             cx.error(error::MUCH);
             return None;
         };
@@ -565,7 +576,7 @@ pub(super) fn bitop<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 fn combination<E: Engine>(
     cx: &mut Context<'_, E>,
     keys: Args<'_>,
-    operation: Operation,
+    operator: Operator,
 ) -> Option<Vec<u8>> {
     let most = MAX_READ.max(4 * cx.shared.config.max_item_size);
     let mut result: Option<Vec<u8>> = None;
@@ -578,13 +589,13 @@ fn combination<E: Engine>(
         read(cx, key, |value| {
             let value = value.unwrap_or(b"");
             match &mut result {
-                Some(before) => operation.combine(before, value),
+                Some(before) => operator.combine(before, value),
                 None => result = Some(value.to_vec()),
             }
         });
     }
     let mut result = result.unwrap_or_default();
-    if operation == Operation::Not {
+    if operator == Operator::Not {
         result.iter_mut().for_each(|byte| *byte = !*byte);
     }
     Some(result)
@@ -625,18 +636,18 @@ mod tests {
 
     #[test]
     fn values_are_combined_as_if_zeros_followed_them() {
-        for (operation, expected) in [
-            (Operation::And, [0b1000, 0, 0]),
-            (Operation::Or, [0b1110, 0b0011, 7]),
-            (Operation::Xor, [0b0110, 0b0011, 7]),
+        for (operator, expected) in [
+            (Operator::And, [0b1000, 0, 0]),
+            (Operator::Or, [0b1110, 0b0011, 7]),
+            (Operator::Xor, [0b0110, 0b0011, 7]),
         ] {
             for (a, b) in [
                 (&[0b1010, 0b0011, 7][..], &[0b1100][..]),
                 (&[0b1100], &[0b1010, 0b0011, 7]),
             ] {
                 let mut result = a.to_vec();
-                operation.combine(&mut result, b);
-                assert_eq!(result, expected, "{operation:?}");
+                operator.combine(&mut result, b);
+                assert_eq!(result, expected, "{operator:?}");
             }
         }
     }

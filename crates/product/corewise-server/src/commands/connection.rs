@@ -1,6 +1,6 @@
 //! Commands on the connection itself.
 
-use super::CommandCodec;
+use super::RespSession;
 use super::client::{client, set_name};
 use super::operation::{Action, Parsed};
 use super::{Context, first, text, transactions, until_nul};
@@ -43,7 +43,7 @@ pub(super) fn reset<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
     if cx.codec.is_silent() {
         cx.is_silent = false; // `CLIENT REPLY OFF` ends here, `CLIENT REPLY SKIP` behind this reply
     }
-    *cx.codec = CommandCodec::new(!cx.shared.asks_for_users());
+    *cx.codec = RespSession::new(!cx.shared.asks_for_users());
     if let Some(client) = &mut cx.conn.client {
         client.name = Vec::new();
     }

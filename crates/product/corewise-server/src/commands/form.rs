@@ -1,12 +1,14 @@
 //! Prints the outcomes of operations.
 
+use super::bits;
+use crate::codec::Parse;
 use corewise_ops::{ItemView, Now, Outcome};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Encoder, Version};
 
 /// Which reply an operation has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ReplyShape {
     /// The value, or null.
     Value,
     /// The bytes of the value from the first place to the second, both included; negative places
@@ -26,13 +28,37 @@ pub(super) enum Kind {
     SecondsLeft,
     /// The time to the deadline in milliseconds, -1 if there is none, -2 without an item.
     MillisecondsLeft,
+    /// The deadline as a Unix time in seconds, -1 if there is none, -2 without an item.
+    UnixSeconds(ClockStart),
+    /// The deadline as a Unix time in milliseconds, -1 if there is none, -2 without an item.
+    UnixMilliseconds(ClockStart),
+    /// The bit of the value at this offset, 0 behind the end.
+    Bit(u32),
     /// What an edit reports.
     Number,
     /// The value before an edit, or null.
     Old,
 }
 
-/// The bytes of [`Kind::Range`].
+/// The Unix time at which the clock of deadlines was zero, in milliseconds. Packed, so that it
+/// makes no form longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
+pub(super) struct ClockStart(u64);
+
+impl ClockStart {
+    pub(super) fn of(parse: &Parse<'_>) -> Self {
+        Self(parse.unix_ms.wrapping_sub(parse.now.ms))
+    }
+
+    /// The Unix time of the item's deadline in milliseconds.
+    fn unix_ms(self, item: &ItemView<'_>, now: Now) -> Option<u64> {
+        let left = item.deadline.remaining_ms(now)?;
+        Some(self.0.wrapping_add(now.ms).saturating_add(left))
+    }
+}
+
+/// The bytes of [`ReplyShape::Range`].
 fn range(value: &[u8], start: i32, end: i32) -> &[u8] {
     let len = value.len() as i64;
     let place = |at: i32| {
@@ -50,14 +76,14 @@ fn range(value: &[u8], start: i32, end: i32) -> &[u8] {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyForm<'i> {
     key: &'i [u8],
-    kind: Kind,
+    kind: ReplyShape,
     version: Version,
     tally: Tally,
 }
 
 impl<'i> ReplyForm<'i> {
     #[inline]
-    pub(super) fn new(key: &'i [u8], kind: Kind, tally: Tally, version: Version) -> Self {
+    pub(super) fn new(key: &'i [u8], kind: ReplyShape, tally: Tally, version: Version) -> Self {
         Self {
             key,
             kind,
@@ -83,9 +109,9 @@ impl<'i> ReplyForm<'i> {
     pub(crate) fn encode(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
         let mut reply = Encoder::new(self.version, out);
         match (self.kind, outcome) {
-            (Kind::Value, Outcome::Found(view)) => reply.bulk(view.value),
-            (Kind::Value, Outcome::Missing(_)) => reply.null(),
-            (Kind::Ok, Outcome::Stored(_)) => reply.fixed(b"+OK\r\n"),
+            (ReplyShape::Value, Outcome::Found(view)) => reply.bulk(view.value),
+            (ReplyShape::Value, Outcome::Missing(_)) => reply.null(),
+            (ReplyShape::Ok, Outcome::Stored(_)) => reply.fixed(b"+OK\r\n"),
             _ => self.encode_rarer(outcome, now, out),
         }
     }
@@ -93,38 +119,53 @@ impl<'i> ReplyForm<'i> {
     fn encode_rarer(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
         let mut reply = Encoder::new(self.version, out);
         match (self.kind, outcome) {
-            (Kind::Range(start, end), Outcome::Found(view)) => {
+            (ReplyShape::Range(start, end), Outcome::Found(view)) => {
                 reply.bulk(range(view.value, start, end));
             }
-            (Kind::Range(..), Outcome::Missing(_)) => reply.bulk(b""),
-            (Kind::OkOrNull, Outcome::Stored(_) | Outcome::Edited { number: 1, .. }) => {
+            (ReplyShape::Range(..), Outcome::Missing(_)) => reply.bulk(b""),
+            (ReplyShape::OkOrNull, Outcome::Stored(_) | Outcome::Edited { number: 1, .. }) => {
                 reply.fixed(b"+OK\r\n");
             }
-            (Kind::OkOrNull, Outcome::NotStored | Outcome::Edited { .. }) => reply.null(),
-            (Kind::Length, Outcome::Found(view) | Outcome::Stored(view)) => {
+            (ReplyShape::OkOrNull, Outcome::NotStored | Outcome::Edited { .. }) => reply.null(),
+            (ReplyShape::Length, Outcome::Found(view) | Outcome::Stored(view)) => {
                 reply.integer(view.value.len() as i64);
             }
-            (Kind::Flag, Outcome::Found(_) | Outcome::Stored(_) | Outcome::Deleted) => {
+            (ReplyShape::Flag, Outcome::Found(_) | Outcome::Stored(_) | Outcome::Deleted) => {
                 reply.fixed(b":1\r\n");
             }
-            (Kind::Length | Kind::Flag, Outcome::Missing(_) | Outcome::NotStored) => {
+            (ReplyShape::Length | ReplyShape::Flag, Outcome::Missing(_) | Outcome::NotStored) => {
                 reply.fixed(b":0\r\n");
             }
-            (Kind::Type, Outcome::Found(_)) => reply.fixed(b"+string\r\n"),
-            (Kind::Type, Outcome::Missing(_)) => reply.fixed(b"+none\r\n"),
-            (Kind::MillisecondsLeft, Outcome::Found(view)) => {
+            (ReplyShape::Type, Outcome::Found(_)) => reply.fixed(b"+string\r\n"),
+            (ReplyShape::Type, Outcome::Missing(_)) => reply.fixed(b"+none\r\n"),
+            (ReplyShape::MillisecondsLeft, Outcome::Found(view)) => {
                 reply.integer(ms_left(view, now).unwrap_or(-1));
             }
-            (Kind::SecondsLeft, Outcome::Found(view)) => {
+            (ReplyShape::SecondsLeft, Outcome::Found(view)) => {
                 let rounded = |ms: i64| ms.saturating_add(500) / 1000;
                 reply.integer(ms_left(view, now).map_or(-1, rounded));
             }
-            (Kind::SecondsLeft | Kind::MillisecondsLeft, Outcome::Missing(_)) => {
-                reply.fixed(b":-2\r\n");
+            (ReplyShape::UnixMilliseconds(start), Outcome::Found(view)) => {
+                reply.integer(start.unix_ms(view, now).map_or(-1, |ms| ms as i64));
             }
-            (Kind::Number, Outcome::Edited { number, .. }) => reply.integer(*number),
-            (Kind::Old, Outcome::Edited { old: None, .. }) => reply.null(),
-            (Kind::Old, Outcome::Edited { old: Some(old), .. }) => reply.bulk(old),
+            (ReplyShape::UnixSeconds(start), Outcome::Found(view)) => {
+                let rounded = |ms: u64| (ms.saturating_add(500) / 1000) as i64;
+                reply.integer(start.unix_ms(view, now).map_or(-1, rounded));
+            }
+            (
+                ReplyShape::SecondsLeft
+                | ReplyShape::MillisecondsLeft
+                | ReplyShape::UnixSeconds(_)
+                | ReplyShape::UnixMilliseconds(_),
+                Outcome::Missing(_),
+            ) => reply.fixed(b":-2\r\n"),
+            (ReplyShape::Bit(offset), Outcome::Found(view)) => {
+                reply.integer(bits::bit(view.value, offset.into()).into());
+            }
+            (ReplyShape::Bit(_), Outcome::Missing(_)) => reply.fixed(b":0\r\n"),
+            (ReplyShape::Number, Outcome::Edited { number, .. }) => reply.integer(*number),
+            (ReplyShape::Old, Outcome::Edited { old: None, .. }) => reply.null(),
+            (ReplyShape::Old, Outcome::Edited { old: Some(old), .. }) => reply.bulk(old),
             _ => reply.error(&[Self::error_text(outcome).as_bytes()]),
         }
     }
@@ -137,7 +178,7 @@ impl<'i> ReplyForm<'i> {
         now: Now,
         out: &mut Vec<u8>,
     ) -> Option<(&'v [u8], &'static [u8])> {
-        let (Kind::Value, Outcome::Found(view)) = (self.kind, outcome) else {
+        let (ReplyShape::Value, Outcome::Found(view)) = (self.kind, outcome) else {
             self.encode(outcome, now, out);
             return None;
         };

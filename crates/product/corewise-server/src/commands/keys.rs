@@ -1,6 +1,6 @@
 //! Commands on keys, whatever their values are.
 
-use super::form::Kind;
+use super::form::{ClockStart, ReplyShape};
 use super::operation::{Failure, Operation, Parsed, TimeForm, decided, each, integer};
 use super::{Context, first, glob, text, until_nul};
 use crate::codec::Parse;
@@ -23,23 +23,23 @@ const ENOUGH_BYTES: usize = 1 << 20;
 
 /// `DEL key …`, `UNLINK key …`.
 pub(super) fn del<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
-    each(args, |key| Operation::delete(key, Kind::Flag))
+    each(args, |key| Operation::delete(key, ReplyShape::Flag))
 }
 
 /// `EXISTS key …`.
 pub(super) fn exists<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
-    each(args, |key| Operation::peek(key, Kind::Flag))
+    each(args, |key| Operation::peek(key, ReplyShape::Flag))
 }
 
 /// `TOUCH key …`.
 pub(super) fn touch<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
-    each(args, |key| Operation::read(key, Kind::Flag))
+    each(args, |key| Operation::read(key, ReplyShape::Flag))
 }
 
 /// `TYPE key`.
 pub(super) fn type_of<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::peek(key, Kind::Type).into()
+    Operation::peek(key, ReplyShape::Type).into()
 }
 
 /// `EXPIRE key seconds [NX | XX | GT | LT]`.
@@ -106,7 +106,7 @@ fn set_deadline<'i>(
     let conditions = condition::parse(args)?;
     let deadline = form.deadline(integer(time)?, parse, command)?;
     if conditions == 0 && deadline != Deadline::PAST {
-        return Operation::touch(key, deadline, Kind::Flag, Tally::Touch).into();
+        return Operation::touch(key, deadline, ReplyShape::Flag).into();
     }
     let edit = Edit {
         decide: replace_deadline,
@@ -117,7 +117,9 @@ fn set_deadline<'i>(
             ..StoreRule::default()
         },
     };
-    Operation::edit_with(key, edit, Kind::Number, Tally::None).into()
+    Operation::edit_with(key, edit, ReplyShape::Number)
+        .counting_as(Tally::None)
+        .into()
 }
 
 /// Replaces the deadline under the conditions that the number has, and reports 1 if it did.
@@ -151,7 +153,7 @@ fn replace_deadline(
 /// `PERSIST key`.
 pub(super) fn persist<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, remove_deadline, 0, Kind::Number, Tally::None).into()
+    Operation::edit(key, remove_deadline, 0, ReplyShape::Number).into()
 }
 
 /// Removes the deadline, and reports 1 if there was one.
@@ -171,41 +173,25 @@ pub(super) fn remove_deadline(
 /// `TTL key`.
 pub(super) fn ttl<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::peek(key, Kind::SecondsLeft).into()
+    Operation::peek(key, ReplyShape::SecondsLeft).into()
 }
 
 /// `PTTL key`.
 pub(super) fn pttl<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::peek(key, Kind::MillisecondsLeft).into()
+    Operation::peek(key, ReplyShape::MillisecondsLeft).into()
 }
 
 /// `EXPIRETIME key`.
-pub(super) fn expiretime<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    time_left(cx, args, |now, left| {
-        (now + left).saturating_add(500) / 1000
-    });
+pub(super) fn expiretime<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
+    let [key] = first(&mut args);
+    Operation::peek(key, ReplyShape::UnixSeconds(ClockStart::of(parse))).into()
 }
 
 /// `PEXPIRETIME key`.
-pub(super) fn pexpiretime<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    time_left(cx, args, |now, left| now + left);
-}
-
-/// The commands that tell a deadline: -2 without an item, -1 without a deadline, otherwise what
-/// `form` makes of the present Unix time and the time that is left, both in milliseconds.
-fn time_left<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, form: fn(u64, u64) -> u64) {
+pub(super) fn pexpiretime<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    let (now, unix_ms) = (cx.parse.now, cx.parse.unix_ms);
-    let mut reply = -2;
-    cx.peek(Tally::Get, key, |item| {
-        reply = match item.map(|item| item.deadline.remaining_ms(now)) {
-            None => -2,
-            Some(None) => -1,
-            Some(Some(left)) => form(unix_ms, left) as i64,
-        };
-    });
-    cx.reply().integer(reply);
+    Operation::peek(key, ReplyShape::UnixMilliseconds(ClockStart::of(parse))).into()
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.

@@ -36,11 +36,11 @@ pub(super) struct Listing {
     text: Vec<u8>,
     count: usize,
     /// Where each key is in the text, from and to, by its hash.
-    places: HashMap<u64, Place>,
+    places: HashMap<u64, KeySpan>,
     hasher: RandomState,
 }
 
-type Place = [u32; 2];
+type KeySpan = [u32; 2];
 
 /// Why the keys are not listed.
 enum Failure {
@@ -62,12 +62,12 @@ impl Listing {
 
     /// Bytes that it takes.
     pub(super) fn held(&self) -> usize {
-        self.text.capacity() + self.places.capacity() * size_of::<(u64, Place)>()
+        self.text.capacity() + self.places.capacity() * size_of::<(u64, KeySpan)>()
     }
 
     /// Bytes of the keys, and of their places about.
     fn len(&self) -> usize {
-        self.text.len() + self.count * size_of::<Place>()
+        self.text.len() + self.count * size_of::<KeySpan>()
     }
 
     fn add(&mut self, key: &[u8]) {

@@ -84,10 +84,10 @@ use corewise_ops::{
 };
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Encoder, Request};
-use form::Kind;
 pub(crate) use form::ReplyForm;
+use form::ReplyShape;
 use operation::{Action, Operation};
-pub(crate) use session::CommandCodec;
+pub(crate) use session::RespSession;
 use std::sync::Arc;
 use table::Command;
 
@@ -162,7 +162,7 @@ pub(crate) struct Context<'c, E: Engine> {
     pub(crate) parse: Parse<'c>,
     pub(crate) budget: &'c Budget,
     pub(crate) conn: &'c mut Conn,
-    pub(crate) codec: &'c mut CommandCodec,
+    pub(crate) codec: &'c mut RespSession,
     pub(crate) out: &'c mut Vec<u8>,
     /// The client does not want the reply to this command.
     pub(crate) is_silent: bool,
@@ -256,10 +256,12 @@ impl<'c, E: Engine> Context<'c, E> {
     /// Executes a command, and prints its reply.
     fn perform(&mut self, command: Command, args: Args<'_>) {
         match (command.parse)(args, &self.parse) {
-            Ok(Action::Op(operation) | Action::Alone(operation)) => self.run(&operation),
-            Ok(Action::Count(operation)) => self.count(args, operation),
+            Ok(Action::Op(operation) | Action::Alone(operation)) => {
+                self.run(&operation, command.tally)
+            }
+            Ok(Action::Count(operation)) => self.count(args, operation, command.tally),
             Ok(Action::Reply(bytes)) => self.out.extend_from_slice(bytes),
-            Ok(Action::GetEach) => self.get_each(args),
+            Ok(Action::GetEach) => self.get_each(args, command.tally),
             Ok(Action::Call) => command.run()(self, args),
             Err(failure) => self.reply().error(&failure.0),
         }
@@ -376,7 +378,12 @@ impl<'c, E: Engine> Context<'c, E> {
 
     /// Executes an operation on each key, and prints how many have found an item. Other requests
     /// may be executed between two of them.
-    fn count<'i>(&mut self, keys: Args<'i>, operation: fn(&'i [u8]) -> Operation<'i>) {
+    fn count<'i>(
+        &mut self,
+        keys: Args<'i>,
+        operation: fn(&'i [u8]) -> Operation<'i>,
+        tally: Tally,
+    ) {
         let (mut done, mut count) = match self.take_progress() {
             Some(Progress::Keys { done, count }) => (done, count),
             _ => (0, 0),
@@ -384,7 +391,7 @@ impl<'c, E: Engine> Context<'c, E> {
         let part = KEYS_PART.max(keys.len() / MAX_PARTS);
         for key in keys.skip(done) {
             let operation = operation(key);
-            self.operate(operation.tally, key, operation.verb, |outcome| {
+            self.operate(operation.tally(tally), key, operation.verb, |outcome| {
                 count += i64::from(matches!(outcome, Outcome::Found(_) | Outcome::Deleted));
             });
             done += 1;
@@ -396,10 +403,10 @@ impl<'c, E: Engine> Context<'c, E> {
     }
 
     /// Prints the values of the keys, unless the replies to a transaction become too long.
-    fn get_each(&mut self, keys: Args<'_>) {
+    fn get_each(&mut self, keys: Args<'_>, tally: Tally) {
         self.reply().array(keys.len());
         for key in keys {
-            self.run(&Operation::read(key, Kind::Value));
+            self.run(&Operation::read(key, ReplyShape::Value), tally);
             if transactions::is_too_long(self) {
                 return; // `EXEC` closes the connection
             }
@@ -407,8 +414,8 @@ impl<'c, E: Engine> Context<'c, E> {
     }
 
     /// Executes one operation, and prints its reply.
-    fn run(&mut self, operation: &Operation<'_>) {
-        let (form, now) = (operation.form(self.codec.version()), self.parse.now);
+    fn run(&mut self, operation: &Operation<'_>, tally: Tally) {
+        let (form, now) = (operation.form(tally, self.codec.version()), self.parse.now);
         let mut out = std::mem::take(self.out);
         self.operate(form.tally(), operation.key, operation.verb, |outcome| {
             form.encode(outcome, now, &mut out);
@@ -515,6 +522,12 @@ impl<'c, E: Engine> Context<'c, E> {
         self.error(ReplyForm::error_text(&failure));
         false
     }
+}
+
+/// The names of all commands and subcommands, and how many elements their requests have.
+#[cfg(test)]
+pub(crate) fn rows() -> impl Iterator<Item = (&'static str, i8)> {
+    table::rows().map(|command| (command.name, command.arity))
 }
 
 /// The names of the commands whose arguments name keys, but for those that no transaction has.

@@ -1,6 +1,6 @@
 //! What commands make of their requests.
 
-use super::form::{Kind, ReplyForm};
+use super::form::{ReplyForm, ReplyShape};
 use super::text;
 use crate::codec::Parse;
 use corewise_ops::{
@@ -8,6 +8,9 @@ use corewise_ops::{
 };
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Version, parse_integer};
+
+/// A value that becomes at most this long by writing to a part of it may do so in a batch.
+const MAX_BATCHED: i64 = 4 << 10;
 
 /// What the arguments of a request mean, or the error that they are answered with.
 pub(crate) type Parsed<'i> = Result<Action<'i>, Failure<'i>>;
@@ -45,9 +48,9 @@ pub(crate) struct Operation<'i> {
     pub(crate) key: &'i [u8],
     /// What to do with its item.
     pub(crate) verb: Verb<'i>,
-    kind: Kind,
-    /// What it counts as.
-    pub(super) tally: Tally,
+    kind: ReplyShape,
+    /// What it counts as, if not as its row says.
+    tally: Option<Tally>,
 }
 
 impl<'i> From<Operation<'i>> for Parsed<'i> {
@@ -59,43 +62,63 @@ impl<'i> From<Operation<'i>> for Parsed<'i> {
 
 impl<'i> Operation<'i> {
     #[inline]
-    fn new(key: &'i [u8], verb: Verb<'i>, kind: Kind, tally: Tally) -> Self {
+    fn new(key: &'i [u8], verb: Verb<'i>, kind: ReplyShape) -> Self {
         Self {
             key,
             verb,
             kind,
-            tally,
+            tally: None,
         }
     }
 
-    /// How to print the outcome.
+    /// The operation, for arguments with which it does not count as the row says.
+    pub(super) fn counting_as(self, tally: Tally) -> Self {
+        let tally = Some(tally);
+        Self { tally, ..self }
+    }
+
+    /// What it counts as, if its row says `of_row`.
     #[inline]
-    pub(crate) fn form(&self, version: Version) -> ReplyForm<'i> {
-        ReplyForm::new(self.key, self.kind, self.tally, version)
+    pub(super) fn tally(&self, of_row: Tally) -> Tally {
+        self.tally.unwrap_or(of_row)
+    }
+
+    /// The operation if it writes the byte before `end`: alone, unless few bytes come before it.
+    pub(super) fn writing_to(self, end: i64) -> Parsed<'i> {
+        if end > MAX_BATCHED {
+            return Ok(Action::Alone(self));
+        }
+        self.into()
+    }
+
+    /// How to print the outcome, and what to count it as, if the row says `of_row`.
+    #[inline]
+    pub(crate) fn form(&self, of_row: Tally, version: Version) -> ReplyForm<'i> {
+        ReplyForm::new(self.key, self.kind, self.tally(of_row), version)
     }
 
     /// A look-up that counts as a use of the item.
     #[inline]
-    pub(super) fn read(key: &'i [u8], kind: Kind) -> Self {
-        Self::new(key, Verb::Get(Get::default()), kind, Tally::Get)
+    pub(super) fn read(key: &'i [u8], kind: ReplyShape) -> Self {
+        Self::new(key, Verb::Get(Get::default()), kind)
     }
 
     /// A look-up that does not.
-    pub(super) fn peek(key: &'i [u8], kind: Kind) -> Self {
+    pub(super) fn peek(key: &'i [u8], kind: ReplyShape) -> Self {
         let get = Get {
             quiet: true,
             ..Get::default()
         };
-        Self::new(key, Verb::Get(get), kind, Tally::Get)
+        Self::new(key, Verb::Get(get), kind)
     }
 
     /// A look-up that replaces the deadline.
-    pub(super) fn touch(key: &'i [u8], deadline: Deadline, kind: Kind, tally: Tally) -> Self {
+    pub(super) fn touch(key: &'i [u8], deadline: Deadline, kind: ReplyShape) -> Self {
         let get = Get {
             touch: Some(deadline),
             ..Get::default()
         };
-        Self::new(key, Verb::Get(get), kind, tally)
+        Self::new(key, Verb::Get(get), kind)
     }
 
     /// Stores the value; `Append` creates the item if there is none.
@@ -105,39 +128,33 @@ impl<'i> Operation<'i> {
         value: &'i [u8],
         mode: StoreMode,
         deadline: Deadline,
-        kind: Kind,
+        kind: ReplyShape,
     ) -> Self {
         let store = Store {
             deadline,
             vivify: (mode == StoreMode::Append).then_some(deadline),
             ..Store::new(mode, value)
         };
-        Self::new(key, Verb::Store(store), kind, Tally::Store)
+        Self::new(key, Verb::Store(store), kind)
     }
 
-    pub(super) fn delete(key: &'i [u8], kind: Kind) -> Self {
-        Self::new(key, Verb::Delete(Delete::default()), kind, Tally::Delete)
+    pub(super) fn delete(key: &'i [u8], kind: ReplyShape) -> Self {
+        Self::new(key, Verb::Delete(Delete::default()), kind)
     }
 
     /// An edit with a number and no value.
-    pub(super) fn edit(
-        key: &'i [u8],
-        decide: Decide,
-        number: i64,
-        kind: Kind,
-        tally: Tally,
-    ) -> Self {
+    pub(super) fn edit(key: &'i [u8], decide: Decide, number: i64, kind: ReplyShape) -> Self {
         let edit = Edit {
             decide,
             value: b"",
             number,
             rule: StoreRule::default(),
         };
-        Self::edit_with(key, edit, kind, tally)
+        Self::edit_with(key, edit, kind)
     }
 
-    pub(super) fn edit_with(key: &'i [u8], edit: Edit<'i>, kind: Kind, tally: Tally) -> Self {
-        Self::new(key, Verb::Edit(edit), kind, tally)
+    pub(super) fn edit_with(key: &'i [u8], edit: Edit<'i>, kind: ReplyShape) -> Self {
+        Self::new(key, Verb::Edit(edit), kind)
     }
 }
 

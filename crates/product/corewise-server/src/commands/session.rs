@@ -2,15 +2,16 @@
 
 use bumpalo::Bump;
 
-use super::form::{Kind, ReplyForm};
+use super::form::{ReplyForm, ReplyShape};
 use super::operation::{Action, Failure, Operation, Parsed};
 use super::{strings, table};
 use crate::codec::{Parse, Protocol, StepOf};
+use corewise_wire::Tally;
 use corewise_wire::resp::{
     ArgForm, Args, Codec, Encoder, Parsed as Framed, Refusal, Request, Version,
 };
 
-type Step<'i> = StepOf<'i, CommandCodec>;
+type Step<'i> = StepOf<'i, RespSession>;
 
 /// The codec of a server's connection: [`Codec`] with the meaning of the most frequent commands.
 ///
@@ -24,7 +25,7 @@ type Step<'i> = StepOf<'i, CommandCodec>;
 /// Before the client has authenticated, all requests are calls. A plain value of 24 bytes: copy it
 /// before a step, and restore the copy to undo the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CommandCodec {
+pub(crate) struct RespSession {
     codec: Codec,
     /// The keys of an `MGET` that are left, if the input begins with one.
     keys_left: u32,
@@ -63,7 +64,7 @@ pub(crate) enum Replies {
     None,
 }
 
-impl Protocol for CommandCodec {
+impl Protocol for RespSession {
     type Form<'i> = ReplyForm<'i>;
     type Call<'i> = Request<'i>;
 
@@ -88,7 +89,7 @@ impl Protocol for CommandCodec {
     }
 }
 
-impl CommandCodec {
+impl RespSession {
     /// The state of a new connection, which speaks RESP2; see [`Codec::new`].
     pub(crate) fn new(authenticated: bool) -> Self {
         Self {
@@ -248,16 +249,26 @@ impl CommandCodec {
         let (name, args) = (request.name(), request.args());
         // The two most frequent commands are read here, without a look at the table.
         match *name {
-            [b'g' | b'G', b'e' | b'E', b't' | b'T'] if args.len() == 1 => {
-                self.parsed(strings::get(args, parse), consumed, request, input, parse)
-            }
-            [b's' | b'S', b'e' | b'E', b't' | b'T'] if args.len() >= 2 => {
-                self.parsed(strings::set(args, parse), consumed, request, input, parse)
-            }
+            [b'g' | b'G', b'e' | b'E', b't' | b'T'] if args.len() == 1 => self.parsed(
+                strings::get(args, parse),
+                Tally::Get,
+                consumed,
+                request,
+                input,
+                parse,
+            ),
+            [b's' | b'S', b'e' | b'E', b't' | b'T'] if args.len() >= 2 => self.parsed(
+                strings::set(args, parse),
+                Tally::Store,
+                consumed,
+                request,
+                input,
+                parse,
+            ),
             _ => match table::find(name) {
                 Some(command) if command.accepts(args.len() + 1) => {
                     let parsed = (command.parse)(args, parse);
-                    self.parsed(parsed, consumed, request, input, parse)
+                    self.parsed(parsed, command.tally, consumed, request, input, parse)
                 }
                 _ => call,
             },
@@ -270,13 +281,14 @@ impl CommandCodec {
     fn parsed<'i>(
         &mut self,
         parsed: Parsed<'i>,
+        tally: Tally,
         consumed: usize,
         request: Request<'i>,
         input: &'i [u8],
         parse: &Parse<'i>,
     ) -> Step<'i> {
         match parsed {
-            Ok(Action::Op(operation)) => self.operation(consumed, &operation),
+            Ok(Action::Op(operation)) => self.operation(consumed, &operation, tally),
             Ok(Action::Reply(bytes)) => Step::Frame { consumed, bytes },
             Ok(Action::GetEach) => self.multiget(consumed, request.args(), input, parse),
             Ok(Action::Alone(_) | Action::Count(_) | Action::Call) => Step::Call {
@@ -288,12 +300,12 @@ impl CommandCodec {
     }
 
     #[inline]
-    fn operation<'i>(&self, consumed: usize, operation: &Operation<'i>) -> Step<'i> {
+    fn operation<'i>(&self, consumed: usize, operation: &Operation<'i>, tally: Tally) -> Step<'i> {
         Step::Op {
             consumed,
             key: operation.key,
             verb: operation.verb,
-            form: operation.form(self.version()),
+            form: operation.form(tally, self.version()),
         }
     }
 
@@ -323,7 +335,11 @@ impl CommandCodec {
         if is_last {
             self.keys = None;
         }
-        self.operation(consumed, &Operation::read(key, Kind::Value))
+        self.operation(
+            consumed,
+            &Operation::read(key, ReplyShape::Value),
+            Tally::Get,
+        )
     }
 }
 

@@ -1,7 +1,7 @@
 //! Commands on values.
 
 use super::float::Extended;
-use super::form::{Kind, ReplyForm};
+use super::form::{ReplyForm, ReplyShape};
 use super::keys::remove_deadline;
 use super::operation::{Action, Operation, Parsed, TimeForm, decided, integer, invalid_time};
 use super::{Context, first, text};
@@ -13,8 +13,6 @@ use corewise_wire::resp::{Args, parse_integer};
 
 /// The longest value that Redis allows, in bytes.
 pub(super) const MAX_VALUE: i64 = 512 << 20;
-/// A `SETRANGE` up to this many bytes may be part of a batch.
-const MAX_BATCHED: i64 = 4 << 10;
 
 /// The value of an item, or nothing.
 pub(super) fn value_of<'v>(item: Option<&ItemView<'v>>) -> &'v [u8] {
@@ -33,13 +31,13 @@ pub(super) fn rewrite(old: Option<&ItemView<'_>>) -> Decision {
 #[inline(always)]
 pub(super) fn get<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let key = args.next().unwrap_or(b"");
-    Operation::read(key, Kind::Value).into()
+    Operation::read(key, ReplyShape::Value).into()
 }
 
 /// `STRLEN key`.
 pub(super) fn strlen<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::read(key, Kind::Length).into()
+    Operation::read(key, ReplyShape::Length).into()
 }
 
 /// `GETRANGE key start end`, `SUBSTR key start end`: the bytes from `start` to `end`, both
@@ -48,11 +46,11 @@ pub(super) fn getrange<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, start, end] = first(&mut args);
     let (start, end) = (integer(start)?, integer(end)?);
     let kind = if start < 0 && end < 0 && start > end {
-        Kind::Range(1, 0)
+        ReplyShape::Range(1, 0)
     } else {
         // No value is so long that this makes a difference.
         let near = |at: i64| at.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
-        Kind::Range(near(start), near(end))
+        ReplyShape::Range(near(start), near(end))
     };
     Operation::read(key, kind).into()
 }
@@ -143,28 +141,34 @@ pub(super) fn set<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
         rule.deadline = deadline_of(time, form, parse, "set")?;
     }
     let kind = match rule.mode {
-        _ if returns_old => Kind::Old,
-        StoreMode::Overwrite if !rule.keeps_deadline => Kind::Ok,
-        _ => Kind::OkOrNull,
+        _ if returns_old => ReplyShape::Old,
+        StoreMode::Overwrite if !rule.keeps_deadline => ReplyShape::Ok,
+        _ => ReplyShape::OkOrNull,
     };
-    if returns_old || rule.keeps_deadline {
+    if returns_old {
+        return assignment(key, value, rule, kind)
+            .counting_as(Tally::GetSet)
+            .into();
+    }
+    if rule.keeps_deadline {
         return assignment(key, value, rule, kind).into();
     }
     Operation::store(key, value, rule.mode, rule.deadline, kind).into()
 }
 
-fn assignment<'i>(key: &'i [u8], value: &'i [u8], rule: StoreRule, kind: Kind) -> Operation<'i> {
+fn assignment<'i>(
+    key: &'i [u8],
+    value: &'i [u8],
+    rule: StoreRule,
+    kind: ReplyShape,
+) -> Operation<'i> {
     let edit = Edit {
         decide: assign,
         value,
         number: 0,
         rule,
     };
-    let tally = match kind {
-        Kind::Old => Tally::GetSet,
-        _ => Tally::Store,
-    };
-    Operation::edit_with(key, edit, kind, tally)
+    Operation::edit_with(key, edit, kind)
 }
 
 /// Stores the value as its rule says, and reports 1 if it was stored.
@@ -197,13 +201,15 @@ pub(super) fn getex<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
     match options.time {
         // If the item is absent, the time does not matter.
         Some((time, form)) => match deadline_of(time, form, parse, "getex") {
-            Ok(deadline) => Operation::touch(key, deadline, Kind::Value, Tally::Gat).into(),
+            Ok(deadline) => Operation::touch(key, deadline, ReplyShape::Value)
+                .counting_as(Tally::Gat)
+                .into(),
             Err(_) => Ok(Action::Call),
         },
         None if options.persists => {
-            Operation::edit(key, remove_deadline, 0, Kind::Old, Tally::Get).into()
+            Operation::edit(key, remove_deadline, 0, ReplyShape::Old).into()
         }
-        None => Operation::read(key, Kind::Value).into(),
+        None => Operation::read(key, ReplyShape::Value).into(),
     }
 }
 
@@ -221,13 +227,13 @@ pub(super) fn getex_wrongly<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'
 /// `GETSET key value`.
 pub(super) fn getset<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, value] = first(&mut args);
-    assignment(key, value, StoreRule::default(), Kind::Old).into()
+    assignment(key, value, StoreRule::default(), ReplyShape::Old).into()
 }
 
 /// `GETDEL key`.
 pub(super) fn getdel<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, remove, 0, Kind::Old, Tally::Get).into()
+    Operation::edit(key, remove, 0, ReplyShape::Old).into()
 }
 
 /// Removes the item.
@@ -242,7 +248,14 @@ fn remove(
 /// `SETNX key value`.
 pub(super) fn setnx<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, value] = first(&mut args);
-    Operation::store(key, value, StoreMode::Add, Deadline::NEVER, Kind::Flag).into()
+    Operation::store(
+        key,
+        value,
+        StoreMode::Add,
+        Deadline::NEVER,
+        ReplyShape::Flag,
+    )
+    .into()
 }
 
 /// `SETEX key seconds value`.
@@ -263,13 +276,20 @@ fn set_for_a_time<'i>(
 ) -> Parsed<'i> {
     let [key, time, value] = first(&mut args);
     let deadline = deadline_of(time, form, parse, command)?;
-    Operation::store(key, value, StoreMode::Overwrite, deadline, Kind::Ok).into()
+    Operation::store(key, value, StoreMode::Overwrite, deadline, ReplyShape::Ok).into()
 }
 
 /// `APPEND key value`.
 pub(super) fn append<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, value] = first(&mut args);
-    Operation::store(key, value, StoreMode::Append, Deadline::NEVER, Kind::Length).into()
+    Operation::store(
+        key,
+        value,
+        StoreMode::Append,
+        Deadline::NEVER,
+        ReplyShape::Length,
+    )
+    .into()
 }
 
 /// `SETRANGE key offset value`.
@@ -293,11 +313,8 @@ pub(super) fn setrange<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> 
         number: offset,
         rule: StoreRule::default(),
     };
-    let operation = Operation::edit_with(key, edit, Kind::Number, Tally::None);
-    if end > MAX_BATCHED {
-        return Ok(Action::Alone(operation));
-    }
-    operation.into()
+    let operation = Operation::edit_with(key, edit, ReplyShape::Number);
+    operation.writing_to(end)
 }
 
 /// Replaces the bytes from the number on by the value, after zeros if the item is shorter, and
@@ -322,19 +339,19 @@ fn overlay(
 /// `INCR key`.
 pub(super) fn incr<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, add, 1, Kind::Number, Tally::None).into()
+    Operation::edit(key, add, 1, ReplyShape::Number).into()
 }
 
 /// `DECR key`.
 pub(super) fn decr<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, add, -1, Kind::Number, Tally::None).into()
+    Operation::edit(key, add, -1, ReplyShape::Number).into()
 }
 
 /// `INCRBY key increment`.
 pub(super) fn incrby<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, delta] = first(&mut args);
-    Operation::edit(key, add, integer(delta)?, Kind::Number, Tally::None).into()
+    Operation::edit(key, add, integer(delta)?, ReplyShape::Number).into()
 }
 
 /// `DECRBY key decrement`.
@@ -342,7 +359,7 @@ pub(super) fn decrby<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key, delta] = first(&mut args);
     let delta = integer(delta)?.checked_neg();
     let delta = delta.ok_or("ERR decrement would overflow")?;
-    Operation::edit(key, add, delta, Kind::Number, Tally::None).into()
+    Operation::edit(key, add, delta, ReplyShape::Number).into()
 }
 
 /// Adds the number to the integer that the item has, 0 without one, and reports the sum.

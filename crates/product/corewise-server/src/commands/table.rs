@@ -11,6 +11,7 @@ use super::{
 };
 use crate::codec::Parse;
 use corewise_engine::Engine;
+use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Request};
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -33,6 +34,10 @@ pub(super) struct Row {
     pub(super) tips: &'static str,
     /// What the command does with keys, and where they are.
     pub(super) keys: &'static [(&'static str, KeyRange)],
+    /// What the operations count as that `parse` returns, unless they are
+    /// [counted otherwise](super::operation::Operation::counting_as) for their arguments. A call
+    /// says what each of its operations counts as.
+    pub(super) tally: Tally,
     /// Reads the arguments, of which the command accepts the number.
     pub(super) parse: for<'i> fn(Args<'i>, &Parse<'_>) -> Parsed<'i>,
 }
@@ -45,7 +50,7 @@ struct Runs<E>(PhantomData<E>);
 
 macro_rules! rows {
     ($($name:literal, $arity:literal, $flags:literal, $group:literal, $tips:literal,
-        [$($keys:expr),*], $parse:path, $run:path;)*) => {
+        [$($keys:expr),*], $tally:ident, $parse:path, $run:path;)*) => {
         static ROWS: &[Row] = &[$(Row {
             name: $name,
             arity: $arity,
@@ -53,6 +58,7 @@ macro_rules! rows {
             group: $group,
             tips: $tips,
             keys: &[$($keys),*],
+            tally: Tally::$tally,
             parse: $parse,
         }),*];
 
@@ -62,110 +68,112 @@ macro_rules! rows {
     };
 }
 
-// Name, arity, flags, group and categories, tips, keys, `parse`, `run`. Subcommands follow their
-// command.
+// Name, arity, flags, group and categories, tips, keys, tally, `parse`, `run`. Subcommands follow
+// their command.
 rows! {
-    "append", 3, "write denyoom fast", "string", "", [("RW insert", [1, 0, 1])], strings::append, batched;
-    "auth", -2, "noscript loading stale fast no_auth allow_busy", "connection", "", [], calls, connection::auth;
-    "bitcount", -2, "readonly", "bitmap", "", [("RO access", [1, 0, 1])], calls, bits::bitcount;
-    "bitfield", -2, "write denyoom", "bitmap", "", [("RW access update variable_flags", [1, 0, 1])], calls, bits::bitfield;
-    "bitfield_ro", -2, "readonly fast", "bitmap", "", [("RO access", [1, 0, 1])], calls, bits::bitfield_ro;
-    "bitop", -4, "write denyoom", "bitmap", "", [("OW update", [2, 0, 1]), ("RO access", [3, -1, 1])], calls, bits::bitop;
-    "bitpos", -3, "readonly", "bitmap", "", [("RO access", [1, 0, 1])], calls, bits::bitpos;
-    "client", -2, "", "connection", "", [], calls, client::client_command;
-    "client|getname", 2, "noscript loading stale", "connection", "", [], calls, batched;
-    "client|help", 2, "loading stale", "connection", "", [], calls, batched;
-    "client|id", 2, "noscript loading stale", "connection", "", [], calls, batched;
-    "client|info", 2, "noscript loading stale", "connection", "nondeterministic_output", [], calls, batched;
-    "client|kill", -3, "admin noscript loading stale", "connection", "", [], calls, batched;
-    "client|list", -2, "admin noscript loading stale", "connection", "nondeterministic_output", [], calls, batched;
-    "client|no-evict", 3, "admin noscript loading stale", "connection", "", [], calls, batched;
-    "client|reply", 3, "noscript loading stale", "connection", "", [], calls, batched;
-    "client|setname", 3, "noscript loading stale", "connection", "", [], calls, batched;
-    "client|unblock", -3, "admin noscript loading stale", "connection", "", [], calls, batched;
-    "command", -1, "loading stale", "server connection", "nondeterministic_output_order", [], calls, command::command;
-    "command|count", 2, "loading stale", "server connection", "", [], calls, batched;
-    "command|docs", -2, "loading stale", "server connection", "nondeterministic_output_order", [], calls, batched;
-    "command|getkeys", -4, "loading stale", "server connection", "", [], calls, batched;
-    "command|help", 2, "loading stale", "server connection", "", [], calls, batched;
-    "command|info", -2, "loading stale", "server connection", "nondeterministic_output_order", [], calls, batched;
-    "command|list", -2, "loading stale", "server connection", "nondeterministic_output_order", [], calls, batched;
-    "config", -2, "", "server", "", [], calls, server::config;
-    "config|get", -3, "admin noscript loading stale", "server", "", [], calls, batched;
-    "config|help", 2, "loading stale", "server", "", [], calls, batched;
-    "config|resetstat", 2, "admin noscript loading stale", "server", "", [], calls, batched;
-    "config|set", -4, "admin noscript loading stale", "server", "request_policy:all_nodes response_policy:all_succeeded", [], calls, batched;
-    "copy", -3, "write denyoom", "generic", "", [("RO access", [1, 0, 1]), ("OW update", [2, 0, 1])], calls, several::copy;
-    "dbsize", 1, "readonly fast", "server keyspace", "request_policy:all_shards response_policy:agg_sum", [], calls, server::dbsize;
-    "decr", 2, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], strings::decr, batched;
-    "decrby", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], strings::decrby, batched;
-    "del", -2, "write", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RM delete", [1, -1, 1])], keys::del, batched;
-    "discard", 1, "noscript loading stale fast allow_busy", "transactions", "", [], calls, transactions::discard;
-    "echo", 2, "loading stale fast", "connection", "", [], calls, connection::echo;
-    "exec", 1, "noscript loading stale skip_slowlog", "transactions", "", [], calls, transactions::exec;
-    "exists", -2, "readonly fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RO", [1, -1, 1])], keys::exists, batched;
-    "expire", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::expire, batched;
-    "expireat", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::expireat, batched;
-    "expiretime", 2, "readonly fast", "generic", "", [("RO access", [1, 0, 1])], calls, keys::expiretime;
-    "flushall", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], calls, server::flush;
-    "flushdb", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], calls, server::flush;
-    "get", 2, "readonly fast", "string", "", [("RO access", [1, 0, 1])], strings::get, batched;
-    "getbit", 3, "readonly fast", "bitmap", "", [("RO access", [1, 0, 1])], calls, bits::getbit;
-    "getdel", 2, "write fast", "string", "", [("RW access delete", [1, 0, 1])], strings::getdel, batched;
-    "getex", -2, "write fast", "string", "", [("RW access update", [1, 0, 1])], strings::getex, strings::getex_wrongly;
-    "getrange", 4, "readonly", "string", "", [("RO access", [1, 0, 1])], strings::getrange, batched;
-    "getset", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], strings::getset, batched;
-    "hello", -1, "noscript loading stale fast no_auth allow_busy", "connection", "", [], calls, connection::hello;
-    "incr", 2, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], strings::incr, batched;
-    "incrby", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], strings::incrby, batched;
-    "incrbyfloat", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], calls, strings::incrbyfloat;
-    "info", -1, "loading stale", "server dangerous", "nondeterministic_output request_policy:all_shards response_policy:special", [], calls, server::info;
-    "keys", 2, "readonly", "generic dangerous", "request_policy:all_shards nondeterministic_output_order", [], calls, keyspace::keys;
-    "lcs", -3, "readonly", "string", "", [("RO access", [1, 1, 1])], calls, lcs::lcs;
-    "memory", -2, "", "server", "", [], calls, keyspace::memory;
-    "memory|help", 2, "loading stale", "server", "", [], calls, batched;
-    "memory|usage", -3, "readonly", "server", "", [("RO", [2, 0, 1])], calls, batched;
-    "mget", -2, "readonly fast", "string", "request_policy:multi_shard", [("RO access", [1, -1, 1])], several::mget, batched;
-    "mset", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:all_succeeded", [("OW update", [1, -1, 2])], calls, several::mset;
-    "msetnx", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:agg_min", [("OW insert", [1, -1, 2])], calls, several::msetnx;
-    "multi", 1, "noscript loading stale fast allow_busy", "transactions", "", [], calls, transactions::multi;
-    "object", -2, "", "generic", "", [], calls, keyspace::object;
-    "object|encoding", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], calls, batched;
-    "object|freq", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], calls, batched;
-    "object|help", 2, "loading stale", "generic", "", [], calls, batched;
-    "object|idletime", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], calls, batched;
-    "object|refcount", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], calls, batched;
-    "persist", 2, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::persist, batched;
-    "pexpire", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::pexpire, batched;
-    "pexpireat", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], keys::pexpireat, batched;
-    "pexpiretime", 2, "readonly fast", "generic", "", [("RO access", [1, 0, 1])], calls, keys::pexpiretime;
-    "ping", -1, "fast", "connection", "request_policy:all_shards response_policy:all_succeeded", [], connection::ping, connection::ping_back;
-    "psetex", 4, "write denyoom", "string", "", [("OW update", [1, 0, 1])], strings::psetex, batched;
-    "pttl", 2, "readonly fast", "generic", "nondeterministic_output", [("RO access", [1, 0, 1])], keys::pttl, batched;
-    "quit", -1, "noscript loading stale fast no_auth allow_busy", "connection", "", [], calls, connection::quit;
-    "randomkey", 1, "readonly", "generic", "request_policy:all_shards nondeterministic_output", [], calls, keyspace::randomkey;
-    "rename", 3, "write", "generic", "", [("RW access delete", [1, 0, 1]), ("OW update", [2, 0, 1])], calls, several::rename;
-    "renamenx", 3, "write fast", "generic", "", [("RW access delete", [1, 0, 1]), ("OW insert", [2, 0, 1])], calls, several::renamenx;
-    "reset", 1, "noscript loading stale fast no_auth allow_busy", "connection", "", [], calls, connection::reset;
-    "scan", -2, "readonly", "generic", "nondeterministic_output request_policy:special", [], calls, keys::scan;
-    "select", 2, "loading stale fast", "connection", "", [], calls, connection::select;
-    "set", -3, "write denyoom", "string", "", [("RW access update variable_flags", [1, 0, 1])], strings::set, batched;
-    "setbit", 4, "write denyoom", "bitmap", "", [("RW access update", [1, 0, 1])], calls, bits::setbit;
-    "setex", 4, "write denyoom", "string", "", [("OW update", [1, 0, 1])], strings::setex, batched;
-    "setnx", 3, "write denyoom fast", "string", "", [("OW insert", [1, 0, 1])], strings::setnx, batched;
-    "setrange", 4, "write denyoom", "string", "", [("RW update", [1, 0, 1])], strings::setrange, batched;
-    "strlen", 2, "readonly fast", "string", "", [("RO", [1, 0, 1])], strings::strlen, batched;
-    "substr", 4, "readonly", "string", "", [("RO access", [1, 0, 1])], strings::getrange, batched;
-    "time", 1, "loading stale fast", "server", "nondeterministic_output", [], calls, server::time;
-    "touch", -2, "readonly fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RO", [1, -1, 1])], keys::touch, batched;
-    "ttl", 2, "readonly fast", "generic", "nondeterministic_output", [("RO access", [1, 0, 1])], keys::ttl, batched;
-    "type", 2, "readonly fast", "generic", "", [("RO", [1, 0, 1])], keys::type_of, batched;
-    "unlink", -2, "write fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RM delete", [1, -1, 1])], keys::del, batched;
-    "unwatch", 1, "noscript loading stale fast allow_busy", "transactions", "", [], calls, transactions::unwatch;
-    "watch", -2, "noscript loading stale fast allow_busy", "transactions", "", [("RO", [1, -1, 1])], calls, transactions::watch;
+    "append", 3, "write denyoom fast", "string", "", [("RW insert", [1, 0, 1])], Store, strings::append, batched;
+    "auth", -2, "noscript loading stale fast no_auth allow_busy", "connection", "", [], None, calls, connection::auth;
+    "bitcount", -2, "readonly", "bitmap", "", [("RO access", [1, 0, 1])], None, calls, bits::bitcount;
+    "bitfield", -2, "write denyoom", "bitmap", "", [("RW access update variable_flags", [1, 0, 1])], None, calls, bits::bitfield;
+    "bitfield_ro", -2, "readonly fast", "bitmap", "", [("RO access", [1, 0, 1])], None, calls, bits::bitfield_ro;
+    "bitop", -4, "write denyoom", "bitmap", "", [("OW update", [2, 0, 1]), ("RO access", [3, -1, 1])], None, calls, bits::bitop;
+    "bitpos", -3, "readonly", "bitmap", "", [("RO access", [1, 0, 1])], None, calls, bits::bitpos;
+    "client", -2, "", "connection", "", [], None, calls, client::client_command;
+    "client|getname", 2, "noscript loading stale", "connection", "", [], None, calls, batched;
+    "client|help", 2, "loading stale", "connection", "", [], None, calls, batched;
+    "client|id", 2, "noscript loading stale", "connection", "", [], None, calls, batched;
+    "client|info", 2, "noscript loading stale", "connection", "nondeterministic_output", [], None, calls, batched;
+    "client|kill", -3, "admin noscript loading stale", "connection", "", [], None, calls, batched;
+    "client|list", -2, "admin noscript loading stale", "connection", "nondeterministic_output", [], None, calls, batched;
+    "client|no-evict", 3, "admin noscript loading stale", "connection", "", [], None, calls, batched;
+    "client|reply", 3, "noscript loading stale", "connection", "", [], None, calls, batched;
+    "client|setname", 3, "noscript loading stale", "connection", "", [], None, calls, batched;
+    "client|unblock", -3, "admin noscript loading stale", "connection", "", [], None, calls, batched;
+    "command", -1, "loading stale", "server connection", "nondeterministic_output_order", [], None, calls, command::command;
+    "command|count", 2, "loading stale", "server connection", "", [], None, calls, batched;
+    "command|docs", -2, "loading stale", "server connection", "nondeterministic_output_order", [], None, calls, batched;
+    "command|getkeys", -4, "loading stale", "server connection", "", [], None, calls, batched;
+    "command|help", 2, "loading stale", "server connection", "", [], None, calls, batched;
+    "command|info", -2, "loading stale", "server connection", "nondeterministic_output_order", [], None, calls, batched;
+    "command|list", -2, "loading stale", "server connection", "nondeterministic_output_order", [], None, calls, batched;
+    "config", -2, "", "server", "", [], None, calls, server::config;
+    "config|get", -3, "admin noscript loading stale", "server", "", [], None, calls, batched;
+    "config|help", 2, "loading stale", "server", "", [], None, calls, batched;
+    "config|resetstat", 2, "admin noscript loading stale", "server", "", [], None, calls, batched;
+    "config|set", -4, "admin noscript loading stale", "server", "request_policy:all_nodes response_policy:all_succeeded", [], None, calls, batched;
+    "copy", -3, "write denyoom", "generic", "", [("RO access", [1, 0, 1]), ("OW update", [2, 0, 1])], None, calls, several::copy;
+    "dbsize", 1, "readonly fast", "server keyspace", "request_policy:all_shards response_policy:agg_sum", [], None, calls, server::dbsize;
+    "decr", 2, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], None, strings::decr, batched;
+    "decrby", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], None, strings::decrby, batched;
+    "del", -2, "write", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RM delete", [1, -1, 1])], Delete, keys::del, batched;
+    "discard", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::discard;
+    "echo", 2, "loading stale fast", "connection", "", [], None, calls, connection::echo;
+    "exec", 1, "noscript loading stale skip_slowlog", "transactions", "", [], None, calls, transactions::exec;
+    "exists", -2, "readonly fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RO", [1, -1, 1])], Get, keys::exists, batched;
+    "expire", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], Touch, keys::expire, batched;
+    "expireat", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], Touch, keys::expireat, batched;
+    "expiretime", 2, "readonly fast", "generic", "", [("RO access", [1, 0, 1])], Get, keys::expiretime, batched;
+    "flushall", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], None, calls, server::flush;
+    "flushdb", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], None, calls, server::flush;
+    "get", 2, "readonly fast", "string", "", [("RO access", [1, 0, 1])], Get, strings::get, batched;
+    "getbit", 3, "readonly fast", "bitmap", "", [("RO access", [1, 0, 1])], Get, bits::getbit, batched;
+    "getdel", 2, "write fast", "string", "", [("RW access delete", [1, 0, 1])], Get, strings::getdel, batched;
+    "getex", -2, "write fast", "string", "", [("RW access update", [1, 0, 1])], Get, strings::getex, strings::getex_wrongly;
+    "getrange", 4, "readonly", "string", "", [("RO access", [1, 0, 1])], Get, strings::getrange, batched;
+    "getset", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], GetSet, strings::getset, batched;
+    "hello", -1, "noscript loading stale fast no_auth allow_busy", "connection", "", [], None, calls, connection::hello;
+    "incr", 2, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], None, strings::incr, batched;
+    "incrby", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], None, strings::incrby, batched;
+    "incrbyfloat", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], None, calls, strings::incrbyfloat;
+    "info", -1, "loading stale", "server dangerous", "nondeterministic_output request_policy:all_shards response_policy:special", [], None, calls, server::info;
+    "keys", 2, "readonly", "generic dangerous", "request_policy:all_shards nondeterministic_output_order", [], None, calls, keyspace::keys;
+    "lcs", -3, "readonly", "string", "", [("RO access", [1, 1, 1])], None, calls, lcs::lcs;
+    "memory", -2, "", "server", "", [], None, calls, keyspace::memory;
+    "memory|help", 2, "loading stale", "server", "", [], None, calls, batched;
+    "memory|usage", -3, "readonly", "server", "", [("RO", [2, 0, 1])], None, calls, batched;
+    "mget", -2, "readonly fast", "string", "request_policy:multi_shard", [("RO access", [1, -1, 1])], Get, several::mget, batched;
+    "mset", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:all_succeeded", [("OW update", [1, -1, 2])], None, calls, several::mset;
+    "msetnx", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:agg_min", [("OW insert", [1, -1, 2])], None, calls, several::msetnx;
+    "multi", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::multi;
+    "object", -2, "", "generic", "", [], None, calls, keyspace::object;
+    "object|encoding", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], None, calls, batched;
+    "object|freq", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], None, calls, batched;
+    "object|help", 2, "loading stale", "generic", "", [], None, calls, batched;
+    "object|idletime", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], None, calls, batched;
+    "object|refcount", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], None, calls, batched;
+    "persist", 2, "write fast", "generic", "", [("RW update", [1, 0, 1])], None, keys::persist, batched;
+    "pexpire", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], Touch, keys::pexpire, batched;
+    "pexpireat", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], Touch, keys::pexpireat, batched;
+    "pexpiretime", 2, "readonly fast", "generic", "", [("RO access", [1, 0, 1])], Get, keys::pexpiretime, batched;
+    "ping", -1, "fast", "connection", "request_policy:all_shards response_policy:all_succeeded", [], None, connection::ping, connection::ping_back;
+    "psetex", 4, "write denyoom", "string", "", [("OW update", [1, 0, 1])], Store, strings::psetex, batched;
+    "pttl", 2, "readonly fast", "generic", "nondeterministic_output", [("RO access", [1, 0, 1])], Get, keys::pttl, batched;
+    "quit", -1, "noscript loading stale fast no_auth allow_busy", "connection", "", [], None, calls, connection::quit;
+    "randomkey", 1, "readonly", "generic", "request_policy:all_shards nondeterministic_output", [], None, calls, keyspace::randomkey;
+    "rename", 3, "write", "generic", "", [("RW access delete", [1, 0, 1]), ("OW update", [2, 0, 1])], None, calls, several::rename;
+    "renamenx", 3, "write fast", "generic", "", [("RW access delete", [1, 0, 1]), ("OW insert", [2, 0, 1])], None, calls, several::renamenx;
+    "reset", 1, "noscript loading stale fast no_auth allow_busy", "connection", "", [], None, calls, connection::reset;
+    "scan", -2, "readonly", "generic", "nondeterministic_output request_policy:special", [], None, calls, keys::scan;
+    "select", 2, "loading stale fast", "connection", "", [], None, calls, connection::select;
+    "set", -3, "write denyoom", "string", "", [("RW access update variable_flags", [1, 0, 1])], Store, strings::set, batched;
+    "setbit", 4, "write denyoom", "bitmap", "", [("RW access update", [1, 0, 1])], None, bits::setbit, batched;
+    "setex", 4, "write denyoom", "string", "", [("OW update", [1, 0, 1])], Store, strings::setex, batched;
+    "setnx", 3, "write denyoom fast", "string", "", [("OW insert", [1, 0, 1])], Store, strings::setnx, batched;
+    "setrange", 4, "write denyoom", "string", "", [("RW update", [1, 0, 1])], None, strings::setrange, batched;
+    "strlen", 2, "readonly fast", "string", "", [("RO", [1, 0, 1])], Get, strings::strlen, batched;
+    "substr", 4, "readonly", "string", "", [("RO access", [1, 0, 1])], Get, strings::getrange, batched;
+    "time", 1, "loading stale fast", "server", "nondeterministic_output", [], None, calls, server::time;
+    "touch", -2, "readonly fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RO", [1, -1, 1])], Get, keys::touch, batched;
+    "ttl", 2, "readonly fast", "generic", "nondeterministic_output", [("RO access", [1, 0, 1])], Get, keys::ttl, batched;
+    "type", 2, "readonly fast", "generic", "", [("RO", [1, 0, 1])], Get, keys::type_of, batched;
+    "unlink", -2, "write fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RM delete", [1, -1, 1])], Delete, keys::del, batched;
+    "unwatch", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::unwatch;
+    "watch", -2, "noscript loading stale fast allow_busy", "transactions", "", [("RO", [1, -1, 1])], None, calls, transactions::watch;
 }
 
-/// For a command whose `run` reads the arguments.
+/// For a command whose `run` reads the arguments: it needs several keys, or none; or an
+/// [`Outcome`](corewise_ops::Outcome) does not have its reply, as the sum of `INCRBYFLOAT` or the
+/// array of `BITFIELD`; or it takes time in proportion to the value.
 fn calls<'i>(_: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     Ok(Action::Call)
 }
@@ -269,10 +277,14 @@ impl Row {
     }
 }
 
+/// All commands and subcommands.
+pub(super) fn rows() -> impl Iterator<Item = Command> + Clone {
+    (0..ROWS.len() as u8).map(Command)
+}
+
 /// All commands, without their subcommands, sorted by name.
 pub(super) fn all() -> impl Iterator<Item = Command> + Clone {
-    let rows = (0..ROWS.len() as u8).map(Command);
-    rows.filter(|command| !command.name.contains('|'))
+    rows().filter(|command| !command.name.contains('|'))
 }
 
 /// The command of this name, in any case.

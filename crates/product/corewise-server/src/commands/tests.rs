@@ -1,6 +1,6 @@
 //! Which requests are operations, what they do, and what their replies are.
 
-use super::CommandCodec;
+use super::RespSession;
 use super::session::Replies;
 use crate::codec::{Limits, Parse, Protocol};
 use bumpalo::Bump;
@@ -38,7 +38,7 @@ fn limited(max_request: usize) -> Limits {
 
 /// The steps of one connection, as texts, with the input in pieces of `size` bytes. Every step is
 /// taken twice, the first time with a copy of the codec.
-fn steps(mut codec: CommandCodec, limits: &Limits, input: &[u8], size: usize) -> Vec<String> {
+fn steps(mut codec: RespSession, limits: &Limits, input: &[u8], size: usize) -> Vec<String> {
     let mut steps = Vec::new();
     let (mut unread, mut at) = (Vec::new(), 0);
     for piece in input.chunks(size) {
@@ -103,7 +103,7 @@ fn steps(mut codec: CommandCodec, limits: &Limits, input: &[u8], size: usize) ->
 #[track_caller]
 fn assert_steps(input: &[u8], expected: &[&str]) {
     for size in [input.len(), 1, 3, 7] {
-        let steps = steps(CommandCodec::new(true), &Limits::default(), input, size);
+        let steps = steps(RespSession::new(true), &Limits::default(), input, size);
         assert_eq!(
             steps,
             expected,
@@ -274,7 +274,7 @@ fn an_mget_is_a_frame_and_an_operation_for_each_key() {
 fn a_long_inline_mget_takes_memory_in_proportion() {
     let limits = Limits::default();
     let input = [b"mget", &b" k".repeat(30_000)[..], b"\r\n"].concat();
-    let (mut codec, scratch) = (CommandCodec::new(true), Bump::new());
+    let (mut codec, scratch) = (RespSession::new(true), Bump::new());
     let (mut at, mut keys) = (0, 0);
     while at < input.len() {
         at += match codec.next(&input[at..], &parse(&limits, &scratch)) {
@@ -296,7 +296,7 @@ fn a_long_inline_mget_takes_memory_in_proportion() {
 fn before_authentication_everything_is_a_call() {
     let input = b"GET k\r\nSET k v\r\nMGET a b\r\n";
     let steps = steps(
-        CommandCodec::new(false),
+        RespSession::new(false),
         &Limits::default(),
         input,
         input.len(),
@@ -318,7 +318,7 @@ fn a_discarded_request_is_an_error_between_other_replies() {
     input.extend_from_slice(b"GET b\r\n");
     let limits = limited(150);
     for size in [1, 5, input.len()] {
-        let steps = steps(CommandCodec::new(true), &limits, &input, size);
+        let steps = steps(RespSession::new(true), &limits, &input, size);
         let refused = format!("frame {}", Refusal::TooLong.line().escape_ascii());
         assert_eq!(steps, ["get a", &refused, "get b"]);
     }
@@ -345,7 +345,7 @@ fn assert_printed(request: &str, outcome: &Outcome<'_>, two: &str, three: &str) 
     let (limits, scratch) = (Limits::default(), Bump::new());
     for (version, expected) in [(Version::Resp2, two), (Version::Resp3, three)] {
         let input = format!("{request}\r\n");
-        let mut codec = CommandCodec::new(true);
+        let mut codec = RespSession::new(true);
         codec.set_version(version);
         let Step::Op { form, .. } = codec.next(input.as_bytes(), &parse(&limits, &scratch)) else {
             panic!("{request}")
@@ -470,7 +470,7 @@ fn requests_without_a_reply_are_calls() {
     let limits = limited(30);
     let input =
         b"ping\r\n*2\r\n$3\r\nget\r\n$30\r\n012345678901234567890123456789\r\nping\r\n*x\r\n";
-    let mut next = CommandCodec::new(true);
+    let mut next = RespSession::new(true);
     next.set_replies(Replies::AllButNext);
     let (refused, closed) = (
         "frame -ERR request exceeds the maximum length\\r\\n",
@@ -478,7 +478,7 @@ fn requests_without_a_reply_are_calls() {
     );
     let pong = "frame +PONG\\r\\n";
     for size in [input.len(), 1] {
-        let mut none = CommandCodec::new(true);
+        let mut none = RespSession::new(true);
         none.set_replies(Replies::None);
         let silent = steps(none, &limits, input, size);
         assert_eq!(silent, ["Request(ping)", "Request(ping)", "close "]);
@@ -497,7 +497,7 @@ fn requests_without_a_reply_are_calls() {
 fn edited(request: &str, old: Option<&str>) -> Result<(String, i64), &'static str> {
     let (limits, scratch) = (Limits::default(), Bump::new());
     let input = format!("{request}\r\n");
-    let mut codec = CommandCodec::new(true);
+    let mut codec = RespSession::new(true);
     let step = codec.next(input.as_bytes(), &parse(&limits, &scratch));
     let Step::Op {
         verb: Verb::Edit(edit),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::budget::BUDGET;
-use crate::commands::CommandCodec;
+use crate::commands::RespSession;
 use corewise_wire::resp::encode_request;
 use std::collections::HashSet;
 
@@ -35,7 +35,7 @@ fn a_connection_has_a_time_budget_for_its_calls() {
     for &completion in COMPLETIONS {
         let mut server = slow_server(completion);
         let mut clients: Vec<Client> = (0..3)
-            .map(|_| server.connect_with(CommandCodec::new(true)))
+            .map(|_| server.connect_with(RespSession::new(true)))
             .collect();
         let mut other = server.connect();
         server.set("w", b"w");
@@ -124,7 +124,7 @@ fn a_multiget_goes_on_where_its_budget_ended() {
 #[test]
 fn a_stopping_loop_does_not_wait_for_all_requests_of_a_pipeline() {
     let mut server = slow_server(Completion::InSubmit);
-    let mut client = server.connect_with(CommandCodec::new(true));
+    let mut client = server.connect_with(RespSession::new(true));
     let request = format!("exists{}\r\n", " k".repeat(40));
     client.send(request.repeat(100).as_bytes());
     server.inbox.close();
@@ -146,7 +146,7 @@ fn a_connection_whose_requests_wait_for_their_turn_is_not_silent() {
         ..Config::default()
     };
     let mut server = slow_server_with(Completion::InSubmit, config);
-    let mut client = server.connect_with(CommandCodec::new(true));
+    let mut client = server.connect_with(RespSession::new(true));
     let request = format!("exists{}\r\n", " k".repeat(40));
     client.send(request.repeat(REQUESTS).as_bytes());
     let mut replies = String::new();
@@ -177,7 +177,7 @@ fn a_reply_that_begins_to_wait_is_not_given_up() {
     server.set("v", &[b'v'; 300_000]);
     server.event_loop.sweep_if_due(server.now);
     let mut clients: Vec<Client> = (0..CLIENTS)
-        .map(|_| server.connect_with(CommandCodec::new(true)))
+        .map(|_| server.connect_with(RespSession::new(true)))
         .collect();
     let long = format!("exists{}\r\n", " k".repeat(40));
     clients[0].send(format!("{}get v\r\n", long.repeat(20)).as_bytes());
@@ -209,7 +209,7 @@ fn a_flush_that_follows_a_flush_is_the_same() {
     for resp in [false, true] {
         let mut server = TestServer::new(Completion::InSubmit);
         let (mut client, flush, get) = if resp {
-            let client = server.connect_with(CommandCodec::new(true));
+            let client = server.connect_with(RespSession::new(true));
             (client, "flushall\r\nflushdb async\r\n", "get k\r\n")
         } else {
             (
@@ -257,7 +257,7 @@ fn a_long_call_goes_on_where_its_budget_ended() {
     const KEYS: usize = 500;
     let mut server = slow_server(Completion::InSubmit);
     let (mut client, mut other) = (
-        server.connect_with(CommandCodec::new(true)),
+        server.connect_with(RespSession::new(true)),
         server.connect(),
     );
     server.set("w", b"w");
@@ -290,7 +290,7 @@ fn a_long_call_goes_on_where_its_budget_ended() {
 fn a_call_on_many_keys_goes_on_in_a_bounded_number_of_turns() {
     const KEYS: usize = 6_400;
     let mut server = slow_server(Completion::InSubmit);
-    let mut client = server.connect_with(CommandCodec::new(true));
+    let mut client = server.connect_with(RespSession::new(true));
     let request = format!("exists{}\r\n", " k".repeat(KEYS));
     client.send(request.as_bytes());
     let (mut reply, mut turns) = (String::new(), 0);
@@ -309,7 +309,7 @@ fn keys_are_listed_in_steps() {
     const KEYS: usize = 20_000;
     let mut server = slow_server(Completion::InSubmit);
     let (mut client, mut other) = (
-        server.connect_with(CommandCodec::new(true)),
+        server.connect_with(RespSession::new(true)),
         server.connect(),
     );
     server.set("w", b"w");
@@ -412,7 +412,7 @@ const ON_KEYS: &[&str] = &[
 /// engine has executed for it.
 fn transaction(command: &str, times: usize) -> (String, Vec<String>) {
     let mut server = TestServer::new(Completion::InSubmit);
-    let mut client = server.connect_with(CommandCodec::new(true));
+    let mut client = server.connect_with(RespSession::new(true));
     server.set("v", &[b'1'; 1_000_000]);
     let queue = format!("multi\r\n{}", format!("{command}\r\n").repeat(times));
     let queued = server.talk(&mut client, queue.as_bytes());
@@ -458,7 +458,7 @@ fn the_cost_of_a_transaction_follows_what_it_writes() {
     ] {
         for (times, is_executed) in [(most * 9 / 10, true), (most * 11 / 10, most == 1_000)] {
             let mut server = TestServer::new(Completion::InSubmit);
-            let mut client = server.connect_with(CommandCodec::new(true));
+            let mut client = server.connect_with(RespSession::new(true));
             let [half, long] = [500_000, 1_000_000].map(|len| "1".repeat(len));
             let writes = writes
                 .join("\r\n")
@@ -486,7 +486,7 @@ fn the_cost_of_a_transaction_follows_what_it_writes() {
 #[test]
 fn a_bitop_of_too_many_bytes_changes_nothing() {
     let mut server = TestServer::new(Completion::InSubmit);
-    let mut client = server.connect_with(CommandCodec::new(true));
+    let mut client = server.connect_with(RespSession::new(true));
     server.set("v", &[b'v'; 1_000_000]);
     for (sources, reply) in [(3, ":1000000"), (80, "-ERR BITOP reads too many bytes")] {
         let request = format!("bitop or d{}\r\n", " v".repeat(sources));

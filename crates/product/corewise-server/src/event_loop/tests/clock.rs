@@ -1,7 +1,7 @@
 //! Steps of the wall clock: absolute times follow it, and deadlines do not.
 
 use super::*;
-use crate::commands::CommandCodec;
+use crate::commands::RespSession;
 use corewise_engine::ManualClock;
 
 /// Where the wall clock stands at first.
@@ -33,7 +33,7 @@ impl Stepped {
         let mut server = TestServer::on(clock.clone(), completion, Config::default());
         let (memcached, resp) = (
             server.connect(),
-            server.connect_with(CommandCodec::new(true)),
+            server.connect_with(RespSession::new(true)),
         );
         let mut stepped = Self {
             server,

@@ -23,6 +23,7 @@ mod clock;
 mod cphash;
 mod reply_room;
 mod resp;
+mod same_answer;
 mod unfinished;
 
 /// An engine for each way to complete operations.
@@ -143,6 +144,10 @@ impl TestServer {
 
     /// Sends `request` and returns all replies, once nothing more happens.
     fn talk(&mut self, client: &mut Client, request: &[u8]) -> String {
+        String::from_utf8(self.talk_bytes(client, request)).unwrap()
+    }
+
+    fn talk_bytes(&mut self, client: &mut Client, request: &[u8]) -> Vec<u8> {
         let (mut sent, mut replies) = (0, Vec::new());
         for _ in 0..100_000 {
             let more = client.send_some(&request[sent..]);
@@ -153,7 +158,7 @@ impl TestServer {
             let is_idle = self.event_loop.ready.is_empty() && self.event_loop.dumping.is_empty();
             let is_sent = sent == request.len() || client.is_closed;
             if is_idle && is_sent && more == 0 && replies.len() == before {
-                return String::from_utf8(replies).unwrap();
+                return replies;
             }
         }
         panic!("the server answers and answers");

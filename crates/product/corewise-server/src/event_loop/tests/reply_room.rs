@@ -1,7 +1,7 @@
 //! Replies that have no room until other clients have taken theirs.
 
 use super::*;
-use crate::commands::CommandCodec;
+use crate::commands::RespSession;
 
 /// Memory of connections: that of the loop, and room for a few replies.
 const LIMIT: usize = 2 << 20;
@@ -69,7 +69,7 @@ fn a_client_that_takes_its_replies_is_never_cut_off() {
             let mut server = server();
             server.set("v", "v".repeat(bytes).as_bytes());
             let connect = |server: &mut TestServer| match is_resp {
-                true => server.connect_with(CommandCodec::new(true)),
+                true => server.connect_with(RespSession::new(true)),
                 false => server.connect(),
             };
             let mut clients: Vec<Client> = (0..16).map(|_| connect(&mut server)).collect();

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::budget::BUDGET;
-use crate::commands::CommandCodec;
+use crate::commands::RespSession;
 use corewise_atomic::sync::atomic::AtomicU32;
 use std::collections::HashMap;
 
 fn connect(server: &mut TestServer) -> Client {
-    server.connect_with(CommandCodec::new(true))
+    server.connect_with(RespSession::new(true))
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Requests that arrive in parts: what their memory is charged, and that it is not refused.
 
 use super::*;
-use crate::commands::CommandCodec;
+use crate::commands::RespSession;
 use crate::spare_inputs::input_capacity;
 use corewise_wire::cphash::{self, KeyNumber};
 
@@ -23,7 +23,7 @@ fn requests(len: usize) -> Vec<(Codec, Vec<u8>, bool)> {
     insert.extend_from_slice(value.as_bytes());
     cphash::encode_lookup(key, &mut insert);
     let memcached = || memcached::Codec::new(false).into();
-    let resp = || CommandCodec::new(true).into();
+    let resp = || RespSession::new(true).into();
     vec![
         (memcached(), format!("get{keys}\r\n").into(), false),
         (
@@ -218,7 +218,7 @@ fn a_connection_whose_value_is_received_in_place_waits_for_no_memory() {
 #[test]
 fn a_short_transaction_is_never_refused() {
     let mut server = strict_server(Completion::InSubmit);
-    let mut client = server.connect_with(CommandCodec::new(true));
+    let mut client = server.connect_with(RespSession::new(true));
     let value = "x".repeat(1_000);
     let queued = format!("set k {value}\r\n").repeat(FREE / 1_100);
     let replies = server.talk(
