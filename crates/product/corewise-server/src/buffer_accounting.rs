@@ -182,7 +182,7 @@ impl BufferAccounting {
         let others = shared.loops.iter().enumerate();
         let others: u64 = others
             .filter(|(index, _)| *index != self.index)
-            .map(|(_, card)| card.buffer_bytes.load(Ordering::Relaxed))
+            .map(|(_, state)| state.buffer_bytes.load(Ordering::Relaxed))
             .sum();
         limit.saturating_sub(others + self.sum())
     }
@@ -219,14 +219,16 @@ impl BufferAccounting {
     }
 
     fn publish(&self, shared: &Shared) {
-        let card = &shared.loops[self.index];
+        let state = &shared.loops[self.index];
         let unwritten = self.held.unwritten as u64;
         // Relaxed: gauges.
-        card.buffer_bytes.store(self.sum(), Ordering::Relaxed);
-        card.unwritten_bytes.store(unwritten, Ordering::Relaxed);
-        card.input_bytes
+        state.buffer_bytes.store(self.sum(), Ordering::Relaxed);
+        state.unwritten_bytes.store(unwritten, Ordering::Relaxed);
+        state
+            .input_bytes
             .store(self.held.input as u64 - unwritten, Ordering::Relaxed);
-        card.output_bytes
+        state
+            .output_bytes
             .store(self.held.output as u64, Ordering::Relaxed);
     }
 
@@ -357,7 +359,7 @@ impl<'t> ReplyRoom<'t> {
     /// nothing of it, it may wait. May give up other connections.
     pub(crate) fn admits(&mut self, conns: &mut Slab<Conn>, key: usize, length: usize) -> bool {
         let fits = conns[key].held().output + length <= FREE;
-        let has_none_waiting = || self.kept == 0 && self.shared.sum(|card| &card.output_bytes) == 0;
+        let has_none_waiting = || self.kept == 0 && self.shared.sum(|one| &one.output_bytes) == 0;
         let may_wait = !self.must_wait();
         fits || has_none_waiting() || (may_wait && self.has_room(conns, key, length as u64))
     }

@@ -4,7 +4,7 @@
 //! ```text
 //!  arena   │ conn 7: get a … get b … │ conn 3: set c … │ conn 9: get d … │
 //!             └─ codec ─▶ ops   [a7, b7, c3, d9]  ─▶ engine.submit
-//!             └─────────▶ marks [a7, b7, "ERROR"7, c3, d9]   (what to print, where to rewind to)
+//!             └─────────▶ replies [a7, b7, "ERROR"7, c3, d9]   (what to print, where to rewind to)
 //!  output  │ replies to 7            │ replies to 3    │ replies to 9    │ ─▶ one write each
 //! ```
 //!
@@ -34,7 +34,7 @@ use crate::commands;
 use crate::conn::Conn;
 use crate::metrics::Counters;
 use crate::receiving::Receiving;
-use crate::shared::{BATCH, LoopCard, Shared};
+use crate::shared::{BATCH, LoopState, Shared};
 use crate::transport::length;
 use bumpalo::Bump;
 use corewise_atomic::Backoff;
@@ -72,11 +72,11 @@ pub(crate) struct ConnectionInput {
     /// The connection's key in the loop's slab.
     pub(crate) conn: usize,
     /// The connection's buffer, if it has one; otherwise it was read into the arena.
-    pub(crate) own: Vec<u8>,
-    /// The connection's part of the arena; empty if `own` is used.
-    pub(crate) arena: Range<usize>,
+    pub(crate) buffered: Vec<u8>,
+    /// The connection's part of the arena; empty if `buffered` is used.
+    pub(crate) in_arena: Range<usize>,
     /// How much of the input has been consumed.
-    pub(crate) done: usize,
+    pub(crate) consumed: usize,
     /// There is no memory for the rest of its incomplete request.
     pub(crate) refused: bool,
     /// A store whose value was received in place; executed before the input.
@@ -84,50 +84,50 @@ pub(crate) struct ConnectionInput {
 }
 
 impl ConnectionInput {
-    fn input<'a>(&'a self, arena: &'a [u8]) -> &'a [u8] {
-        if self.arena.is_empty() {
-            &self.own
+    fn bytes<'a>(&'a self, arena: &'a [u8]) -> &'a [u8] {
+        if self.in_arena.is_empty() {
+            &self.buffered
         } else {
-            &arena[self.arena.clone()]
+            &arena[self.in_arena.clone()]
         }
     }
 }
 
 /// What a [`PendingReply`] stands for.
 #[derive(Clone, Copy)]
-enum Kind<'i> {
+enum ReplyKind<'i> {
     /// An operation, and how to print its outcome.
-    Op(Form<'i>, Verb<'i>),
+    Outcome(Form<'i>, Verb<'i>),
     /// Bytes between the replies to operations.
-    Fixed(&'i [u8]),
+    Bytes(&'i [u8]),
     /// Rewound: neither executed nor answered.
-    Void,
+    Rewound,
 }
 
 /// One request of the batch: what to answer, and where to rewind to.
 #[derive(Clone, Copy)]
 struct PendingReply<'i> {
-    work: usize,
+    input: usize,
     /// Offset in the input at which the request begins, and the codec's state there.
-    at: usize,
-    codec: Codec,
-    kind: Kind<'i>,
+    start: usize,
+    codec_before: Codec,
+    kind: ReplyKind<'i>,
 }
 
 /// Where a connection's replies begin in the output.
 #[derive(Clone, Copy)]
 struct Segment {
-    work: usize,
+    input: usize,
     start: usize,
 }
 
 /// Prints outcomes; passed to the engine.
 struct Printer<'t, 'i, 'r> {
-    works: &'t [ConnectionInput],
+    inputs: &'t [ConnectionInput],
     conns: &'t mut Slab<Conn>,
-    card: &'t LoopCard,
-    marks: &'t [PendingReply<'i>],
-    /// The first mark that is not answered.
+    state: &'t LoopState,
+    replies: &'t [PendingReply<'i>],
+    /// The first reply that is not answered.
     next: usize,
     /// The connection that was answered last takes no more replies now.
     blocked: bool,
@@ -151,26 +151,26 @@ struct Printer<'t, 'i, 'r> {
 
 impl Printer<'_, '_, '_> {
     #[inline]
-    fn begin(&mut self, work: usize) {
+    fn begin(&mut self, input: usize) {
         if self
             .segments
             .last()
-            .is_none_or(|segment| segment.work != work)
+            .is_none_or(|segment| segment.input != input)
         {
             self.segments.push(Segment {
-                work,
+                input,
                 start: self.out.len(),
             });
         }
     }
 
-    /// Prints fixed replies up to the mark `end`.
+    /// Prints bytes between outcomes, up to the reply `end`.
     #[inline]
-    fn fixed_until(&mut self, end: usize) {
+    fn bytes_until(&mut self, end: usize) {
         while self.next < end {
-            let mark = self.marks[self.next];
-            if let Kind::Fixed(bytes) = mark.kind {
-                self.begin(mark.work);
+            let reply = self.replies[self.next];
+            if let ReplyKind::Bytes(bytes) = reply.kind {
+                self.begin(reply.input);
                 self.out.extend_from_slice(bytes);
             }
             self.next += 1;
@@ -184,7 +184,7 @@ impl Printer<'_, '_, '_> {
     #[cold]
     fn complete_large(
         &mut self,
-        mark: &PendingReply<'_>,
+        reply: &PendingReply<'_>,
         form: &Form<'_>,
         outcome: &Outcome<'_>,
         is_admitted: bool,
@@ -193,9 +193,9 @@ impl Printer<'_, '_, '_> {
             return;
         };
         // Before the reply leaves, so that a client that has it finds it counted.
-        self.card.counts.publish(self.counters);
+        self.state.counts.publish(self.counters);
         let start = self.segments.last().map_or(0, |segment| segment.start);
-        let key = self.works[mark.work].conn;
+        let key = self.inputs[reply.input].conn;
         let mut parts = [&self.out[start..], value, tail];
         let taken = self.conns[key].send_front(&mut parts, &mut self.room.wait);
         self.counters.bytes_written += taken as u64;
@@ -210,15 +210,15 @@ impl Printer<'_, '_, '_> {
     /// Whether the reply with a large value may wait for its client; `None` if its connection waits
     /// until it may, and the read is to be executed again.
     #[cold]
-    fn admits(&mut self, work: usize, verb: &Verb<'_>, outcome: &Outcome<'_>) -> Option<bool> {
+    fn admits(&mut self, input: usize, verb: &Verb<'_>, outcome: &Outcome<'_>) -> Option<bool> {
         let Outcome::Found(view) = outcome else {
             return Some(false);
         };
         if !self.may_put_off || !is_repeatable(verb, view) {
             return Some(false);
         }
-        let key = self.works[work].conn;
-        let segment = self.segments.last().filter(|last| last.work == work);
+        let key = self.inputs[input].conn;
+        let segment = self.segments.last().filter(|last| last.input == input);
         let printed = self.out.len() - segment.map_or(self.out.len(), |last| last.start);
         let length = printed + view.value.len() + HEAD_BYTES;
         if self.conns[key].failed || self.room.admits(self.conns, key, length) {
@@ -256,27 +256,27 @@ impl ReplySink for Printer<'_, '_, '_> {
     #[inline]
     fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow {
         let index = token as usize;
-        self.fixed_until(index);
+        self.bytes_until(index);
         self.next = index + 1;
-        let mark = &self.marks[index];
-        if let Kind::Op(form, verb) = &mark.kind {
+        let reply = &self.replies[index];
+        if let ReplyKind::Outcome(form, verb) = &reply.kind {
             let is_large =
                 matches!(&outcome, Outcome::Found(view) if view.value.len() >= self.large);
             let mut is_admitted = false;
             if is_large {
-                match self.admits(mark.work, verb, &outcome) {
+                match self.admits(reply.input, verb, &outcome) {
                     Some(admitted) => is_admitted = admitted,
                     None => return Flow::Pause,
                 }
             }
-            self.begin(mark.work);
+            self.begin(reply.input);
             let tally = form.tally();
             self.counters.count(tally, &outcome);
             self.counters.cmd_meta += u64::from(form.is_meta());
-            let classes = &self.card.classes;
+            let classes = &self.state.classes;
             classes.count(tally, form.key(), verb, &outcome);
             if is_large {
-                self.complete_large(mark, form, &outcome, is_admitted);
+                self.complete_large(reply, form, &outcome, is_admitted);
             } else {
                 form.encode(&outcome, self.now, self.out);
                 // The engine may have copied these bytes.
@@ -298,7 +298,7 @@ impl ReplySink for Printer<'_, '_, '_> {
     }
 }
 
-/// The state that a turn works with.
+/// The state that a turn inputs with.
 pub(crate) struct Turn<'t, E: Engine> {
     pub(crate) shared: &'t Shared,
     pub(crate) engine: &'t Arc<E>,
@@ -331,11 +331,11 @@ pub(crate) enum Answered {
 /// The batch being gathered.
 struct Batch<'i> {
     ops: Vec<Op<'i>>,
-    marks: Vec<PendingReply<'i>>,
+    replies: Vec<PendingReply<'i>>,
     segments: Vec<Segment>,
-    /// For each work: how much of its input is consumed.
-    progress: Vec<usize>,
-    /// The work that was rewound last.
+    /// For each input: how much of it is consumed.
+    consumed: Vec<usize>,
+    /// The input that was rewound last.
     rewound: Option<usize>,
     /// The last request was a flush, and nothing has been executed since.
     has_flushed: bool,
@@ -343,29 +343,29 @@ struct Batch<'i> {
 
 impl<'i> Batch<'i> {
     #[inline]
-    fn push_op(&mut self, key: &'i [u8], verb: Verb<'i>, mark: PendingReply<'i>) {
-        let token = self.marks.len() as Token;
+    fn push_op(&mut self, key: &'i [u8], verb: Verb<'i>, reply: PendingReply<'i>) {
+        let token = self.replies.len() as Token;
         self.ops.push(Op { token, key, verb });
-        self.marks.push(mark);
+        self.replies.push(reply);
     }
 }
 
 /// The vectors of a batch between turns, when they are empty.
 #[derive(Default)]
-pub(crate) struct Spare {
+pub(crate) struct RecycledBatch {
     ops: Vec<Op<'static>>,
-    marks: Vec<PendingReply<'static>>,
+    replies: Vec<PendingReply<'static>>,
     segments: Vec<Segment>,
-    progress: Vec<usize>,
+    consumed: Vec<usize>,
 }
 
-impl Spare {
+impl RecycledBatch {
     /// Bytes of memory that they take.
     pub(crate) fn held(&self) -> usize {
         self.ops.capacity() * size_of::<Op<'static>>()
-            + self.marks.capacity() * size_of::<PendingReply<'static>>()
+            + self.replies.capacity() * size_of::<PendingReply<'static>>()
             + self.segments.capacity() * size_of::<Segment>()
-            + self.progress.capacity() * size_of::<usize>()
+            + self.consumed.capacity() * size_of::<usize>()
     }
 }
 
@@ -378,16 +378,16 @@ fn recycle<A, B>(mut vec: Vec<A>) -> Vec<B> {
         .collect()
 }
 
-/// A printer of this turn, for marks from `next` on.
+/// A printer of this turn, for replies from `next` on.
 macro_rules! printer {
-    ($turn:ident, $works:expr, $marks:expr, $next:expr, $segments:expr) => {{
+    ($turn:ident, $inputs:expr, $replies:expr, $next:expr, $segments:expr) => {{
         // Relaxed: a switch; a stale value counts a few operations more or less.
         let detail = $turn.shared.detail.load(Ordering::Relaxed);
         Printer {
-            works: $works,
+            inputs: $inputs,
             conns: &mut *$turn.conns,
-            card: &$turn.shared.loops[$turn.loop_index],
-            marks: $marks,
+            state: &$turn.shared.loops[$turn.loop_index],
+            replies: $replies,
             next: $next,
             blocked: false,
             pause_at: $turn.room.pause,
@@ -405,52 +405,57 @@ macro_rules! printer {
 }
 
 impl<E: Engine> Turn<'_, E> {
-    /// Executes the requests in `works` and answers them. Afterwards each work's `done` is the
-    /// number of consumed bytes of its input.
-    pub(crate) fn run(&mut self, works: &mut [ConnectionInput], arena: &[u8], spare: &mut Spare) {
+    /// Executes the requests in `inputs` and answers them. Afterwards the `consumed` of each is the
+    /// number of its consumed bytes.
+    pub(crate) fn run(
+        &mut self,
+        inputs: &mut [ConnectionInput],
+        arena: &[u8],
+        recycled: &mut RecycledBatch,
+    ) {
         self.budget.reset();
-        let old = std::mem::take(spare);
+        let old = std::mem::take(recycled);
         let mut batch = Batch {
             ops: recycle(old.ops),
-            marks: recycle(old.marks),
+            replies: recycle(old.replies),
             segments: old.segments,
-            progress: old.progress,
+            consumed: old.consumed,
             rewound: None,
             has_flushed: false,
         };
-        batch.progress.clear();
-        batch.progress.resize(works.len(), 0);
+        batch.consumed.clear();
+        batch.consumed.resize(inputs.len(), 0);
         let parse = Parse::new(self.shared, self.now, self.scratch);
-        for index in 0..works.len() {
-            if let Some(received) = works[index].received.take() {
-                self.store_received(index, *received, &parse, works, &mut batch.segments);
+        for index in 0..inputs.len() {
+            if let Some(received) = inputs[index].received.take() {
+                self.store_received(index, *received, &parse, inputs, &mut batch.segments);
             }
         }
         // Before any other reply: a connection has one segment in a batch, and a large value is
         // sent behind that segment.
         if !batch.segments.is_empty() {
-            self.write_out(works, &mut batch.segments);
+            self.write_out(inputs, &mut batch.segments);
         }
-        for (index, work) in works.iter().enumerate() {
-            if self.conns[work.conn].is_blocked() {
+        for (index, source) in inputs.iter().enumerate() {
+            if self.conns[source.conn].is_blocked() {
                 continue; // by the reply to its received value; its input stays where it is
             }
             batch.has_flushed = false; // for the requests of other connections
-            let input = work.input(arena);
-            with_codec!(self.conns[work.conn].codec, codec => {
-                self.gather(index, codec, input, &parse, works, &mut batch);
+            let input = source.bytes(arena);
+            with_codec!(self.conns[source.conn].codec, codec => {
+                self.gather(index, codec, input, &parse, inputs, &mut batch);
             });
         }
-        self.execute(works, &mut batch);
-        self.write_out(works, &mut batch.segments);
-        *spare = Spare {
+        self.execute(inputs, &mut batch);
+        self.write_out(inputs, &mut batch.segments);
+        *recycled = RecycledBatch {
             ops: recycle(batch.ops),
-            marks: recycle(batch.marks),
+            replies: recycle(batch.replies),
             segments: batch.segments,
-            progress: batch.progress,
+            consumed: batch.consumed,
         };
-        for (work, &done) in works.iter_mut().zip(&spare.progress) {
-            work.done = done;
+        for (input, &consumed) in inputs.iter_mut().zip(&recycled.consumed) {
+            input.consumed = consumed;
         }
     }
 
@@ -461,7 +466,7 @@ impl<E: Engine> Turn<'_, E> {
         index: usize,
         received: Receiving,
         parse: &Parse<'_>,
-        works: &[ConnectionInput],
+        inputs: &[ConnectionInput],
         segments: &mut Vec<Segment>,
     ) {
         let Some(end) = received.end() else {
@@ -470,23 +475,23 @@ impl<E: Engine> Turn<'_, E> {
         let Receiving {
             line, reservation, ..
         } = received;
-        let codec = &mut self.conns[works[index].conn].codec;
+        let codec = &mut self.conns[inputs[index].conn].codec;
         let before = *codec;
         let (kind, op) = with_codec!(codec, codec => match Protocol::next_apart(codec, &line, end, parse) {
-            Step::Op { key, verb, form, .. } => (Kind::Op(form.into(), verb), Some((key, verb))),
-            Step::Frame { bytes, .. } => (Kind::Fixed(bytes), None),
-            _ => (Kind::Void, None),
+            Step::Op { key, verb, form, .. } => (ReplyKind::Outcome(form.into(), verb), Some((key, verb))),
+            Step::Frame { bytes, .. } => (ReplyKind::Bytes(bytes), None),
+            _ => (ReplyKind::Rewound, None),
         });
-        let marks = [PendingReply {
-            work: index,
-            at: 0,
-            codec: before,
+        let replies = [PendingReply {
+            input: index,
+            start: 0,
+            codec_before: before,
             kind,
         }];
         self.counters.batches += 1;
-        let mut printer = printer!(self, works, &marks, 0, segments);
+        let mut printer = printer!(self, inputs, &replies, 0, segments);
         let Some((key, verb)) = op else {
-            return printer.fixed_until(1);
+            return printer.bytes_until(1);
         };
         let op = Op {
             token: 0,
@@ -505,21 +510,21 @@ impl<E: Engine> Turn<'_, E> {
         mut codec: P,
         input: &'i [u8],
         parse: &Parse<'i>,
-        works: &[ConnectionInput],
+        inputs: &[ConnectionInput],
         batch: &mut Batch<'i>,
     ) {
-        let conn = works[index].conn;
+        let conn = inputs[index].conn;
         self.conns[conn].need = 1; // unless the codec sets it below
         let mut at = 0;
         while at < input.len() {
             let before = codec.into();
-            let mark = |kind| PendingReply {
-                work: index,
-                at,
-                codec: before,
+            let reply = |kind| PendingReply {
+                input: index,
+                start: at,
+                codec_before: before,
                 kind,
             };
-            match self.step(&mut codec, &input[at..], parse, works[index].refused) {
+            match self.step(&mut codec, &input[at..], parse, inputs[index].refused) {
                 Step::Incomplete { need } => {
                     self.conns[conn].need = need;
                     break;
@@ -531,15 +536,15 @@ impl<E: Engine> Turn<'_, E> {
                     verb,
                     form,
                 } => {
-                    batch.push_op(key, verb, mark(Kind::Op(form.into(), verb)));
+                    batch.push_op(key, verb, reply(ReplyKind::Outcome(form.into(), verb)));
                     at += consumed;
                 }
                 Step::Frame { consumed, bytes } => {
-                    batch.marks.push(mark(Kind::Fixed(bytes)));
+                    batch.replies.push(reply(ReplyKind::Bytes(bytes)));
                     at += consumed;
                 }
                 Step::Call { consumed, call } => {
-                    if !self.run_batch(index, before, at, works, batch) {
+                    if !self.run_batch(index, before, at, inputs, batch) {
                         return;
                     }
                     if self.call(index, conn, call.into(), &mut codec, batch) == Answered::NotYet {
@@ -553,21 +558,21 @@ impl<E: Engine> Turn<'_, E> {
                         break; // the rest waits
                     }
                 }
-                Step::Close { reply } => {
-                    batch.marks.push(mark(Kind::Fixed(reply)));
+                Step::Close { reply: bytes } => {
+                    batch.replies.push(reply(ReplyKind::Bytes(bytes)));
                     at = input.len();
                     self.conns[conn].closing = true;
                 }
             }
-            if batch.marks.len() >= BATCH
-                && (!self.run_batch(index, codec.into(), at, works, batch)
+            if batch.replies.len() >= BATCH
+                && (!self.run_batch(index, codec.into(), at, inputs, batch)
                     || self.yields(index, &input[at..]))
             {
                 return;
             }
         }
         self.conns[conn].codec = codec.into();
-        batch.progress[index] = at;
+        batch.consumed[index] = at;
     }
 
     /// Whether the connection, of which `rest` is not parsed yet, has spent its budget.
@@ -602,41 +607,41 @@ impl<E: Engine> Turn<'_, E> {
         index: usize,
         codec: Codec,
         at: usize,
-        works: &[ConnectionInput],
+        inputs: &[ConnectionInput],
         batch: &mut Batch<'_>,
     ) -> bool {
-        let conn = works[index].conn;
+        let conn = inputs[index].conn;
         self.conns[conn].codec = codec;
-        batch.progress[index] = at;
-        self.execute(works, batch);
+        batch.consumed[index] = at;
+        self.execute(inputs, batch);
         // Also if the batch was empty: administrative commands print without being part of one.
         if self.out.len() >= self.room.pause {
-            self.write_out(works, &mut batch.segments);
+            self.write_out(inputs, &mut batch.segments);
         }
         !self.conns[conn].takes_no_replies() && batch.rewound != Some(index)
     }
 
     /// Executes the batch gathered so far, in order, and prints its replies.
-    fn execute(&mut self, works: &[ConnectionInput], batch: &mut Batch<'_>) {
-        if batch.marks.is_empty() {
+    fn execute(&mut self, inputs: &[ConnectionInput], batch: &mut Batch<'_>) {
+        if batch.replies.is_empty() {
             return;
         }
         batch.has_flushed = false;
         self.counters.batches += 1;
         let mut first = 0; // first operation that is not executed
-        let mut next = 0; // first mark that is not answered
+        let mut next = 0; // first reply that is not answered
         let mut pause_at = OUTPUT_PAUSE;
         let mut idle_rounds = 0;
         let mut backoff = Backoff::new();
         loop {
-            let mut printer = printer!(self, works, &batch.marks, next, &mut batch.segments);
+            let mut printer = printer!(self, inputs, &batch.replies, next, &mut batch.segments);
             printer.pause_at = printer.pause_at.min(pause_at);
             let ops = &batch.ops[first..];
-            let progress = self.member.run(self.session, self.now, ops, &mut printer);
+            let counts = self.member.run(self.session, self.now, ops, &mut printer);
             // An operation that was put off is the last one that the engine accepted.
-            first += progress.accepted - usize::from(printer.has_put_off);
-            if first == batch.ops.len() && progress.pending == 0 {
-                printer.fixed_until(batch.marks.len());
+            first += counts.accepted - usize::from(printer.has_put_off);
+            if first == batch.ops.len() && counts.pending == 0 {
+                printer.bytes_until(batch.replies.len());
                 break;
             }
             let blocked = printer.blocked;
@@ -661,20 +666,20 @@ impl<E: Engine> Turn<'_, E> {
                 spent = self.spent(batch, next);
             }
             if full {
-                self.write_out(works, &mut batch.segments);
+                self.write_out(inputs, &mut batch.segments);
             }
             if full || blocked || spent.is_some() {
-                first = self.rewind(works, batch, first, spent);
+                first = self.rewind(inputs, batch, first, spent);
             }
         }
         batch.ops.clear();
-        batch.marks.clear();
+        batch.replies.clear();
     }
 
-    /// The connection that was answered last, with the mark before `next`, if it has spent its
+    /// The connection that was answered last, with the reply before `next`, if it has spent its
     /// budget.
     fn spent(&mut self, batch: &Batch<'_>, next: usize) -> Option<usize> {
-        let last = batch.marks.get(next.checked_sub(1)?)?.work;
+        let last = batch.replies.get(next.checked_sub(1)?)?.input;
         self.budget.is_spent_by(last).then_some(last)
     }
 
@@ -683,32 +688,32 @@ impl<E: Engine> Turn<'_, E> {
     /// operation to go on with.
     fn rewind(
         &mut self,
-        works: &[ConnectionInput],
+        inputs: &[ConnectionInput],
         batch: &mut Batch<'_>,
         mut first: usize,
         spent: Option<usize>,
     ) -> usize {
         while let Some(op) = batch.ops.get(first) {
             let token = op.token as usize;
-            let mark = batch.marks[token];
-            let conn = &mut self.conns[works[mark.work].conn];
-            if !conn.takes_no_replies() && spent != Some(mark.work) {
+            let reply = batch.replies[token];
+            let conn = &mut self.conns[inputs[reply.input].conn];
+            if !conn.takes_no_replies() && spent != Some(reply.input) {
                 break;
             }
-            batch.rewound = Some(mark.work);
-            conn.codec = mark.codec;
+            batch.rewound = Some(reply.input);
+            conn.codec = reply.codec_before;
             conn.closing = false; // what closed it will be read again
             conn.need = 1;
-            batch.progress[mark.work] = mark.at;
-            for later in &mut batch.marks[token..] {
-                if later.work == mark.work {
-                    later.kind = Kind::Void;
+            batch.consumed[reply.input] = reply.start;
+            for later in &mut batch.replies[token..] {
+                if later.input == reply.input {
+                    later.kind = ReplyKind::Rewound;
                 }
             }
             while batch
                 .ops
                 .get(first)
-                .is_some_and(|op| batch.marks[op.token as usize].work == mark.work)
+                .is_some_and(|op| batch.replies[op.token as usize].input == reply.input)
             {
                 first += 1;
             }
@@ -718,7 +723,7 @@ impl<E: Engine> Turn<'_, E> {
     }
 
     /// Writes the replies printed so far, one write for each connection.
-    fn write_out(&mut self, works: &[ConnectionInput], segments: &mut Vec<Segment>) {
+    fn write_out(&mut self, inputs: &[ConnectionInput], segments: &mut Vec<Segment>) {
         self.shared.loops[self.loop_index]
             .counts
             .publish(self.counters);
@@ -727,7 +732,7 @@ impl<E: Engine> Turn<'_, E> {
             let end = segments
                 .get(index + 1)
                 .map_or(self.out.len(), |next| next.start);
-            let key = works[segment.work].conn;
+            let key = inputs[segment.input].conn;
             let mut parts = [&self.out[segment.start..end], &[], &[]];
             let taken = self.conns[key].send_front(&mut parts, &mut Duration::default());
             self.counters.bytes_written += taken as u64;
@@ -769,10 +774,10 @@ impl<E: Engine> Turn<'_, E> {
         if batch
             .segments
             .last()
-            .is_none_or(|segment| segment.work != index)
+            .is_none_or(|segment| segment.input != index)
         {
             batch.segments.push(Segment {
-                work: index,
+                input: index,
                 start: self.out.len(),
             });
         }
@@ -819,7 +824,7 @@ impl<E: Engine> Turn<'_, E> {
             engine: &**self.engine,
             counters: self.counters,
             now: self.now,
-            fd: self.conns[conn].card.fd,
+            fd: self.conns[conn].info.fd,
             out: self.out,
             follows_flush,
         };

@@ -27,10 +27,10 @@ use crate::config::Config;
 use crate::conn::{Conn, FREE, Growth, SLICE};
 use crate::metrics::Counters;
 use crate::receiving::{Receiving, as_uninit};
-use crate::shared::{ConnCard, Shared};
+use crate::shared::{ConnInfo, Shared};
 use crate::spare_inputs::SpareInputs;
 use crate::transport::{Received, Transport};
-use crate::turn::{ConnectionInput, Spare, Turn};
+use crate::turn::{ConnectionInput, RecycledBatch, Turn};
 use bumpalo::Bump;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering;
@@ -62,7 +62,7 @@ const OWN_SLICE: usize = 256 << 10;
 const PROBE: usize = 64;
 /// Events taken from the poller at once.
 const EVENTS: usize = 512;
-/// Approximate size of a connection and its card.
+/// Approximate size of a connection and its `ConnInfo`.
 const CONN_BYTES: usize = size_of::<Conn>() + 256;
 /// Interval between checks of timeouts.
 const SWEEP_EVERY_MS: u64 = 500;
@@ -82,7 +82,7 @@ const WAKE: Token = Token(usize::MAX);
 /// A connection on its way to a loop.
 pub(crate) struct PendingConnection {
     pub(crate) transport: Transport,
-    pub(crate) card: Arc<ConnCard>,
+    pub(crate) info: Arc<ConnInfo>,
     /// The codec of its protocol, in the state of a new connection.
     pub(crate) codec: Codec,
 }
@@ -146,13 +146,13 @@ pub(crate) struct EventLoop<E: Engine> {
     waiting: Vec<usize>,
     /// Connections with an unfinished dump whose clients have taken what was printed.
     dumping: VecDeque<usize>,
-    works: Vec<ConnectionInput>,
+    inputs: Vec<ConnectionInput>,
     /// In the last turn, some values began to be received in place.
     began_values: bool,
     arena: Box<[u8]>,
     out: Vec<u8>,
     scratch: Bump,
-    spare: Spare,
+    recycled: RecycledBatch,
     budget: Budget,
     counters: Counters,
     accounting: BufferAccounting,
@@ -174,13 +174,13 @@ impl<E: Engine> Drop for EventLoop<E> {
         let connections = std::mem::take(&mut hand_over.connections);
         drop(hand_over);
         for pending in connections {
-            self.forget(&pending.card);
+            self.forget(&pending.info);
         }
         for (_, conn) in std::mem::take(&mut self.conns) {
             if conn.dump.is_some() {
                 self.shared.end_dump();
             }
-            self.forget(&conn.card);
+            self.forget(&conn.info);
         }
         self.accounting.end(&self.shared);
     }
@@ -214,12 +214,12 @@ impl<E: Engine> EventLoop<E> {
             ready: Vec::new(),
             waiting: Vec::new(),
             dumping: VecDeque::new(),
-            works: Vec::new(),
+            inputs: Vec::new(),
             began_values: false,
             arena,
             out: Vec::new(),
             scratch: Bump::new(),
-            spare: Spare::default(),
+            recycled: RecycledBatch::default(),
             budget: Budget::new(),
             counters: Counters::default(),
             accounting: BufferAccounting::new(index, spare_inputs),
@@ -339,7 +339,7 @@ impl<E: Engine> EventLoop<E> {
         for pending in connections {
             let PendingConnection {
                 mut transport,
-                card,
+                info,
                 codec,
             } = pending;
             let entry = self.conns.vacant_entry();
@@ -350,10 +350,10 @@ impl<E: Engine> EventLoop<E> {
                     .register(&mut transport, Token(key), Interest::READABLE)
             {
                 tracing::warn!(%error, "a connection could not be registered");
-                self.forget(&card);
+                self.forget(&info);
                 continue;
             }
-            let conn = entry.insert(Conn::new(transport, codec, card, now.ms));
+            let conn = entry.insert(Conn::new(transport, codec, info, now.ms));
             conn.queued = true;
             self.ready.push(key);
         }
@@ -376,7 +376,7 @@ impl<E: Engine> EventLoop<E> {
         }
         self.counters.turns += 1;
         let mut ready = std::mem::take(&mut self.ready);
-        let mut works = std::mem::take(&mut self.works);
+        let mut inputs = std::mem::take(&mut self.inputs);
         let mut arena_used = 0;
         let mut taken = 0;
         for &key in &ready {
@@ -384,7 +384,7 @@ impl<E: Engine> EventLoop<E> {
                 break; // the rest waits for the next turn
             }
             taken += 1;
-            self.read(key, now, &mut arena_used, &mut works);
+            self.read(key, now, &mut arena_used, &mut inputs);
         }
         let mut turn = Turn {
             shared: &self.shared,
@@ -400,13 +400,13 @@ impl<E: Engine> EventLoop<E> {
             out: &mut self.out,
             scratch: &self.scratch,
         };
-        if !works.is_empty() {
-            turn.run(&mut works, &self.arena, &mut self.spare);
+        if !inputs.is_empty() {
+            turn.run(&mut inputs, &self.arena, &mut self.recycled);
         }
         let given_up = turn.room.given_up;
         self.counters.replies_refused += given_up.len() as u64;
-        for work in works.drain(..) {
-            self.finish(work, now);
+        for input in inputs.drain(..) {
+            self.finish(input, now);
         }
         self.scratch.reset();
         for &key in &ready[..taken] {
@@ -423,7 +423,7 @@ impl<E: Engine> EventLoop<E> {
         ready.drain(..taken);
         ready.append(&mut self.ready);
         self.ready = ready;
-        self.works = works;
+        self.inputs = inputs;
         if self.out.capacity() > KEEP_OUTPUT {
             self.out = Vec::new();
         }
@@ -441,20 +441,20 @@ impl<E: Engine> EventLoop<E> {
         self.arena.len()
             + self.out.capacity()
             + self.scratch.allocated_bytes()
-            + self.spare.held()
+            + self.recycled.held()
             + self.accounting.spare_inputs.bytes()
-            + self.works.capacity() * size_of::<ConnectionInput>()
+            + self.inputs.capacity() * size_of::<ConnectionInput>()
             + (self.ready.capacity() + self.waiting.capacity()) * size_of::<usize>()
             + self.conns.capacity() * CONN_BYTES
     }
 
-    /// Sends waiting replies, then reads, then adds a work if there is anything to parse.
+    /// Sends waiting replies, then reads, then adds an input if there is anything to parse.
     fn read(
         &mut self,
         key: usize,
         now: Now,
         arena_used: &mut usize,
-        works: &mut Vec<ConnectionInput>,
+        inputs: &mut Vec<ConnectionInput>,
     ) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
@@ -473,7 +473,7 @@ impl<E: Engine> EventLoop<E> {
         {
             return;
         }
-        let mut work = ConnectionInput {
+        let mut input = ConnectionInput {
             conn: key,
             ..ConnectionInput::default()
         };
@@ -484,15 +484,15 @@ impl<E: Engine> EventLoop<E> {
         let received = if conn.receiving.is_some() {
             let slice = &mut self.arena[*arena_used..*arena_used + SLICE];
             let (n, behind) = receive_value(conn, slice);
-            work.arena = *arena_used + behind.start..*arena_used + behind.end;
+            input.in_arena = *arena_used + behind.start..*arena_used + behind.end;
             *arena_used += behind.end;
-            work.received = conn.receiving.take_if(|value| value.end().is_some());
+            input.received = conn.receiving.take_if(|value| value.end().is_some());
             n
         } else if conn.input.is_empty() {
             let end = self.arena.len().min(*arena_used + conn.slice);
             let slice = &mut self.arena[*arena_used..end];
             let n = receive(conn, slice);
-            work.arena = *arena_used..*arena_used + n;
+            input.in_arena = *arena_used..*arena_used + n;
             *arena_used += n;
             n
         } else {
@@ -503,20 +503,20 @@ impl<E: Engine> EventLoop<E> {
                 Some(Growth::Done) => receive_own(conn),
                 _ => 0,
             };
-            work.refused = conn.is_refused(room, now.ms);
-            work.own = std::mem::take(&mut conn.input);
+            input.refused = conn.is_refused(room, now.ms);
+            input.buffered = std::mem::take(&mut conn.input);
             n
         };
         if received > 0 {
             conn.note_activity(now.ms);
             self.counters.bytes_read += received as u64;
         }
-        let is_whole = work.own.len() >= conn.need.max(1);
-        let ready = work.refused || work.received.is_some() || is_whole;
-        if ready || !work.arena.is_empty() {
-            works.push(work);
+        let is_whole = input.buffered.len() >= conn.need.max(1);
+        let ready = input.refused || input.received.is_some() || is_whole;
+        if ready || !input.in_arena.is_empty() {
+            inputs.push(input);
         } else {
-            conn.input = work.own;
+            conn.input = input.buffered;
         }
     }
 
@@ -559,19 +559,23 @@ impl<E: Engine> EventLoop<E> {
     }
 
     /// Puts back the input of a connection that a turn did not consume.
-    fn finish(&mut self, work: ConnectionInput, now: Now) {
-        let conn = &mut self.conns[work.conn];
-        let whole = if work.arena.is_empty() {
-            work.own.len()
+    fn finish(&mut self, input: ConnectionInput, now: Now) {
+        let conn = &mut self.conns[input.conn];
+        let whole = if input.in_arena.is_empty() {
+            input.buffered.len()
         } else {
-            work.arena.len()
+            input.in_arena.len()
         };
-        if work.done == whole {
+        if input.consumed == whole {
             conn.need = 1;
         }
-        let arena = &self.arena[work.arena.clone()];
-        let input = if arena.is_empty() { &work.own } else { arena };
-        let rest = &input[work.done..];
+        let arena = &self.arena[input.in_arena.clone()];
+        let bytes = if arena.is_empty() {
+            &input.buffered
+        } else {
+            arena
+        };
+        let rest = &bytes[input.consumed..];
         if arena.len() >= conn.slice && conn.need <= rest.len() + 1 {
             conn.slice = SLICE; // many small requests
         }
@@ -582,14 +586,14 @@ impl<E: Engine> EventLoop<E> {
             if conn.receiving.is_some() {
                 conn.begin_value();
                 self.began_values = true;
-                self.accounting.spare_inputs.put(work.own);
+                self.accounting.spare_inputs.put(input.buffered);
                 return;
             }
             conn.slice = conn.need.saturating_mul(4).clamp(SLICE, LARGE_SLICE);
         }
         conn.keep_input(
-            work.own,
-            work.done,
+            input.buffered,
+            input.consumed,
             arena,
             &mut self.accounting.spare_inputs,
         );
@@ -669,11 +673,11 @@ impl<E: Engine> EventLoop<E> {
         // The socket is closed below, which also removes it from the poller.
         let _ = self.poll.registry().deregister(&mut conn.transport);
         conn.transport.close_writing();
-        self.forget(&conn.card);
+        self.forget(&conn.info);
     }
 
-    fn forget(&self, card: &ConnCard) {
-        self.shared.connections.lock().remove(&card.fd);
+    fn forget(&self, info: &ConnInfo) {
+        self.shared.connections.lock().remove(&info.fd);
         // Relaxed: see `Shared::open_connections`.
         self.shared.loops[self.index]
             .connections

@@ -110,7 +110,7 @@ impl TestServer {
             .unwrap();
         let transport = Transport::from(OwnedFd::from(ours));
         let listener = Some("unix:test".to_owned());
-        let card = ConnCard::new(
+        let info = ConnInfo::new(
             transport.fd(),
             "unix:test".to_owned(),
             listener,
@@ -120,10 +120,10 @@ impl TestServer {
         self.event_loop.shared.loops[0]
             .connections
             .fetch_add(1, Ordering::Relaxed);
-        let card = Arc::new(card);
+        let info = Arc::new(info);
         let pending = PendingConnection {
             transport,
-            card,
+            info,
             codec: codec.into(),
         };
         assert!(self.inbox.send(pending).is_ok());
