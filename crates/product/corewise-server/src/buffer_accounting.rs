@@ -46,12 +46,19 @@ use crate::memory;
 use crate::shared::Shared;
 use crate::spare_inputs::{SpareInputs, input_capacity};
 use crate::transport::length;
-use crate::turn::{LARGE as LARGE_VALUE, OUTPUT_PAUSE};
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::Engine;
 use corewise_ops::Now;
 use slab::Slab;
 use std::time::Duration;
+
+/// A batch pauses when this many bytes of replies wait to be written.
+pub(crate) const OUTPUT_PAUSE: usize = 256 << 10;
+
+/// A value of at least this many bytes is sent from its item rather than copied first. If a client
+/// asks for several such values at a time, each costs a system call that a shared buffer would
+/// save: with eight values, that is as much as copying some 40 KiB.
+pub(crate) const LARGE_VALUE: usize = 48 << 10;
 
 /// How long a connection may hold more than [`FREE`] bytes without sending or taking a byte while
 /// memory is short.

@@ -7,7 +7,7 @@
 //! | buffer | bound |
 //! |---|---|
 //! | `input` | the longest request: a multiget line (1 MiB) or the largest item with its line; in RESP the largest item and 1 MiB |
-//! | `output` | [`OUTPUT_PAUSE`](crate::turn::OUTPUT_PAUSE), one item or one reply to an administrative command, and the fixed replies of one batch |
+//! | `output` | [`OUTPUT_PAUSE`](crate::buffer_accounting::OUTPUT_PAUSE), one item or one reply to an administrative command, and the fixed replies of one batch |
 //!
 //! `buffer_accounting` bounds the memory that all connections hold together. A large value is
 //! received in the memory of its item (see `receiving`), which the engine bounds.

@@ -6,10 +6,10 @@
 
 use super::*;
 use crate::buffer_accounting::TAKES_NOTHING_MS;
+use crate::buffer_accounting::{LARGE_VALUE as LARGE, OUTPUT_PAUSE};
 use crate::conn::WAIT_MS;
 use crate::fake_engine::{Completion, FakeEngine};
 use crate::shared::BATCH;
-use crate::turn::{LARGE, OUTPUT_PAUSE};
 use corewise_engine::{SystemClock, TimeSource};
 use corewise_wire::memcached::{self, reply};
 use std::io::{Read, Write};

@@ -16,7 +16,7 @@
 //!    written. If the socket of a connection is full, its later requests are *rewound*: they stay
 //!    in the input, unexecuted, until the socket takes bytes again. Operations that the engine has
 //!    accepted but not completed are not rewound; their replies wait for the socket.
-//! 3. A value of [`LARGE`] bytes or more is not copied, except for the part that the socket does
+//! 3. A value of [`LARGE_VALUE`](crate::buffer_accounting::LARGE_VALUE) bytes or more is not copied, except for the part that the socket does
 //!    not take. Inside the engine's critical section, one vectored write, which never blocks, sends
 //!    the replies of its connection so far, its head, the value from the item, and its tail. If the
 //!    socket is full then, the batch pauses as in 2.
@@ -26,31 +26,33 @@
 //! 6. The requests of one connection take its time [`budget`](crate::budget) and one unit. The
 //!    others are rewound, or are not parsed yet.
 
+mod batch;
+mod printer;
+
 use crate::admin;
 use crate::budget::Budget;
-use crate::buffer_accounting::ReplyRoom;
-use crate::codec::{Call, Codec, Form, Parse, Protocol, StepOf, with_codec};
+use crate::buffer_accounting::{OUTPUT_PAUSE, ReplyRoom};
+use crate::codec::{Call, Codec, Parse, Protocol, StepOf, with_codec};
 use crate::commands;
 use crate::conn::Conn;
 use crate::metrics::Counters;
 use crate::receiving::Receiving;
-use crate::shared::{BATCH, LoopState, Shared};
+use crate::shared::{BATCH, Shared};
 use crate::transport::length;
+use batch::{Batch, PendingReply, ReplyKind, Segment};
+pub(crate) use batch::{ConnectionInput, RecycledBatch};
 use bumpalo::Bump;
 use corewise_atomic::Backoff;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::isolation::Member;
 use corewise_engine::{Engine, Session};
-use corewise_ops::{Flow, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Token, Verb};
+use corewise_ops::{Now, Op};
+use corewise_wire::Step;
 use corewise_wire::memcached::Admin;
-use corewise_wire::{Step, Tally};
+use printer::Printer;
 use slab::Slab;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A batch pauses when this many bytes of replies wait to be written.
-pub(crate) const OUTPUT_PAUSE: usize = 256 << 10;
 
 /// How often in a row an engine may be polled without completing anything; this takes some minutes,
 /// since the thread yields in between.
@@ -58,247 +60,7 @@ pub(crate) const OUTPUT_PAUSE: usize = 256 << 10;
 /// than spin forever.
 const MOST_IDLE_ROUNDS: u64 = 1 << 28;
 
-/// A value of at least this many bytes is sent from its item rather than copied first. If a client
-/// asks for several such values at a time, each costs a system call that a shared buffer would
-/// save: with eight values, that is as much as copying some 40 KiB.
-pub(crate) const LARGE: usize = 48 << 10;
-
-/// Maximum bytes of a reply beside its value: the key, numbers and flags.
-const HEAD_BYTES: usize = 1 << 10;
-
-/// A connection's part in this turn.
-#[derive(Default)]
-pub(crate) struct ConnectionInput {
-    /// The connection's key in the loop's slab.
-    pub(crate) conn: usize,
-    /// The connection's buffer, if it has one; otherwise it was read into the arena.
-    pub(crate) buffered: Vec<u8>,
-    /// The connection's part of the arena; empty if `buffered` is used.
-    pub(crate) in_arena: Range<usize>,
-    /// How much of the input has been consumed.
-    pub(crate) consumed: usize,
-    /// There is no memory for the rest of its incomplete request.
-    pub(crate) refused: bool,
-    /// A store whose value was received in place; executed before the input.
-    pub(crate) received: Option<Box<Receiving>>,
-}
-
-impl ConnectionInput {
-    fn bytes<'a>(&'a self, arena: &'a [u8]) -> &'a [u8] {
-        if self.in_arena.is_empty() {
-            &self.buffered
-        } else {
-            &arena[self.in_arena.clone()]
-        }
-    }
-}
-
-/// What a [`PendingReply`] stands for.
-#[derive(Clone, Copy)]
-enum ReplyKind<'i> {
-    /// An operation, and how to print its outcome.
-    Outcome(Form<'i>, Verb<'i>),
-    /// Bytes between the replies to operations.
-    Bytes(&'i [u8]),
-    /// Rewound: neither executed nor answered.
-    Rewound,
-}
-
-/// One request of the batch: what to answer, and where to rewind to.
-#[derive(Clone, Copy)]
-struct PendingReply<'i> {
-    input: usize,
-    /// Offset in the input at which the request begins, and the codec's state there.
-    start: usize,
-    codec_before: Codec,
-    kind: ReplyKind<'i>,
-}
-
-/// Where a connection's replies begin in the output.
-#[derive(Clone, Copy)]
-struct Segment {
-    input: usize,
-    start: usize,
-}
-
-/// Prints outcomes; passed to the engine.
-struct Printer<'t, 'i, 'r> {
-    inputs: &'t [ConnectionInput],
-    conns: &'t mut Slab<Conn>,
-    state: &'t LoopState,
-    replies: &'t [PendingReply<'i>],
-    /// The first reply that is not answered.
-    next: usize,
-    /// The connection that was answered last takes no more replies now.
-    blocked: bool,
-    /// The batch pauses when this many bytes of replies wait: [`ReplyRoom::pause`], less the bytes
-    /// of values that were read or written and not printed.
-    pause_at: usize,
-    /// See [`ReplyRoom::large`].
-    large: usize,
-    /// Whether the engine executes nothing behind an operation at which the printer pauses.
-    may_put_off: bool,
-    /// The last operation was not answered, and is to be executed again.
-    has_put_off: bool,
-    out: &'t mut Vec<u8>,
-    segments: &'t mut Vec<Segment>,
-    counters: &'t mut Counters,
-    room: &'t mut ReplyRoom<'r>,
-    /// Present if prefixes are to be counted.
-    detail: Option<&'t Shared>,
-    now: Now,
-}
-
-impl Printer<'_, '_, '_> {
-    #[inline]
-    fn begin(&mut self, input: usize) {
-        if self
-            .segments
-            .last()
-            .is_none_or(|segment| segment.input != input)
-        {
-            self.segments.push(Segment {
-                input,
-                start: self.out.len(),
-            });
-        }
-    }
-
-    /// Prints bytes between outcomes, up to the reply `end`.
-    #[inline]
-    fn bytes_until(&mut self, end: usize) {
-        while self.next < end {
-            let reply = self.replies[self.next];
-            if let ReplyKind::Bytes(bytes) = reply.kind {
-                self.begin(reply.input);
-                self.out.extend_from_slice(bytes);
-            }
-            self.next += 1;
-        }
-    }
-
-    /// Sends a large value straight from the item, behind the replies that its connection has not
-    /// been sent yet. What the socket does not take is copied to the connection's waiting output,
-    /// if there is room. The engine then pauses, so that the connection's further requests can be
-    /// rewound.
-    #[cold]
-    fn complete_large(
-        &mut self,
-        reply: &PendingReply<'_>,
-        form: &Form<'_>,
-        outcome: &Outcome<'_>,
-        is_admitted: bool,
-    ) {
-        let Some((value, tail)) = form.encode_parts(outcome, self.now, self.out) else {
-            return;
-        };
-        // Before the reply leaves, so that a client that has it finds it counted.
-        self.state.counts.publish(self.counters);
-        let start = self.segments.last().map_or(0, |segment| segment.start);
-        let key = self.inputs[reply.input].conn;
-        let mut parts = [&self.out[start..], value, tail];
-        let taken = self.conns[key].send_front(&mut parts, &mut self.room.wait);
-        self.counters.bytes_written += taken as u64;
-        if length(&parts) > 0 && !self.room.keep(self.conns, key, parts, is_admitted) {
-            self.counters.replies_refused += 1;
-        }
-        self.blocked = self.conns[key].takes_no_replies();
-        self.touch(value.len());
-        self.out.truncate(start);
-    }
-
-    /// Whether the reply with a large value may wait for its client; `None` if its connection waits
-    /// until it may, and the read is to be executed again.
-    #[cold]
-    fn admits(&mut self, input: usize, verb: &Verb<'_>, outcome: &Outcome<'_>) -> Option<bool> {
-        let Outcome::Found(view) = outcome else {
-            return Some(false);
-        };
-        if !self.may_put_off || !is_repeatable(verb, view) {
-            return Some(false);
-        }
-        let key = self.inputs[input].conn;
-        let segment = self.segments.last().filter(|last| last.input == input);
-        let printed = self.out.len() - segment.map_or(self.out.len(), |last| last.start);
-        let length = printed + view.value.len() + HEAD_BYTES;
-        if self.conns[key].failed || self.room.admits(self.conns, key, length) {
-            return Some(true);
-        }
-        self.room.put_off(&mut self.conns[key], length);
-        (self.blocked, self.has_put_off) = (true, true);
-        None
-    }
-
-    /// Lets the batch pause earlier for bytes of values that were not printed.
-    #[inline]
-    fn touch(&mut self, bytes: usize) {
-        self.pause_at = self.pause_at.saturating_sub(bytes);
-    }
-
-    #[cold]
-    fn count_prefix(&self, shared: &Shared, form: &Form<'_>, hit: bool) {
-        let column = match form.tally() {
-            Tally::Get | Tally::Gat => 0,
-            Tally::Store | Tally::Cas | Tally::Refused | Tally::Unread => 2,
-            Tally::Delete => 3,
-            _ => return,
-        };
-        shared.count_prefix(form.key(), column, hit && column == 0);
-    }
-}
-
-/// Whether a read that found `view` may be executed again: it has not won anything.
-fn is_repeatable(verb: &Verb<'_>, view: &ItemView<'_>) -> bool {
-    matches!(verb, Verb::Get(_)) && !view.flags.contains(ItemFlags::WON)
-}
-
-impl ReplySink for Printer<'_, '_, '_> {
-    #[inline]
-    fn complete(&mut self, token: Token, outcome: Outcome<'_>) -> Flow {
-        let index = token as usize;
-        self.bytes_until(index);
-        self.next = index + 1;
-        let reply = &self.replies[index];
-        if let ReplyKind::Outcome(form, verb) = &reply.kind {
-            let is_large =
-                matches!(&outcome, Outcome::Found(view) if view.value.len() >= self.large);
-            let mut is_admitted = false;
-            if is_large {
-                match self.admits(reply.input, verb, &outcome) {
-                    Some(admitted) => is_admitted = admitted,
-                    None => return Flow::Pause,
-                }
-            }
-            self.begin(reply.input);
-            let tally = form.tally();
-            self.counters.count(tally, &outcome);
-            self.counters.cmd_meta += u64::from(form.is_meta());
-            let classes = &self.state.classes;
-            classes.count(tally, form.key(), verb, &outcome);
-            if is_large {
-                self.complete_large(reply, form, &outcome, is_admitted);
-            } else {
-                form.encode(&outcome, self.now, self.out);
-                // The engine may have copied these bytes.
-                match &outcome {
-                    Outcome::Stored(view) => self.touch(view.value.len()),
-                    Outcome::Edited { old: Some(old), .. } => self.touch(old.len()),
-                    _ => {}
-                }
-            }
-            if let Some(shared) = self.detail {
-                self.count_prefix(shared, form, matches!(outcome, Outcome::Found(_)));
-            }
-        }
-        if self.out.len() < self.pause_at && !self.blocked {
-            Flow::Continue
-        } else {
-            Flow::Pause
-        }
-    }
-}
-
-/// The state that a turn inputs with.
+/// The state that a turn works with.
 pub(crate) struct Turn<'t, E: Engine> {
     pub(crate) shared: &'t Shared,
     pub(crate) engine: &'t Arc<E>,
@@ -326,56 +88,6 @@ pub(crate) enum Answered {
     ByFlush,
     /// It goes on in the next turn.
     NotYet,
-}
-
-/// The batch being gathered.
-struct Batch<'i> {
-    ops: Vec<Op<'i>>,
-    replies: Vec<PendingReply<'i>>,
-    segments: Vec<Segment>,
-    /// For each input: how much of it is consumed.
-    consumed: Vec<usize>,
-    /// The input that was rewound last.
-    rewound: Option<usize>,
-    /// The last request was a flush, and nothing has been executed since.
-    has_flushed: bool,
-}
-
-impl<'i> Batch<'i> {
-    #[inline]
-    fn push_op(&mut self, key: &'i [u8], verb: Verb<'i>, reply: PendingReply<'i>) {
-        let token = self.replies.len() as Token;
-        self.ops.push(Op { token, key, verb });
-        self.replies.push(reply);
-    }
-}
-
-/// The vectors of a batch between turns, when they are empty.
-#[derive(Default)]
-pub(crate) struct RecycledBatch {
-    ops: Vec<Op<'static>>,
-    replies: Vec<PendingReply<'static>>,
-    segments: Vec<Segment>,
-    consumed: Vec<usize>,
-}
-
-impl RecycledBatch {
-    /// Bytes of memory that they take.
-    pub(crate) fn held(&self) -> usize {
-        self.ops.capacity() * size_of::<Op<'static>>()
-            + self.replies.capacity() * size_of::<PendingReply<'static>>()
-            + self.segments.capacity() * size_of::<Segment>()
-            + self.consumed.capacity() * size_of::<usize>()
-    }
-}
-
-/// Clears a vector and reuses its allocation with another lifetime.
-fn recycle<A, B>(mut vec: Vec<A>) -> Vec<B> {
-    vec.clear();
-    // Collecting in place reuses the allocation; there are no elements to map.
-    vec.into_iter()
-        .map(|_| -> B { unreachable!("the vector is empty") })
-        .collect()
 }
 
 /// A printer of this turn, for replies from `next` on.
@@ -414,17 +126,7 @@ impl<E: Engine> Turn<'_, E> {
         recycled: &mut RecycledBatch,
     ) {
         self.budget.reset();
-        let old = std::mem::take(recycled);
-        let mut batch = Batch {
-            ops: recycle(old.ops),
-            replies: recycle(old.replies),
-            segments: old.segments,
-            consumed: old.consumed,
-            rewound: None,
-            has_flushed: false,
-        };
-        batch.consumed.clear();
-        batch.consumed.resize(inputs.len(), 0);
+        let mut batch = recycled.take(inputs.len());
         let parse = Parse::new(self.shared, self.now, self.scratch);
         for index in 0..inputs.len() {
             if let Some(received) = inputs[index].received.take() {
@@ -448,13 +150,8 @@ impl<E: Engine> Turn<'_, E> {
         }
         self.execute(inputs, &mut batch);
         self.write_out(inputs, &mut batch.segments);
-        *recycled = RecycledBatch {
-            ops: recycle(batch.ops),
-            replies: recycle(batch.replies),
-            segments: batch.segments,
-            consumed: batch.consumed,
-        };
-        for (input, &consumed) in inputs.iter_mut().zip(&recycled.consumed) {
+        *recycled = batch.recycle();
+        for (input, &consumed) in inputs.iter_mut().zip(recycled.consumed()) {
             input.consumed = consumed;
         }
     }
