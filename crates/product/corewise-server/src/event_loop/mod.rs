@@ -30,7 +30,7 @@ use crate::receiving::{Receiving, as_uninit};
 use crate::shared::{ConnInfo, Shared};
 use crate::spare_inputs::SpareInputs;
 use crate::transport::{Received, Transport};
-use crate::turn::{ConnectionInput, RecycledBatch, Turn};
+use crate::turn::{ConnectionInput, Late, RecycledBatch, Turn};
 use bumpalo::Bump;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering;
@@ -44,6 +44,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Wake;
 use std::time::Duration;
 
 /// Maximum bytes per turn from a connection with long requests. The part of a request at the end
@@ -113,20 +114,27 @@ impl Inbox {
         }
         hand_over.connections.push(pending);
         drop(hand_over);
-        self.wake();
+        self.notify();
         Ok(())
     }
 
     /// Tells the loop to stop. Called after the last `send`.
     pub(crate) fn close(&self) {
         self.pending.lock().is_last = true;
-        self.wake();
+        self.notify();
     }
 
-    fn wake(&self) {
+    fn notify(&self) {
         if let Err(error) = self.waker.wake() {
             tracing::error!(%error, "an event loop cannot be woken");
         }
+    }
+}
+
+/// Wakes the loop to poll its engine.
+impl Wake for Inbox {
+    fn wake(self: Arc<Self>) {
+        self.notify();
     }
 }
 
@@ -153,6 +161,8 @@ pub(crate) struct EventLoop<E: Engine> {
     out: Vec<u8>,
     scratch: Bump,
     recycled: RecycledBatch,
+    /// Replies that wait for an engine that completes operations later.
+    late: Late,
     budget: Budget,
     counters: Counters,
     accounting: BufferAccounting,
@@ -198,7 +208,8 @@ impl<E: Engine> EventLoop<E> {
             pending: Mutex::default(),
             waker,
         });
-        let session = engine.session();
+        let mut session = engine.session();
+        session.set_waker(Arc::clone(&inbox).into());
         let member = shared.isolation.member();
         let arena = vec![0; arena_bytes(&shared.config)].into_boxed_slice();
         let spare_inputs = SpareInputs::new(arena.len() / 4);
@@ -220,6 +231,7 @@ impl<E: Engine> EventLoop<E> {
             out: Vec::new(),
             scratch: Bump::new(),
             recycled: RecycledBatch::default(),
+            late: Late::default(),
             budget: Budget::new(),
             counters: Counters::default(),
             accounting: BufferAccounting::new(index, spare_inputs),
@@ -268,9 +280,9 @@ impl<E: Engine> EventLoop<E> {
     }
 
     /// Waits for events.
-    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        if timeout != Some(Duration::ZERO) {
-            self.session.offline();
+    fn wait(&mut self, events: &mut Events, mut timeout: Option<Duration>) -> io::Result<()> {
+        if timeout != Some(Duration::ZERO) && !self.session.offline() {
+            timeout = Some(Duration::ZERO);
         }
         let polled = self.poll.poll(events, timeout);
         self.session.online();
@@ -371,7 +383,8 @@ impl<E: Engine> EventLoop<E> {
 
     /// Reads, executes and answers the connections that are ready.
     fn turn(&mut self, now: Now) {
-        if self.ready.is_empty() && self.dumping.is_empty() {
+        let is_waiting = E::Session::LATE && self.late.is_waiting();
+        if self.ready.is_empty() && self.dumping.is_empty() && !is_waiting {
             return;
         }
         self.counters.turns += 1;
@@ -399,7 +412,11 @@ impl<E: Engine> EventLoop<E> {
             now,
             out: &mut self.out,
             scratch: &self.scratch,
+            late: &mut self.late,
         };
+        if E::Session::LATE {
+            turn.poll_late();
+        }
         if !inputs.is_empty() {
             turn.run(&mut inputs, &self.arena, &mut self.recycled);
         }
@@ -424,10 +441,24 @@ impl<E: Engine> EventLoop<E> {
         ready.append(&mut self.ready);
         self.ready = ready;
         self.inputs = inputs;
+        if E::Session::LATE {
+            self.end_late();
+        }
         if self.out.capacity() > KEEP_OUTPUT {
             self.out = Vec::new();
         }
         self.publish();
+    }
+
+    /// Decides what the connections wait for next whose operations have completed in this turn.
+    fn end_late(&mut self) {
+        self.late.end_turn(&mut self.ready);
+        let answered = std::mem::take(&mut self.late.answered);
+        for &key in &answered {
+            self.decide_next(key);
+        }
+        self.late.answered = answered;
+        self.late.answered.clear();
     }
 
     /// Publishes the loop's counts.
@@ -442,6 +473,7 @@ impl<E: Engine> EventLoop<E> {
             + self.out.capacity()
             + self.scratch.allocated_bytes()
             + self.recycled.held()
+            + self.late.held()
             + self.accounting.spare_inputs.bytes()
             + self.inputs.capacity() * size_of::<ConnectionInput>()
             + (self.ready.capacity() + self.waiting.capacity()) * size_of::<usize>()
@@ -612,8 +644,9 @@ impl<E: Engine> EventLoop<E> {
         let blocked = conn.is_blocked();
         let dumps = conn.dump.is_some();
         let exhausted = conn.ended && !conn.has_work() && !dumps;
-        if conn.failed || (!blocked && (conn.closing || exhausted)) {
-            return self.close(key);
+        let awaits = E::Session::LATE && self.late.awaits(key);
+        if conn.failed || (!blocked && !awaits && (conn.closing || exhausted)) {
+            return self.evict(key);
         }
         if blocked != conn.awaits_writable {
             let interests = if blocked {
@@ -661,6 +694,9 @@ impl<E: Engine> EventLoop<E> {
         if conn.dump.is_some() {
             self.dumping.retain(|&other| other != key);
             self.shared.end_dump();
+        }
+        if E::Session::LATE {
+            self.late.close(key);
         }
         self.accounting.forget(&conn);
         if conn.closing && conn.readable {
@@ -751,7 +787,8 @@ impl<E: Engine> EventLoop<E> {
             let silent_ms = now.ms.saturating_sub(conn.active_ms);
             conn.is_answered() && !conn.queued && (is_late || silent_ms >= QUIET_MS)
         };
-        let done = self.conns.iter().filter(|(_, conn)| is_done(conn));
+        let done = self.conns.iter();
+        let done = done.filter(|(key, conn)| is_done(conn) && !self.late.awaits(*key));
         let done: Vec<usize> = done.map(|(key, _)| key).collect();
         for key in done {
             self.close(key);

@@ -25,8 +25,12 @@
 //!    completed, and the next request is parsed when it is over.
 //! 6. The requests of one connection take its time [`budget`](crate::budget) and one unit. The
 //!    others are rewound, or are not parsed yet.
+//!
+//! For an engine that completes operations [later](Session::LATE), [`late`] takes the place of 2
+//! and 3: replies are saved, and a value is copied once more.
 
 mod batch;
+mod late;
 mod printer;
 
 use crate::admin;
@@ -49,6 +53,9 @@ use corewise_engine::{Engine, Session};
 use corewise_ops::{Now, Op};
 use corewise_wire::Step;
 use corewise_wire::memcached::Admin;
+pub(crate) use late::Late;
+#[cfg(test)]
+pub(crate) use late::{MOST_BYTES, MOST_OF_CONN, MOST_REPLIES};
 use printer::Printer;
 use slab::Slab;
 use std::sync::Arc;
@@ -77,6 +84,8 @@ pub(crate) struct Turn<'t, E: Engine> {
     pub(crate) out: &'t mut Vec<u8>,
     /// Decoded keys, kept until the turn ends.
     pub(crate) scratch: &'t Bump,
+    /// Replies of earlier turns.
+    pub(crate) late: &'t mut Late,
 }
 
 /// How a call was answered.
@@ -128,8 +137,14 @@ impl<E: Engine> Turn<'_, E> {
         self.budget.reset();
         let mut batch = recycled.take(inputs.len());
         let parse = Parse::new(self.shared, self.now, self.scratch);
+        if E::Session::LATE {
+            self.check_caller(inputs);
+        }
         for index in 0..inputs.len() {
             if let Some(received) = inputs[index].received.take() {
+                if E::Session::LATE {
+                    self.finish_late();
+                }
                 self.store_received(index, *received, &parse, inputs, &mut batch.segments);
             }
         }
@@ -212,6 +227,10 @@ impl<E: Engine> Turn<'_, E> {
     ) {
         let conn = inputs[index].conn;
         self.conns[conn].need = 1; // unless the codec sets it below
+        let mut limit = self.batch_limit(conn);
+        if limit == 0 {
+            return self.stall(conn);
+        }
         let mut at = 0;
         while at < input.len() {
             let before = codec.into();
@@ -244,6 +263,9 @@ impl<E: Engine> Turn<'_, E> {
                     if !self.run_batch(index, before, at, inputs, batch) {
                         return;
                     }
+                    if E::Session::LATE && !self.may_call(conn) {
+                        return;
+                    }
                     if self.call(index, conn, call.into(), &mut codec, batch) == Answered::NotYet {
                         return;
                     }
@@ -261,15 +283,30 @@ impl<E: Engine> Turn<'_, E> {
                     self.conns[conn].closing = true;
                 }
             }
-            if batch.replies.len() >= BATCH
-                && (!self.run_batch(index, codec.into(), at, inputs, batch)
-                    || self.yields(index, &input[at..]))
-            {
-                return;
+            if batch.replies.len() >= limit {
+                if !self.run_batch(index, codec.into(), at, inputs, batch)
+                    || self.yields(index, &input[at..])
+                {
+                    return;
+                }
+                limit = self.batch_limit(conn);
+                if limit == 0 {
+                    return self.stall(conn);
+                }
             }
         }
         self.conns[conn].codec = codec.into();
         batch.consumed[index] = at;
+    }
+
+    /// How many replies a batch may have, at most. 0 if the connection must wait.
+    #[inline]
+    fn batch_limit(&mut self, conn: usize) -> usize {
+        if E::Session::LATE {
+            self.late_room(conn).min(BATCH)
+        } else {
+            BATCH
+        }
     }
 
     /// Whether the connection, of which `rest` is not parsed yet, has spent its budget.
@@ -320,6 +357,9 @@ impl<E: Engine> Turn<'_, E> {
 
     /// Executes the batch gathered so far, in order, and prints its replies.
     fn execute(&mut self, inputs: &[ConnectionInput], batch: &mut Batch<'_>) {
+        if E::Session::LATE {
+            return self.execute_late(inputs, batch);
+        }
         if batch.replies.is_empty() {
             return;
         }

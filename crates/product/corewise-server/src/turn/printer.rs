@@ -127,17 +127,18 @@ impl Printer<'_, '_, '_> {
     fn touch(&mut self, bytes: usize) {
         self.pause_at = self.pause_at.saturating_sub(bytes);
     }
+}
 
-    #[cold]
-    fn count_prefix(&self, shared: &Shared, form: &Form<'_>, hit: bool) {
-        let column = match form.tally() {
-            Tally::Get | Tally::Gat => 0,
-            Tally::Store | Tally::Cas | Tally::Refused | Tally::Unread => 2,
-            Tally::Delete => 3,
-            _ => return,
-        };
-        shared.count_prefix(form.key(), column, hit && column == 0);
-    }
+/// Counts an operation under the prefix of its key.
+#[cold]
+pub(super) fn count_prefix(shared: &Shared, form: &Form<'_>, hit: bool) {
+    let column = match form.tally() {
+        Tally::Get | Tally::Gat => 0,
+        Tally::Store | Tally::Cas | Tally::Refused | Tally::Unread => 2,
+        Tally::Delete => 3,
+        _ => return,
+    };
+    shared.count_prefix(form.key(), column, hit && column == 0);
 }
 
 /// Whether a read that found `view` may be executed again: it has not won anything.
@@ -180,7 +181,7 @@ impl ReplySink for Printer<'_, '_, '_> {
                 }
             }
             if let Some(shared) = self.detail {
-                self.count_prefix(shared, form, matches!(outcome, Outcome::Found(_)));
+                count_prefix(shared, form, matches!(outcome, Outcome::Found(_)));
             }
         }
         if self.out.len() < self.pause_at && !self.blocked {

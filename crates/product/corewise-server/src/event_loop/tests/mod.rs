@@ -8,7 +8,7 @@ use super::*;
 use crate::buffer_accounting::TAKES_NOTHING_MS;
 use crate::buffer_accounting::{LARGE_VALUE as LARGE, OUTPUT_PAUSE};
 use crate::conn::WAIT_MS;
-use crate::fake_engine::{Completion, FakeEngine};
+use crate::fake_engine::{Completion, Fake};
 use crate::shared::BATCH;
 use corewise_engine::{SystemClock, TimeSource};
 use corewise_wire::memcached::{self, reply};
@@ -21,6 +21,7 @@ mod binary;
 mod budget;
 mod clock;
 mod cphash;
+mod late;
 mod reply_room;
 mod resp;
 mod unfinished;
@@ -51,9 +52,12 @@ fn queue_of(completion: Completion) -> usize {
 /// Bytes of the buffer of a socket, about.
 const SOCKET_BYTES: usize = 4 << 10;
 
-struct TestServer {
-    event_loop: EventLoop<FakeEngine>,
-    engine: Arc<FakeEngine>,
+/// A server whose loop waits until the operations of a turn have completed.
+type TestServer = Server<false>;
+
+struct Server<const LATE: bool> {
+    event_loop: EventLoop<Fake<LATE>>,
+    engine: Arc<Fake<LATE>>,
     inbox: Arc<Inbox>,
     events: Events,
     now: Now,
@@ -61,7 +65,7 @@ struct TestServer {
     _poll: Poll,
 }
 
-impl TestServer {
+impl<const LATE: bool> Server<LATE> {
     fn new(completion: Completion) -> Self {
         Self::with(completion, Config::default())
     }
@@ -82,7 +86,7 @@ impl TestServer {
         let mut shared = crate::server::share(config, None, waker);
         shared.clock = clock;
         let shared = Arc::new(shared);
-        let engine = FakeEngine::new(completion);
+        let engine = Fake::new(completion);
         let now = shared.clock.now();
         let (mut event_loop, inbox) = EventLoop::new(0, shared, Arc::clone(&engine)).unwrap();
         event_loop.budget.clock = Box::new(|| Duration::ZERO);
