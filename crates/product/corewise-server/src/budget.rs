@@ -4,9 +4,9 @@
 //! [`BUDGET`] in a turn, the rest of them stays in its input, and the connection is served again in
 //! the next turn. So a client waits for at most [`BUDGET`] and one *unit* for each busy connection
 //! of its loop. A unit is a call; or up to a batch of operations, which ends early when
-//! [`OUTPUT_PAUSE`](crate::buffer_accounting::OUTPUT_PAUSE) bytes of values were read or written. A call that
-//! can be long does its work in parts, and is [unfinished](crate::commands) if the budget is spent
-//! between two of them.
+//! [`OUTPUT_PAUSE`](crate::buffer_accounting::OUTPUT_PAUSE) bytes of values were read or written. A
+//! call that can be long does its work in parts, and is [unfinished](crate::commands) if the budget
+//! is spent between two of them.
 //!
 //! # Guarantees
 //!

@@ -73,7 +73,7 @@ const RETRY_REPLY_MS: u64 = 100;
 /// values from their items: what one turn prints for a connection then stays below [`FREE`].
 const SHORT_PAUSE: usize = 12 << 10;
 /// A loop reports to the engine when its resident bytes have changed by this many bytes.
-const TELL: u64 = 64 << 10;
+const REPORT_EVERY: u64 = 64 << 10;
 /// Bytes of buffers for which the engine takes one step of maintenance. It looks through more than
 /// that of its items, some of which stay.
 const STEP: u64 = 8 << 10;
@@ -119,7 +119,7 @@ pub(crate) struct BufferAccounting {
     /// Memory that the loop shares between its connections.
     common: u64,
     /// Its resident bytes when they were last reported to the engine.
-    told: u64,
+    reported: u64,
     /// Bytes by which they have grown since the loop last made room for them.
     grown: u64,
     /// Bytes of buffers freed since freed memory was last returned to the system.
@@ -133,7 +133,7 @@ impl BufferAccounting {
             index,
             held: Held::default(),
             common: 0,
-            told: 0,
+            reported: 0,
             grown: 0,
             freed: 0,
             spare_inputs,
@@ -151,7 +151,7 @@ impl BufferAccounting {
     }
 
     /// Records that a connection is gone.
-    pub(crate) fn forget(&mut self, conn: &Conn) {
+    pub(crate) fn remove(&mut self, conn: &Conn) {
         self.replace(conn.noted, Held::default());
     }
 
@@ -231,12 +231,10 @@ impl BufferAccounting {
         // Relaxed: gauges.
         state.buffer_bytes.store(self.sum(), Ordering::Relaxed);
         state.unwritten_bytes.store(unwritten, Ordering::Relaxed);
-        state
-            .input_bytes
-            .store(self.held.input as u64 - unwritten, Ordering::Relaxed);
-        state
-            .output_bytes
-            .store(self.held.output as u64, Ordering::Relaxed);
+        let input = self.held.input as u64 - unwritten;
+        state.input_bytes.store(input, Ordering::Relaxed);
+        let output = self.held.output as u64;
+        state.output_bytes.store(output, Ordering::Relaxed);
     }
 
     /// Publishes that the loop, which ends, holds nothing: the others may have the memory.
@@ -257,8 +255,8 @@ impl BufferAccounting {
         if self.must_return() {
             memory::return_freed();
         }
-        if self.resident().abs_diff(self.told) >= TELL {
-            self.tell(shared, engine);
+        if self.resident().abs_diff(self.reported) >= REPORT_EVERY {
+            self.report(shared, engine);
         }
     }
 
@@ -290,11 +288,11 @@ impl BufferAccounting {
     }
 
     #[cold]
-    fn tell<E: Engine>(&mut self, shared: &Shared, engine: &E) {
-        self.grown += self.resident().saturating_sub(self.told);
-        self.told = self.resident();
+    fn report<E: Engine>(&mut self, shared: &Shared, engine: &E) {
+        self.grown += self.resident().saturating_sub(self.reported);
+        self.reported = self.resident();
         // Under the lock, so that the last sum reported is the last one taken.
-        let _telling = shared.telling.lock();
+        let _reporting = shared.reporting.lock();
         let resident = shared.resident_buffer_bytes();
         let uncharged = uncharged(engine.memory_limit());
         engine.set_overhead((resident + resident / SLACK_SHARE).saturating_sub(uncharged));

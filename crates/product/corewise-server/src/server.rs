@@ -256,7 +256,7 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         loops: loops.collect(),
         connections: Mutex::new(HashMap::new()),
         buffer_limit: config.connection_limit(),
-        telling: Mutex::new(()),
+        reporting: Mutex::new(()),
         total_connections: AtomicU64::new(0),
         clients: AtomicU64::new(0),
         rejected_connections: AtomicU64::new(0),

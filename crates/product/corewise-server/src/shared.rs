@@ -145,7 +145,7 @@ pub(crate) struct Shared {
     /// Bytes that connections may take.
     pub(crate) buffer_limit: u64,
     /// Held while a loop reports the memory of connections to the engine.
-    pub(crate) telling: Mutex<()>,
+    pub(crate) reporting: Mutex<()>,
     pub(crate) total_connections: AtomicU64,
     /// Clients of RESP that were accepted.
     pub(crate) clients: AtomicU64,

@@ -184,13 +184,13 @@ impl<E: Engine> Drop for EventLoop<E> {
         let connections = std::mem::take(&mut hand_over.connections);
         drop(hand_over);
         for pending in connections {
-            self.forget(&pending.info);
+            self.unregister(&pending.info);
         }
         for (_, conn) in std::mem::take(&mut self.conns) {
             if conn.dump.is_some() {
                 self.shared.end_dump();
             }
-            self.forget(&conn.info);
+            self.unregister(&conn.info);
         }
         self.accounting.end(&self.shared);
     }
@@ -298,7 +298,7 @@ impl<E: Engine> EventLoop<E> {
             .iter()
             .fold(false, |woken, event| self.note(event) | woken);
         if woken {
-            self.welcome(now);
+            self.take_connections(now);
         }
         // Other loops may have freed memory.
         self.ready.append(&mut self.waiting);
@@ -343,7 +343,7 @@ impl<E: Engine> EventLoop<E> {
 
     /// Registers the connections that the accepting thread has handed over, and begins to stop if
     /// they are the last.
-    fn welcome(&mut self, now: Now) {
+    fn take_connections(&mut self, now: Now) {
         let mut hand_over = self.inbox.pending.lock();
         let connections = std::mem::take(&mut hand_over.connections);
         let is_last = std::mem::take(&mut hand_over.is_last);
@@ -362,7 +362,7 @@ impl<E: Engine> EventLoop<E> {
                     .register(&mut transport, Token(key), Interest::READABLE)
             {
                 tracing::warn!(%error, "a connection could not be registered");
-                self.forget(&info);
+                self.unregister(&info);
                 continue;
             }
             let conn = entry.insert(Conn::new(transport, codec, info, now.ms));
@@ -698,7 +698,7 @@ impl<E: Engine> EventLoop<E> {
         if E::Session::LATE {
             self.late.close(key);
         }
-        self.accounting.forget(&conn);
+        self.accounting.remove(&conn);
         if conn.closing && conn.readable {
             // What is left unread would make the kernel take back the last reply. No turn uses the
             // arena now.
@@ -709,10 +709,10 @@ impl<E: Engine> EventLoop<E> {
         // The socket is closed below, which also removes it from the poller.
         let _ = self.poll.registry().deregister(&mut conn.transport);
         conn.transport.close_writing();
-        self.forget(&conn.info);
+        self.unregister(&conn.info);
     }
 
-    fn forget(&self, info: &ConnInfo) {
+    fn unregister(&self, info: &ConnInfo) {
         self.shared.connections.lock().remove(&info.fd);
         // Relaxed: see `Shared::open_connections`.
         self.shared.loops[self.index]
@@ -877,7 +877,7 @@ fn make_room(accounting: &mut BufferAccounting, shared: &Shared, conn: &mut Conn
     if capacity - len >= need.saturating_sub(len).clamp(1, SLICE) {
         return Growth::Done;
     }
-    // An unterminated line asks for one more byte, because nobody knows its length.
+    // An unterminated line asks for one more byte, because its length is unknown.
     let is_near = |bytes: usize| need > len + 1 && (bytes > FREE || need / 4 <= bytes);
     let mut arrived = len;
     if !is_near(len) {

@@ -54,6 +54,23 @@ pub(super) struct PendingReply<'i> {
     pub(super) kind: ReplyKind<'i>,
 }
 
+impl<'i> PendingReply<'i> {
+    #[inline]
+    pub(super) fn new(
+        input: usize,
+        start: usize,
+        codec_before: Codec,
+        kind: ReplyKind<'i>,
+    ) -> Self {
+        Self {
+            input,
+            start,
+            codec_before,
+            kind,
+        }
+    }
+}
+
 /// Where a connection's replies begin in the output.
 #[derive(Clone, Copy)]
 pub(super) struct Segment {

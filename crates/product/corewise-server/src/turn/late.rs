@@ -31,7 +31,7 @@ use crate::classes::stored_len;
 use crate::codec::Form;
 use crate::conn::Conn;
 use crate::metrics::Counters;
-use crate::shared::{LoopState, Shared};
+use crate::shared::{BATCH, LoopState, Shared};
 use crate::transport::length;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_atomic::{Backoff, mutant};
@@ -324,22 +324,22 @@ impl<E: Engine> Turn<'_, E> {
         }
     }
 
-    /// How many replies a batch may have in which a connection takes part, at most; 0 if it must
-    /// wait.
-    pub(super) fn late_room(&mut self, conn: usize) -> usize {
-        if self.late.is_held_back(conn) {
-            return 0;
+    /// How many replies a batch may have in which a connection takes part, at most. If there is no
+    /// room, the connection waits.
+    pub(super) fn late_limit(&mut self, conn: usize) -> Option<usize> {
+        let room = match self.late.is_held_back(conn) {
+            true => 0,
+            false => self.session.room().min(self.late.room(conn)),
+        };
+        if room == 0 {
+            self.late.stall(self.conns, conn);
         }
-        self.session.room().min(self.late.room(conn))
-    }
-
-    pub(super) fn stall(&mut self, conn: usize) {
-        self.late.stall(self.conns, conn);
+        (room > 0).then_some(room.min(BATCH))
     }
 
     /// Whether a call may be executed now. Otherwise its connection waits.
     pub(super) fn may_call(&mut self, conn: usize) -> bool {
-        let may = !self.late.is_pending() || mutant!("calls_in_flight");
+        let may = !E::Session::LATE || !self.late.is_pending() || mutant!("calls_in_flight");
         if !may {
             self.late.stall_call(self.conns, conn);
         }

@@ -16,10 +16,10 @@
 //!    written. If the socket of a connection is full, its later requests are *rewound*: they stay
 //!    in the input, unexecuted, until the socket takes bytes again. Operations that the engine has
 //!    accepted but not completed are not rewound; their replies wait for the socket.
-//! 3. A value of [`LARGE_VALUE`](crate::buffer_accounting::LARGE_VALUE) bytes or more is not copied, except for the part that the socket does
-//!    not take. Inside the engine's critical section, one vectored write, which never blocks, sends
-//!    the replies of its connection so far, its head, the value from the item, and its tail. If the
-//!    socket is full then, the batch pauses as in 2.
+//! 3. A value of [`LARGE_VALUE`] bytes or more is not copied, except for the part that the socket
+//!    does not take. Inside the engine's critical section, one vectored write, which never blocks,
+//!    sends the replies of its connection so far, its head, the value from the item, and its tail.
+//!    If the socket is full then, the batch pauses as in 2.
 //! 4. An operation allocates nothing: all vectors are reused.
 //! 5. A [call](crate::codec::Call) runs alone: all operations before it in the batch have
 //!    completed, and the next request is parsed when it is over.
@@ -28,6 +28,8 @@
 //!
 //! For an engine that completes operations [later](Session::LATE), [`late`] takes the place of 2
 //! and 3: replies are saved, and a value is copied once more.
+//!
+//! [`LARGE_VALUE`]: crate::buffer_accounting::LARGE_VALUE
 
 mod batch;
 mod late;
@@ -194,12 +196,7 @@ impl<E: Engine> Turn<'_, E> {
             Step::Frame { bytes, .. } => (ReplyKind::Bytes(bytes), None),
             _ => (ReplyKind::Rewound, None),
         });
-        let replies = [PendingReply {
-            input: index,
-            start: 0,
-            codec_before: before,
-            kind,
-        }];
+        let replies = [PendingReply::new(index, 0, before, kind)];
         self.counters.batches += 1;
         let mut printer = printer!(self, inputs, &replies, 0, segments);
         let Some((key, verb)) = op else {
@@ -227,19 +224,13 @@ impl<E: Engine> Turn<'_, E> {
     ) {
         let conn = inputs[index].conn;
         self.conns[conn].need = 1; // unless the codec sets it below
-        let mut limit = self.batch_limit(conn);
-        if limit == 0 {
-            return self.stall(conn);
-        }
+        let Some(mut limit) = self.batch_limit(conn) else {
+            return;
+        };
         let mut at = 0;
         while at < input.len() {
             let before = codec.into();
-            let reply = |kind| PendingReply {
-                input: index,
-                start: at,
-                codec_before: before,
-                kind,
-            };
+            let reply = |kind| PendingReply::new(index, at, before, kind);
             match self.step(&mut codec, &input[at..], parse, inputs[index].refused) {
                 Step::Incomplete { need } => {
                     self.conns[conn].need = need;
@@ -260,20 +251,18 @@ impl<E: Engine> Turn<'_, E> {
                     at += consumed;
                 }
                 Step::Call { consumed, call } => {
-                    if !self.run_batch(index, before, at, inputs, batch) {
-                        return;
-                    }
-                    if E::Session::LATE && !self.may_call(conn) {
-                        return;
-                    }
-                    if self.call(index, conn, call.into(), &mut codec, batch) == Answered::NotYet {
+                    if !self.run_batch(index, before, at, inputs, batch)
+                        || !self.may_call(conn)
+                        || self.call(index, conn, call.into(), &mut codec, batch)
+                            == Answered::NotYet
+                    {
                         return;
                     }
                     at += consumed;
                     if self.conns[conn].closing {
                         at = input.len();
                     }
-                    if self.conns[conn].dump.is_some() || self.yields(index, &input[at..]) {
+                    if self.conns[conn].dump.is_some() || self.yields(index, at < input.len()) {
                         break; // the rest waits
                     }
                 }
@@ -284,14 +273,9 @@ impl<E: Engine> Turn<'_, E> {
                 }
             }
             if batch.replies.len() >= limit {
-                if !self.run_batch(index, codec.into(), at, inputs, batch)
-                    || self.yields(index, &input[at..])
-                {
-                    return;
-                }
-                limit = self.batch_limit(conn);
-                if limit == 0 {
-                    return self.stall(conn);
+                match self.run_full(index, codec.into(), at, input.len(), inputs, batch) {
+                    Some(next) => limit = next,
+                    None => return,
                 }
             }
         }
@@ -299,20 +283,42 @@ impl<E: Engine> Turn<'_, E> {
         batch.consumed[index] = at;
     }
 
-    /// How many replies a batch may have, at most. 0 if the connection must wait.
-    #[inline]
-    fn batch_limit(&mut self, conn: usize) -> usize {
-        if E::Session::LATE {
-            self.late_room(conn).min(BATCH)
+    /// As [`Self::run_batch`], for a batch that is full. Returns how many replies the next one may
+    /// have, or `None` if the connection must not go on, also because its budget is spent.
+    fn run_full(
+        &mut self,
+        index: usize,
+        codec: Codec,
+        at: usize,
+        end: usize,
+        inputs: &[ConnectionInput],
+        batch: &mut Batch<'_>,
+    ) -> Option<usize> {
+        let conn = inputs[index].conn;
+        let goes_on =
+            self.run_batch(index, codec, at, inputs, batch) && !self.yields(index, at < end);
+        if goes_on {
+            self.batch_limit(conn)
         } else {
-            BATCH
+            None
         }
     }
 
-    /// Whether the connection, of which `rest` is not parsed yet, has spent its budget.
-    fn yields(&mut self, index: usize, rest: &[u8]) -> bool {
+    /// How many replies a batch may have, at most. `None` if the connection must wait until
+    /// operations have completed.
+    #[inline]
+    fn batch_limit(&mut self, conn: usize) -> Option<usize> {
+        if E::Session::LATE {
+            self.late_limit(conn)
+        } else {
+            Some(BATCH)
+        }
+    }
+
+    /// Whether the connection has spent its budget. It may have more requests.
+    fn yields(&mut self, index: usize, has_more: bool) -> bool {
         let is_spent = self.budget.is_spent_by(index);
-        self.counters.conn_yields += u64::from(is_spent && !rest.is_empty());
+        self.counters.conn_yields += u64::from(is_spent && has_more);
         is_spent
     }
 

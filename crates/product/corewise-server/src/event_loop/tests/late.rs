@@ -248,8 +248,8 @@ fn saved_replies_are_bounded() {
     }
 }
 
-/// A transaction of another thread waits for what is pending, and not for the clients of this loop
-/// to pause.
+/// A transaction of another thread waits until the pending operations have completed, although
+/// clients send more.
 #[test]
 fn a_transaction_begins_although_the_clients_of_a_loop_go_on() {
     let mut server = LateServer::new(later(50, 3, 0));
