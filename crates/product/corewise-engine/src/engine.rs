@@ -29,6 +29,7 @@
 use crate::reservation::Reservation;
 use corewise_ops::{Deadline, ItemView, Now, Op, ReplySink, Store, Update, Updated, Verb};
 use std::sync::Arc;
+use std::task::Waker;
 
 /// A cache engine, shared by all event loops.
 pub trait Engine: Send + Sync + Sized + 'static {
@@ -125,6 +126,22 @@ pub(crate) fn scale(number: usize, fraction: u32) -> (usize, u32) {
 
 /// One thread's handle to an engine.
 pub trait Session: Send {
+    /// Whether the caller goes on with other work while operations are pending. It then saves what
+    /// it needs to print their replies, instead of polling until they have completed.
+    const LATE: bool = false;
+
+    /// The number of operations that the next [`submit`](Self::submit) accepts at least, unless the
+    /// sink pauses.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Sets what wakes this thread when operations that were pending can be polled. Meant for
+    /// [`LATE`](Self::LATE) sessions.
+    fn set_waker(&mut self, waker: Waker) {
+        drop(waker);
+    }
+
     /// Submits operations in order and returns how many were accepted.
     ///
     /// Fewer than all means that the sink paused or that a queue of the engine is full. Make room
@@ -192,7 +209,12 @@ pub trait Session: Send {
     ///
     /// This is a quiescent state that lasts until [`online`](Self::online). Engines without
     /// deferred reclamation ignore it.
-    fn offline(&mut self) {}
+    ///
+    /// Returns whether the thread may sleep until an event or its [waker](Self::set_waker) wakes
+    /// it. False if an operation can be polled now, or if pending operations need this thread.
+    fn offline(&mut self) -> bool {
+        true
+    }
 
     /// Ends [`offline`](Self::offline). Nothing may be submitted between the two calls.
     fn online(&mut self) {}

@@ -4,9 +4,9 @@
 //! [`BUDGET`] in a turn, the rest of them stays in its input, and the connection is served again in
 //! the next turn. So a client waits for at most [`BUDGET`] and one *unit* for each busy connection
 //! of its loop. A unit is a call; or up to a batch of operations, which ends early when
-//! [`OUTPUT_PAUSE`](crate::turn::OUTPUT_PAUSE) bytes of values were read or written. A call that
-//! can be long does its work in parts, and is [unfinished](crate::commands) if the budget is spent
-//! between two of them.
+//! [`OUTPUT_PAUSE`](crate::buffer_accounting::OUTPUT_PAUSE) bytes of values were read or written. A
+//! call that can be long does its work in parts, and is [unfinished](crate::commands) if the budget
+//! is spent between two of them.
 //!
 //! # Guarantees
 //!
@@ -23,7 +23,7 @@ pub(crate) struct Budget {
     /// Time since some moment; replaced by tests.
     pub(crate) clock: Box<dyn Fn() -> Duration + Send>,
     /// The connection's place among those of the turn.
-    work: usize,
+    input: usize,
     since: Duration,
 }
 
@@ -32,20 +32,20 @@ impl Budget {
         let origin = Instant::now();
         Self {
             clock: Box::new(move || origin.elapsed()),
-            work: usize::MAX,
+            input: usize::MAX,
             since: Duration::ZERO,
         }
     }
 
     /// Begins a turn.
     pub(crate) fn reset(&mut self) {
-        self.work = usize::MAX;
+        self.input = usize::MAX;
     }
 
     /// The requests of this connection are executed from now on, unless they are already.
-    pub(crate) fn begin(&mut self, work: usize) {
-        if self.work != work {
-            self.work = work;
+    pub(crate) fn begin(&mut self, input: usize) {
+        if self.input != input {
+            self.input = input;
             self.since = (self.clock)();
         }
     }
@@ -56,9 +56,9 @@ impl Budget {
     }
 
     /// As [`Self::is_spent`], for a connection whose requests may have just begun.
-    pub(crate) fn is_spent_by(&mut self, work: usize) -> bool {
-        let has_begun = self.work == work;
-        self.begin(work);
+    pub(crate) fn is_spent_by(&mut self, input: usize) -> bool {
+        let has_begun = self.input == input;
+        self.begin(input);
         has_begun && self.is_spent()
     }
 }

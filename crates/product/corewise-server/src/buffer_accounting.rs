@@ -46,12 +46,19 @@ use crate::memory;
 use crate::shared::Shared;
 use crate::spare_inputs::{SpareInputs, input_capacity};
 use crate::transport::length;
-use crate::turn::{LARGE as LARGE_VALUE, OUTPUT_PAUSE};
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::Engine;
 use corewise_ops::Now;
 use slab::Slab;
 use std::time::Duration;
+
+/// A batch pauses when this many bytes of replies wait to be written.
+pub(crate) const OUTPUT_PAUSE: usize = 256 << 10;
+
+/// A value of at least this many bytes is sent from its item rather than copied first. If a client
+/// asks for several such values at a time, each costs a system call that a shared buffer would
+/// save: with eight values, that is as much as copying some 40 KiB.
+pub(crate) const LARGE_VALUE: usize = 48 << 10;
 
 /// How long a connection may hold more than [`FREE`] bytes without sending or taking a byte while
 /// memory is short.
@@ -66,7 +73,7 @@ const RETRY_REPLY_MS: u64 = 100;
 /// values from their items: what one turn prints for a connection then stays below [`FREE`].
 const SHORT_PAUSE: usize = 12 << 10;
 /// A loop reports to the engine when its resident bytes have changed by this many bytes.
-const TELL: u64 = 64 << 10;
+const REPORT_EVERY: u64 = 64 << 10;
 /// Bytes of buffers for which the engine takes one step of maintenance. It looks through more than
 /// that of its items, some of which stay.
 const STEP: u64 = 8 << 10;
@@ -112,7 +119,7 @@ pub(crate) struct BufferAccounting {
     /// Memory that the loop shares between its connections.
     common: u64,
     /// Its resident bytes when they were last reported to the engine.
-    told: u64,
+    reported: u64,
     /// Bytes by which they have grown since the loop last made room for them.
     grown: u64,
     /// Bytes of buffers freed since freed memory was last returned to the system.
@@ -126,7 +133,7 @@ impl BufferAccounting {
             index,
             held: Held::default(),
             common: 0,
-            told: 0,
+            reported: 0,
             grown: 0,
             freed: 0,
             spare_inputs,
@@ -144,7 +151,7 @@ impl BufferAccounting {
     }
 
     /// Records that a connection is gone.
-    pub(crate) fn forget(&mut self, conn: &Conn) {
+    pub(crate) fn remove(&mut self, conn: &Conn) {
         self.replace(conn.noted, Held::default());
     }
 
@@ -182,7 +189,7 @@ impl BufferAccounting {
         let others = shared.loops.iter().enumerate();
         let others: u64 = others
             .filter(|(index, _)| *index != self.index)
-            .map(|(_, card)| card.buffer_bytes.load(Ordering::Relaxed))
+            .map(|(_, state)| state.buffer_bytes.load(Ordering::Relaxed))
             .sum();
         limit.saturating_sub(others + self.sum())
     }
@@ -219,15 +226,15 @@ impl BufferAccounting {
     }
 
     fn publish(&self, shared: &Shared) {
-        let card = &shared.loops[self.index];
+        let state = &shared.loops[self.index];
         let unwritten = self.held.unwritten as u64;
         // Relaxed: gauges.
-        card.buffer_bytes.store(self.sum(), Ordering::Relaxed);
-        card.unwritten_bytes.store(unwritten, Ordering::Relaxed);
-        card.input_bytes
-            .store(self.held.input as u64 - unwritten, Ordering::Relaxed);
-        card.output_bytes
-            .store(self.held.output as u64, Ordering::Relaxed);
+        state.buffer_bytes.store(self.sum(), Ordering::Relaxed);
+        state.unwritten_bytes.store(unwritten, Ordering::Relaxed);
+        let input = self.held.input as u64 - unwritten;
+        state.input_bytes.store(input, Ordering::Relaxed);
+        let output = self.held.output as u64;
+        state.output_bytes.store(output, Ordering::Relaxed);
     }
 
     /// Publishes that the loop, which ends, holds nothing: the others may have the memory.
@@ -248,8 +255,8 @@ impl BufferAccounting {
         if self.must_return() {
             memory::return_freed();
         }
-        if self.resident().abs_diff(self.told) >= TELL {
-            self.tell(shared, engine);
+        if self.resident().abs_diff(self.reported) >= REPORT_EVERY {
+            self.report(shared, engine);
         }
     }
 
@@ -281,11 +288,11 @@ impl BufferAccounting {
     }
 
     #[cold]
-    fn tell<E: Engine>(&mut self, shared: &Shared, engine: &E) {
-        self.grown += self.resident().saturating_sub(self.told);
-        self.told = self.resident();
+    fn report<E: Engine>(&mut self, shared: &Shared, engine: &E) {
+        self.grown += self.resident().saturating_sub(self.reported);
+        self.reported = self.resident();
         // Under the lock, so that the last sum reported is the last one taken.
-        let _telling = shared.telling.lock();
+        let _reporting = shared.reporting.lock();
         let resident = shared.resident_buffer_bytes();
         let uncharged = uncharged(engine.memory_limit());
         engine.set_overhead((resident + resident / SLACK_SHARE).saturating_sub(uncharged));
@@ -357,7 +364,7 @@ impl<'t> ReplyRoom<'t> {
     /// nothing of it, it may wait. May give up other connections.
     pub(crate) fn admits(&mut self, conns: &mut Slab<Conn>, key: usize, length: usize) -> bool {
         let fits = conns[key].held().output + length <= FREE;
-        let has_none_waiting = || self.kept == 0 && self.shared.sum(|card| &card.output_bytes) == 0;
+        let has_none_waiting = || self.kept == 0 && self.shared.sum(|one| &one.output_bytes) == 0;
         let may_wait = !self.must_wait();
         fits || has_none_waiting() || (may_wait && self.has_room(conns, key, length as u64))
     }

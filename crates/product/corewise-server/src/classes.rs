@@ -12,6 +12,14 @@ const LOOKS_PER_STEP: usize = 1_024;
 /// Critical sections in one call of [`Ages::walk`].
 const STEPS: usize = 4;
 
+/// The length of the value that a store brings.
+pub(crate) fn stored_len(verb: &Verb<'_>) -> Option<usize> {
+    match verb {
+        Verb::Store(store) => Some(store.value.len()),
+        _ => None,
+    }
+}
+
 /// A counter that each class has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Column {
@@ -54,6 +62,18 @@ impl ClassCounts {
     /// Counts one completed operation on `key`.
     #[inline(always)]
     pub(crate) fn count(&self, tally: Tally, key: &[u8], verb: &Verb<'_>, outcome: &Outcome<'_>) {
+        self.count_stored(tally, key, || stored_len(verb), outcome);
+    }
+
+    /// As [`count`](Self::count), with the length of the value that a store has brought.
+    #[inline(always)]
+    pub(crate) fn count_stored(
+        &self,
+        tally: Tally,
+        key: &[u8],
+        stored_len: impl FnOnce() -> Option<usize>,
+        outcome: &Outcome<'_>,
+    ) {
         match (tally, outcome) {
             (Tally::Get, Outcome::Found(item)) => self.add(item.size_class, Column::GetHits),
             (Tally::Touch, Outcome::Found(item)) => self.add(item.size_class, Column::TouchHits),
@@ -68,9 +88,9 @@ impl ClassCounts {
                 }
             }
             (Tally::Store | Tally::Cas, Outcome::OutOfMemory) => {
-                if let Verb::Store(store) = verb {
+                if let Some(len) = stored_len() {
                     // Counted under the class that the item would have had.
-                    let class = size_class::of(size_class::HEADER + key.len() + store.value.len());
+                    let class = size_class::of(size_class::HEADER + key.len() + len);
                     self.add(class, Column::OutOfMemory);
                 }
             }

@@ -272,6 +272,23 @@ impl<'i> Form<'i> {
         }
     }
 
+    /// The bytes of the request that it borrows.
+    pub(crate) fn borrowed(&self) -> [&'i [u8]; 2] {
+        match self {
+            Self::Memcached(form) => form.borrowed(),
+            Self::Resp(form) => [form.key(), b""],
+        }
+    }
+
+    /// The same form with copies of what [`borrowed`](Self::borrowed) returns, so that it may
+    /// outlive the request.
+    pub(crate) fn with_borrowed<'o>(&self, [key, flags]: [&'o [u8]; 2]) -> Form<'o> {
+        match self {
+            Self::Memcached(form) => Form::Memcached(form.with_borrowed([key, flags])),
+            Self::Resp(form) => Form::Resp(form.with_key(key)),
+        }
+    }
+
     /// Appends the reply, which may be empty, to `out`: see [`ReplyEncoder::encode`].
     #[inline]
     pub(crate) fn encode(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {

@@ -7,7 +7,7 @@
 //! | buffer | bound |
 //! |---|---|
 //! | `input` | the longest request: a multiget line (1 MiB) or the largest item with its line; in RESP the largest item and 1 MiB |
-//! | `output` | [`OUTPUT_PAUSE`](crate::turn::OUTPUT_PAUSE), one item or one reply to an administrative command, and the fixed replies of one batch |
+//! | `output` | [`OUTPUT_PAUSE`](crate::buffer_accounting::OUTPUT_PAUSE), one item or one reply to an administrative command, and the fixed replies of one batch |
 //!
 //! `buffer_accounting` bounds the memory that all connections hold together. A large value is
 //! received in the memory of its item (see `receiving`), which the engine bounds.
@@ -16,7 +16,7 @@ use crate::codec::Codec;
 use crate::commands::ClientState;
 use crate::dump::Dump;
 use crate::receiving::Receiving;
-use crate::shared::{ConnCard, ConnState};
+use crate::shared::{ConnInfo, ConnState};
 use crate::spare_inputs::{SpareInputs, input_capacity};
 use crate::transport::{Transport, length};
 use corewise_atomic::sync::atomic::Ordering;
@@ -135,8 +135,8 @@ pub(crate) struct Conn {
     /// When bytes were last received or sent, its requests last waited for the server, or its
     /// replies began to wait.
     pub(crate) active_ms: u64,
-    pub(crate) card: Arc<ConnCard>,
-    /// The state that the card shows.
+    pub(crate) info: Arc<ConnInfo>,
+    /// The state that the info shows.
     state: ConnState,
 }
 
@@ -144,7 +144,7 @@ impl Conn {
     pub(crate) fn new(
         transport: Transport,
         codec: Codec,
-        card: Arc<ConnCard>,
+        info: Arc<ConnInfo>,
         now_ms: u64,
     ) -> Self {
         Self {
@@ -169,7 +169,7 @@ impl Conn {
             ended: false,
             failed: false,
             active_ms: now_ms,
-            card,
+            info,
             state: ConnState::New,
         }
     }
@@ -250,7 +250,7 @@ impl Conn {
     pub(crate) fn note_activity(&mut self, now_ms: u64) {
         self.active_ms = now_ms;
         // Relaxed: a statistic.
-        self.card.active_ms.store(now_ms, Ordering::Relaxed);
+        self.info.active_ms.store(now_ms, Ordering::Relaxed);
         if self.state == ConnState::New {
             self.set_state(ConnState::Line);
         }
@@ -276,7 +276,7 @@ impl Conn {
     #[cold]
     fn set_state(&mut self, state: ConnState) {
         self.state = state;
-        self.card.set_state(state);
+        self.info.set_state(state);
     }
 
     /// Sends `bytes`, and keeps what the socket does not take. Returns how many bytes it took.

@@ -11,6 +11,7 @@ use corewise_ops::{
 use corewise_testkit::memcached::{MemcachedModel, Seen};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::task::Waker;
 
 /// The key of operations in which the engine panics.
 pub(crate) const PANIC_KEY: &str = "panic";
@@ -47,19 +48,26 @@ pub(crate) struct Script {
     pub(crate) excess: u64,
     /// How many stores had a reservation.
     pub(crate) stored_reserved: usize,
+    /// What wakes the session.
+    pub(crate) waker: Option<Waker>,
+    /// Nothing completes before the session is woken.
+    pub(crate) is_asleep: bool,
     pub(crate) stats: EngineStats,
     pub(crate) classes: Vec<ClassStats>,
 }
 
-/// The engine.
-pub(crate) struct FakeEngine {
+/// An engine whose caller polls until its operations have completed.
+pub(crate) type FakeEngine = Fake<false>;
+
+/// The engine. With `LATE`, its caller saves the replies until operations have completed.
+pub(crate) struct Fake<const LATE: bool> {
     completion: Completion,
     pub(crate) script: Mutex<Script>,
     /// Grants the reservations; it stores nothing.
     lender: Arc<Relativistic>,
 }
 
-impl FakeEngine {
+impl<const LATE: bool> Fake<LATE> {
     pub(crate) fn new(completion: Completion) -> Arc<Self> {
         let lender = Relativistic::new(Config {
             memory: 64 << 20,
@@ -182,8 +190,8 @@ impl Queued {
 }
 
 /// A thread's handle.
-pub(crate) struct FakeSession {
-    engine: Arc<FakeEngine>,
+pub(crate) struct FakeSession<const LATE: bool> {
+    engine: Arc<Fake<LATE>>,
     lender: RelativisticSession,
     queue: VecDeque<Queued>,
     /// Calls of `poll` since the last one that completed something.
@@ -191,7 +199,20 @@ pub(crate) struct FakeSession {
     is_online: bool,
 }
 
-impl Session for FakeSession {
+impl<const LATE: bool> Session for FakeSession<LATE> {
+    const LATE: bool = LATE;
+
+    fn room(&self) -> usize {
+        match self.completion() {
+            Completion::InSubmit => usize::MAX,
+            Completion::InPoll { queue, .. } => queue - self.queue.len(),
+        }
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.engine.script.lock().waker = Some(waker);
+    }
+
     fn submit<S: ReplySink>(&mut self, now: Now, ops: &[Op<'_>], sink: &mut S) -> usize {
         assert!(self.is_online, "nothing may be submitted now");
         if let Completion::InPoll { queue, .. } = self.completion() {
@@ -248,6 +269,9 @@ impl Session for FakeSession {
         let Completion::InPoll { at_once, idle, .. } = self.completion() else {
             return 0;
         };
+        if self.engine.script.lock().is_asleep {
+            return self.queue.len();
+        }
         if self.idle_polls < idle {
             self.idle_polls += 1;
             return self.queue.len();
@@ -273,8 +297,9 @@ impl Session for FakeSession {
         false
     }
 
-    fn offline(&mut self) {
+    fn offline(&mut self) -> bool {
         self.is_online = false;
+        self.queue.is_empty() || self.engine.script.lock().is_asleep
     }
 
     fn online(&mut self) {
@@ -282,20 +307,20 @@ impl Session for FakeSession {
     }
 }
 
-impl FakeSession {
+impl<const LATE: bool> FakeSession<LATE> {
     fn completion(&self) -> Completion {
         self.engine.completion
     }
 }
 
-impl Engine for FakeEngine {
-    type Session = FakeSession;
+impl<const LATE: bool> Engine for Fake<LATE> {
+    type Session = FakeSession<LATE>;
 
     fn name(&self) -> &'static str {
         "fake"
     }
 
-    fn session(self: &Arc<Self>) -> FakeSession {
+    fn session(self: &Arc<Self>) -> FakeSession<LATE> {
         FakeSession {
             engine: Arc::clone(self),
             lender: self.lender.session(),

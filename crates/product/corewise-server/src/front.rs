@@ -7,7 +7,7 @@ use crate::complaints::Complaints;
 use crate::config::RunError;
 use crate::event_loop::{EventLoop, Inbox, PendingConnection};
 use crate::listener::Listener;
-use crate::shared::{ConnCard, Shared};
+use crate::shared::{ConnInfo, Shared};
 use crate::transport::Transport;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::Engine;
@@ -291,20 +291,20 @@ impl<'f> Front<'f> {
         let facts = listener.at.protocol.facts();
         let fd = transport.fd();
         let now_ms = self.shared.clock.now().ms;
-        let mut card = ConnCard::new(fd, peer, Some(listener.place()), now_ms);
+        let mut info = ConnInfo::new(fd, peer, Some(listener.place()), now_ms);
         if facts.numbers_clients {
             // Relaxed: the numbers need only differ.
-            card.client_id = 1 + self.shared.clients.fetch_add(1, Ordering::Relaxed);
+            info.client_id = 1 + self.shared.clients.fetch_add(1, Ordering::Relaxed);
         }
-        let card = Arc::new(card);
-        self.shared.connections.lock().insert(fd, Arc::clone(&card));
+        let info = Arc::new(info);
+        self.shared.connections.lock().insert(fd, Arc::clone(&info));
         // Relaxed: a statistic.
         self.shared
             .total_connections
             .fetch_add(1, Ordering::Relaxed);
         let mut pending = PendingConnection {
             transport,
-            card,
+            info,
             codec: (facts.codec)(!self.shared.asks_for_users()),
         };
         // Relaxed, all: see `Shared::open_connections`.

@@ -7,7 +7,7 @@ use crate::front::{Front, Loops, Signals, WAKE};
 use crate::listener::Listener;
 use crate::memory::ItemHeap;
 use crate::protocol::ProtocolKind;
-use crate::shared::{ConnCard, LoopCard, Shared};
+use crate::shared::{ConnInfo, LoopState, Shared};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use corewise_engine::SystemClock;
@@ -179,8 +179,8 @@ impl Server {
         let mut loops = Loops::start(&shared, &engine).map_err(RunError::Thread)?;
         for listener in &listeners {
             let now_ms = shared.clock.now().ms;
-            let card = ConnCard::new(listener.fd(), listener.place(), None, now_ms);
-            shared.connections.lock().insert(card.fd, Arc::new(card));
+            let info = ConnInfo::new(listener.fd(), listener.place(), None, now_ms);
+            shared.connections.lock().insert(info.fd, Arc::new(info));
         }
         let mut front = Front::new(&shared, &loops.inboxes, listeners);
         let result = check_files().and_then(|()| {
@@ -246,7 +246,8 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         memcached: limits(&config),
         resp: resp_limits(&config),
     };
-    let loops = (0..config.threads).map(|_| corewise_atomic::CachePadded::new(LoopCard::default()));
+    let loops =
+        (0..config.threads).map(|_| corewise_atomic::CachePadded::new(LoopState::default()));
     Shared {
         limits,
         clock: Arc::new(SystemClock::new()),
@@ -255,7 +256,7 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         loops: loops.collect(),
         connections: Mutex::new(HashMap::new()),
         buffer_limit: config.connection_limit(),
-        telling: Mutex::new(()),
+        reporting: Mutex::new(()),
         total_connections: AtomicU64::new(0),
         clients: AtomicU64::new(0),
         rejected_connections: AtomicU64::new(0),

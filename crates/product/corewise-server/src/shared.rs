@@ -33,7 +33,7 @@ pub(crate) mod stop {
 
 /// State of one event loop that other threads may read.
 #[derive(Default)]
-pub(crate) struct LoopCard {
+pub(crate) struct LoopState {
     /// Connections handed to the loop and not yet closed.
     pub(crate) connections: AtomicUsize,
     /// Memory of its connections, including what it shares between them.
@@ -80,7 +80,7 @@ impl ConnState {
 }
 
 /// One connection as `stats conns` shows it.
-pub(crate) struct ConnCard {
+pub(crate) struct ConnInfo {
     pub(crate) fd: RawFd,
     pub(crate) peer: String,
     /// The listener that accepted it; `None` if it is a listening socket itself.
@@ -97,7 +97,7 @@ pub(crate) struct ConnCard {
     state: AtomicU8,
 }
 
-impl ConnCard {
+impl ConnInfo {
     pub(crate) fn new(fd: RawFd, peer: String, listener: Option<String>, now_ms: u64) -> Self {
         let state = match listener {
             Some(_) => ConnState::New,
@@ -140,12 +140,12 @@ pub(crate) struct Shared {
     /// The users that may authenticate; `None` if all clients are admitted. Replaced when the file
     /// is read again.
     pub(crate) users: Mutex<Option<Arc<Users>>>,
-    pub(crate) loops: Vec<CachePadded<LoopCard>>,
-    pub(crate) connections: Mutex<HashMap<RawFd, Arc<ConnCard>>>,
+    pub(crate) loops: Vec<CachePadded<LoopState>>,
+    pub(crate) connections: Mutex<HashMap<RawFd, Arc<ConnInfo>>>,
     /// Bytes that connections may take.
     pub(crate) buffer_limit: u64,
     /// Held while a loop reports the memory of connections to the engine.
-    pub(crate) telling: Mutex<()>,
+    pub(crate) reporting: Mutex<()>,
     pub(crate) total_connections: AtomicU64,
     /// Clients of RESP that were accepted.
     pub(crate) clients: AtomicU64,
@@ -175,8 +175,8 @@ impl Shared {
     /// Counts of all loops since the start.
     pub(crate) fn counters(&self) -> Counters {
         let mut sum = Counters::default();
-        for card in &self.loops {
-            card.counts.add_to(&mut sum);
+        for one in &self.loops {
+            one.counts.add_to(&mut sum);
         }
         sum
     }
@@ -184,8 +184,8 @@ impl Shared {
     /// Counts per size class of all loops since the start.
     pub(crate) fn class_sums(&self) -> Sums {
         let mut sums = Sums::new();
-        for card in &self.loops {
-            card.classes.add_to(&mut sums);
+        for one in &self.loops {
+            one.classes.add_to(&mut sums);
         }
         sums
     }
@@ -196,18 +196,18 @@ impl Shared {
         // the sum.
         self.loops
             .iter()
-            .map(|card| card.connections.load(Ordering::Relaxed))
+            .map(|one| one.connections.load(Ordering::Relaxed))
             .sum()
     }
 
     /// Bytes of connections' memory, which the limit bounds.
     pub(crate) fn buffer_bytes(&self) -> u64 {
-        self.sum(|card| &card.buffer_bytes)
+        self.sum(|one| &one.buffer_bytes)
     }
 
     /// The part of it that is resident.
     pub(crate) fn resident_buffer_bytes(&self) -> u64 {
-        let unwritten = self.sum(|card| &card.unwritten_bytes);
+        let unwritten = self.sum(|one| &one.unwritten_bytes);
         self.buffer_bytes().saturating_sub(unwritten)
     }
 
@@ -218,11 +218,11 @@ impl Shared {
     }
 
     /// The sum of a gauge over all loops.
-    pub(crate) fn sum(&self, gauge: impl Fn(&LoopCard) -> &AtomicU64) -> u64 {
+    pub(crate) fn sum(&self, gauge: impl Fn(&LoopState) -> &AtomicU64) -> u64 {
         // Relaxed: gauges.
         self.loops
             .iter()
-            .map(|card| gauge(card).load(Ordering::Relaxed))
+            .map(|one| gauge(one).load(Ordering::Relaxed))
             .sum()
     }
 
@@ -254,15 +254,15 @@ impl Shared {
     }
 
     /// Closes the connection of another client. Returns false if it is closed already.
-    pub(crate) fn hang_up(&self, card: &Arc<ConnCard>) -> bool {
+    pub(crate) fn hang_up(&self, info: &Arc<ConnInfo>) -> bool {
         let connections = self.connections.lock();
         let is_open = connections
-            .get(&card.fd)
-            .is_some_and(|open| Arc::ptr_eq(open, card));
+            .get(&info.fd)
+            .is_some_and(|open| Arc::ptr_eq(open, info));
         if is_open {
             // SAFETY: the file is open and this connection's: a loop removes a connection from
             // `connections`, which is locked, before it closes the file.
-            let done = unsafe { libc::shutdown(card.fd, libc::SHUT_RDWR) };
+            let done = unsafe { libc::shutdown(info.fd, libc::SHUT_RDWR) };
             // The peer may be gone already; then the loop closes the connection anyway.
             let _ = done;
         }

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Carries the bytes of a connection: its socket, which is non-blocking.
 pub(crate) struct Transport {
     socket: OwnedFd,
+    /// In tests: whether the socket takes one byte, and nothing at the next call.
+    #[cfg(test)]
+    pub(crate) trickles: Option<bool>,
 }
 
 /// What one call of [`Transport::receive`] has found.
@@ -26,7 +29,11 @@ pub(crate) struct Received {
 
 impl From<OwnedFd> for Transport {
     fn from(socket: OwnedFd) -> Self {
-        Self { socket }
+        Self {
+            socket,
+            #[cfg(test)]
+            trickles: None,
+        }
     }
 }
 
@@ -71,6 +78,18 @@ impl Transport {
 
     /// Sends the front of `parts`, and takes it off them. Returns its length.
     pub(crate) fn send(&mut self, parts: &mut [&[u8]; 3]) -> io::Result<usize> {
+        #[cfg(test)]
+        if let Some(takes_byte) = &mut self.trickles {
+            *takes_byte = !*takes_byte;
+            if !*takes_byte {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let first = parts.iter().find(|part| !part.is_empty());
+            let byte = &first.map_or(&b""[..], |part| &part[..1]);
+            let taken = send(&self.socket, byte, SendFlags::NOSIGNAL)?;
+            skip(parts, taken);
+            return Ok(taken);
+        }
         let taken = retry(|| {
             Ok(match &*parts {
                 [bytes, [], []] => send(&self.socket, bytes, SendFlags::NOSIGNAL)?,

@@ -105,6 +105,12 @@ impl Gate {
         (!is_guarded || mutant!("passes_a_guarded_gate")).then_some(inside)
     }
 
+    /// Whether a member that is inside should leave as soon as it can.
+    pub(super) fn is_wanted(&self) -> bool {
+        // Relaxed: a member that reads an old value leaves a little later.
+        self.is_guarded.load(Ordering::Relaxed)
+    }
+
     /// Adds a user, and makes sure that operations lock their stripes until it leaves.
     pub(super) fn guard(&self) {
         let mut state = self.state.lock();

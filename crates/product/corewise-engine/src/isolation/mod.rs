@@ -251,7 +251,8 @@ impl Member {
 
     /// [Submits](Session::submit) operations, and delivers completions once.
     ///
-    /// While operations are pending, repeat the call with the rest of the operations, or none.
+    /// While operations are pending, repeat the call with the rest of the operations, or none. Once
+    /// a transaction waits for this thread, none is accepted until nothing is pending.
     #[inline]
     pub fn run<S: Session, K: ReplySink>(
         &mut self,
@@ -266,7 +267,12 @@ impl Member {
                 pending: 0,
             };
         };
-        let accepted = session.submit(now, ops, sink);
+        let waits = self.stays_inside && self.isolation.gate.is_wanted();
+        let accepted = if waits && !mutant!("submits_behind_gate") {
+            0
+        } else {
+            session.submit(now, ops, sink)
+        };
         let pending = session.poll(now, sink);
         let stays_inside = pending > 0;
         if stays_inside {

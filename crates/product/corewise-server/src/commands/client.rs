@@ -2,7 +2,7 @@
 
 use super::session::Replies;
 use super::{ClientState, Context, first, text};
-use crate::shared::ConnCard;
+use crate::shared::ConnInfo;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::Engine;
 use corewise_wire::resp::{Args, parse_integer};
@@ -15,7 +15,7 @@ const MAX_NAME: usize = 256;
 
 /// The state of the client, with its number.
 pub(super) fn client<'c, E: Engine>(cx: &'c mut Context<'_, E>) -> &'c mut ClientState {
-    let id = cx.conn.card.client_id;
+    let id = cx.conn.info.client_id;
     let client = cx.conn.client.get_or_insert_default();
     client.id = id;
     client
@@ -32,7 +32,7 @@ pub(super) fn set_name<E: Engine>(cx: &mut Context<'_, E>, name: &[u8]) -> bool 
         return false;
     }
     client(cx).name = name.to_vec();
-    *cx.conn.card.client_name.lock() = name.to_vec();
+    *cx.conn.info.client_name.lock() = name.to_vec();
     true
 }
 
@@ -52,7 +52,7 @@ pub(super) fn client_command<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<
             }
         }
         b"info" => {
-            let card = Arc::clone(&cx.conn.card);
+            let card = Arc::clone(&cx.conn.info);
             let line = line(cx, &card);
             cx.reply().verbatim(*b"txt", line.as_bytes());
         }
@@ -85,7 +85,7 @@ fn set_replies<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 }
 
 fn get_name<E: Engine>(cx: &mut Context<'_, E>) {
-    let name = cx.conn.card.client_name.lock().clone();
+    let name = cx.conn.info.client_name.lock().clone();
     if name.is_empty() {
         cx.reply().null();
     } else {
@@ -129,17 +129,17 @@ fn address(place: &str) -> &str {
 }
 
 /// The other end of a connection as Redis writes it.
-fn peer(card: &ConnCard) -> &str {
+fn peer(card: &ConnInfo) -> &str {
     address(&card.peer)
 }
 
 /// This end of a connection.
-fn own(card: &ConnCard) -> &str {
+fn own(card: &ConnInfo) -> &str {
     card.listener.as_deref().map_or("", address)
 }
 
 /// A line on a client.
-fn line<E: Engine>(cx: &Context<'_, E>, card: &ConnCard) -> String {
+fn line<E: Engine>(cx: &Context<'_, E>, card: &ConnInfo) -> String {
     let now_ms = cx.parse.now.ms;
     // Relaxed: a statistic.
     let idle_ms = now_ms.saturating_sub(card.active_ms.load(Ordering::Relaxed));
@@ -163,7 +163,7 @@ fn line<E: Engine>(cx: &Context<'_, E>, card: &ConnCard) -> String {
 }
 
 /// The clients of RESP, by number.
-fn clients<E: Engine>(cx: &Context<'_, E>) -> Vec<Arc<ConnCard>> {
+fn clients<E: Engine>(cx: &Context<'_, E>) -> Vec<Arc<ConnInfo>> {
     let connections = cx.shared.connections.lock();
     let mut cards: Vec<_> = connections
         .values()
@@ -254,7 +254,7 @@ impl<'i> Filter<'i> {
         Some(filter)
     }
 
-    fn matches(&self, card: &ConnCard) -> bool {
+    fn matches(&self, card: &ConnInfo) -> bool {
         !self.matches_none
             && self.id.is_none_or(|id| id == card.client_id)
             && self.peer.is_none_or(|text| text == peer(card).as_bytes())
@@ -291,7 +291,7 @@ fn kill<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
     };
     let mut count = 0;
     for card in clients(cx).iter().filter(|card| filter.matches(card)) {
-        if card.client_id != cx.conn.card.client_id {
+        if card.client_id != cx.conn.info.client_id {
             count += i64::from(cx.shared.hang_up(card));
         } else if filter.closes_self {
             cx.conn.closing = true;

@@ -47,7 +47,7 @@ pub(super) fn reset<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
     if let Some(client) = &mut cx.conn.client {
         client.name = Vec::new();
     }
-    *cx.conn.card.client_name.lock() = Vec::new();
+    *cx.conn.info.client_name.lock() = Vec::new();
     cx.reply().simple("RESET");
 }
 

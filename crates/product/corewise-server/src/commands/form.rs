@@ -98,6 +98,16 @@ impl<'i> ReplyForm<'i> {
         self.key
     }
 
+    /// The same form with a copy of the key, so that it may outlive the request.
+    pub(crate) fn with_key<'o>(&self, key: &'o [u8]) -> ReplyForm<'o> {
+        ReplyForm {
+            key,
+            kind: self.kind,
+            version: self.version,
+            tally: self.tally,
+        }
+    }
+
     /// What the operation counts as.
     #[inline]
     pub(crate) fn tally(&self) -> Tally {

@@ -27,10 +27,10 @@ use crate::config::Config;
 use crate::conn::{Conn, FREE, Growth, SLICE};
 use crate::metrics::Counters;
 use crate::receiving::{Receiving, as_uninit};
-use crate::shared::{ConnCard, Shared};
+use crate::shared::{ConnInfo, Shared};
 use crate::spare_inputs::SpareInputs;
 use crate::transport::{Received, Transport};
-use crate::turn::{ConnectionInput, Spare, Turn};
+use crate::turn::{ConnectionInput, Late, RecycledBatch, Turn};
 use bumpalo::Bump;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering;
@@ -44,6 +44,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Wake;
 use std::time::Duration;
 
 /// Maximum bytes per turn from a connection with long requests. The part of a request at the end
@@ -62,7 +63,7 @@ const OWN_SLICE: usize = 256 << 10;
 const PROBE: usize = 64;
 /// Events taken from the poller at once.
 const EVENTS: usize = 512;
-/// Approximate size of a connection and its card.
+/// Approximate size of a connection and its `ConnInfo`.
 const CONN_BYTES: usize = size_of::<Conn>() + 256;
 /// Interval between checks of timeouts.
 const SWEEP_EVERY_MS: u64 = 500;
@@ -82,7 +83,7 @@ const WAKE: Token = Token(usize::MAX);
 /// A connection on its way to a loop.
 pub(crate) struct PendingConnection {
     pub(crate) transport: Transport,
-    pub(crate) card: Arc<ConnCard>,
+    pub(crate) info: Arc<ConnInfo>,
     /// The codec of its protocol, in the state of a new connection.
     pub(crate) codec: Codec,
 }
@@ -113,20 +114,27 @@ impl Inbox {
         }
         hand_over.connections.push(pending);
         drop(hand_over);
-        self.wake();
+        self.notify();
         Ok(())
     }
 
     /// Tells the loop to stop. Called after the last `send`.
     pub(crate) fn close(&self) {
         self.pending.lock().is_last = true;
-        self.wake();
+        self.notify();
     }
 
-    fn wake(&self) {
+    fn notify(&self) {
         if let Err(error) = self.waker.wake() {
             tracing::error!(%error, "an event loop cannot be woken");
         }
+    }
+}
+
+/// Wakes the loop to poll its engine.
+impl Wake for Inbox {
+    fn wake(self: Arc<Self>) {
+        self.notify();
     }
 }
 
@@ -146,13 +154,15 @@ pub(crate) struct EventLoop<E: Engine> {
     waiting: Vec<usize>,
     /// Connections with an unfinished dump whose clients have taken what was printed.
     dumping: VecDeque<usize>,
-    works: Vec<ConnectionInput>,
+    inputs: Vec<ConnectionInput>,
     /// In the last turn, some values began to be received in place.
     began_values: bool,
     arena: Box<[u8]>,
     out: Vec<u8>,
     scratch: Bump,
-    spare: Spare,
+    recycled: RecycledBatch,
+    /// Replies that wait for an engine that completes operations later.
+    late: Late,
     budget: Budget,
     counters: Counters,
     accounting: BufferAccounting,
@@ -174,13 +184,13 @@ impl<E: Engine> Drop for EventLoop<E> {
         let connections = std::mem::take(&mut hand_over.connections);
         drop(hand_over);
         for pending in connections {
-            self.forget(&pending.card);
+            self.unregister(&pending.info);
         }
         for (_, conn) in std::mem::take(&mut self.conns) {
             if conn.dump.is_some() {
                 self.shared.end_dump();
             }
-            self.forget(&conn.card);
+            self.unregister(&conn.info);
         }
         self.accounting.end(&self.shared);
     }
@@ -198,7 +208,8 @@ impl<E: Engine> EventLoop<E> {
             pending: Mutex::default(),
             waker,
         });
-        let session = engine.session();
+        let mut session = engine.session();
+        session.set_waker(Arc::clone(&inbox).into());
         let member = shared.isolation.member();
         let arena = vec![0; arena_bytes(&shared.config)].into_boxed_slice();
         let spare_inputs = SpareInputs::new(arena.len() / 4);
@@ -214,12 +225,13 @@ impl<E: Engine> EventLoop<E> {
             ready: Vec::new(),
             waiting: Vec::new(),
             dumping: VecDeque::new(),
-            works: Vec::new(),
+            inputs: Vec::new(),
             began_values: false,
             arena,
             out: Vec::new(),
             scratch: Bump::new(),
-            spare: Spare::default(),
+            recycled: RecycledBatch::default(),
+            late: Late::default(),
             budget: Budget::new(),
             counters: Counters::default(),
             accounting: BufferAccounting::new(index, spare_inputs),
@@ -268,9 +280,9 @@ impl<E: Engine> EventLoop<E> {
     }
 
     /// Waits for events.
-    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        if timeout != Some(Duration::ZERO) {
-            self.session.offline();
+    fn wait(&mut self, events: &mut Events, mut timeout: Option<Duration>) -> io::Result<()> {
+        if timeout != Some(Duration::ZERO) && !self.session.offline() {
+            timeout = Some(Duration::ZERO);
         }
         let polled = self.poll.poll(events, timeout);
         self.session.online();
@@ -286,7 +298,7 @@ impl<E: Engine> EventLoop<E> {
             .iter()
             .fold(false, |woken, event| self.note(event) | woken);
         if woken {
-            self.welcome(now);
+            self.take_connections(now);
         }
         // Other loops may have freed memory.
         self.ready.append(&mut self.waiting);
@@ -331,7 +343,7 @@ impl<E: Engine> EventLoop<E> {
 
     /// Registers the connections that the accepting thread has handed over, and begins to stop if
     /// they are the last.
-    fn welcome(&mut self, now: Now) {
+    fn take_connections(&mut self, now: Now) {
         let mut hand_over = self.inbox.pending.lock();
         let connections = std::mem::take(&mut hand_over.connections);
         let is_last = std::mem::take(&mut hand_over.is_last);
@@ -339,7 +351,7 @@ impl<E: Engine> EventLoop<E> {
         for pending in connections {
             let PendingConnection {
                 mut transport,
-                card,
+                info,
                 codec,
             } = pending;
             let entry = self.conns.vacant_entry();
@@ -350,10 +362,10 @@ impl<E: Engine> EventLoop<E> {
                     .register(&mut transport, Token(key), Interest::READABLE)
             {
                 tracing::warn!(%error, "a connection could not be registered");
-                self.forget(&card);
+                self.unregister(&info);
                 continue;
             }
-            let conn = entry.insert(Conn::new(transport, codec, card, now.ms));
+            let conn = entry.insert(Conn::new(transport, codec, info, now.ms));
             conn.queued = true;
             self.ready.push(key);
         }
@@ -371,12 +383,13 @@ impl<E: Engine> EventLoop<E> {
 
     /// Reads, executes and answers the connections that are ready.
     fn turn(&mut self, now: Now) {
-        if self.ready.is_empty() && self.dumping.is_empty() {
+        let is_waiting = E::Session::LATE && self.late.is_waiting();
+        if self.ready.is_empty() && self.dumping.is_empty() && !is_waiting {
             return;
         }
         self.counters.turns += 1;
         let mut ready = std::mem::take(&mut self.ready);
-        let mut works = std::mem::take(&mut self.works);
+        let mut inputs = std::mem::take(&mut self.inputs);
         let mut arena_used = 0;
         let mut taken = 0;
         for &key in &ready {
@@ -384,7 +397,7 @@ impl<E: Engine> EventLoop<E> {
                 break; // the rest waits for the next turn
             }
             taken += 1;
-            self.read(key, now, &mut arena_used, &mut works);
+            self.read(key, now, &mut arena_used, &mut inputs);
         }
         let mut turn = Turn {
             shared: &self.shared,
@@ -399,14 +412,18 @@ impl<E: Engine> EventLoop<E> {
             now,
             out: &mut self.out,
             scratch: &self.scratch,
+            late: &mut self.late,
         };
-        if !works.is_empty() {
-            turn.run(&mut works, &self.arena, &mut self.spare);
+        if E::Session::LATE {
+            turn.poll_late();
+        }
+        if !inputs.is_empty() {
+            turn.run(&mut inputs, &self.arena, &mut self.recycled);
         }
         let given_up = turn.room.given_up;
         self.counters.replies_refused += given_up.len() as u64;
-        for work in works.drain(..) {
-            self.finish(work, now);
+        for input in inputs.drain(..) {
+            self.finish(input, now);
         }
         self.scratch.reset();
         for &key in &ready[..taken] {
@@ -423,11 +440,25 @@ impl<E: Engine> EventLoop<E> {
         ready.drain(..taken);
         ready.append(&mut self.ready);
         self.ready = ready;
-        self.works = works;
+        self.inputs = inputs;
+        if E::Session::LATE {
+            self.end_late();
+        }
         if self.out.capacity() > KEEP_OUTPUT {
             self.out = Vec::new();
         }
         self.publish();
+    }
+
+    /// Decides what the connections wait for next whose operations have completed in this turn.
+    fn end_late(&mut self) {
+        self.late.end_turn(&mut self.ready);
+        let answered = std::mem::take(&mut self.late.answered);
+        for &key in &answered {
+            self.decide_next(key);
+        }
+        self.late.answered = answered;
+        self.late.answered.clear();
     }
 
     /// Publishes the loop's counts.
@@ -441,20 +472,21 @@ impl<E: Engine> EventLoop<E> {
         self.arena.len()
             + self.out.capacity()
             + self.scratch.allocated_bytes()
-            + self.spare.held()
+            + self.recycled.held()
+            + self.late.held()
             + self.accounting.spare_inputs.bytes()
-            + self.works.capacity() * size_of::<ConnectionInput>()
+            + self.inputs.capacity() * size_of::<ConnectionInput>()
             + (self.ready.capacity() + self.waiting.capacity()) * size_of::<usize>()
             + self.conns.capacity() * CONN_BYTES
     }
 
-    /// Sends waiting replies, then reads, then adds a work if there is anything to parse.
+    /// Sends waiting replies, then reads, then adds an input if there is anything to parse.
     fn read(
         &mut self,
         key: usize,
         now: Now,
         arena_used: &mut usize,
-        works: &mut Vec<ConnectionInput>,
+        inputs: &mut Vec<ConnectionInput>,
     ) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
@@ -473,7 +505,7 @@ impl<E: Engine> EventLoop<E> {
         {
             return;
         }
-        let mut work = ConnectionInput {
+        let mut input = ConnectionInput {
             conn: key,
             ..ConnectionInput::default()
         };
@@ -484,15 +516,15 @@ impl<E: Engine> EventLoop<E> {
         let received = if conn.receiving.is_some() {
             let slice = &mut self.arena[*arena_used..*arena_used + SLICE];
             let (n, behind) = receive_value(conn, slice);
-            work.arena = *arena_used + behind.start..*arena_used + behind.end;
+            input.in_arena = *arena_used + behind.start..*arena_used + behind.end;
             *arena_used += behind.end;
-            work.received = conn.receiving.take_if(|value| value.end().is_some());
+            input.received = conn.receiving.take_if(|value| value.end().is_some());
             n
         } else if conn.input.is_empty() {
             let end = self.arena.len().min(*arena_used + conn.slice);
             let slice = &mut self.arena[*arena_used..end];
             let n = receive(conn, slice);
-            work.arena = *arena_used..*arena_used + n;
+            input.in_arena = *arena_used..*arena_used + n;
             *arena_used += n;
             n
         } else {
@@ -503,20 +535,20 @@ impl<E: Engine> EventLoop<E> {
                 Some(Growth::Done) => receive_own(conn),
                 _ => 0,
             };
-            work.refused = conn.is_refused(room, now.ms);
-            work.own = std::mem::take(&mut conn.input);
+            input.refused = conn.is_refused(room, now.ms);
+            input.buffered = std::mem::take(&mut conn.input);
             n
         };
         if received > 0 {
             conn.note_activity(now.ms);
             self.counters.bytes_read += received as u64;
         }
-        let is_whole = work.own.len() >= conn.need.max(1);
-        let ready = work.refused || work.received.is_some() || is_whole;
-        if ready || !work.arena.is_empty() {
-            works.push(work);
+        let is_whole = input.buffered.len() >= conn.need.max(1);
+        let ready = input.refused || input.received.is_some() || is_whole;
+        if ready || !input.in_arena.is_empty() {
+            inputs.push(input);
         } else {
-            conn.input = work.own;
+            conn.input = input.buffered;
         }
     }
 
@@ -559,19 +591,23 @@ impl<E: Engine> EventLoop<E> {
     }
 
     /// Puts back the input of a connection that a turn did not consume.
-    fn finish(&mut self, work: ConnectionInput, now: Now) {
-        let conn = &mut self.conns[work.conn];
-        let whole = if work.arena.is_empty() {
-            work.own.len()
+    fn finish(&mut self, input: ConnectionInput, now: Now) {
+        let conn = &mut self.conns[input.conn];
+        let whole = if input.in_arena.is_empty() {
+            input.buffered.len()
         } else {
-            work.arena.len()
+            input.in_arena.len()
         };
-        if work.done == whole {
+        if input.consumed == whole {
             conn.need = 1;
         }
-        let arena = &self.arena[work.arena.clone()];
-        let input = if arena.is_empty() { &work.own } else { arena };
-        let rest = &input[work.done..];
+        let arena = &self.arena[input.in_arena.clone()];
+        let bytes = if arena.is_empty() {
+            &input.buffered
+        } else {
+            arena
+        };
+        let rest = &bytes[input.consumed..];
         if arena.len() >= conn.slice && conn.need <= rest.len() + 1 {
             conn.slice = SLICE; // many small requests
         }
@@ -582,14 +618,14 @@ impl<E: Engine> EventLoop<E> {
             if conn.receiving.is_some() {
                 conn.begin_value();
                 self.began_values = true;
-                self.accounting.spare_inputs.put(work.own);
+                self.accounting.spare_inputs.put(input.buffered);
                 return;
             }
             conn.slice = conn.need.saturating_mul(4).clamp(SLICE, LARGE_SLICE);
         }
         conn.keep_input(
-            work.own,
-            work.done,
+            input.buffered,
+            input.consumed,
             arena,
             &mut self.accounting.spare_inputs,
         );
@@ -608,8 +644,9 @@ impl<E: Engine> EventLoop<E> {
         let blocked = conn.is_blocked();
         let dumps = conn.dump.is_some();
         let exhausted = conn.ended && !conn.has_work() && !dumps;
-        if conn.failed || (!blocked && (conn.closing || exhausted)) {
-            return self.close(key);
+        let awaits = E::Session::LATE && self.late.awaits(key);
+        if conn.failed || (!blocked && !awaits && (conn.closing || exhausted)) {
+            return self.evict(key);
         }
         if blocked != conn.awaits_writable {
             let interests = if blocked {
@@ -658,7 +695,10 @@ impl<E: Engine> EventLoop<E> {
             self.dumping.retain(|&other| other != key);
             self.shared.end_dump();
         }
-        self.accounting.forget(&conn);
+        if E::Session::LATE {
+            self.late.close(key);
+        }
+        self.accounting.remove(&conn);
         if conn.closing && conn.readable {
             // What is left unread would make the kernel take back the last reply. No turn uses the
             // arena now.
@@ -669,11 +709,11 @@ impl<E: Engine> EventLoop<E> {
         // The socket is closed below, which also removes it from the poller.
         let _ = self.poll.registry().deregister(&mut conn.transport);
         conn.transport.close_writing();
-        self.forget(&conn.card);
+        self.unregister(&conn.info);
     }
 
-    fn forget(&self, card: &ConnCard) {
-        self.shared.connections.lock().remove(&card.fd);
+    fn unregister(&self, info: &ConnInfo) {
+        self.shared.connections.lock().remove(&info.fd);
         // Relaxed: see `Shared::open_connections`.
         self.shared.loops[self.index]
             .connections
@@ -747,7 +787,8 @@ impl<E: Engine> EventLoop<E> {
             let silent_ms = now.ms.saturating_sub(conn.active_ms);
             conn.is_answered() && !conn.queued && (is_late || silent_ms >= QUIET_MS)
         };
-        let done = self.conns.iter().filter(|(_, conn)| is_done(conn));
+        let done = self.conns.iter();
+        let done = done.filter(|(key, conn)| is_done(conn) && !self.late.awaits(*key));
         let done: Vec<usize> = done.map(|(key, _)| key).collect();
         for key in done {
             self.close(key);
@@ -836,7 +877,7 @@ fn make_room(accounting: &mut BufferAccounting, shared: &Shared, conn: &mut Conn
     if capacity - len >= need.saturating_sub(len).clamp(1, SLICE) {
         return Growth::Done;
     }
-    // An unterminated line asks for one more byte, because nobody knows its length.
+    // An unterminated line asks for one more byte, because its length is unknown.
     let is_near = |bytes: usize| need > len + 1 && (bytes > FREE || need / 4 <= bytes);
     let mut arrived = len;
     if !is_near(len) {

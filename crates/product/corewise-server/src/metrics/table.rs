@@ -98,10 +98,10 @@ metrics! {
     |s| read s.shared.open_connections() => stats "connection_structures";
     |s| read s.shared.buffer_bytes() => stats "connection_buffer_bytes";
     |s| read s.shared.buffer_limit => stats "connection_buffer_limit";
-    |s| read s.shared.sum(|card| &card.input_bytes) => stats "read_buf_bytes";
+    |s| read s.shared.sum(|one| &one.input_bytes) => stats "read_buf_bytes";
     count read_buf_oom => stats "read_buf_oom";
     count replies_refused => stats "response_obj_oom";
-    |s| read s.shared.sum(|card| &card.output_bytes) => stats "response_obj_bytes";
+    |s| read s.shared.sum(|one| &one.output_bytes) => stats "response_obj_bytes";
     |s| read u8::from(accepts(s)) => stats "accepting_conns";
     |s| counter get(&s.shared.listen_disabled) => stats "listen_disabled_num";
     |s| counter get(&s.shared.listen_disabled_us) => stats "time_in_listen_disabled_us";

@@ -232,6 +232,26 @@ impl<'i> ReplyEncoder<'i> {
         self.key
     }
 
+    /// The bytes of the request that it borrows: the key, and the flags of a meta command.
+    #[must_use]
+    pub fn borrowed(&self) -> [&'i [u8]; 2] {
+        [self.key, self.flags]
+    }
+
+    /// The same encoder with copies of what [`borrowed`](Self::borrowed) returns, so that it may
+    /// outlive the request.
+    #[must_use]
+    pub fn with_borrowed<'o>(&self, [key, flags]: [&'o [u8]; 2]) -> ReplyEncoder<'o> {
+        ReplyEncoder {
+            key,
+            flags,
+            length: self.length,
+            command: self.command,
+            bits: self.bits,
+            tally: self.tally,
+        }
+    }
+
     /// Whether the request asks for no reply to an ordinary outcome (`noreply`, `q`).
     #[inline]
     #[must_use]

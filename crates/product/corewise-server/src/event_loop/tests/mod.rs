@@ -6,10 +6,10 @@
 
 use super::*;
 use crate::buffer_accounting::TAKES_NOTHING_MS;
+use crate::buffer_accounting::{LARGE_VALUE as LARGE, OUTPUT_PAUSE};
 use crate::conn::WAIT_MS;
-use crate::fake_engine::{Completion, FakeEngine};
+use crate::fake_engine::{Completion, Fake};
 use crate::shared::BATCH;
-use crate::turn::{LARGE, OUTPUT_PAUSE};
 use corewise_engine::{SystemClock, TimeSource};
 use corewise_wire::memcached::{self, reply};
 use std::io::{Read, Write};
@@ -21,6 +21,7 @@ mod binary;
 mod budget;
 mod clock;
 mod cphash;
+mod late;
 mod reply_room;
 mod resp;
 mod same_answer;
@@ -52,9 +53,12 @@ fn queue_of(completion: Completion) -> usize {
 /// Bytes of the buffer of a socket, about.
 const SOCKET_BYTES: usize = 4 << 10;
 
-struct TestServer {
-    event_loop: EventLoop<FakeEngine>,
-    engine: Arc<FakeEngine>,
+/// A server whose loop waits until the operations of a turn have completed.
+type TestServer = Server<false>;
+
+struct Server<const LATE: bool> {
+    event_loop: EventLoop<Fake<LATE>>,
+    engine: Arc<Fake<LATE>>,
     inbox: Arc<Inbox>,
     events: Events,
     now: Now,
@@ -62,7 +66,7 @@ struct TestServer {
     _poll: Poll,
 }
 
-impl TestServer {
+impl<const LATE: bool> Server<LATE> {
     fn new(completion: Completion) -> Self {
         Self::with(completion, Config::default())
     }
@@ -83,7 +87,7 @@ impl TestServer {
         let mut shared = crate::server::share(config, None, waker);
         shared.clock = clock;
         let shared = Arc::new(shared);
-        let engine = FakeEngine::new(completion);
+        let engine = Fake::new(completion);
         let now = shared.clock.now();
         let (mut event_loop, inbox) = EventLoop::new(0, shared, Arc::clone(&engine)).unwrap();
         event_loop.budget.clock = Box::new(|| Duration::ZERO);
@@ -111,7 +115,7 @@ impl TestServer {
             .unwrap();
         let transport = Transport::from(OwnedFd::from(ours));
         let listener = Some("unix:test".to_owned());
-        let card = ConnCard::new(
+        let info = ConnInfo::new(
             transport.fd(),
             "unix:test".to_owned(),
             listener,
@@ -121,10 +125,10 @@ impl TestServer {
         self.event_loop.shared.loops[0]
             .connections
             .fetch_add(1, Ordering::Relaxed);
-        let card = Arc::new(card);
+        let info = Arc::new(info);
         let pending = PendingConnection {
             transport,
-            card,
+            info,
             codec: codec.into(),
         };
         assert!(self.inbox.send(pending).is_ok());

@@ -116,9 +116,9 @@ fn an_unfinished_request_is_charged_what_has_arrived_of_it() {
                 arrived += bytes.len();
                 server.turn();
                 server.turn();
-                let card = &server.event_loop.shared.loops[0];
+                let info = &server.event_loop.shared.loops[0];
                 // Relaxed: one thread.
-                let charged = card.input_bytes.load(Ordering::Relaxed) as usize;
+                let charged = info.input_bytes.load(Ordering::Relaxed) as usize;
                 let most = CLIENTS * (arrived + PAGE);
                 assert!(charged <= most, "{which}: {charged} for {arrived} bytes");
                 let conns = server.event_loop.conns.iter();
