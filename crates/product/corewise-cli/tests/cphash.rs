@@ -12,7 +12,8 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-for_all_engines_at_once! { of corewise:
+for_all_engines_at_once! {
+    ; of corewise:
     a_thousand_connections_are_served_at_once
     a_client_that_never_reads_is_bounded_and_holds_nobody_up
     the_load_generator_verifies_every_value

@@ -5,7 +5,8 @@ use crate::common;
 use common::resp::{connect, hits_and_misses, start};
 use common::{Client, Engine, Redis, skip};
 
-for_all_engines_at_once! { of corewise:
+for_all_engines_at_once! {
+    ; of corewise:
     every_command_counts_the_same_alone_and_in_a_transaction
     look_ups_count_as_in_redis
     look_ups_of_an_unfinished_transaction_are_counted

@@ -111,25 +111,25 @@ impl Engine {
 }
 
 /// Makes a test `all_engines::name` of each `fn name(engine: Engine)` that runs it with all engines
-/// at the same time. For tests that spend their time waiting. `of corewise:` before the names: the
-/// tests do not concern memcached.
+/// at the same time. For tests that spend their time waiting. `; of corewise:` before the names:
+/// these tests do not concern memcached.
 macro_rules! for_all_engines_at_once {
-    (of corewise: $($test:ident)+) => {
-        for_all_engines_at_once! { by run_of_corewise: $($test)+ }
-    };
-    (by $run:ident: $($test:ident)+) => {
+    ($($test:ident)* $(; of corewise: $($ours:ident)+)?) => {
         mod all_engines {
             use crate::common::Engine;
             $(
                 #[test]
                 fn $test() {
-                    Engine::run_all(Engine::$run, super::$test);
+                    Engine::run_all(Engine::run, super::$test);
                 }
-            )+
+            )*
+            $($(
+                #[test]
+                fn $ours() {
+                    Engine::run_all(Engine::run_of_corewise, super::$ours);
+                }
+            )+)?
         }
-    };
-    ($($test:ident)+) => {
-        for_all_engines_at_once! { by run: $($test)+ }
     };
 }
 
