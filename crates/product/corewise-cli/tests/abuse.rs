@@ -32,10 +32,6 @@ for_all_engines_at_once! {
     a_multiget_of_ten_thousand_keys_is_answered
     large_values_may_arrive_in_small_pieces
     a_hundred_thousand_pipelined_requests_are_answered_in_order
-    a_server_told_to_stop_first_answers_what_it_received
-    a_server_told_to_stop_lets_each_client_go_once_it_is_answered
-    a_server_told_to_stop_in_the_middle_of_traffic_ends_between_replies
-    several_addresses_lead_to_one_cache
     an_item_of_a_hundred_megabytes_is_kept_whole
     memory_comes_back_when_the_clients_are_gone
     replies_that_nobody_reads_keep_no_memory_of_items
@@ -43,11 +39,16 @@ for_all_engines_at_once! {
     large_values_are_whole_for_slow_readers_while_others_change_them
     readers_may_leave_in_the_middle_of_large_values
     many_clients_may_be_halfway_through_a_large_value
+    large_and_small_replies_keep_their_order_for_a_slow_reader
+    a_large_value_is_whole_although_it_is_overwritten_while_it_is_sent
+    ; of corewise:
+    a_server_told_to_stop_first_answers_what_it_received
+    a_server_told_to_stop_lets_each_client_go_once_it_is_answered
+    a_server_told_to_stop_in_the_middle_of_traffic_ends_between_replies
+    several_addresses_lead_to_one_cache
     large_stores_over_the_memory_of_connections_are_refused_and_swallowed
     what_is_refused_for_lack_of_memory_is_not_served_stale
     large_stores_wait_for_memory_that_others_have_for_a_moment
-    large_and_small_replies_keep_their_order_for_a_slow_reader
-    a_large_value_is_whole_although_it_is_overwritten_while_it_is_sent
 }
 
 /// One request of each kind.
@@ -473,9 +474,6 @@ fn silent_connections_are_closed_after_the_idle_timeout() {
 }
 
 fn a_server_told_to_stop_first_answers_what_it_received(engine: Engine) {
-    if !concerns_the_server_under_test() {
-        return;
-    }
     let mut server = engine.start();
     let value = "x".repeat(100_000);
     // No more than a busy machine sends in the five seconds after which the server ends anyway.
@@ -497,9 +495,6 @@ fn a_server_told_to_stop_first_answers_what_it_received(engine: Engine) {
 }
 
 fn a_server_told_to_stop_lets_each_client_go_once_it_is_answered(engine: Engine) {
-    if !concerns_the_server_under_test() {
-        return;
-    }
     let mut server = engine.start();
     let value = "x".repeat(LARGE);
     let (mut idle, mut half, mut slow) = (server.connect(), server.connect(), server.connect());
@@ -519,9 +514,6 @@ fn a_server_told_to_stop_lets_each_client_go_once_it_is_answered(engine: Engine)
 }
 
 fn a_server_told_to_stop_in_the_middle_of_traffic_ends_between_replies(engine: Engine) {
-    if !concerns_the_server_under_test() {
-        return;
-    }
     let mut server = engine.start();
     let address = server.address();
     let busy = |n: usize| {
@@ -620,9 +612,6 @@ fn clients_of_the_binary_protocol_are_refused_and_reported_once() {
 }
 
 fn several_addresses_lead_to_one_cache(engine: Engine) {
-    if !concerns_the_server_under_test() {
-        return;
-    }
     let mut server = engine.with(&["-l", "127.0.0.1:0,127.0.0.2:0"]);
     let addresses = server.addresses();
     assert_eq!(addresses.len(), 3, "{}", server.said());
@@ -747,9 +736,6 @@ const NO_MEMORY: &str = "SERVER_ERROR out of memory reading request";
 const FREE: u64 = 32 * 1024;
 
 fn large_stores_over_the_memory_of_connections_are_refused_and_swallowed(engine: Engine) {
-    if !concerns_the_server_under_test() {
-        return;
-    }
     let mut server = engine.with(&["--connection-memory", "8m"]);
     let mut client = server.connect();
     for n in 0..100 {
@@ -836,9 +822,6 @@ fn fill_connections(server: &TestServer, client: &mut Client) -> Vec<Client> {
 }
 
 fn what_is_refused_for_lack_of_memory_is_not_served_stale(engine: Engine) {
-    if !concerns_the_server_under_test() {
-        return;
-    }
     let mut server = engine.with(&["--connection-memory", "5200k"]);
     let mut client = server.connect();
     let (most, rest) = (most(), rest());
@@ -885,9 +868,6 @@ fn what_is_refused_for_lack_of_memory_is_not_served_stale(engine: Engine) {
 }
 
 fn large_stores_wait_for_memory_that_others_have_for_a_moment(engine: Engine) {
-    if !concerns_the_server_under_test() {
-        return;
-    }
     let mut server = engine.with(&["--connection-memory", "5200k"]);
     let mut client = server.connect();
     let mut holders: Vec<Client> = (0..4).map(|_| server.connect()).collect();

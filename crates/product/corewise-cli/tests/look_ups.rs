@@ -6,6 +6,7 @@ use common::resp::{connect, hits_and_misses, start};
 use common::{Client, Engine, Redis, skip};
 
 for_all_engines_at_once! {
+    ; of corewise:
     every_command_counts_the_same_alone_and_in_a_transaction
     look_ups_count_as_in_redis
     look_ups_of_an_unfinished_transaction_are_counted
@@ -99,9 +100,7 @@ fn counts_of(memcached: &mut Client, client: &mut Client, requests: &str) -> Str
 }
 
 fn every_command_counts_the_same_alone_and_in_a_transaction(engine: Engine) {
-    let Some(server) = start(engine, &[]) else {
-        return;
-    };
+    let server = start(engine, &[]);
     let (mut memcached, mut client) = (server.connect(), connect(&server));
     for line in LINES.iter().filter(|line| !line.starts_with('(')) {
         let [alone, in_transaction] = [line.to_string(), format!("multi\r\n{line}\r\nexec")]
@@ -139,9 +138,7 @@ fn every_command_counts_the_same_alone_and_in_a_transaction(engine: Engine) {
 }
 
 fn look_ups_count_as_in_redis(engine: Engine) {
-    let Some(mut server) = start(engine, &[]) else {
-        return;
-    };
+    let mut server = start(engine, &[]);
     let Some(redis) = Redis::start() else {
         return skip("redis-server is not installed");
     };
@@ -178,9 +175,7 @@ fn look_ups_count_as_in_redis(engine: Engine) {
 }
 
 fn look_ups_of_an_unfinished_transaction_are_counted(engine: Engine) {
-    let Some(server) = start(engine, &[]) else {
-        return;
-    };
+    let server = start(engine, &[]);
     let mut client = connect(&server);
     execute(&mut client, "set a v\r\nget a\r\nget x");
     client.send(b"multi\r\nget a\r\ngetset x 1\r\nget a\r\ninfo stats\r\nexec\r\n");
@@ -190,9 +185,7 @@ fn look_ups_of_an_unfinished_transaction_are_counted(engine: Engine) {
 }
 
 fn a_scan_for_a_type_looks_up_the_keys(engine: Engine) {
-    let Some(server) = start(engine, &[]) else {
-        return;
-    };
+    let server = start(engine, &[]);
     let Some(redis) = Redis::start() else {
         return skip("redis-server is not installed");
     };

@@ -17,9 +17,71 @@
 //! `< closed` expects that the server hangs up. An exchange that begins with `newer` is about the
 //! behaviour of memcached since 1.6.45, and is skipped with an older one.
 
+//!
+//! A conversation in RESP has a request and its reply in each line:
+//!
+//! ```text
+//! set greeting hello -> +OK
+//! mget greeting none -> *2 "hello" $-1
+//! 2> get greeting -> "hello"
+//! ```
+//!
+//! Words and quotes are those of inline requests. The words of a reply are its lines, and `"hello"`
+//! stands for a bulk string. An error goes to the end of the line or to ` |`. `2>` begins a line of
+//! the second client. In files a line `== title` begins a conversation.
+
 use std::collections::HashMap;
 
 use super::{Client, Kind, TestServer, show};
+
+/// Plays each conversation of a file, after it has printed its title.
+pub(crate) fn play_each(file: &str, play: impl Fn(&str)) {
+    let file = file.strip_prefix("== ").expect("a title");
+    for conversation in file.split("\n== ") {
+        let (title, text) = conversation.split_once('\n').expect(conversation);
+        println!("conversation: {title}");
+        play(text);
+    }
+}
+
+/// Runs a conversation in RESP on new connections.
+pub(crate) fn converse_in_resp(server: &TestServer, text: &str) {
+    let mut clients = [(); 2].map(|()| super::resp::connect(server));
+    let is_said = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    for line in text.lines().filter(is_said) {
+        println!("{line}");
+        let (request, reply) = line.split_once(" -> ").expect(line);
+        let of_second = request.strip_prefix("2> ");
+        let client = &mut clients[usize::from(of_second.is_some())];
+        client.ask(
+            of_second.unwrap_or(request).to_owned() + "\r\n",
+            resp_of(reply),
+        );
+    }
+}
+
+/// The bytes of a reply that is written as in a conversation.
+fn resp_of(mut words: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while !words.is_empty() {
+        let (word, rest) = if let Some(quoted) = words.strip_prefix('"') {
+            let mut quotes = quoted.match_indices('"').map(|(at, _)| at);
+            let end = quotes.find(|at| !quoted[..*at].ends_with('\\'));
+            let end = end.expect(words);
+            let text = unescape(&quoted[..end]);
+            bytes.extend(format!("${}\r\n", text.len()).bytes());
+            (text, &quoted[end + 1..])
+        } else {
+            let end = if words.starts_with('-') { " |" } else { " " };
+            let (word, rest) = words.split_once(end).unwrap_or((words, ""));
+            (unescape(word), rest)
+        };
+        bytes.extend(word);
+        bytes.extend(b"\r\n");
+        words = rest.trim_start();
+    }
+    bytes
+}
 
 /// A request whose reply cannot be confused with any other.
 const MARK_REQUEST: &[u8] = b"md no-such-key Omark\r\n";

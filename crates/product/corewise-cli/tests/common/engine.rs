@@ -5,7 +5,7 @@ use std::thread;
 
 use super::conversation::converse_with;
 use super::server::COREWISE;
-use super::{Kind, TestServer};
+use super::{Kind, TestServer, concerns_the_server_under_test};
 
 /// Passes all engines, followed by its own input, to another macro. To add an engine, add one line
 /// here: a module for its tests, and its name in `--engine`.
@@ -46,13 +46,20 @@ impl Engine {
         }
     }
 
+    /// The same for a test of what only Corewise has.
+    pub(crate) fn run_of_corewise(name: &'static str, test: fn(Self)) {
+        if concerns_the_server_under_test() {
+            Self::run(name, test);
+        }
+    }
+
     /// Runs a test with all engines at the same time, which takes less time where the test waits.
-    pub(crate) fn run_all(test: fn(Self)) {
+    pub(crate) fn run_all(run: fn(&'static str, fn(Self)), test: fn(Self)) {
         thread::scope(|scope| {
             for &name in Self::TESTED {
                 thread::Builder::new()
                     .name(name.to_owned())
-                    .spawn_scoped(scope, move || Self::run(name, test))
+                    .spawn_scoped(scope, move || run(name, test))
                     .expect("to start a thread");
             }
         });
@@ -104,38 +111,51 @@ impl Engine {
 }
 
 /// Makes a test `all_engines::name` of each `fn name(engine: Engine)` that runs it with all engines
-/// at the same time. For tests that spend their time waiting.
+/// at the same time. For tests that spend their time waiting. `; of corewise:` before the names:
+/// these tests do not concern memcached.
 macro_rules! for_all_engines_at_once {
-    ($($test:ident)+) => {
+    ($($test:ident)* $(; of corewise: $($ours:ident)+)?) => {
         mod all_engines {
+            use crate::common::Engine;
             $(
                 #[test]
                 fn $test() {
-                    crate::common::Engine::run_all(super::$test);
+                    Engine::run_all(Engine::run, super::$test);
                 }
-            )+
+            )*
+            $($(
+                #[test]
+                fn $ours() {
+                    Engine::run_all(Engine::run_of_corewise, super::$ours);
+                }
+            )+)?
         }
     };
 }
 
-/// Makes a test `engine::name` of each `fn name(engine: Engine)`, for every engine.
+/// Makes a test `engine::name` of each `fn name(engine: Engine)`, for every engine. `of corewise:`
+/// before the names: the tests do not concern memcached.
 macro_rules! for_every_engine {
+    (of corewise: $($test:ident)+) => {
+        with_engines! { tests! run_of_corewise: $($test)+ }
+    };
     ($($test:ident)+) => {
-        with_engines! { tests! $($test)+ }
+        with_engines! { tests! run: $($test)+ }
     };
 }
 
 macro_rules! tests {
-    ([] $($test:ident)+) => {};
-    ([$module:ident $engine:literal $($more:tt)*] $($test:ident)+) => {
+    ([] $run:ident: $($test:ident)+) => {};
+    ([$module:ident $engine:literal $($more:tt)*] $run:ident: $($test:ident)+) => {
         mod $module {
+            use crate::common::Engine;
             $(
                 #[test]
                 fn $test() {
-                    crate::common::Engine::run($engine, super::$test);
+                    Engine::$run($engine, super::$test);
                 }
             )+
         }
-        tests! { [$($more)*] $($test)+ }
+        tests! { [$($more)*] $run: $($test)+ }
     };
 }

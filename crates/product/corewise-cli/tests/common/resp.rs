@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Client, Engine, TestServer, concerns_the_server_under_test};
+use super::{Client, Engine, TestServer};
 
 /// A server with a listener for RESP.
-pub(crate) fn start(engine: Engine, options: &[&str]) -> Option<TestServer> {
+pub(crate) fn start(engine: Engine, options: &[&str]) -> TestServer {
     let listen = ["--resp", "127.0.0.1:0"];
-    concerns_the_server_under_test().then(|| engine.with(&[&listen[..], options].concat()))
+    engine.with(&[&listen[..], options].concat())
 }
 
 pub(crate) fn connect(server: &TestServer) -> Client {

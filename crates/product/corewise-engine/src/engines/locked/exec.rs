@@ -7,7 +7,7 @@
 //! released.
 
 use super::shard::{Links, Ptr, Room, Shard, footprint, item};
-use super::{HashTables, References, Slot};
+use super::{HashTables, LockedShard, References};
 use crate::alloc::ItemAllocator;
 use crate::engines::sharded::{Context, Shards};
 use crate::engines::verbs::{self, Attempt, ItemStore, NoItem};
@@ -20,7 +20,7 @@ use corewise_ops::{
 /// One operation about to be executed.
 pub(super) struct Exec<'e, A: ItemAllocator, R: References> {
     shards: &'e HashTables<A, R>,
-    slot: &'e Slot<R>,
+    slot: &'e LockedShard<R>,
     context: Context,
     garbage: &'e mut Vec<Ptr<R>>,
 }
@@ -36,15 +36,15 @@ struct LockedOp<'x, 'e, A: ItemAllocator, R: References> {
 
 /// A reference to an item, [acquired](Shard::acquire) in the shard of `exec`. Dropping it takes the
 /// lock.
-struct Held<'h, 'e, A: ItemAllocator, R: References> {
+struct AcquiredItem<'h, 'e, A: ItemAllocator, R: References> {
     exec: &'h mut Exec<'e, A, R>,
     node: Ptr<R>,
 }
 
-impl<A: ItemAllocator, R: References> Drop for Held<'_, '_, A, R> {
+impl<A: ItemAllocator, R: References> Drop for AcquiredItem<'_, '_, A, R> {
     fn drop(&mut self) {
         let mut shard = self.exec.slot.lock();
-        // SAFETY: 1: it is the reference that this value stands for.
+        // SAFETY: it is the reference that this value stands for (1).
         unsafe { shard.release(self.node, self.exec.garbage) };
     }
 }
@@ -107,7 +107,7 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
         let Some((node, view)) = found else {
             return attempt;
         };
-        let _held = Held { exec: self, node };
+        let _held = AcquiredItem { exec: self, node };
         Ok(report(Outcome::Found(view)))
     }
 
@@ -155,7 +155,7 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
             state: 0,
         };
         let fresh = self.create(&contents);
-        // SAFETY: 1: made above, for this operation.
+        // SAFETY: made above, for this operation (1).
         self.inside(key, |inside| unsafe {
             verbs::put(inside, store, fresh, report)
         })
@@ -203,7 +203,7 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         let (shards, rules) = (self.exec.shards, self.exec.context.rules);
         let hasher = |key: &[u8]| shards.hash(key);
         let room = Room {
-            // SAFETY: 1: an item of ours.
+            // SAFETY: an item of ours (1).
             need: unsafe { footprint(node) },
             budget: rules.budget,
             keep: old,
@@ -211,15 +211,15 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
             now: self.exec.context.now,
             hasher: &hasher,
         };
-        // SAFETY: 1: `old` was found in this shard's table, under the lock that we have.
+        // SAFETY: `old` was found in this shard's table, under the lock that we have (1).
         let fits = unsafe { self.shard.make_room(&room, self.exec.garbage) }
             && (old.is_some() || self.shard.reserve_slot(hasher));
         if !fits {
-            // SAFETY: 1: not linked.
+            // SAFETY: not linked (1).
             unsafe { self.discard(node) };
             return Err(NoItem::OutOfMemory);
         }
-        // SAFETY: 1: an item of ours, which this function keeps.
+        // SAFETY: an item of ours, which this function keeps (1).
         unsafe { item(node) }.set_cas(cas.unwrap_or_else(|| self.shard.next_cas()));
         // SAFETY: 1: `old` is in the table still, since `make_room` has kept it. 2, and 1 for
         // `link`: only we can reach the new item.
@@ -248,7 +248,7 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
     }
 
     unsafe fn unlink(&mut self, node: Ptr<R>) {
-        // SAFETY: 1: found in this shard's table, under the lock that we have.
+        // SAFETY: found in this shard's table, under the lock that we have (1).
         unsafe {
             self.shard
                 .unlink(self.exec.context.hash, node, self.exec.garbage)
@@ -269,7 +269,7 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         if !R::COUNTED {
             return report(Outcome::Found(view));
         }
-        // SAFETY: 1: found in this shard's table.
+        // SAFETY: found in this shard's table (1).
         unsafe { self.shard.acquire(node) };
         self.found = Some((node, view));
         Flow::Continue // ignored: `Exec::get` reports
@@ -277,7 +277,7 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
 
     #[inline]
     unsafe fn hit(&mut self, node: Ptr<R>) {
-        // SAFETY: 1, both: found in this shard's table.
+        // SAFETY: found in this shard's table (1, both).
         unsafe {
             item(node).record_hit(self.exec.context.now);
             self.shard.refresh(node, self.exec.context.now);
@@ -285,24 +285,24 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
     }
 
     unsafe fn touched(&mut self, node: Ptr<R>) {
-        // SAFETY: 1: an item of ours.
+        // SAFETY: an item of ours (1).
         self.shard.touched(unsafe { item(node) }.deadline());
     }
 
     unsafe fn touch_on_add(&mut self, node: Ptr<R>) {
-        // SAFETY: 1: found in this shard's table.
+        // SAFETY: found in this shard's table (1).
         unsafe { self.shard.refresh(node, self.exec.context.now) };
     }
 
     #[inline]
     unsafe fn item(&self, node: Ptr<R>) -> Item<'_, Links<R>> {
-        // SAFETY: 1: an item of ours, which we keep while we are borrowed.
+        // SAFETY: an item of ours, which we keep while we are borrowed (1).
         unsafe { item(node) }
     }
 
     #[inline]
     unsafe fn footprint(&self, node: Ptr<R>) -> usize {
-        // SAFETY: 1: an item of ours.
+        // SAFETY: an item of ours (1).
         unsafe { footprint(node) }
     }
 }

@@ -70,12 +70,12 @@ pub use super::sharded::{Config, Eviction, MAX_SHARDS};
 pub type Locked<A = GlobalHeap, R = NoReferences> = super::sharded::Sharded<HashTables<A, R>>;
 
 /// A shard and the part of it that may be read without its lock.
-struct Slot<R: References> {
+struct LockedShard<R: References> {
     hint: TableHint,
     shard: Mutex<Shard<R>>,
 }
 
-impl<R: References> Slot<R> {
+impl<R: References> LockedShard<R> {
     /// Takes the shard's lock and counts the time it waited, if any.
     #[inline]
     fn lock(&self) -> MutexGuard<'_, Shard<R>> {
@@ -89,7 +89,7 @@ impl<R: References> Slot<R> {
 
 /// The shards of a [`Locked`] engine.
 pub struct HashTables<A: ItemAllocator, R: References> {
-    slots: Box<[CachePadded<Slot<R>>]>,
+    slots: Box<[CachePadded<LockedShard<R>>]>,
     hasher: foldhash::fast::RandomState,
     allocator: A,
 }
@@ -108,7 +108,7 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
     pub fn with_allocator(config: Config, allocator: A) -> Self {
         let count = if R::COUNTED { 1 } else { config.shards() };
         let slot = |index| {
-            CachePadded::new(Slot {
+            CachePadded::new(LockedShard {
                 hint: TableHint::new(),
                 shard: Mutex::new(Shard::new(index as u64, count as u64)),
             })
@@ -137,7 +137,7 @@ unsafe impl<R: References> Send for UnlinkedItems<R> {}
 
 impl<A: ItemAllocator, R: References> HashTables<A, R> {
     #[inline]
-    fn slot(&self, hash: u64) -> &Slot<R> {
+    fn slot(&self, hash: u64) -> &LockedShard<R> {
         &self.slots[index_of(hash, self.slots.len())]
     }
 
@@ -205,7 +205,7 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
         sink: &mut S,
     ) -> Flow {
         let flow = Exec::new(self, context, garbage).run(op, sink);
-        // SAFETY: 1: all from the operation, whose lock and references are gone.
+        // SAFETY: all from the operation, whose lock and references are gone (1).
         unsafe { self.free(garbage) };
         flow
     }
@@ -218,7 +218,7 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
         UnlinkedItems(garbage): &mut UnlinkedItems<R>,
     ) -> Updated {
         let updated = Exec::new(self, context, garbage).update(key, update);
-        // SAFETY: 1: all from the change, whose lock is released.
+        // SAFETY: all from the change, whose lock is released (1).
         unsafe { self.free(garbage) };
         updated
     }
@@ -236,7 +236,7 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
         UnlinkedItems(garbage): &mut UnlinkedItems<R>,
     ) -> usize {
         let reaped = self.slots[shard].lock().reap(limit, garbage);
-        // SAFETY: 1: all from our shard.
+        // SAFETY: all from our shard (1).
         unsafe { self.free(garbage) };
         reaped
     }
@@ -253,7 +253,7 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
         let next = self.slots[shard]
             .lock()
             .search(position as usize, looks, now, hasher, garbage);
-        // SAFETY: 1: all from our shard.
+        // SAFETY: all from our shard (1).
         unsafe { self.free(garbage) };
         next.map(|bucket| bucket as u64)
     }

@@ -38,7 +38,7 @@ mod sealed {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoReferences;
 
-// SAFETY: 1 and 2: there are no references.
+// SAFETY: there are no references (1 and 2).
 unsafe impl References for NoReferences {
     const ENGINE: &'static str = "locked";
     const COUNTED: bool = false;

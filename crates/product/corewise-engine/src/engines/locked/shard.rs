@@ -50,7 +50,7 @@ const SMALLEST_TABLE: usize = 128;
 ///    no references: so `'a` ends before the lock is released, or before the reference is dropped.
 #[inline]
 pub(super) unsafe fn item<'a, R: References>(node: Ptr<R>) -> Item<'a, Links<R>> {
-    // SAFETY: 1.
+    // SAFETY: the caller keeps the item alive during `'a` (1).
     unsafe { Item::from_raw(node) }
 }
 
@@ -120,7 +120,7 @@ impl<R: References> List<R> {
     ///
     /// 1. The item is in this list.
     unsafe fn remove(&mut self, node: Ptr<R>) {
-        // SAFETY: 1 and 2: as in `push_newest`.
+        // SAFETY: as in `push_newest` (1 and 2).
         unsafe {
             let (newer, older) = (links(node).newer, links(node).older);
             match newer {
@@ -145,7 +145,7 @@ impl<R: References> List<R> {
         let Some(other_newest) = other.newest else {
             return;
         };
-        // SAFETY: 1 and 2: as in `push_newest`.
+        // SAFETY: as in `push_newest` (1 and 2).
         unsafe {
             links(other_newest).newer = self.oldest;
             match self.oldest {
@@ -273,10 +273,10 @@ impl<R: References> Shard<R> {
         now: Now,
         garbage: &mut Vec<Ptr<R>>,
     ) -> Result<Ptr<R>, Absence> {
-        // SAFETY: 1: in the table.
+        // SAFETY: in the table (1).
         let is_key = |&node: &Ptr<R>| unsafe { item(node) }.key() == key;
         let node = *self.table.find(hash, is_key).ok_or(Absence::Unknown)?;
-        // SAFETY: 1, both: in the table.
+        // SAFETY: in the table (1, both).
         unsafe {
             if item(node).deadline().is_past(now) {
                 self.expire(hash, node, garbage);
@@ -291,7 +291,7 @@ impl<R: References> Shard<R> {
     /// 1. The item is in this shard's table.
     #[cold]
     unsafe fn expire(&mut self, hash: u64, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
-        // SAFETY: 1, all: alive, and in the table.
+        // SAFETY: alive, and in the table (1, all).
         unsafe {
             self.tally.expire(item(node), footprint(node));
             self.unlink(hash, node, garbage);
@@ -319,7 +319,7 @@ impl<R: References> Shard<R> {
         // SAFETY: 1: in the table, and the shard is ours. 2: the reference ends here.
         let moved_s = unsafe { links(node) }.moved_s;
         if now.seconds().saturating_sub(moved_s) >= self.refresh_after_s {
-            // SAFETY: 1: what is in the table is in `lru`.
+            // SAFETY: what is in the table is in `lru` (1).
             unsafe { self.move_to_front(node, now) };
         }
     }
@@ -354,7 +354,7 @@ impl<R: References> Shard<R> {
         let is_rehashed = Cell::new(false);
         let reserved = self.table.try_reserve(1, |&node| {
             is_rehashed.set(true);
-            // SAFETY: 1: in the table.
+            // SAFETY: in the table (1).
             hasher(unsafe { item(node) }.key())
         });
         self.rehashes += u64::from(is_rehashed.get());
@@ -426,7 +426,7 @@ impl<R: References> Shard<R> {
         if let Ok(entry) = self.table.find_entry(hash, |&other| other == node) {
             entry.remove();
         }
-        // SAFETY: 1, all: what was in the table is in `lru`, and is unlinked now.
+        // SAFETY: what was in the table is in `lru`, and is unlinked now (1, all).
         unsafe {
             self.lru.remove(node);
             self.discharge(node);
@@ -479,7 +479,7 @@ impl<R: References> Shard<R> {
             let Some(&node) = self.table.get_bucket(bucket) else {
                 continue;
             };
-            // SAFETY: 1, all: in the table until it is unlinked.
+            // SAFETY: in the table until it is unlinked (1, all).
             unsafe {
                 let found = item(node);
                 if found.deadline().is_past(now) {
@@ -529,11 +529,11 @@ impl<R: References> Shard<R> {
     ///
     /// 1. The item is alive.
     unsafe fn charge(&mut self, node: Ptr<R>) {
-        // SAFETY: 1.
+        // SAFETY: the item is alive (1).
         let bytes = unsafe { footprint(node) };
         self.item_bytes += bytes;
         self.tally.charge(bytes);
-        // SAFETY: 1.
+        // SAFETY: the item is alive (1).
         self.due.note(unsafe { item(node) }.deadline());
     }
 
@@ -541,7 +541,7 @@ impl<R: References> Shard<R> {
     ///
     /// 1. The item is alive.
     unsafe fn discharge(&mut self, node: Ptr<R>) {
-        // SAFETY: 1.
+        // SAFETY: the item is alive (1).
         let bytes = unsafe { footprint(node) };
         self.item_bytes -= bytes;
         self.tally.discharge(bytes);
@@ -578,7 +578,7 @@ impl<R: References> Shard<R> {
         room: &Room<'_, R>,
         garbage: &mut Vec<Ptr<R>>,
     ) -> bool {
-        // SAFETY: 1: in the table.
+        // SAFETY: in the table (1).
         let returned = room.keep.map_or(0, |keep| unsafe { footprint(keep) });
         let growth = |shard: &Self| room.keep.map_or_else(|| shard.growth(), |_| 0);
         while self.bytes() - returned + room.need + growth(self) > room.budget {
@@ -589,7 +589,7 @@ impl<R: References> Shard<R> {
                 self.tally.refuse();
                 return false;
             };
-            // SAFETY: 1: the victim is in `lru`, and so in the table.
+            // SAFETY: the victim is in `lru`, and so in the table (1).
             unsafe { self.evict(victim, room, garbage) };
         }
         true
@@ -622,7 +622,7 @@ impl<R: References> Shard<R> {
                 return room.may_evict.then_some(victim);
             }
             chances -= 1;
-            // SAFETY: 1: in `lru`.
+            // SAFETY: in `lru` (1).
             unsafe { self.move_to_front(victim, room.now) };
         }
     }
@@ -631,20 +631,20 @@ impl<R: References> Shard<R> {
     ///
     /// 1. The item is in this shard's table.
     unsafe fn evict(&mut self, node: Ptr<R>, room: &Room<'_, R>, garbage: &mut Vec<Ptr<R>>) {
-        // SAFETY: 1, both: in the table until it is unlinked below.
+        // SAFETY: in the table until it is unlinked below (1, both).
         let (victim, bytes) = unsafe { (item(node), footprint(node)) };
         if let Some(idle_s) = self.tally.evict(victim, bytes, room.now) {
             self.refresh_after_s = lru::refresh_after_s(idle_s);
         }
         let hash = (room.hasher)(victim.key());
-        // SAFETY: 1.
+        // SAFETY: the item is in the table (1).
         unsafe { self.unlink(hash, node, garbage) };
     }
 
     /// Makes everything unreachable. The items go to the dead list. The old table is returned, to
     /// be freed outside the lock. Constant time except for the class counters.
     pub(super) fn flush(&mut self, hint: &TableHint) -> HashTable<Ptr<R>> {
-        // SAFETY: 1: both are ours.
+        // SAFETY: both are ours (1).
         unsafe { self.dead.append(&mut self.lru) };
         self.dead_bytes = self.item_bytes;
         self.tally.discharge_all();
@@ -657,7 +657,7 @@ impl<R: References> Shard<R> {
         let mut reaped = 0;
         while reaped < limit {
             let Some(node) = self.dead.oldest else { break };
-            // SAFETY: 1, all: in the list `dead` and in no table; given up at the end.
+            // SAFETY: in the list `dead` and in no table; given up at the end (1, all).
             unsafe {
                 self.dead.remove(node);
                 self.item_bytes -= footprint(node);
@@ -702,7 +702,7 @@ impl<R: References> Shard<R> {
         show: &mut dyn FnMut(&ItemView<'_>),
     ) {
         for &node in buckets.filter_map(|bucket| self.table.get_bucket(bucket)) {
-            // SAFETY: 1, both: in the table, and the shard is borrowed.
+            // SAFETY: in the table, and the shard is borrowed (1, both).
             let (found, bytes) = unsafe { (item(node), footprint(node)) };
             if !found.deadline().is_past(now) {
                 show(&found.view(found.before(now), ItemFlags::NONE, bytes));
@@ -749,7 +749,7 @@ mod tests {
         };
         let (node, footprint) =
             item::create(&GlobalHeap, Links::default(), &contents, NOW).unwrap();
-        // SAFETY: 1 and 2: just made.
+        // SAFETY: just made (1 and 2).
         unsafe { links(node) }.footprint = footprint as u32;
         node
     }
@@ -770,9 +770,9 @@ mod tests {
             assert!(shard.reserve_slot(|key| {
                 u64::from_le_bytes(key.try_into().unwrap()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
             }));
-            // SAFETY: 1: just made; freed below.
+            // SAFETY: just made; freed below (1).
             unsafe { shard.link(hash, node(&i.to_le_bytes()), NOW, &hint) };
-            // SAFETY: 1: in the table.
+            // SAFETY: in the table (1).
             let is_key = |&n: &Ptr<NoReferences>| unsafe { item(n) }.key() == i.to_le_bytes();
             let element = shard.table.find(hash, is_key).unwrap();
             let (control, first) = hint.element(hash);
@@ -797,7 +797,7 @@ mod tests {
         for round in 0u8..2 {
             for i in 0u8..10 {
                 assert!(shard.reserve_slot(|key| u64::from(key[0])));
-                // SAFETY: 1: just made; freed below.
+                // SAFETY: just made; freed below (1).
                 unsafe { shard.link(u64::from(i), node(&[i, round]), NOW, &hint) };
             }
             assert_eq!(shard.flush(&hint).len(), 10);
@@ -836,7 +836,7 @@ mod tests {
             assert_eq!(garbage, [held]);
             free(&mut garbage);
             if way == 1 {
-                // SAFETY: 1: it has replaced the other one in the table.
+                // SAFETY: it has replaced the other one in the table (1).
                 unsafe { shard.unlink(7, other, &mut garbage) };
             } else {
                 garbage.push(other);

@@ -58,7 +58,7 @@ impl<'x> Execution<'x> {
 
     /// Bytes that are freed when the item that was found last is replaced.
     fn returned(&self) -> usize {
-        // SAFETY: 1: referenced.
+        // SAFETY: referenced (1).
         self.found
             .map_or(0, |old| unsafe { self.partition.returned(old) })
     }
@@ -68,7 +68,7 @@ impl Drop for Execution<'_> {
     #[inline]
     fn drop(&mut self) {
         for node in [self.found, self.fresh].into_iter().flatten() {
-            // SAFETY: 1: the reference is ours.
+            // SAFETY: the reference is ours (1).
             unsafe { self.partition.release(node) };
         }
     }
@@ -94,7 +94,7 @@ unsafe impl ItemStore for Execution<'_> {
             .partition
             .find(self.context.hash, self.key, self.context.now)?;
         if self.found.is_none() && self.fresh != Some(node) {
-            // SAFETY: 1: linked.
+            // SAFETY: linked (1).
             unsafe { self.partition.acquire(node) };
             self.found = Some(node);
         }
@@ -118,7 +118,7 @@ unsafe impl ItemStore for Execution<'_> {
     unsafe fn discard(&mut self, fresh: Ptr) {
         debug_assert_eq!(self.fresh, Some(fresh));
         if let Some(fresh) = self.fresh.take() {
-            // SAFETY: 1: the reference is ours.
+            // SAFETY: the reference is ours (1).
             unsafe { self.partition.release(fresh) };
         }
     }
@@ -130,7 +130,7 @@ unsafe impl ItemStore for Execution<'_> {
         cas: Option<u64>,
     ) -> Result<(), NoItem> {
         let cas = cas.unwrap_or_else(|| self.partition.next_cas());
-        // SAFETY: 1, all: `fresh` is referenced and was not linked; `old` is linked.
+        // SAFETY: `fresh` is referenced and was not linked; `old` is linked (1, all).
         unsafe {
             item(fresh).set_cas(cas);
             if let Some(old) = old {
@@ -142,13 +142,13 @@ unsafe impl ItemStore for Execution<'_> {
     }
 
     unsafe fn unlink(&mut self, node: Ptr) {
-        // SAFETY: 1: linked.
+        // SAFETY: linked (1).
         unsafe { self.partition.unlink(node) };
     }
 
     #[inline]
     unsafe fn hit(&mut self, node: Ptr) {
-        // SAFETY: 1, both: linked.
+        // SAFETY: linked (1, both).
         unsafe {
             item(node).record_hit(self.context.now);
             self.partition.refresh(node, self.context.now);
@@ -156,24 +156,24 @@ unsafe impl ItemStore for Execution<'_> {
     }
 
     unsafe fn touched(&mut self, node: Ptr) {
-        // SAFETY: 1: linked.
+        // SAFETY: linked (1).
         self.partition.touched(unsafe { item(node) }.deadline());
     }
 
     unsafe fn touch_on_add(&mut self, node: Ptr) {
-        // SAFETY: 1: linked.
+        // SAFETY: linked (1).
         unsafe { self.partition.refresh(node, self.context.now) };
     }
 
     #[inline]
     unsafe fn item(&self, node: Ptr) -> Item<'_, Links> {
-        // SAFETY: 1: alive while we are borrowed.
+        // SAFETY: alive while we are borrowed (1).
         unsafe { item(node) }
     }
 
     #[inline]
     unsafe fn footprint(&self, node: Ptr) -> usize {
-        // SAFETY: 1: alive.
+        // SAFETY: alive (1).
         unsafe { self.partition.footprint(node) }
     }
 }

@@ -69,7 +69,7 @@ unsafe fn element(node: Ptr) -> RawElement {
 /// 1. The item is alive during `'a`.
 #[inline(always)]
 pub(super) unsafe fn item<'a>(node: Ptr) -> Item<'a, Links> {
-    // SAFETY: 1.
+    // SAFETY: the caller keeps the item alive during `'a` (1).
     unsafe { Item::from_raw(node) }
 }
 
@@ -119,12 +119,12 @@ impl Partition {
     #[inline]
     pub(super) fn find(&mut self, hash: u64, key: &[u8], now: Now) -> Result<Ptr, Absence> {
         let is_key = |value: NonNull<u8>| {
-            // SAFETY: 1: a linked element has an item as its value.
+            // SAFETY: a linked element has an item as its value (1).
             unsafe { item(value.cast()) }.key() == key
         };
         let found = self.raw.find(hash, is_key).ok_or(Absence::Unknown)?;
         let node: Ptr = found.value().cast();
-        // SAFETY: 1, all: linked.
+        // SAFETY: linked (1, all).
         unsafe {
             if self.is_flushed(node) {
                 self.unlink(node);
@@ -169,7 +169,7 @@ impl Partition {
         // SAFETY: alive (1), and the field belongs to us.
         let moved_s = unsafe { links!(node).moved_s };
         if now.seconds().saturating_sub(moved_s) >= self.refresh_after_s {
-            // SAFETY: 1.
+            // SAFETY: the item is linked (1).
             unsafe { self.move_to_front(node, now) };
         }
     }
@@ -281,7 +281,7 @@ impl Partition {
             position = self.raw.visit(position, &mut |value| {
                 let node: Ptr = value.cast();
                 *looks = looks.saturating_sub(1);
-                // SAFETY: 1: linked.
+                // SAFETY: linked (1).
                 let deadline = unsafe { item(node) }.deadline();
                 if deadline.is_past(now) {
                     expired.push(node);
@@ -291,7 +291,7 @@ impl Partition {
             });
         }
         for node in expired {
-            // SAFETY: 1, all: linked until the last line.
+            // SAFETY: linked until the last line (1, all).
             unsafe {
                 if !self.is_flushed(node) {
                     self.tally.reclaim(item(node), self.footprint(node));
@@ -360,7 +360,7 @@ impl Partition {
             let Some(victim) = self.victim(may_evict, now) else {
                 return false;
             };
-            // SAFETY: 1, all: linked until the last line.
+            // SAFETY: linked until the last line (1, all).
             unsafe {
                 let bytes = self.footprint(victim);
                 if let Some(idle_s) = self.tally.evict(item(victim), bytes, now) {
@@ -379,7 +379,7 @@ impl Partition {
         for _ in 0..self.raw.elements() {
             let oldest = self.raw.oldest()?;
             let node: Ptr = oldest.value().cast();
-            // SAFETY: 1, all: linked; the field belongs to us.
+            // SAFETY: linked; the field belongs to us (1, all).
             unsafe {
                 if self.raw.references(oldest) != 0 {
                     self.raw.refresh(oldest);
@@ -416,7 +416,7 @@ impl Partition {
             let Some(oldest) = self.raw.oldest() else {
                 break;
             };
-            // SAFETY: 1: linked, and flushed, because flushed items are older than all others.
+            // SAFETY: linked, and flushed, because flushed items are older than all others (1).
             unsafe { self.unlink(oldest.value().cast()) };
             reaped += 1;
         }
@@ -451,7 +451,7 @@ impl Partition {
             position = self.raw.visit(position, &mut |value| {
                 let node: Ptr = value.cast();
                 *looks = looks.saturating_sub(1);
-                // SAFETY: 1, all: linked.
+                // SAFETY: linked (1, all).
                 unsafe {
                     let found = item(node);
                     if !self.is_flushed(node) && !found.deadline().is_past(now) {
