@@ -9,11 +9,14 @@
 //!
 //! 1. The thread waits for no client. A connection carries one request, and has a second for its
 //!    head, a second for the verdict on the loops, three for the reply, and a second for closing.
-//! 2. At most [`MAX_EXCHANGES`] connections are open, and [`BACKLOG`] wait in the kernel; each has a
-//!    head of at most [`MAX_HEAD`] bytes and one reply. So clients that send or read slowly delay
+//! 2. At most [`MAX_EXCHANGES`] connections are open, and [`BACKLOG`] wait in the kernel; each has
+//!    a head of at most [`MAX_HEAD`] bytes and one reply. So clients that send or read slowly delay
 //!    another one by seconds at most, and take no memory of clients of the cache.
 //! 3. Without a request the thread sleeps. The event loops do nothing for it except to answer
-//!    whether they run.
+//!    whether they run, once a second at most. A page of metrics takes the locks that `stats` and
+//!    `stats conns` take.
+//! 4. The thread yields to the event loops where they compete for a CPU (`NICE`), so that a flood
+//!    of requests costs them little.
 
 use super::Format;
 use super::health::{ANSWER_IN, Health, Stalled};
@@ -44,6 +47,9 @@ const REPLY: Duration = Duration::from_secs(3);
 const MAX_DISCARDED: usize = 64 << 10;
 /// After an error of the system, accepting is tried again after this time.
 const RETRY: Duration = Duration::from_millis(500);
+
+/// By how much the thread is nicer than the event loops.
+const NICE: i32 = 5;
 
 const WAKE: Token = Token(usize::MAX);
 /// The tokens of listeners count from here.
@@ -106,6 +112,8 @@ impl Responder {
         }
         let thread = std::thread::Builder::new().name("metrics".into());
         let thread = thread.spawn(move || {
+            // On Linux it concerns this thread alone. If it is refused, the priority stays.
+            let _ = rustix::process::nice(NICE);
             if let Err(error) = service.run() {
                 tracing::error!(%error, "metrics are not served any longer");
             }
@@ -131,7 +139,7 @@ impl Responder {
 impl Drop for Responder {
     fn drop(&mut self) {
         self.enter(Stage::Ended);
-        // A panic of the thread concerns nobody else, and has been reported.
+        // A panic of the thread has been reported, and concerns no other thread.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -159,7 +167,7 @@ enum Phase {
     Head(Vec<u8>),
     /// Waits for the verdict on the event loops; `has_body` is false for `HEAD`.
     Health { has_body: bool },
-    /// Sends the reply, of which so many bytes are sent.
+    /// Sends the reply; counts the bytes sent.
     Reply(Vec<u8>, usize),
     /// Has sent the reply, and waits for the client to close: a socket that is closed with unread
     /// bytes may lose the reply. Counts the bytes discarded.
