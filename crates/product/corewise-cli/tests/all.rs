@@ -12,6 +12,7 @@ mod large_values;
 mod linearizable;
 mod look_ups;
 mod memory;
+mod metrics;
 mod operate;
 mod protocol;
 mod resp;

@@ -296,7 +296,6 @@ impl<E: Engine> Context<'_, E> {
                 ("total_pages", class.bytes.div_ceil(page)),
                 ("used_chunks", class.items),
                 ("total_chunks", class.items),
-                ("mem_requested", class.bytes),
                 ("get_hits", counts[Column::GetHits as usize]),
                 ("cmd_set", counts[Column::CmdSet as usize]),
                 ("incr_hits", counts[Column::IncrHits as usize]),

@@ -109,6 +109,9 @@ impl fmt::Display for BindAddress {
 pub struct Config {
     /// What to listen on.
     pub listeners: Vec<ListenAt>,
+    /// Where to answer HTTP requests for metrics and probes. With port 0, the system chooses a
+    /// port.
+    pub metrics: Vec<SocketAddr>,
     /// Permissions of Unix sockets.
     pub unix_mode: u32,
     /// Number of event loops, one thread each.
@@ -165,6 +168,7 @@ impl Default for Config {
                 protocol: ProtocolKind::Memcached,
                 address: BindAddress::Tcp(([127, 0, 0, 1], 11_211).into()),
             }],
+            metrics: Vec::new(),
             unix_mode: 0o700,
             threads: 4,
             memory: 1 << 30,
@@ -345,6 +349,9 @@ pub enum RunError {
     /// An event loop cannot be started.
     #[error("cannot start an event loop: {0}")]
     Thread(std::io::Error),
+    /// The thread that answers requests for metrics cannot be started.
+    #[error("cannot start the thread of the metrics: {0}")]
+    Metrics(std::io::Error),
     /// The server could not accept a single connection.
     #[error("no file is left for connections: {0}")]
     Files(std::io::Error),

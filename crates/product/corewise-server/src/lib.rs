@@ -9,6 +9,7 @@
 //!                    │                  ▲ one write per connection     │ submit / poll     │
 //!                    │                  └──── replies ◀── ReplySink ◀──┤                   │
 //!                    │                                     engine (shared by all loops)   │
+//!   scrapers ◀──────▶│ metrics: HTTP; reads what the loops publish, asks whether they run │
 //!                    └────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -36,6 +37,9 @@
 //!    server stops as in 2, with the loops that are left, and `run` returns an error.
 //!
 //! A connection speaks the protocol of the listener that accepted it ([`ListenAt`]).
+//!
+//! 7. Clients of the metrics cost a loop no more than clients of `stats` and `stats conns` do, and
+//!    the answer whether it runs, once a second at most (`metrics::http`).
 //!
 //! Out of scope: UDP, SASL, TLS, and memcached's binary protocol.
 

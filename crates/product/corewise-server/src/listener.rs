@@ -92,7 +92,8 @@ impl Listener {
     }
 }
 
-fn listen_tcp(address: &mut SocketAddr, backlog: u32) -> io::Result<OwnedFd> {
+/// Listens on a TCP address, and replaces port 0 by the port that the system chose.
+pub(crate) fn listen_tcp(address: &mut SocketAddr, backlog: u32) -> io::Result<OwnedFd> {
     let domain = Domain::for_address(*address);
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {

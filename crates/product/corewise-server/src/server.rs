@@ -4,19 +4,22 @@ use crate::auth::Users;
 use crate::classes::Ages;
 use crate::config::{Config, EngineKind, Eviction, RunError, StartError};
 use crate::front::{Front, Loops, Signals, WAKE};
-use crate::listener::Listener;
+use crate::listener::{Listener, listen_tcp};
 use crate::memory::ItemHeap;
+use crate::metrics::http::{self, Responder, Stage};
 use crate::protocol::ProtocolKind;
 use crate::shared::{ConnInfo, LoopState, Shared};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
-use corewise_engine::SystemClock;
 use corewise_engine::engines::{locked, lockhash, relativistic};
 use corewise_engine::isolation::Isolation;
+use corewise_engine::{Engine, SystemClock};
 use corewise_wire::memcached::Limits;
 use corewise_wire::resp;
+use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use std::collections::HashMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -35,6 +38,8 @@ pub struct Server {
     config: Config,
     users: Option<Users>,
     listeners: Vec<Listener>,
+    /// The listeners for metrics and probes.
+    for_metrics: Vec<TcpListener>,
     poll: Poll,
     waker: Waker,
     signals: Signals,
@@ -68,12 +73,15 @@ impl Server {
         if listeners.is_empty() {
             return Err(StartError::NoAddress);
         }
+        let for_metrics = config.metrics.iter_mut().map(listen_for_metrics);
+        let for_metrics = for_metrics.collect::<Result<_, _>>()?;
         let signals = Signals::catch().map_err(StartError::system("signal handlers"))?;
         config.threads = config.threads.max(1);
         Ok(Self {
             config,
             users,
             listeners,
+            for_metrics,
             poll,
             waker,
             signals,
@@ -101,6 +109,8 @@ impl Server {
             c.memory >> 20,
         );
         text.extend(self.listeners.iter().map(Listener::announcement));
+        let for_metrics = c.metrics.iter();
+        text.extend(for_metrics.map(|address| format!("metrics on http://{address}/metrics\n")));
         for protocol in ProtocolKind::ALL {
             let mut of_protocol = self.listeners.iter().filter(|l| l.at.protocol == protocol);
             text.extend(of_protocol.next().map(Listener::how_to_try));
@@ -162,15 +172,12 @@ impl Server {
         }
     }
 
-    fn run_with<E: corewise_engine::Engine>(
-        self,
-        engine: Arc<E>,
-        ready: impl FnOnce(),
-    ) -> Result<(), RunError> {
+    fn run_with<E: Engine>(self, engine: Arc<E>, ready: impl FnOnce()) -> Result<(), RunError> {
         let Self {
             config,
             users,
             listeners,
+            for_metrics,
             mut poll,
             waker,
             signals,
@@ -182,14 +189,50 @@ impl Server {
             let info = ConnInfo::new(listener.fd(), listener.place(), None, now_ms);
             shared.connections.lock().insert(info.fd, Arc::new(info));
         }
+        let responder = serve_metrics(for_metrics, &loops, &shared, &engine);
+        let responder = responder.map_err(RunError::Metrics)?;
+        let enter = |stage| {
+            responder
+                .iter()
+                .for_each(|responder| responder.enter(stage))
+        };
         let mut front = Front::new(&shared, &loops.inboxes, listeners);
         let result = check_files().and_then(|()| {
+            enter(Stage::Serving);
             ready();
             front.serve(&mut poll, signals)
         });
+        enter(Stage::Stopping);
         drop(front);
         result.and(loops.join())
     }
+}
+
+fn listen_for_metrics(address: &mut SocketAddr) -> Result<TcpListener, StartError> {
+    let opened = listen_tcp(address, http::BACKLOG);
+    let opened = opened.map_err(|error| StartError::Listen {
+        place: address.to_string(),
+        error,
+    })?;
+    Ok(TcpListener::from_std(opened.into()))
+}
+
+/// Starts the thread that answers requests for metrics, if there are listeners for it.
+fn serve_metrics<E: Engine>(
+    listeners: Vec<TcpListener>,
+    loops: &Loops,
+    shared: &Arc<Shared>,
+    engine: &Arc<E>,
+) -> io::Result<Option<Responder>> {
+    if listeners.is_empty() {
+        return Ok(None);
+    }
+    let (shared, engine) = (Arc::clone(shared), Arc::clone(engine));
+    let print = move |format| {
+        let now = shared.clock.now();
+        crate::metrics::exposition(&shared, &*engine, now, format)
+    };
+    Responder::start(listeners, loops.inboxes.clone(), Box::new(print)).map(Some)
 }
 
 /// Checks that the process may open one more file, so that it can accept a connection.

@@ -9,6 +9,7 @@
 //! - [`refused!`], [`invariant`]: programs that must not compile.
 //! - [`hashing`]: good and bad hashers.
 //! - `rtm_emulator`: the instructions of RTM, on x86-64 processors without it.
+//! - [`prometheus`]: a parser of pages of metrics.
 //! - [`random`]: reproducible choices, and how much work a test does.
 //! - [`stress`]: threads that start together, run beside another one, or come and go.
 //! - [`word_map`]: the guarantees of every concurrent map of numbers.
@@ -21,6 +22,7 @@ pub mod hashing;
 pub mod history;
 pub mod memcached;
 pub mod operation_pairs;
+pub mod prometheus;
 pub mod random;
 mod refused;
 #[cfg(all(

@@ -46,6 +46,12 @@ pub(crate) struct ServeOptions {
     #[serde(deserialize_with = "one_or_many")]
     pub(crate) resp: Option<Vec<String>>,
 
+    /// Address for HTTP requests of metrics and probes (/metrics, /healthz, /readyz), with a port;
+    /// without a host it is 127.0.0.1. It has no authentication. [default: none]
+    #[arg(long, value_name = "[ADDR]:PORT")]
+    #[serde(deserialize_with = "one_or_many")]
+    pub(crate) metrics: Option<Vec<String>>,
+
     /// Unix socket to listen on; without --listen it replaces TCP.
     #[arg(short = 's', long, visible_alias = "unix-socket", value_name = "PATH")]
     #[serde(alias = "unix-socket")]
@@ -261,7 +267,8 @@ impl ServeOptions {
     /// Merges two layers: these options override those of `under`.
     pub(crate) fn over(self, under: Self) -> Self {
         lay_over!(self, under;
-            listen port cphash_listen resp unix unix_mode threads memory memory_limit max_item_size connection_memory
+            listen port cphash_listen resp metrics unix unix_mode threads memory memory_limit
+            max_item_size connection_memory
             max_connections
             maxconns_fast idle_timeout slow_reader_timeout engine eviction disable_evictions pin
             auth_file config backlog enable_shutdown disable_flush_all disable_cas disable_dumping

@@ -213,6 +213,7 @@ fn socket_path(path: &Path) -> Result<PathBuf, String> {
 fn server_config(options: ServeOptions, mode: CliMode) -> Result<Config, String> {
     let mut config = Config {
         listeners: listeners(&options, mode)?,
+        metrics: metrics(&options)?,
         auth_file: options.auth_file.as_deref().map(absolute).transpose()?,
         threads: threads(&options)?,
         verbosity: options.verbose,
@@ -351,6 +352,19 @@ fn listeners(options: &ServeOptions, mode: CliMode) -> Result<Vec<ListenAt>, Str
         });
     }
     Ok(listeners)
+}
+
+/// The addresses for metrics: on this machine only, unless another host or `*` is named.
+fn metrics(options: &ServeOptions) -> Result<Vec<SocketAddr>, String> {
+    let Some(texts) = &options.metrics else {
+        return Ok(Vec::new());
+    };
+    let places = texts.iter().flat_map(|text| text.split(','));
+    let places = places.map(|place| match place.trim() {
+        port if port.starts_with(':') && !port[1..].contains(':') => format!("127.0.0.1{port}"),
+        place => place.to_owned(),
+    });
+    resolve_all("metrics", &places.collect::<Vec<_>>(), None)
 }
 
 /// The TCP addresses for memcached's protocols, and the port of those that have none.

@@ -327,6 +327,9 @@ fn a_bad_option_is_named_in_one_line() {
         ("--cphash-listen 127.0.0.1", "needs a port"),
         ("--cphash-listen 127.0.0.1:x", "`x`"),
         ("--cphash-listen ,", "names no address"),
+        ("--metrics 127.0.0.1", "metrics needs a port"),
+        ("--metrics :x", "`x`"),
+        ("--metrics ,", "metrics names no address"),
         ("--resp 127.0.0.1:x", "`x`"),
         ("--resp ,", "names no address"),
         ("-a 999", "octal"),
@@ -384,6 +387,7 @@ fn a_file_holds_the_same_options() {
         extended = "no_maxconns_fast"
         cphash-listen = "127.0.0.1:9"
         resp = "127.0.0.1:10"
+        metrics = ["127.0.0.1:11", ":12"]
         user = "nobody"
     "#;
     let plan = with_file(text, "").unwrap();
@@ -391,6 +395,8 @@ fn a_file_holds_the_same_options() {
     let of = |kind| addresses_of(kind, &config);
     assert_eq!(of(ProtocolKind::Cphash), ["127.0.0.1:9"]);
     assert_eq!(of(ProtocolKind::Resp), ["127.0.0.1:10"]);
+    let metrics: Vec<String> = config.metrics.iter().map(ToString::to_string).collect();
+    assert_eq!(metrics, ["127.0.0.1:11", "127.0.0.1:12"]);
     assert_eq!(addresses(&config), ["127.0.0.1:7", "127.0.0.2:9"]);
     assert_eq!(
         (config.memory, config.threads, config.max_item_size),
@@ -566,4 +572,23 @@ fn errors_name_the_option_and_what_was_meant() {
         assert!(failure.line().contains(part), "{text}: {}", failure.line());
         assert!(failure.line().len() < 200, "no list of all keys");
     }
+}
+
+#[test]
+fn metrics_are_off_and_stay_on_this_machine_unless_told() {
+    let addresses = |words| {
+        let addresses = config(words).metrics;
+        addresses
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    assert!(addresses("").is_empty());
+    assert_eq!(addresses("--metrics :9150"), ["127.0.0.1:9150"]);
+    assert_eq!(addresses("--metrics [::1]:9150"), ["[::1]:9150"]);
+    assert_eq!(addresses("--metrics *:9150"), ["0.0.0.0:9150", "[::]:9150"]);
+    assert_eq!(
+        addresses("--metrics 10.0.0.1:9150,:9151 --metrics :9152"),
+        ["10.0.0.1:9150", "127.0.0.1:9151", "127.0.0.1:9152"]
+    );
 }

@@ -26,6 +26,7 @@ use crate::codec::{Codec, Parse};
 use crate::config::Config;
 use crate::conn::{Conn, FREE, Growth, SLICE};
 use crate::metrics::Counters;
+use crate::metrics::health::Probe;
 use crate::receiving::{Receiving, as_uninit};
 use crate::shared::{ConnInfo, Shared};
 use crate::spare_inputs::SpareInputs;
@@ -97,6 +98,8 @@ struct HandOver {
     is_last: bool,
     /// The loop takes no more connections.
     has_ended: bool,
+    /// A question whether the loop runs.
+    probe: Option<Arc<Probe>>,
 }
 
 /// New connections of a loop, and the waker that announces them.
@@ -121,6 +124,12 @@ impl Inbox {
     /// Tells the loop to stop. Called after the last `send`.
     pub(crate) fn close(&self) {
         self.pending.lock().is_last = true;
+        self.notify();
+    }
+
+    /// Asks the loop whether it runs. A new question replaces one that is not answered.
+    pub(crate) fn ask(&self, probe: &Arc<Probe>) {
+        self.pending.lock().probe = Some(Arc::clone(probe));
         self.notify();
     }
 
@@ -347,7 +356,11 @@ impl<E: Engine> EventLoop<E> {
         let mut hand_over = self.inbox.pending.lock();
         let connections = std::mem::take(&mut hand_over.connections);
         let is_last = std::mem::take(&mut hand_over.is_last);
+        let probe = hand_over.probe.take();
         drop(hand_over);
+        if let Some(probe) = probe {
+            probe.answer(self.index);
+        }
         for pending in connections {
             let PendingConnection {
                 mut transport,

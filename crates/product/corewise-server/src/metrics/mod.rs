@@ -1,5 +1,5 @@
-//! Statistics. One [`table`] of metrics is printed by `stats` of memcached and by `INFO` of
-//! Redis.
+//! Statistics. One [`table`] of metrics is printed by `stats` of memcached, by `INFO` of Redis, and
+//! for Prometheus, which fetches it from the [responder](http).
 //!
 //! Each loop counts in plain integers and publishes them once a turn, before its replies leave: a
 //! client that has received a reply finds its request counted. Publishing is a plain store to
@@ -7,11 +7,14 @@
 //!
 //! # Guarantees
 //!
-//! 1. Counters only grow. A reset keeps what they were as the baseline, which is subtracted from
-//!    what is printed.
+//! 1. Counters only grow. A reset keeps what they were as the baseline, which `stats` and `INFO`
+//!    subtract; Prometheus is told the counters themselves, so that none ever falls.
 //! 2. The lock of the baseline orders all reads of counters, so no baseline exceeds the counters
 //!    from which it is subtracted.
 
+pub(crate) mod health;
+pub(crate) mod http;
+mod prometheus;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -22,6 +25,7 @@ use crate::shared::Shared;
 use corewise_engine::{ClassStats, Engine, EngineStats};
 use corewise_ops::{Absence, Now, Outcome};
 use corewise_wire::Tally;
+pub(crate) use prometheus::{Format, exposition};
 pub(crate) use table::{Counters, Published};
 pub(crate) use text::{Section, info, stats};
 
@@ -31,7 +35,18 @@ struct Metric {
     stats: Option<&'static str>,
     /// Its section and its name in `INFO`.
     info: Option<(Section, &'static str)>,
+    /// What it is for Prometheus.
+    prom: Option<Sample>,
     reading: Reading,
+}
+
+/// A sample of a family of Prometheus' metrics.
+#[derive(Clone, Copy)]
+struct Sample {
+    family: &'static str,
+    labels: Option<&'static str>,
+    /// What to divide the value by to get the base unit.
+    divisor: Option<u32>,
 }
 
 /// How a metric is read.

@@ -1,6 +1,6 @@
 //! The table of metrics: what is counted or read, and the names under which it is printed.
 
-use super::{Metric, Reading, Section, Source};
+use super::{Metric, Reading, Sample, Section, Source};
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_engine::ORIGIN_MS;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 /// The version of Redis whose behaviour the commands have; clients decide by it what they send.
 const REDIS_VERSION: &str = "7.0.15";
 
-/// Declares the metrics, a row each: what it is, and its names in `stats` and in a section of
-/// `INFO`.
+/// Declares the metrics, a row each: what it is, and its names in `stats`, in a section of `INFO`,
+/// and for Prometheus, with labels and what to divide by to get the base unit.
 ///
 /// - `count field`: a number that each loop counts; it is a field of [`Counters`].
 /// - `|s| counter …`: a number that only grows and is counted elsewhere.
@@ -19,7 +19,8 @@ const REDIS_VERSION: &str = "7.0.15";
 macro_rules! metrics {
     ($(
         $(count $field:ident)? $(absent $absent:literal)? $(|$source:ident| $kind:ident $value:expr)?
-        => $(stats $stats:literal)? $(info $section:ident $info:literal)?;
+        => $(stats $stats:literal)? $(info $section:ident $info:literal)?
+           $(prom $prom:literal $($labels:literal)? $(/ $divisor:literal)?)?;
     )+) => {
         /// Counts of one loop, private to it, or their sums.
         #[derive(Clone, Copy, Debug, Default)]
@@ -57,6 +58,11 @@ macro_rules! metrics {
         pub(super) const METRICS: &[Metric] = &[$(Metric {
             stats: optional(&[$($stats)?]),
             info: optional(&[$((Section::$section, $info))?]),
+            prom: optional(&[$(Sample {
+                family: $prom,
+                labels: optional(&[$($labels)?]),
+                divisor: optional(&[$($divisor)?]),
+            })?]),
             reading: {
                 $(Reading::Counter(|s| s.counts.$field))?
                 $(Reading::Other(|_| Some($absent.to_owned())))?
@@ -85,99 +91,99 @@ metrics! {
     |s| read s.engine_name => info Server "corewise_engine";
     // The first in `stats`, as in memcached.
     |_s| read std::process::id() => stats "pid" info Server "process_id";
-    |s| read (s.now.ms - ORIGIN_MS) / 1_000 => stats "uptime" info Server "uptime_in_seconds";
+    |s| read (s.now.ms - ORIGIN_MS) / 1_000 => stats "uptime" info Server "uptime_in_seconds" prom "corewise_uptime_seconds";
     |s| read s.now.unix_s => stats "time";
     |s| read version(s) => stats "version";
     |_s| read usize::BITS => stats "pointer_size";
     |_s| maybe cpu_time().map(|(user, _)| user) => stats "rusage_user";
     |_s| maybe cpu_time().map(|(_, system)| system) => stats "rusage_system";
-    |s| read s.shared.open_connections() => stats "curr_connections" info Clients "connected_clients";
-    |s| read s.shared.config.max_connections => stats "max_connections" info Clients "maxclients";
-    |s| counter get(&s.shared.total_connections) => stats "total_connections" info Stats "total_connections_received";
-    |s| counter get(&s.shared.rejected_connections) => stats "rejected_connections" info Stats "rejected_connections";
+    |s| read s.shared.open_connections() => stats "curr_connections" info Clients "connected_clients" prom "corewise_connections";
+    |s| read s.shared.config.max_connections => stats "max_connections" info Clients "maxclients" prom "corewise_max_connections";
+    |s| counter get(&s.shared.total_connections) => stats "total_connections" info Stats "total_connections_received" prom "corewise_connections_accepted_total";
+    |s| counter get(&s.shared.rejected_connections) => stats "rejected_connections" info Stats "rejected_connections" prom "corewise_connections_rejected_total";
     |s| read s.shared.open_connections() => stats "connection_structures";
-    |s| read s.shared.buffer_bytes() => stats "connection_buffer_bytes";
-    |s| read s.shared.buffer_limit => stats "connection_buffer_limit";
-    |s| read s.shared.sum(|one| &one.input_bytes) => stats "read_buf_bytes";
-    count read_buf_oom => stats "read_buf_oom";
-    count replies_refused => stats "response_obj_oom";
-    |s| read s.shared.sum(|one| &one.output_bytes) => stats "response_obj_bytes";
-    |s| read u8::from(accepts(s)) => stats "accepting_conns";
-    |s| counter get(&s.shared.listen_disabled) => stats "listen_disabled_num";
-    |s| counter get(&s.shared.listen_disabled_us) => stats "time_in_listen_disabled_us";
+    |s| read s.shared.buffer_bytes() => stats "connection_buffer_bytes" prom "corewise_connection_buffer_bytes";
+    |s| read s.shared.buffer_limit => stats "connection_buffer_limit" prom "corewise_connection_buffer_limit_bytes";
+    |s| read s.shared.sum(|one| &one.input_bytes) => stats "read_buf_bytes" prom "corewise_input_buffer_bytes";
+    count read_buf_oom => stats "read_buf_oom" prom "corewise_requests_refused_total";
+    count replies_refused => stats "response_obj_oom" prom "corewise_replies_refused_total";
+    |s| read s.shared.sum(|one| &one.output_bytes) => stats "response_obj_bytes" prom "corewise_output_buffer_bytes";
+    |s| read u8::from(accepts(s)) => stats "accepting_conns" prom "corewise_accepting_connections";
+    |s| counter get(&s.shared.listen_disabled) => stats "listen_disabled_num" prom "corewise_accept_pauses_total";
+    |s| counter get(&s.shared.listen_disabled_us) => stats "time_in_listen_disabled_us" prom "corewise_accept_paused_seconds_total" / 1_000_000;
     |s| read s.shared.config.reserved_files() => stats "reserved_fds";
     // Each loop has one arena. A connection has a buffer only while a request is incomplete.
     |s| read s.shared.config.threads => stats "read_buf_count";
-    |s| read s.shared.config.threads => stats "threads" info Server "io_threads";
-    count conn_yields => stats "conn_yields";
-    count idle_kicks => stats "idle_kicks";
-    count slow_kicks => stats "slow_reader_kicks";
-    count bytes_read => stats "bytes_read" info Stats "total_net_input_bytes";
-    count bytes_written => stats "bytes_written" info Stats "total_net_output_bytes";
-    count turns => stats "loop_turns";
-    count batches => stats "engine_batches";
-    count cmd_get => stats "cmd_get";
-    count cmd_set => stats "cmd_set";
-    count cmd_flush => stats "cmd_flush";
-    count cmd_touch => stats "cmd_touch";
-    count cmd_meta => stats "cmd_meta";
-    count get_hits => stats "get_hits" info Stats "keyspace_hits";
-    count get_misses => stats "get_misses" info Stats "keyspace_misses";
-    count get_expired => stats "get_expired";
-    count get_flushed => stats "get_flushed";
-    count delete_misses => stats "delete_misses";
-    count delete_hits => stats "delete_hits";
-    count incr_misses => stats "incr_misses";
-    count incr_hits => stats "incr_hits";
-    count decr_misses => stats "decr_misses";
-    count decr_hits => stats "decr_hits";
-    count cas_misses => stats "cas_misses";
-    count cas_hits => stats "cas_hits";
-    count cas_badval => stats "cas_badval";
-    count touch_hits => stats "touch_hits";
-    count touch_misses => stats "touch_misses";
-    count store_too_large => stats "store_too_large";
-    count store_no_memory => stats "store_no_memory";
-    count auth_cmds => stats "auth_cmds";
-    count auth_errors => stats "auth_errors";
-    |s| read s.engine.bytes => info Memory "used_memory";
-    |s| read s.memory_limit => stats "limit_maxbytes" info Memory "maxmemory";
-    |s| read s.shared.resident_buffer_bytes() => info Memory "mem_clients_normal";
-    |s| read s.engine.table_bytes => stats "hash_bytes";
-    |s| read s.engine.buckets => stats "hash_buckets";
+    |s| read s.shared.config.threads => stats "threads" info Server "io_threads" prom "corewise_loops";
+    count conn_yields => stats "conn_yields" prom "corewise_connection_yields_total";
+    count idle_kicks => stats "idle_kicks" prom "corewise_connections_closed_total" r#"reason="idle""#;
+    count slow_kicks => stats "slow_reader_kicks" prom "corewise_connections_closed_total" r#"reason="slow_reader""#;
+    count bytes_read => stats "bytes_read" info Stats "total_net_input_bytes" prom "corewise_received_bytes_total";
+    count bytes_written => stats "bytes_written" info Stats "total_net_output_bytes" prom "corewise_sent_bytes_total";
+    count turns => stats "loop_turns" prom "corewise_turns_total";
+    count batches => stats "engine_batches" prom "corewise_batches_total";
+    count cmd_get => stats "cmd_get" prom "corewise_commands_total" r#"command="get""#;
+    count cmd_set => stats "cmd_set" prom "corewise_commands_total" r#"command="set""#;
+    count cmd_flush => stats "cmd_flush" prom "corewise_commands_total" r#"command="flush""#;
+    count cmd_touch => stats "cmd_touch" prom "corewise_commands_total" r#"command="touch""#;
+    count cmd_meta => stats "cmd_meta" prom "corewise_commands_total" r#"command="meta""#;
+    count get_hits => stats "get_hits" info Stats "keyspace_hits" prom "corewise_lookups_total" r#"command="get",result="hit""#;
+    count get_misses => stats "get_misses" info Stats "keyspace_misses" prom "corewise_lookups_total" r#"command="get",result="miss""#;
+    count get_expired => stats "get_expired" prom "corewise_get_expired_total";
+    count get_flushed => stats "get_flushed" prom "corewise_get_flushed_total";
+    count delete_misses => stats "delete_misses" prom "corewise_lookups_total" r#"command="delete",result="miss""#;
+    count delete_hits => stats "delete_hits" prom "corewise_lookups_total" r#"command="delete",result="hit""#;
+    count incr_misses => stats "incr_misses" prom "corewise_lookups_total" r#"command="incr",result="miss""#;
+    count incr_hits => stats "incr_hits" prom "corewise_lookups_total" r#"command="incr",result="hit""#;
+    count decr_misses => stats "decr_misses" prom "corewise_lookups_total" r#"command="decr",result="miss""#;
+    count decr_hits => stats "decr_hits" prom "corewise_lookups_total" r#"command="decr",result="hit""#;
+    count cas_misses => stats "cas_misses" prom "corewise_lookups_total" r#"command="cas",result="miss""#;
+    count cas_hits => stats "cas_hits" prom "corewise_lookups_total" r#"command="cas",result="hit""#;
+    count cas_badval => stats "cas_badval" prom "corewise_lookups_total" r#"command="cas",result="badval""#;
+    count touch_hits => stats "touch_hits" prom "corewise_lookups_total" r#"command="touch",result="hit""#;
+    count touch_misses => stats "touch_misses" prom "corewise_lookups_total" r#"command="touch",result="miss""#;
+    count store_too_large => stats "store_too_large" prom "corewise_stores_refused_total" r#"reason="too_large""#;
+    count store_no_memory => stats "store_no_memory" prom "corewise_stores_refused_total" r#"reason="no_memory""#;
+    count auth_cmds => stats "auth_cmds" prom "corewise_authentications_total";
+    count auth_errors => stats "auth_errors" prom "corewise_authentication_failures_total";
+    |s| read s.engine.bytes => info Memory "used_memory" prom "corewise_memory_used_bytes";
+    |s| read s.memory_limit => stats "limit_maxbytes" info Memory "maxmemory" prom "corewise_memory_limit_bytes";
+    |s| read s.shared.resident_buffer_bytes() => info Memory "mem_clients_normal" prom "corewise_connection_resident_bytes";
+    |s| read s.engine.table_bytes => stats "hash_bytes" prom "corewise_table_bytes";
+    |s| read s.engine.buckets => stats "hash_buckets" prom "corewise_table_buckets";
     |s| read s.engine.buckets.max(1).ilog2() => stats "hash_power_level";
-    |s| read s.engine.table_resizing => stats "hash_is_expanding";
-    |s| read s.engine.zipped_tables => stats "hash_zipped";
-    |s| read s.engine.longest_chain => stats "hash_longest_chain";
-    |s| read s.engine.backlog_bytes => stats "rcu_backlog_bytes";
-    |s| read s.engine.grace_periods => stats "rcu_grace_periods";
-    |s| read s.engine.segments => stats "segments_total";
-    |s| read s.engine.segments_free => stats "segments_free";
-    |s| read s.engine.segment_bytes => stats "segments_size";
-    |s| read s.engine.shards => stats "engine_shards";
-    |s| counter s.engine.lock_waits => stats "lock_waits";
-    |s| counter s.engine.lock_wait_ns / 1_000 => stats "lock_wait_us";
-    |s| read s.engine.bytes - s.engine.table_bytes => stats "bytes";
-    |s| read s.engine.dead_bytes => stats "bytes_flushed_waiting";
-    |s| read s.engine.items => stats "curr_items";
+    |s| read s.engine.table_resizing => stats "hash_is_expanding" prom "corewise_table_resizing";
+    |s| read s.engine.zipped_tables => stats "hash_zipped" prom "corewise_table_zipped";
+    |s| read s.engine.longest_chain => stats "hash_longest_chain" prom "corewise_table_longest_chain";
+    |s| read s.engine.backlog_bytes => stats "rcu_backlog_bytes" prom "corewise_reclamation_backlog_bytes";
+    |s| read s.engine.grace_periods => stats "rcu_grace_periods" prom "corewise_grace_periods_total";
+    |s| read s.engine.segments => stats "segments_total" prom "corewise_segments";
+    |s| read s.engine.segments_free => stats "segments_free" prom "corewise_segments_free";
+    |s| read s.engine.segment_bytes => stats "segments_size" prom "corewise_segment_bytes";
+    |s| read s.engine.shards => stats "engine_shards" prom "corewise_shards";
+    |s| counter s.engine.lock_waits => stats "lock_waits" prom "corewise_lock_waits_total";
+    |s| counter s.engine.lock_wait_ns / 1_000 => stats "lock_wait_us" prom "corewise_lock_wait_seconds_total" / 1_000_000;
+    |s| read s.engine.bytes - s.engine.table_bytes => stats "bytes" prom "corewise_item_bytes";
+    |s| read s.engine.dead_bytes => stats "bytes_flushed_waiting" prom "corewise_flushed_bytes";
+    |s| read s.engine.items => stats "curr_items" prom "corewise_items";
     |s| maybe (s.engine.items > 0).then(|| format!("keys={}", s.engine.items)) => info Keyspace "db0";
-    |s| counter s.engine.total_items => stats "total_items";
-    |s| counter s.engine.expired_unfetched => stats "expired_unfetched";
-    |s| counter s.engine.evicted_unfetched => stats "evicted_unfetched";
-    |s| read s.engine.evicted_idle_s => stats "evicted_time";
-    |s| counter s.engine.evictions => stats "evictions" info Stats "evicted_keys";
-    |s| counter s.engine.reclaimed => stats "reclaimed";
+    |s| counter s.engine.total_items => stats "total_items" prom "corewise_items_stored_total";
+    |s| counter s.engine.expired_unfetched => stats "expired_unfetched" prom "corewise_expired_unfetched_total";
+    |s| counter s.engine.evicted_unfetched => stats "evicted_unfetched" prom "corewise_evicted_unfetched_total";
+    |s| read s.engine.evicted_idle_s => stats "evicted_time" prom "corewise_evicted_idle_seconds";
+    |s| counter s.engine.evictions => stats "evictions" info Stats "evicted_keys" prom "corewise_evictions_total";
+    |s| counter s.engine.reclaimed => stats "reclaimed" prom "corewise_reclaimed_total";
     // All of it is done by the loops that serve requests.
     |s| counter s.engine.evictions + s.engine.reclaimed => stats "direct_reclaims";
     |s| read s.engine.segments_free => stats "slab_global_page_pool";
-    |s| counter s.engine.expired_reclaimed => stats "crawler_reclaimed";
-    |s| counter s.engine.out_of_memory => stats "outofmemory";
-    count operations => stats "engine_operations" info Stats "corewise_operations";
-    count resp_calls => info Stats "corewise_resp_calls";
+    |s| counter s.engine.expired_reclaimed => stats "crawler_reclaimed" prom "corewise_expired_reclaimed_total";
+    |s| counter s.engine.out_of_memory => stats "outofmemory" prom "corewise_out_of_memory_total";
+    count operations => stats "engine_operations" info Stats "corewise_operations" prom "corewise_operations_total";
+    count resp_calls => info Stats "corewise_resp_calls" prom "corewise_resp_calls_total";
     // The crawler of memcached. Here, dumps list the items, and the loops reclaim expired ones.
-    |s| read u8::from(get(&s.shared.dumps) > 0) => stats "lru_crawler_running";
-    count dumps => stats "lru_crawler_starts";
-    count dumped_items => stats "crawler_items_checked";
+    |s| read u8::from(get(&s.shared.dumps) > 0) => stats "lru_crawler_running" prom "corewise_dump_running";
+    count dumps => stats "lru_crawler_starts" prom "corewise_dumps_total";
+    count dumped_items => stats "crawler_items_checked" prom "corewise_dumped_items_total";
     // Corewise polls without libevent, has no reply objects, slabs, slab mover, maintainer thread
     // or watchers, and its queues are not memcached's.
     absent "none" => stats "libevent";

@@ -1,3 +1,6 @@
+mod http;
+mod prometheus;
+
 use super::*;
 use crate::classes::Column;
 use crate::config::Config;
