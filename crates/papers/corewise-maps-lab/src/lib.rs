@@ -3,7 +3,7 @@
 //!
 //! - [`chained`]: the resize variants that [`RelativisticMap`] was chosen from.
 //! - [`baseline`]: the tables that its paper compares it with.
-//! - [`rename`] and [`cross_link`]: maps whose entries can be given another key.
+//! - [`cross_link`]: a map whose entries can be given another key.
 //! - [`clht_lock_free`] and [`hopscotch`]: tables that are the best of ours in few workloads.
 //! - [`elided_clht`] and [`elided_filter`]: a CLHT and a cuckoo filter whose updates are hardware
 //!   transactions.
@@ -18,4 +18,3 @@ pub mod cross_link;
 pub mod elided_clht;
 pub mod elided_filter;
 pub mod hopscotch;
-pub mod rename;

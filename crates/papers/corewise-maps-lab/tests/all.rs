@@ -4,6 +4,6 @@
 mod common;
 
 mod chained;
+mod cross_link;
 mod elided_clht;
 mod elided_filter;
-mod rename;

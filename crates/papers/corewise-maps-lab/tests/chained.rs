@@ -19,8 +19,6 @@ for_every! {
     no_auxiliary: chained::NoAuxiliary,
     sorted_by_reversed_hash: chained::SortedByReversedHash,
     sorted_by_high_bits: chained::SortedByHighBits,
-    split_ordered: chained::SplitOrdered,
-    per_entry: chained::PerEntry,
     ddds: chained::Ddds,
     literal_ddds: chained::LiteralDdds,
     => {
@@ -59,8 +57,6 @@ for_every! {
     no_auxiliary_words: Words<chained::NoAuxiliary>,
     sorted_by_reversed_hash_words: Words<chained::SortedByReversedHash>,
     sorted_by_high_bits_words: Words<chained::SortedByHighBits>,
-    split_ordered_words: Words<chained::SplitOrdered>,
-    per_entry_words: Words<chained::PerEntry>,
     ddds_words: Words<chained::Ddds>,
     literal_ddds_words: Words<chained::LiteralDdds>,
     rwlocked_words: Words<chained::RwLocked>,
@@ -300,18 +296,6 @@ fn maps_may_be_dropped_beside_guards_of_others<A: ChainedTable>() {
     drop(map);
     drop(guard);
     domain.barrier();
-}
-
-/// A table with more buckets is published by one store, without waiting for readers.
-#[test]
-fn split_ordered_lists_expand_under_a_guard() {
-    let map = map::<chained::SplitOrdered>(1);
-    (0..100).for_each(|key| assert!(map.pin().insert(key, key)));
-    let held = map.pin();
-    let took = std::thread::scope(|scope| scope.spawn(|| map.resize_to(64)).join().unwrap());
-    assert_eq!(took.unwrap().waits, 0);
-    assert!((0..100).all(|key| held.get(&key) == Some(&key)));
-    assert_eq!(map.buckets(), 64);
 }
 
 fn a_resize_says_what_it_took<A: ChainedTable>(waits: u64) {

@@ -5,8 +5,8 @@ use std::hash::BuildHasher;
 
 use corewise_maps_lab::baseline::{Ddds, LiteralDdds, RwLocked};
 use corewise_maps_lab::chained::{
-    self, Atc11, ChainedMap, InPlace, NoAuxiliary, OutOfPlace, PerEntry, SortedByHighBits,
-    SortedByReversedHash, SplitOrdered,
+    self, Atc11, ChainedMap, InPlace, NoAuxiliary, OutOfPlace, SortedByHighBits,
+    SortedByReversedHash,
 };
 
 use crate::adapters::{listed, stamps_of};
@@ -105,8 +105,6 @@ chained! {
     NoAuxiliary: "chained:no-auxiliary",
     SortedByReversedHash: "chained:sorted-reversed",
     SortedByHighBits: "chained:sorted-high-bits",
-    SplitOrdered: "chained:split-ordered",
-    PerEntry: "chained:per-entry",
     Ddds: "chained:ddds",
     LiteralDdds: "chained:ddds-literal",
     RwLocked: "chained:rwlock",

@@ -18,8 +18,6 @@
 //! | [`NoAuxiliary`] | copied, unzipped without the old table's help (§4) | copied | the same |
 //! | [`SortedByReversedHash`] | copied; chains sorted by the reversed hash (§4.3), one cut | copied | 2; a shrink one |
 //! | [`SortedByHighBits`] | the same; buckets by the high bits of the hash (§4.3) | copied | 2; a shrink one |
-//! | [`SplitOrdered`] | one more segment of buckets; lock-free updates (§2, future work) | the last segments are freed | none; a shrink 2 |
-//! | [`PerEntry`] | entries are moved one by one (Linux's rhashtable) | the same | 1 |
 //!
 //! The [baselines](crate::baseline) are [`Ddds`], [`LiteralDdds`] and [`RwLocked`] (§5). They move
 //! entries and have their own guarantees.
@@ -43,8 +41,6 @@
 //! | [`NoAuxiliary`] | 10.7 | 15.3 | 12.5 | 420 | 7.0 | 215 |
 //! | [`SortedByReversedHash`] | 9.6 | 15.2 | 11.1 | 438 | | |
 //! | [`SortedByHighBits`] | 10.2 | 14.7 | 12.6 | 462 | 6.5 | 400 |
-//! | [`SplitOrdered`] | 7.6 | 11.7 | 6.8 | 570 | 6.8 | 364 |
-//! | [`PerEntry`] | 7.9 | 13.5 | 6.4 | 248 | 4.8 | 198 |
 //! | [`Ddds`] | 10.9 | 15.2 | 6.0 | 297 | 5.1 | 268 |
 //! | [`RwLocked`] | 8.3 | 11.4 | 0.2 | 478 | 0.0 | 551 |
 //!
@@ -72,13 +68,12 @@
 //! # Guarantees
 //!
 //! 1. *Lookups* of these tables are wait-free, whatever runs concurrently, and find what is in the
-//!    table. (A lookup of [`PerEntry`] may restart during a resize, once for each entry of the
-//!    bucket.)
-//! 2. *Updates* are linearizable. Those of [`SplitOrdered`] are lock-free. The others lock one of
-//!    up to 1,024 stripes of buckets and compare keys under that lock (`K::eq` must not use the
-//!    map). Except in [`PerEntry`], all updates wait while a resize builds a table: for one walk
-//!    over it (§4.1: *during the initial period … our resizers block all updates*). After that each
-//!    bucket is locked only while it is changed. No thread waits for readers while it holds a lock.
+//!    table.
+//! 2. *Updates* are linearizable. They lock one of up to 1,024 stripes of buckets and compare keys
+//!    under that lock (`K::eq` must not use the map). All updates wait while a resize builds a
+//!    table: for one walk over it (§4.1: *during the initial period … our resizers block all
+//!    updates*). After that each bucket is locked only while it is changed. No thread waits for
+//!    readers while it holds a lock.
 //! 3. *A resize* is done by its caller, which waits for readers. Concurrent callers wait for the
 //!    first.
 //! 4. *Panics* in `Hash` and `Eq` leave the map unchanged.
@@ -104,18 +99,14 @@ mod model_set;
 mod models;
 mod order;
 mod paper;
-mod per_entry;
 mod rwlock;
-mod split_ordered;
 mod unsorted;
 
 pub use algorithm::Resized;
 pub use ddds::{Ddds, LiteralDdds};
 pub use map::{ChainedMap, ChainedRef};
 pub use paper::{Atc11, InPlace, NoAuxiliary, OutOfPlace, SortedByHighBits, SortedByReversedHash};
-pub use per_entry::PerEntry;
 pub use rwlock::RwLocked;
-pub use split_ordered::SplitOrdered;
 
 /// The tables that [`ChainedMap`] supports. Sealed: an implementation needs more than safe code.
 pub trait ChainedTable: algorithm::Algorithm {}

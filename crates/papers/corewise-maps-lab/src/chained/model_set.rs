@@ -14,8 +14,6 @@
 //! | `Atc11` | (expanded as `OutOfPlace`, shrunk as `InPlace`) | (the same) |
 //! | `SortedByReversedHash` | at rest, zipped (there is one cut) | all |
 //! | `SortedByHighBits` | zipped | all |
-//! | `SplitOrdered` | at rest, buckets not ready, buckets not removed | all |
-//! | `PerEntry` | at rest, none or one of the buckets moved, both ways | own models |
 //! | `Ddds` | at rest, before and after moving both ways, while moving (in an expansion lookups are preempted once) | own models, by phases |
 //! | `LiteralDdds` | before and while moving, in an expansion (lookups are preempted once) | own models, by phases |
 //! | `RwLocked` | at rest (a resize excludes them) | own models |
@@ -162,12 +160,6 @@ impl<A: Algorithm> Set<A> {
         // SAFETY: no reader is left; otherwise the checkers fail.
         unsafe { link.cast::<Node>().as_ref().alive.write(false) };
         reclaim(link);
-    }
-
-    /// Removes a present key; its node is freed with the set.
-    pub(super) fn leave_key(&self, key: u64) {
-        let removed = self.remove(key).expect("it was there");
-        self.graves.lock().unwrap().push(removed);
     }
 
     /// Removes a present key, and frees its node.

@@ -1,7 +1,9 @@
 //! Models of the algorithms of \[ATC11\] for the checkers. They test what the explorer assumes: a
 //! thread that sees a link also sees what was written before it. As ordinary tests each runs once.
 
-use super::algorithm::Algorithm;
+use std::cell::RefCell;
+
+use super::algorithm::{Algorithm, Stripes};
 use super::model_set::{self, PRESENT, Set, every_operation_beside_a_resize, every_pair};
 use super::paper::{
     Cut, HighBitsForm, InPlaceForm, NoAuxiliaryForm, OutOfPlaceForm, Paper, ResizeVariant,
@@ -85,6 +87,23 @@ fn updates_go_on_beside_an_expansion() {
         has_both(set);
     };
     beside(1, &[1, 2], |set| set.resize(2), look, &[1, 2, 4]);
+}
+
+/// An update that has chosen its stripe before a resize merges buckets chooses again: otherwise it
+/// would share the bucket with an update that holds the new stripe.
+#[test]
+fn a_stripe_that_was_chosen_before_a_resize_is_chosen_again() {
+    corewise_atomic::model_bounded(2, || {
+        let (stripes, seen) = (Stripes::new(1), RefCell::new(Vec::new()));
+        drop(stripes.lock(|log2| {
+            seen.borrow_mut().push(log2);
+            if log2 == 1 {
+                stripes.lock_all().set_for_buckets(0);
+            }
+            log2 as usize
+        }));
+        assert_eq!(seen.into_inner(), [1, 0]);
+    });
 }
 
 fn at_rest<A: Algorithm>() -> Set<A> {

@@ -26,7 +26,7 @@ pub trait Order: fmt::Debug + Send + Sync + 'static {
 pub struct Unsorted;
 
 /// Buckets by the lowest bits of the hash; chains are sorted by the hash with its bits reversed. So
-/// the entries that share a bucket of a larger table are adjacent (\[SplitOrdered\]).
+/// the entries that share a bucket of a larger table are adjacent, as in \[SplitOrdered\].
 #[derive(Debug)]
 pub struct Reversed;
 

@@ -2,15 +2,14 @@
 //! entry.
 //!
 //! Source: \[ATC11\] §8 announces this operation as a *significantly simplified variation* of the
-//! authors' earlier move algorithm, which copied the entry and so broke references to it. The paper
-//! gives no listing. The algorithm below is derived from the rule for the order of writes in §8.
-//! [`rename`](crate::rename) names the sources of the earlier algorithm, among them a patent; this
-//! crate is not published.
+//! authors' earlier move algorithm, which copied the entry and so broke references to it: *Scalable
+//! concurrent hash tables via relativistic programming*, ACM SIGOPS Operating Systems Review 44(3),
+//! 2010, and US patent 7,668,851 (Triplett, *Lockless hash table lookups while performing key
+//! update on hash table element*, granted in 2010). The paper gives no listing. The algorithm below
+//! is derived from the rule for the order of writes in §8; nobody has examined whether the patent's
+//! claims cover it. Therefore this crate, which is not published, has it.
 //!
-//! Programs should use [`RenameMap`](crate::rename::RenameMap): its keys are of any type, its
-//! renames do not wait for readers, and it can be resized. This map exists to compare that one with
-//! the paper's algorithm: its lookups follow as few pointers as those of a map whose keys never
-//! change.
+//! Its lookups follow as few pointers as those of a map whose keys never change.
 //!
 //! # A move
 //!
@@ -48,8 +47,8 @@
 //! 2. *Operations on one key are linearizable*, including moves from it and to it. A move that
 //!    succeeds takes effect on both keys at once, when it writes the key. So a thread that does not
 //!    find an entry under its old key finds it under the new one afterwards, unless another update
-//!    has moved or removed it since. (The opposite order has no such guarantee; see
-//!    [`rename`](crate::rename).)
+//!    has moved or removed it since. (The opposite order has no such guarantee: the
+//!    entry may be moved between a lookup of the new key and a lookup of the old one.)
 //! 3. *Operations on different keys:* updates take effect in one order, because each holds the
 //!    locks of its buckets until it has taken effect. Lookups are ordered by happens-before only: a
 //!    lookup sees every update that happens before it, such as those that happened before an update
@@ -97,6 +96,7 @@
 #[cfg(test)]
 mod models;
 
+use std::fmt;
 use std::hash::BuildHasher;
 use std::ptr::{self, NonNull};
 
@@ -107,8 +107,6 @@ use corewise_atomic::{CachePadded, Slots, mutant, ordering};
 use corewise_maps::parts::{Panics, Shared};
 use corewise_maps::relativistic::DefaultHasher;
 use corewise_rcu::{Domain, Section, default_weight};
-
-use crate::rename::RenameError;
 
 /// The maximum number of locks: enough for a few hundred threads that update.
 const MOST_LOCKS: usize = 1 << 10;
@@ -373,23 +371,23 @@ where
     ///
     /// # Errors
     ///
-    /// [`RenameError`] if the old key has no entry, or the new key has one.
+    /// [`MoveError`] if the old key has no entry, or the new key has one.
     ///
     /// # Panics
     ///
     /// If the caller is in a section of the map's domain, except that of an `OwnedGuard`.
-    pub fn move_entry(&self, old: u64, new: u64) -> Result<(), RenameError> {
+    pub fn move_entry(&self, old: u64, new: u64) -> Result<(), MoveError> {
         self.refuse_sections();
         let (from, to) = (self.bucket_of(old), self.bucket_of(new));
         let locks = self.lock_both(from, to);
         // SAFETY: both buckets are locked until the end (1).
-        let (link, node) = unsafe { self.link_to(from, old) }.ok_or(RenameError::NotFound)?;
+        let (link, node) = unsafe { self.link_to(from, old) }.ok_or(MoveError::NotFound)?;
         if old == new {
             return Ok(());
         }
         // SAFETY: both buckets are locked until the end (1).
         if unsafe { self.link_to(to, new) }.is_some() {
-            return Err(RenameError::Occupied);
+            return Err(MoveError::Occupied);
         }
         // Release: pairs with the Acquire in `get`.
         let rename = || {
@@ -442,6 +440,26 @@ impl<V, S> Drop for CrossLinkMap<V, S> {
         panics.resume();
     }
 }
+
+/// Why an entry was not moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveError {
+    /// The old key has no entry.
+    NotFound,
+    /// The new key already has an entry.
+    Occupied,
+}
+
+impl fmt::Display for MoveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MoveError::NotFound => "there is no entry of the old key",
+            MoveError::Occupied => "the new key has an entry already",
+        })
+    }
+}
+
+impl std::error::Error for MoveError {}
 
 /// The node that a link leads to.
 ///

@@ -6,8 +6,7 @@ use corewise_atomic::sync::Arc;
 use corewise_maps::copy_map::numbers::{KeysAsHashes, beside};
 use corewise_rcu::Domain;
 
-use super::{Acquire, CrossLinkMap, follow};
-use crate::rename::RenameError;
+use super::{Acquire, CrossLinkMap, MoveError, follow};
 
 /// Keys are their hashes, and there are two buckets: even keys and odd ones.
 type Map = CrossLinkMap<u64, KeysAsHashes>;
@@ -193,7 +192,7 @@ fn a_move_or_a_removal_wins() {
         let map = map_of(&[1]);
         let (removed, moved) = beside(&map, |map| map.remove(1), |map| map.move_entry(1, 2));
         let expected = match removed {
-            true => (Err(RenameError::NotFound), vec![]),
+            true => (Err(MoveError::NotFound), vec![]),
             false => (Ok(()), vec![(2, 10)]),
         };
         assert_eq!((moved, contents(map)), expected);
@@ -207,7 +206,7 @@ fn a_move_or_an_insertion_of_the_new_key_wins() {
         let insert = |map: &Map| map.insert(2, 77).is_ok();
         let (inserted, moved) = beside(&map, insert, |map| map.move_entry(1, 2));
         let expected = match inserted {
-            true => (Err(RenameError::Occupied), vec![(1, 10), (2, 77)]),
+            true => (Err(MoveError::Occupied), vec![(1, 10), (2, 77)]),
             false => (Ok(()), vec![(2, 10)]),
         };
         assert_eq!((moved, contents(map)), expected);

@@ -437,7 +437,7 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
 }
 
 /// A node that is in no table yet; dropping it frees it.
-pub struct FreshNode<'h, 'm, K, V, S, G: Section> {
+pub(super) struct FreshNode<'h, 'm, K, V, S, G: Section> {
     handle: &'h MapRef<'m, K, V, S, G>,
     id: NodeId,
     node: NonNull<Node<K, V>>,

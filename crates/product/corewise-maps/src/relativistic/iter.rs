@@ -18,7 +18,7 @@ use super::raw::RawIter;
 use super::slab::Slabs;
 
 /// The nodes of a map.
-pub struct Nodes<'h, K, V> {
+pub(super) struct Nodes<'h, K, V> {
     raw: RawIter<'h, Slabs>,
     _nodes: PhantomData<&'h Node<K, V>>,
 }

@@ -32,7 +32,7 @@ pub(super) const FEWEST_BUCKETS: usize = 32;
 pub(super) const FEWEST_BUCKETS: usize = 1;
 /// A node of the table, as drawn in the header of the module.
 #[repr(C)]
-pub struct Node<K, V> {
+pub(super) struct Node<K, V> {
     pub(super) link: Link,
     /// The key of the entry.
     pub key: K,

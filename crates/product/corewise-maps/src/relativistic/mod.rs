@@ -84,8 +84,6 @@ mod lookup;
 mod map;
 #[cfg(test)]
 mod models;
-#[cfg(feature = "raw")]
-mod nodes;
 mod ops;
 mod owned;
 mod raw;
@@ -106,16 +104,10 @@ pub use bulk::{Drain, ExtractIf};
 pub use chain::{Arena, Link};
 pub use entry::{Entry, ModifiedEntry, OccupiedEntry, VacantEntry};
 pub use exclusive::{DrainMut, IntoIter, IterMut, ValuesMut};
-#[cfg(feature = "raw")]
-pub use handle::FreshNode;
 pub use handle::MapRef;
-#[cfg(feature = "raw")]
-pub use iter::Nodes;
 #[cfg(feature = "rayon")]
 pub use iter::ParIter;
 pub use iter::{Iter, Keys, Values};
-#[cfg(feature = "raw")]
-pub use map::Node;
 pub use map::{DefaultHasher, RelativisticMap};
 pub use ops::{Changed, Compute, OccupiedError, Operation};
 #[cfg(feature = "raw")]
