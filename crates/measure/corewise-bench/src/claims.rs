@@ -3,11 +3,10 @@
 use maud::{Markup, html};
 
 use crate::claim::Claim;
-use crate::plot::group::distinct;
 use crate::plot::numbers::ratio;
 use crate::plot::over_threads::most_cpus;
 use crate::record::{Interval, Role};
-use crate::results::{CellResults, Results, RowResults};
+use crate::results::{CellResults, Results, RowResults, distinct};
 use crate::suite::Suite;
 
 /// What a result says about a claim.

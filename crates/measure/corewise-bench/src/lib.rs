@@ -44,6 +44,7 @@ pub mod counters;
 pub mod distribution;
 pub mod doctor;
 pub mod dyn_table;
+pub mod entry;
 pub mod error;
 pub mod estimate;
 mod figure;

@@ -63,7 +63,7 @@ fn machine(topology: &Topology) -> String {
 }
 
 fn json(registry: &Registry) -> String {
-    let card = |entry: &crate::dyn_table::Entry| {
+    let card = |entry: &crate::entry::Entry| {
         let mut card = serde_json::json!(entry.card);
         card["resizes_on_request"] = entry.resizes().into();
         card["capabilities"] = serde_json::json!(entry.capabilities());

@@ -2,9 +2,29 @@
 
 use std::collections::BTreeMap;
 
+use corewise_measure::stats::Spread;
 use serde::{Deserialize, Serialize};
 
-use crate::record::Interval;
+/// A value with its spread over repetitions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Median, or for ratios the Hodges-Lehmann estimate.
+    pub value: f64,
+    /// Lower end of the 95 % bootstrap interval.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+}
+
+impl From<Spread> for Interval {
+    fn from(of: Spread) -> Self {
+        Self {
+            value: of.median,
+            low: of.low,
+            high: of.high,
+        }
+    }
+}
 
 /// What a section or a subject adds to a row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

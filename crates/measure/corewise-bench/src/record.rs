@@ -19,9 +19,10 @@
 
 use std::collections::BTreeMap;
 
-use corewise_measure::stats::{Ratio, Spread};
+use corewise_measure::stats::Ratio;
 use serde::{Deserialize, Serialize};
 
+pub use crate::payload::Interval;
 use crate::payload::{Garbage, MemoryPoint, RowFields, SliceFields, Timeline};
 use crate::plan::KeyMap;
 use crate::table::{Contention, TableInfo};
@@ -387,27 +388,6 @@ pub struct Slice {
     /// What the section adds.
     #[serde(flatten)]
     pub fields: SliceFields,
-}
-
-/// A value with its spread over repetitions.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    /// Median, or for ratios the Hodges-Lehmann estimate.
-    pub value: f64,
-    /// Lower end of the 95 % bootstrap interval.
-    pub low: f64,
-    /// Its upper end.
-    pub high: f64,
-}
-
-impl From<Spread> for Interval {
-    fn from(of: Spread) -> Self {
-        Self {
-            value: of.median,
-            low: of.low,
-            high: of.high,
-        }
-    }
 }
 
 impl From<Ratio> for Interval {

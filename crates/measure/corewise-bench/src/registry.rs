@@ -2,7 +2,7 @@
 
 use itertools::Itertools;
 
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::error::BenchError;
 use crate::subject::Capability;
 

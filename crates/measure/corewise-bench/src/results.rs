@@ -19,7 +19,6 @@ use corewise_measure::stats::Ratio;
 
 use crate::counters;
 use crate::payload::{Garbage, MemoryPoint, Timeline};
-use crate::plot::group::distinct;
 use crate::record::{
     Cell, End, HardwareCounters, Histogram, Interval, Manifest, Record, Role, Row, SCHEMA, Slice,
 };
@@ -456,4 +455,22 @@ fn manifest(path: &Path, line: &[u8]) -> Result<Manifest, ResultsError> {
         line: 1,
         detail: error.to_string(),
     })
+}
+
+/// Returns the values in order of first appearance, each once.
+pub(crate) fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let keys = by_key(values.into_iter().map(|value| (value, ())));
+    keys.into_iter().map(|(key, _)| key).collect()
+}
+
+/// Returns the values of each key, the keys in order of first appearance.
+pub(crate) fn by_key<K: PartialEq, V>(pairs: impl IntoIterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+    let mut groups: Vec<(K, Vec<V>)> = Vec::new();
+    for (key, value) in pairs {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.push(value),
+            None => groups.push((key, vec![value])),
+        }
+    }
+    groups
 }

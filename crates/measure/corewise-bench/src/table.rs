@@ -118,7 +118,7 @@ pub trait MeasuredMap<K: Kind>: Send + Sync + Sized + 'static {
 /// A table that resizes on request; optional.
 ///
 /// An adapter of such a table implements this and registers it with
-/// [`Entry::resized`](crate::dyn_table::Entry::resized); the section `resize` measures no
+/// [`Entry::resized`](crate::entry::Entry::resized); the section `resize` measures no
 /// other.
 ///
 /// # Contract

@@ -1,454 +1,334 @@
 //! Tables that are broken on purpose: the checks detect each, and its row is void.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
+use std::marker::PhantomData;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use corewise_bench::dyn_table::Entry;
-use corewise_bench::manifest::manifest;
-use corewise_bench::params::Params;
-use corewise_bench::record::{End, Manifest, Record, Row};
+use corewise_bench::entry::Entry;
+use corewise_bench::record::{End, Record, Row};
 use corewise_bench::registry::Registry;
-use corewise_bench::runner::Runner;
 use corewise_bench::sections::resize::ResizeSummary;
-use corewise_bench::sink::Sink;
-use corewise_bench::suite::Suite;
-use corewise_bench::table::{MapHandle, MeasuredMap, Resize, Setup, TableInfo, U64};
-use corewise_topology::Topology;
+use corewise_bench::table::{MapHandle, MeasuredMap, Resize, Setup, U64};
 
-/// A fault of a table.
-trait Fault: Send + Sync + Default + 'static {
+use crate::common::{card, run_suite};
+
+type Map = HashMap<u64, u64>;
+type Lookup = fn(&State, u64, Option<u64>) -> Option<u64>;
+
+/// What a table does that differs from a sound one: [`SOUND`] in all but the fields of the fault.
+struct Fault {
     /// Called for each handle.
-    fn opens(&self) {}
-    /// Whether an insert takes its key for present without looking.
-    fn refuses(&self) -> bool {
-        false
+    open: fn(&State),
+    /// The result of a lookup, given the key and what is stored.
+    get: Lookup,
+    /// The same in a batch; `get` if absent.
+    get_in_batch: Option<Lookup>,
+    insert: fn(&State, &mut Map, u64, u64) -> bool,
+    remove: fn(&State, &mut Map, u64) -> Option<u64>,
+    /// The result of `size`, given the number of entries.
+    size: fn(&State, usize) -> usize,
+    /// The number of buckets, given that of the last resize.
+    buckets: fn(&State, usize) -> usize,
+    /// What a resize does to entries, and whether it changes the number of buckets.
+    resize: fn(&State) -> bool,
+}
+
+const SOUND: Fault = Fault {
+    open: |_| (),
+    get: |_, _, stored| stored,
+    get_in_batch: None,
+    insert: |_, map, key, value| put(map, key, value),
+    remove: |_, map, key| map.remove(&key),
+    size: |_, entries| entries,
+    buckets: |_, buckets| buckets,
+    resize: |_| true,
+};
+
+/// The entries of a table, and what its fault needs.
+#[derive(Default)]
+struct State {
+    map: RwLock<Map>,
+    calls: AtomicU64,
+    /// Earlier values of keys, or values below those in the map.
+    others: RwLock<HashMap<u64, Vec<u64>>>,
+}
+
+impl State {
+    /// Counts a call; returns the number of earlier ones.
+    fn call(&self) -> u64 {
+        self.calls.fetch_add(1, Ordering::Relaxed)
     }
-    /// Whether an insert of a present key stores a second entry beside the first.
-    fn doubles(&self, _key: u64, _stored: u64) -> bool {
-        false
+    /// Counts a call; returns whether it is the last of so many.
+    fn is_due(&self, every: u64) -> bool {
+        self.call() % every == every - 1
     }
-    /// The entry below a removed one.
-    fn uncovers(&self, _key: u64) -> Option<u64> {
-        None
+    fn note(&self, key: u64, value: u64) {
+        let mut others = self.others.write().unwrap();
+        others.entry(key).or_default().push(value);
     }
-    /// Whether an insert reports success without inserting.
-    fn swallows(&self, _: &HashMap<u64, u64>) -> bool {
-        false
+    fn last_noted(&self, key: u64) -> Option<u64> {
+        self.others.read().unwrap().get(&key)?.last().copied()
     }
-    /// The result of a lookup, given what is stored.
-    fn bends(&self, _key: u64, stored: Option<u64>) -> Option<u64> {
-        stored
-    }
-    /// The result of a lookup in a batch, given what is stored.
-    fn bends_batched(&self, key: u64, stored: Option<u64>) -> Option<u64> {
-        self.bends(key, stored)
-    }
-    /// The value to store for an inserted one.
-    fn stores(&self, _key: u64, value: u64) -> u64 {
-        value
-    }
-    /// Side effects of a removal.
-    fn takes_along(&self, _: &mut HashMap<u64, u64>) {}
-    /// Called with each value before it is removed.
-    fn saw(&self, _key: u64, _value: u64) {}
-    /// The result of `size`.
-    fn counts(&self, entries: usize) -> usize {
-        entries
-    }
-    /// The number of buckets after a resize to `buckets`.
-    fn has(&self, buckets: usize) -> usize {
-        buckets
-    }
-    /// Side effects of a resize; returns whether it takes place.
-    fn moves(&self, _: &RwLock<HashMap<u64, u64>>) -> bool {
+    /// Loses a key of this kind in one resize of ten.
+    fn forget(&self, is_meant: fn(u64) -> bool) -> bool {
+        if self.is_due(10) {
+            take_any(&mut self.map.write().unwrap(), is_meant);
+        }
         true
     }
 }
 
-#[derive(Default)]
-struct Broken<F> {
-    map: RwLock<HashMap<u64, u64>>,
-    buckets: AtomicUsize,
-    fault: F,
+fn put(map: &mut Map, key: u64, value: u64) -> bool {
+    match map.entry(key) {
+        Occupied(_) => false,
+        Vacant(entry) => {
+            entry.insert(value);
+            true
+        }
+    }
 }
 
-impl<F: Fault> MeasuredMap<U64> for Broken<F> {
+fn take_any(map: &mut Map, is_meant: fn(u64) -> bool) -> Option<(u64, u64)> {
+    let some = map.keys().copied().find(|&key| is_meant(key));
+    map.remove_entry(&some?)
+}
+
+/// Misses one lookup in a thousand of a present key.
+fn hide(state: &State, _: u64, stored: Option<u64>) -> Option<u64> {
+    let is_due = state.is_due(1_000);
+    stored.filter(|_| !is_due)
+}
+
+/// Sometimes returns a removed value of a key that is present again.
+fn get_stale(state: &State, key: u64, stored: Option<u64>) -> Option<u64> {
+    let is_due = state.is_due(1_000);
+    let stale = || state.last_noted(key).filter(|_| is_due);
+    stored.map(|stored| stale().unwrap_or(stored))
+}
+
+fn remove_noted(state: &State, map: &mut Map, key: u64) -> Option<u64> {
+    let removed = map.remove(&key);
+    removed.inspect(|&value| state.note(key, value))
+}
+
+/// A type for each fault, and the entries of their tables.
+macro_rules! faults {
+    ($($(#[$about:meta])* $name:ident $label:literal { $($field:ident: $does:expr),* })*) => {
+        $($(#[$about])* struct $name;
+        impl Faulty for $name {
+            const FAULT: Fault = Fault { $($field: $does,)* ..SOUND };
+        })*
+        fn entries() -> Vec<Entry> {
+            vec![$(entry::<$name>($label).resized::<U64, Broken<$name>>()),*]
+        }
+    };
+}
+
+faults! {
+    /// No fault.
+    Sound "sound" {}
+    /// Drops a single key, soon after the table has been filled.
+    Drops "drops" {
+        insert: |state, map, key, value| {
+            !map.contains_key(&key) && state.call() == 21_000 || put(map, key, value)
+        }
+    }
+    /// Takes every key for present: inserts nothing, and all sums agree.
+    DropsInserts "drops inserts" { insert: |_, _, _, _| false }
+    /// Finds nothing in lookups, while inserts and removals are right.
+    FindsNothing "finds nothing" { get: |_, _, _| None }
+    /// Stores a second entry for a present key. Removals take the last one, so the sums of inserts
+    /// and removals agree.
+    Duplicates "duplicates" {
+        insert: |state, map, key, value| {
+            let below = map.insert(key, value);
+            below.inspect(|&below| state.note(key, below));
+            true
+        },
+        remove: |state, map, key| {
+            let removed = map.remove(&key);
+            let below = state.others.write().unwrap().get_mut(&key).and_then(Vec::pop);
+            below.map(|below| map.insert(key, below));
+            removed
+        },
+        size: |state, entries| {
+            entries + state.others.read().unwrap().values().map(Vec::len).sum::<usize>()
+        }
+    }
+    /// Takes 50 ms for each lookup: a chunk takes longer than the patience of the test.
+    SlowWarmUp "slow warm-up" {
+        get: |_, _, stored| {
+            std::thread::sleep(Duration::from_millis(50));
+            stored
+        }
+    }
+    /// Panics when the second thread of a slice begins, before the threads start together: two
+    /// threads have filled the table.
+    PanicsAtHandle "panics at handle" {
+        open: |state| assert!(state.call() < 3, "three handles are enough")
+    }
+    Stale "stale" { get: get_stale, remove: remove_noted }
+    /// Loses the insert that makes it grow.
+    LosesOnResize "loses" {
+        insert: |_, map, key, value| {
+            let grows = map.len() > 1_000 && map.len() == map.capacity();
+            grows && !map.contains_key(&key) || put(map, key, value)
+        }
+    }
+    /// Returns values of other keys.
+    Mixes "mixes" {
+        get: |state, _, stored| {
+            let is_due = state.is_due(100);
+            stored.map(|stored| stored ^ u64::from(is_due) << 40)
+        }
+    }
+    /// Counts one too many.
+    Miscounts "miscounts" { size: |_, entries| entries + 1 }
+    /// Panics after it has been filled and churned, which are 40,000 inserts, in a slice or the
+    /// audit.
+    Panics "panics" {
+        insert: |state, map, key, value| {
+            let is_late = !map.contains_key(&key) && state.call() >= 41_000;
+            assert!(!is_late, "forty-one thousand are enough");
+            put(map, key, value)
+        }
+    }
+    Hides "hides" { get: hide }
+    /// Loses a key for good in one resize of ten.
+    Forgets "forgets" { resize: |state| state.forget(|_| true) }
+    /// The same of an even key: with dense keys, one that updates go to if half of the keys stay.
+    ForgetsUpdated "forgets updated" { resize: |state| state.forget(|key| key % 2 == 0) }
+    /// Sometimes keeps the value from before the last removal.
+    Reverts "reverts" {
+        insert: |state, map, key, value| {
+            let is_due = !map.contains_key(&key) && state.is_due(10_000);
+            let old = state.last_noted(key).filter(|_| is_due);
+            put(map, key, old.unwrap_or(value))
+        },
+        remove: remove_noted
+    }
+    /// One removal also removes a neighbouring key.
+    TakesAlong "takes along" {
+        remove: |state, map, key| {
+            let removed = map.remove(&key);
+            if state.call() == 5_000 {
+                take_any(map, |_| true);
+            }
+            removed
+        }
+    }
+    /// An odd key cannot be found while a resize is in progress, and is present again afterwards:
+    /// with dense keys, one that stays.
+    Blinks "blinks" {
+        resize: |state| {
+            let taken = take_any(&mut state.map.write().unwrap(), |key| key % 2 == 1);
+            std::thread::sleep(Duration::from_micros(100));
+            state.map.write().unwrap().extend(taken);
+            true
+        }
+    }
+    /// Reports a resize without resizing.
+    Idles "idles" { resize: |_| false }
+    HidesInBatches "hides in batches" { get_in_batch: Some(hide) }
+    /// Returns values of other keys, in batches only, and often enough for the audit alone.
+    MixesBatches "mixes batches" {
+        get_in_batch: Some(|state, _, stored| {
+            let is_due = state.is_due(1_000);
+            stored.map(|stored| stored ^ u64::from(is_due) << 40)
+        })
+    }
+    StaleBatches "stale batches" { get_in_batch: Some(get_stale), remove: remove_noted }
+    /// Grows by itself, some thousand lookups after a resize.
+    Drifts "drifts" {
+        get: |state, _, stored| {
+            state.call();
+            stored
+        },
+        buckets: |state, buckets| {
+            buckets + usize::from(state.calls.load(Ordering::Relaxed) > 5_000)
+        },
+        resize: |state| {
+            state.calls.store(0, Ordering::Relaxed);
+            true
+        }
+    }
+}
+
+trait Faulty: Send + Sync + 'static {
+    const FAULT: Fault;
+}
+
+struct Broken<F> {
+    state: State,
+    buckets: AtomicUsize,
+    fault: PhantomData<F>,
+}
+
+impl<F: Faulty> MeasuredMap<U64> for Broken<F> {
     type Handle<'t> = &'t Self;
 
     fn build(setup: &Setup) -> Self {
-        let map = RwLock::new(HashMap::with_capacity(setup.capacity));
+        let state = State::default();
+        state.map.write().unwrap().reserve(setup.capacity);
         Self {
-            map,
+            state,
             buckets: AtomicUsize::new(1),
-            fault: F::default(),
+            fault: PhantomData,
         }
     }
     fn handle(&self) -> &Self {
-        self.fault.opens();
+        (F::FAULT.open)(&self.state);
         self
     }
     fn size(&self) -> Option<usize> {
-        Some(self.fault.counts(self.map.read().unwrap().len()))
+        let entries = self.state.map.read().unwrap().len();
+        Some((F::FAULT.size)(&self.state, entries))
     }
 }
 
 /// A resize that does nothing except for its faults.
-impl<F: Fault> Resize<U64> for Broken<F> {
+impl<F: Faulty> Resize<U64> for Broken<F> {
     fn resize_to(&self, buckets: usize) {
-        if self.fault.moves(&self.map) {
+        if (F::FAULT.resize)(&self.state) {
             self.buckets.store(buckets, Ordering::Relaxed);
         }
     }
     fn buckets(&self) -> usize {
-        self.fault.has(self.buckets.load(Ordering::Relaxed))
+        (F::FAULT.buckets)(&self.state, self.buckets.load(Ordering::Relaxed))
     }
 }
 
-impl<F: Fault> MapHandle<U64> for &Broken<F> {
+impl<F: Faulty> MapHandle<U64> for &Broken<F> {
     fn get(&mut self, key: &u64) -> Option<u64> {
-        let stored = self.map.read().unwrap().get(key).copied();
-        self.fault.bends(*key, stored)
+        let stored = self.state.map.read().unwrap().get(key).copied();
+        (F::FAULT.get)(&self.state, *key, stored)
     }
     fn get_many<'q>(
         &mut self,
         keys: impl ExactSizeIterator<Item = &'q u64>,
         out: &mut [Option<u64>],
     ) {
-        let map = self.map.read().unwrap();
+        let map = self.state.map.read().unwrap();
+        let get = F::FAULT.get_in_batch.unwrap_or(F::FAULT.get);
         for (key, out) in keys.zip(out) {
-            *out = self.fault.bends_batched(*key, map.get(key).copied());
+            *out = get(&self.state, *key, map.get(key).copied());
         }
     }
     fn insert(&mut self, key: &u64, value: u64) -> bool {
-        let mut map = self.map.write().unwrap();
-        if self.fault.refuses() {
-            return false;
-        }
-        if let Some(stored) = map.get(key)
-            && !self.fault.doubles(*key, *stored)
-        {
-            return false;
-        }
-        if !self.fault.swallows(&map) {
-            map.insert(*key, self.fault.stores(*key, value));
-        }
-        true
+        let mut map = self.state.map.write().unwrap();
+        (F::FAULT.insert)(&self.state, &mut map, *key, value)
     }
     fn remove(&mut self, key: &u64) -> Option<u64> {
-        let mut map = self.map.write().unwrap();
-        let removed = map.remove(key);
-        if let Some(below) = self.fault.uncovers(*key) {
-            map.insert(*key, below);
-        }
-        self.fault.takes_along(&mut map);
-        drop(map);
-        removed.inspect(|&value| self.fault.saw(*key, value))
+        let mut map = self.state.map.write().unwrap();
+        (F::FAULT.remove)(&self.state, &mut map, *key)
     }
 }
 
-/// No fault.
-#[derive(Default)]
-struct Sound;
-impl Fault for Sound {}
-
-/// Drops a single key, soon after the table has been filled.
-#[derive(Default)]
-struct Drops(AtomicU64);
-impl Fault for Drops {
-    fn swallows(&self, _: &HashMap<u64, u64>) -> bool {
-        self.0.fetch_add(1, Ordering::Relaxed) == 21_000
-    }
-}
-
-/// Takes every key for present: inserts nothing, and all sums agree.
-#[derive(Default)]
-struct DropsInserts;
-impl Fault for DropsInserts {
-    fn refuses(&self) -> bool {
-        true
-    }
-}
-
-/// Finds nothing in lookups, while inserts and removals are right.
-#[derive(Default)]
-struct FindsNothing;
-impl Fault for FindsNothing {
-    fn bends(&self, _: u64, _: Option<u64>) -> Option<u64> {
-        None
-    }
-}
-
-/// Stores a second entry for a present key. Removals take the last one, so the sums of inserts and
-/// removals agree.
-#[derive(Default)]
-struct Duplicates(RwLock<HashMap<u64, Vec<u64>>>);
-impl Fault for Duplicates {
-    fn doubles(&self, key: u64, stored: u64) -> bool {
-        self.0.write().unwrap().entry(key).or_default().push(stored);
-        true
-    }
-    fn uncovers(&self, key: u64) -> Option<u64> {
-        self.0.write().unwrap().get_mut(&key)?.pop()
-    }
-    fn counts(&self, entries: usize) -> usize {
-        entries + self.0.read().unwrap().values().map(Vec::len).sum::<usize>()
-    }
-}
-
-/// Takes 50 ms for each lookup: a chunk takes longer than the patience of the test.
-#[derive(Default)]
-struct SlowWarmUp;
-impl Fault for SlowWarmUp {
-    fn bends(&self, _: u64, stored: Option<u64>) -> Option<u64> {
-        std::thread::sleep(Duration::from_millis(50));
-        stored
-    }
-}
-
-/// Panics when the second thread of a slice begins, before the threads start together.
-#[derive(Default)]
-struct PanicsAtHandle(AtomicU64);
-impl Fault for PanicsAtHandle {
-    fn opens(&self) {
-        // Two threads have filled the table.
-        assert!(
-            self.0.fetch_add(1, Ordering::Relaxed) < 3,
-            "three handles are enough"
-        );
-    }
-}
-
-/// Sometimes returns a removed value of a key that is present again.
-#[derive(Default)]
-struct Stale {
-    removed: RwLock<HashMap<u64, u64>>,
-    lookups: AtomicU64,
-}
-impl Fault for Stale {
-    fn bends(&self, key: u64, stored: Option<u64>) -> Option<u64> {
-        let due = self
-            .lookups
-            .fetch_add(1, Ordering::Relaxed)
-            .is_multiple_of(1_000);
-        let old = || self.removed.read().unwrap().get(&key).copied();
-        stored.map(|stored| if due { old().unwrap_or(stored) } else { stored })
-    }
-    fn saw(&self, key: u64, value: u64) {
-        self.removed.write().unwrap().insert(key, value);
-    }
-}
-
-/// Loses the insert that makes it grow.
-#[derive(Default)]
-struct LosesOnResize;
-impl Fault for LosesOnResize {
-    fn swallows(&self, map: &HashMap<u64, u64>) -> bool {
-        map.len() > 1_000 && map.len() == map.capacity()
-    }
-}
-
-/// Sometimes keeps the value from before the last removal.
-#[derive(Default)]
-struct Reverts {
-    last: RwLock<HashMap<u64, u64>>,
-    inserts: AtomicU64,
-}
-impl Fault for Reverts {
-    fn stores(&self, key: u64, value: u64) -> u64 {
-        let due = self.inserts.fetch_add(1, Ordering::Relaxed) % 10_000 == 9_999;
-        let old = self.last.read().unwrap().get(&key).copied();
-        old.filter(|_| due).unwrap_or(value)
-    }
-    fn saw(&self, key: u64, value: u64) {
-        self.last.write().unwrap().insert(key, value);
-    }
-}
-
-/// One removal also removes a neighbouring key.
-#[derive(Default)]
-struct TakesAlong(AtomicU64);
-impl Fault for TakesAlong {
-    fn takes_along(&self, map: &mut HashMap<u64, u64>) {
-        if self.0.fetch_add(1, Ordering::Relaxed) == 5_000 {
-            let some = map.keys().next().copied();
-            some.and_then(|key| map.remove(&key));
-        }
-    }
-}
-
-/// One lookup in a thousand misses a present key.
-#[derive(Default)]
-struct Hides(AtomicU64);
-impl Fault for Hides {
-    fn bends(&self, _: u64, stored: Option<u64>) -> Option<u64> {
-        let due = self.0.fetch_add(1, Ordering::Relaxed) % 1_000 == 999;
-        stored.filter(|_| !due)
-    }
-}
-
-/// The same, in batches only.
-#[derive(Default)]
-struct HidesInBatches(Hides);
-impl Fault for HidesInBatches {
-    fn bends_batched(&self, key: u64, stored: Option<u64>) -> Option<u64> {
-        self.0.bends(key, stored)
-    }
-}
-
-/// Returns values of other keys, in batches only, and often enough for the audit alone.
-#[derive(Default)]
-struct MixesBatches(AtomicU64);
-impl Fault for MixesBatches {
-    fn bends_batched(&self, _: u64, stored: Option<u64>) -> Option<u64> {
-        let due = self.0.fetch_add(1, Ordering::Relaxed) % 1_000 == 999;
-        stored.map(|stored| stored ^ u64::from(due) << 40)
-    }
-}
-
-/// In batches, sometimes returns an earlier value of the key.
-#[derive(Default)]
-struct StaleBatches(Stale);
-impl Fault for StaleBatches {
-    fn bends_batched(&self, key: u64, stored: Option<u64>) -> Option<u64> {
-        self.0.bends(key, stored)
-    }
-    fn saw(&self, key: u64, value: u64) {
-        self.0.saw(key, value);
-    }
-}
-
-/// Loses a key for good in one resize of ten.
-#[derive(Default)]
-struct Forgets(AtomicU64);
-impl Fault for Forgets {
-    fn moves(&self, map: &RwLock<HashMap<u64, u64>>) -> bool {
-        if self.0.fetch_add(1, Ordering::Relaxed) % 10 == 9 {
-            let mut map = map.write().unwrap();
-            let some = map.keys().next().copied();
-            some.and_then(|key| map.remove(&key));
-        }
-        true
-    }
-}
-
-/// Loses an even key for good in one resize of ten: with dense keys, one that updates go to
-/// if half of the keys stay.
-#[derive(Default)]
-struct ForgetsUpdated(AtomicU64);
-impl Fault for ForgetsUpdated {
-    fn moves(&self, map: &RwLock<HashMap<u64, u64>>) -> bool {
-        if self.0.fetch_add(1, Ordering::Relaxed) % 10 == 9 {
-            let mut map = map.write().unwrap();
-            let some = map.keys().find(|key| *key % 2 == 0).copied();
-            some.and_then(|key| map.remove(&key));
-        }
-        true
-    }
-}
-
-/// An odd key cannot be found while a resize is in progress, and is present again afterwards: with
-/// dense keys, one that stays.
-#[derive(Default)]
-struct Blinks;
-impl Fault for Blinks {
-    fn moves(&self, map: &RwLock<HashMap<u64, u64>>) -> bool {
-        let some = map
-            .read()
-            .unwrap()
-            .keys()
-            .find(|key| *key % 2 == 1)
-            .copied();
-        let Some((key, value)) = some.and_then(|key| map.write().unwrap().remove_entry(&key))
-        else {
-            return true;
-        };
-        std::thread::sleep(Duration::from_micros(100));
-        map.write().unwrap().insert(key, value);
-        true
-    }
-}
-
-/// Grows by itself, some thousand lookups after a resize.
-#[derive(Default)]
-struct Drifts(AtomicU64);
-impl Fault for Drifts {
-    fn bends(&self, _: u64, stored: Option<u64>) -> Option<u64> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        stored
-    }
-    fn has(&self, buckets: usize) -> usize {
-        buckets + usize::from(self.0.load(Ordering::Relaxed) > 5_000)
-    }
-    fn moves(&self, _: &RwLock<HashMap<u64, u64>>) -> bool {
-        self.0.store(0, Ordering::Relaxed);
-        true
-    }
-}
-
-/// Reports a resize without resizing.
-#[derive(Default)]
-struct Idles;
-impl Fault for Idles {
-    fn moves(&self, _: &RwLock<HashMap<u64, u64>>) -> bool {
-        false
-    }
-}
-
-/// Returns values of other keys.
-#[derive(Default)]
-struct Mixes(AtomicU64);
-impl Fault for Mixes {
-    fn bends(&self, _: u64, stored: Option<u64>) -> Option<u64> {
-        let due = self.0.fetch_add(1, Ordering::Relaxed) % 100 == 99;
-        stored.map(|stored| stored ^ u64::from(due) << 40)
-    }
-}
-
-/// Counts one too many.
-#[derive(Default)]
-struct Miscounts;
-impl Fault for Miscounts {
-    fn counts(&self, entries: usize) -> usize {
-        entries + 1
-    }
-}
-
-/// Panics after it has been filled and churned, which are 40,000 inserts, in a slice or the audit.
-#[derive(Default)]
-struct Panics(AtomicU64);
-impl Fault for Panics {
-    fn swallows(&self, _: &HashMap<u64, u64>) -> bool {
-        assert!(
-            self.0.fetch_add(1, Ordering::Relaxed) < 41_000,
-            "forty-one thousand are enough"
-        );
-        false
-    }
-}
-
-fn card(name: &str) -> TableInfo {
-    let text = || "a test".to_string();
-    TableInfo {
-        name: name.into(),
-        about: text(),
-        version: text(),
-        language: text(),
-        hasher: text(),
-        reclamation: text(),
-        guarantees: text(),
-        settings: text(),
-        adapter: text(),
-        memory: text(),
-        batch: text(),
-    }
-}
-
-fn entry<F: Fault>(name: &str) -> Entry {
-    Entry::new(card(name))
-        .map::<U64, Broken<F>>()
-        .resized::<U64, Broken<F>>()
+fn entry<F: Faulty>(name: &str) -> Entry {
+    Entry::new(card(name)).map::<U64, Broken<F>>()
 }
 
 /// Runs a suite and returns its rows, as shown and as written.
@@ -458,59 +338,11 @@ fn measure(suite: &str) -> (Vec<Row>, Vec<Record>, End) {
 
 /// Does the same with a time limit for phases.
 fn measure_within(suite: &str, patience: Duration) -> (Vec<Row>, Vec<Record>, End) {
-    let registry = Registry::new(
-        vec![
-            entry::<Sound>("sound"),
-            entry::<Drops>("drops"),
-            entry::<DropsInserts>("drops inserts"),
-            entry::<FindsNothing>("finds nothing"),
-            entry::<Duplicates>("duplicates"),
-            entry::<SlowWarmUp>("slow warm-up"),
-            entry::<PanicsAtHandle>("panics at handle"),
-            entry::<Stale>("stale"),
-            entry::<LosesOnResize>("loses"),
-            entry::<Mixes>("mixes"),
-            entry::<Miscounts>("miscounts"),
-            entry::<Panics>("panics"),
-            entry::<Hides>("hides"),
-            entry::<Forgets>("forgets"),
-            entry::<ForgetsUpdated>("forgets updated"),
-            entry::<Reverts>("reverts"),
-            entry::<TakesAlong>("takes along"),
-            entry::<Blinks>("blinks"),
-            entry::<Idles>("idles"),
-            entry::<HidesInBatches>("hides in batches"),
-            entry::<MixesBatches>("mixes batches"),
-            entry::<StaleBatches>("stale batches"),
-            entry::<Drifts>("drifts"),
-            Entry::new(card("fixed")).map::<U64, Broken<Sound>>(),
-        ],
-        Vec::new(),
-    );
-    let suite = Suite::parse(suite).expect("a valid suite");
-    let tasks = suite
-        .tasks(&Params::default(), &Topology::flat(2), true)
-        .expect("valid cells");
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("results.jsonl");
-    let sink = Sink::create(&path, false, false).expect("a file");
-    let rows = std::cell::RefCell::new(Vec::new());
-    let show = Box::new(|row: &Row| rows.borrow_mut().push(row.clone()));
-    let facts = Manifest {
-        plan: suite.to_toml(),
-        seed: 5,
-        ..manifest(&suite.name)
-    };
-    let end = Runner::new(&registry, sink, 5, facts, None, show)
-        .with_patience(patience)
-        .run(&tasks)
-        .expect("a run");
-    let text = std::fs::read_to_string(&path).expect("results");
-    let records = text
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("a record"))
-        .collect();
-    (rows.into_inner(), records, end)
+    let mut all = entries();
+    all.push(entry::<Sound>("fixed"));
+    let (rows, text, end) = run_suite(&Registry::new(all, Vec::new()), suite, patience);
+    let record = |line| serde_json::from_str(line).expect("a record");
+    (rows, text.lines().map(record).collect(), end)
 }
 
 fn problems(rows: &[Row], table: &str) -> String {

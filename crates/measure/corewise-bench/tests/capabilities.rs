@@ -2,43 +2,24 @@
 //! broken on purpose do not.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use corewise_bench::adapters;
-use corewise_bench::dyn_table::Entry;
-use corewise_bench::manifest::manifest;
-use corewise_bench::params::Params;
-use corewise_bench::record::{Manifest, Record, Row};
+use corewise_bench::entry::Entry;
+use corewise_bench::record::{Record, Row};
 use corewise_bench::registry::Registry;
 use corewise_bench::results::Results;
-use corewise_bench::runner::Runner;
-use corewise_bench::sink::Sink;
 use corewise_bench::subject::{
     Answers, CacheHandle, CacheSubject, Capability, FilterSubject, LockSubject, MeasuredFilter,
     MeasuredLock, QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject, WithHandles,
 };
-use corewise_bench::suite::Suite;
-use corewise_bench::table::{Setup, TableInfo};
+use corewise_bench::table::Setup;
 use corewise_bench::work::Part;
-use corewise_topology::Topology;
 
-fn card(name: &str) -> TableInfo {
-    let text = || "a test".to_string();
-    TableInfo {
-        name: name.into(),
-        about: text(),
-        version: text(),
-        language: "Rust".into(),
-        hasher: text(),
-        reclamation: text(),
-        guarantees: text(),
-        settings: text(),
-        adapter: text(),
-        memory: text(),
-        batch: text(),
-    }
-}
+use crate::common::{card, run_suite};
 
 /// Runs a section in short slices on two threads; returns its rows and what a reader of the file
 /// gets.
@@ -55,26 +36,11 @@ fn measure(registry: &Registry, section: &str) -> (Vec<Row>, Results) {
         [[section]]
         {section}"
     );
-    let suite = Suite::parse(&text).expect("a valid suite");
-    let tasks = suite.tasks(&Params::default(), &Topology::flat(2), true);
-    let tasks = tasks.expect("valid cells");
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("results.jsonl");
-    let sink = Sink::create(&path, false, false).expect("a file");
-    let rows = std::cell::RefCell::new(Vec::new());
-    let show = Box::new(|row: &Row| rows.borrow_mut().push(row.clone()));
-    let facts = Manifest {
-        plan: suite.to_toml(),
-        seed: 5,
-        ..manifest(&suite.name)
-    };
-    let end = Runner::new(registry, sink, 5, facts, None, show).run(&tasks);
-    end.expect("a run");
-    let results = Results::read(&[&path]).expect("the file is readable");
-    let text = std::fs::read_to_string(&path).expect("results");
+    let (rows, file, _) = run_suite(registry, &text, Duration::from_secs(20));
     let is_record = |line| serde_json::from_str::<Record>(line).is_ok();
-    assert!(text.lines().all(is_record));
-    (rows.into_inner(), results)
+    assert!(file.lines().all(is_record));
+    let results = Results::parse(Path::new("results.jsonl"), file.as_bytes());
+    (rows, results.expect("the file is readable"))
 }
 
 /// Checks that rows are void with these words, and that those without words are not.
@@ -87,22 +53,47 @@ fn assert_problems(rows: &[Row], expected: &[(&str, &str)]) {
     }
 }
 
-/// A fault of a filter.
-trait FilterFault: Send + Sync + Default + 'static {
-    /// What a lookup of an item returns, given whether it is present.
-    fn bends(&self, _item: u64, is_present: bool) -> bool {
-        is_present
+/// Faults, of which a subject has one.
+const SOUND: usize = 0;
+/// Denies an item that is present, once in a hundred lookups.
+const FALSE_NEGATIVE: usize = 1;
+/// Affirms every item.
+const ALWAYS_THERE: usize = 2;
+/// Loses an insert in a hundred.
+const LOSES_INSERTS: usize = 3;
+/// Refuses an insert in a thousand, also while it is filled.
+const REFUSES: usize = 4;
+/// Finds what was removed.
+const KEEPS_REMOVED: usize = 5;
+/// Runs a section in a thousand twice, which counts like a second thread inside.
+const LEAKY: usize = 6;
+/// Removes a key twice, once in a hundred.
+const DOUBLE_MIN: usize = 7;
+/// Removes the greatest key.
+const REVERSED: usize = 8;
+/// Reports a rank that is one too low.
+const WRONG_RANK: usize = 9;
+/// Loses an increment by one in ten. A decrement is lost as often, so only the scores tell.
+const LOSES_INCREMENTS: usize = 10;
+/// Does not replace.
+const STALE: usize = 11;
+/// Does not evict.
+const OVERFULL: usize = 12;
+/// Stores nothing.
+const EMPTY: usize = 13;
+/// Answers one operation in a hundred not at all.
+const LOSES_ANSWER: usize = 14;
+/// Answers one operation in a hundred twice.
+const DOUBLES_ANSWER: usize = 15;
+
+#[derive(Default)]
+struct Fault<const FAULT: usize>(AtomicU64);
+
+impl<const FAULT: usize> Fault<FAULT> {
+    /// Returns whether the subject has this fault, and shows it in this call: in one of so many.
+    fn shows(&self, fault: usize, every: u64) -> bool {
+        FAULT == fault && self.0.fetch_add(1, Ordering::Relaxed) % every == every - 1
     }
-    /// Whether an insert reports success without inserting.
-    fn swallows(&self) -> bool {
-        false
-    }
-    /// Whether an insert is refused.
-    fn refuses(&self) -> bool {
-        false
-    }
-    /// Whether a removed item is still found.
-    const KEEPS_REMOVED: bool = false;
 }
 
 /// Slots of a [`Set`], and the items that it takes.
@@ -111,26 +102,26 @@ const MOST_ITEMS: usize = 3_800;
 
 /// A set of items, as if it were a filter.
 #[derive(Default)]
-struct Set<F> {
+struct Set<const FAULT: usize> {
     items: Mutex<HashMap<u64, u32>>,
     removed: Mutex<BTreeSet<u64>>,
-    fault: F,
+    fault: Fault<FAULT>,
 }
 
-impl<F: FilterFault> MeasuredFilter for Set<F> {
+impl<const FAULT: usize> MeasuredFilter for Set<FAULT> {
     fn build(_: &Setup) -> Self {
         Self::default()
     }
     fn insert(&self, item: u64) -> bool {
         let mut items = self.items.lock().unwrap();
-        let has_room = items.len() < MOST_ITEMS && !self.fault.refuses();
-        if has_room && !self.fault.swallows() {
+        let has_room = items.len() < MOST_ITEMS && !self.fault.shows(REFUSES, 1000);
+        if has_room && !self.fault.shows(LOSES_INSERTS, 100) {
             *items.entry(item).or_default() += 1;
         }
         has_room
     }
     fn remove(&self, item: u64) -> bool {
-        if F::KEEPS_REMOVED {
+        if self.fault.shows(KEEPS_REMOVED, 1) {
             self.removed.lock().unwrap().insert(item);
         }
         self.items.lock().unwrap().remove(&item).is_some()
@@ -138,7 +129,8 @@ impl<F: FilterFault> MeasuredFilter for Set<F> {
     fn contains(&self, item: u64) -> bool {
         let is_present = self.items.lock().unwrap().contains_key(&item)
             || self.removed.lock().unwrap().contains(&item);
-        self.fault.bends(item, is_present)
+        let is_denied = is_present && self.fault.shows(FALSE_NEGATIVE, 100);
+        is_present && !is_denied || self.fault.shows(ALWAYS_THERE, 1)
     }
     fn false_positive_rate(&self) -> f64 {
         0.01
@@ -151,70 +143,19 @@ impl<F: FilterFault> MeasuredFilter for Set<F> {
     }
 }
 
-#[derive(Default)]
-struct Sound;
-impl FilterFault for Sound {}
-impl LockFault for Sound {}
-impl CacheFault for Sound {}
-impl QueueFault for Sound {}
-impl SetFault for Sound {}
-
-/// Denies an item that is present, once in a hundred lookups.
-#[derive(Default)]
-struct FalseNegative(AtomicU64);
-impl FilterFault for FalseNegative {
-    fn bends(&self, _: u64, is_present: bool) -> bool {
-        is_present && self.0.fetch_add(1, Ordering::Relaxed) % 100 != 99
-    }
-}
-
-/// Affirms every item.
-#[derive(Default)]
-struct AlwaysThere;
-impl FilterFault for AlwaysThere {
-    fn bends(&self, _: u64, _: bool) -> bool {
-        true
-    }
-}
-
-/// Loses an insert in a hundred.
-#[derive(Default)]
-struct LosesInserts(AtomicU64);
-impl FilterFault for LosesInserts {
-    fn swallows(&self) -> bool {
-        self.0.fetch_add(1, Ordering::Relaxed) % 100 == 99
-    }
-}
-
-/// Refuses an insert in a thousand, also while it is filled.
-#[derive(Default)]
-struct Refuses(AtomicU64);
-impl FilterFault for Refuses {
-    fn refuses(&self) -> bool {
-        self.0.fetch_add(1, Ordering::Relaxed) % 1000 == 999
-    }
-}
-
-/// Finds what was removed.
-#[derive(Default)]
-struct KeepsRemoved;
-impl FilterFault for KeepsRemoved {
-    const KEEPS_REMOVED: bool = true;
-}
-
-fn filter<F: FilterFault>(name: &str) -> Entry {
-    Entry::new(card(name)).subject::<FilterSubject<Set<F>>>()
+fn filter<const FAULT: usize>(name: &str) -> Entry {
+    Entry::new(card(name)).subject::<FilterSubject<Set<FAULT>>>()
 }
 
 #[test]
 fn a_filter_may_affirm_a_few_absent_items_and_deny_no_present_one() {
     let entries = vec![
-        filter::<Sound>("sound"),
-        filter::<FalseNegative>("false negative"),
-        filter::<AlwaysThere>("always there"),
-        filter::<LosesInserts>("loses inserts"),
-        filter::<Refuses>("refuses"),
-        filter::<KeepsRemoved>("keeps removed"),
+        filter::<SOUND>("sound"),
+        filter::<FALSE_NEGATIVE>("false negative"),
+        filter::<ALWAYS_THERE>("always there"),
+        filter::<LOSES_INSERTS>("loses inserts"),
+        filter::<REFUSES>("refuses"),
+        filter::<KEEPS_REMOVED>("keeps removed"),
     ];
     let section = "kind = 'filter'
         initial = [2000]
@@ -243,7 +184,7 @@ fn a_filter_may_affirm_a_few_absent_items_and_deny_no_present_one() {
 
 #[test]
 fn a_nearly_full_filter_is_filled_up_in_the_end() {
-    let registry = Registry::new(vec![filter::<Sound>("sound")], Vec::new());
+    let registry = Registry::new(vec![filter::<SOUND>("sound")], Vec::new());
     let section = "kind = 'filter'
         initial = [3200]
         load = 80.0
@@ -292,21 +233,13 @@ fn the_filters_of_the_registry_pass_and_are_drawn() {
     assert!(page.contains("false positives") && page.contains("bits an item"));
 }
 
-/// A fault of a lock.
-trait LockFault: Send + Sync + Default + 'static {
-    /// Called when an exclusive section begins; returns whether the lock is not taken.
-    fn leaks(&self) -> bool {
-        false
-    }
-}
-
 #[derive(Default)]
-struct Guard<F> {
+struct Guard<const FAULT: usize> {
     is_taken: AtomicBool,
-    fault: F,
+    fault: Fault<FAULT>,
 }
 
-impl<F> Guard<F> {
+impl<const FAULT: usize> Guard<FAULT> {
     fn with(&self, mut section: impl FnMut()) {
         // Acquire: pairs with the Release below, so that sections see what earlier ones wrote.
         while self.is_taken.swap(true, Ordering::Acquire) {
@@ -317,34 +250,25 @@ impl<F> Guard<F> {
     }
 }
 
-impl<F: LockFault> MeasuredLock for Guard<F> {
+impl<const FAULT: usize> MeasuredLock for Guard<FAULT> {
     fn build() -> Self {
         Self::default()
     }
     fn exclusive(&self, mut section: impl FnMut()) {
-        if self.fault.leaks() {
+        if self.fault.shows(LEAKY, 1000) {
             section();
         }
         self.with(section);
     }
 }
 
-/// Runs a section in a thousand twice, which counts like a second thread inside.
-#[derive(Default)]
-struct Leaky(AtomicU64);
-impl LockFault for Leaky {
-    fn leaks(&self) -> bool {
-        self.0.fetch_add(1, Ordering::Relaxed) % 1000 == 999
-    }
-}
-
-fn lock<F: LockFault>(name: &str) -> Entry {
-    Entry::new(card(name)).subject::<LockSubject<Guard<F>>>()
+fn lock<const FAULT: usize>(name: &str) -> Entry {
+    Entry::new(card(name)).subject::<LockSubject<Guard<FAULT>>>()
 }
 
 #[test]
 fn a_lock_whose_sections_do_not_add_up_is_void() {
-    let entries = vec![lock::<Sound>("sound"), lock::<Leaky>("leaky")];
+    let entries = vec![lock::<SOUND>("sound"), lock::<LEAKY>("leaky")];
     let section = "kind = 'lock'
         work = [0, 50]
         updates = [50.0]
@@ -370,25 +294,13 @@ fn a_lock_whose_sections_do_not_add_up_is_void() {
     assert!(corewise_bench::report::html(&results).contains("sections of 50 ns"));
 }
 
-/// A fault of a priority queue.
-trait QueueFault: Send + Sync + Default + 'static {
-    /// Returns the key to remove.
-    fn picks(&self, keys: &BTreeSet<u64>) -> Option<u64> {
-        keys.first().copied()
-    }
-    /// Returns whether a removed key stays.
-    fn keeps(&self) -> bool {
-        false
-    }
-}
-
 #[derive(Default)]
-struct Keys<F> {
+struct Keys<const FAULT: usize> {
     keys: Mutex<BTreeSet<u64>>,
-    fault: F,
+    fault: Fault<FAULT>,
 }
 
-impl<F: QueueFault> WithHandles for Keys<F> {
+impl<const FAULT: usize> WithHandles for Keys<FAULT> {
     type Handle<'s> = &'s Self;
     fn build(_: &Setup) -> Self {
         Self::default()
@@ -398,14 +310,20 @@ impl<F: QueueFault> WithHandles for Keys<F> {
     }
 }
 
-impl<F: QueueFault> QueueHandle for &Keys<F> {
+impl<const FAULT: usize> QueueHandle for &Keys<FAULT> {
     fn insert(&mut self, key: u64) -> bool {
         self.keys.lock().unwrap().insert(key)
     }
     fn delete_min(&mut self) -> Option<u64> {
         let mut keys = self.keys.lock().unwrap();
-        let key = self.fault.picks(&keys)?;
-        if !self.fault.keeps() {
+        let is_reversed = self.fault.shows(REVERSED, 1);
+        let picked = if is_reversed {
+            keys.last()
+        } else {
+            keys.first()
+        };
+        let key = *picked?;
+        if !self.fault.shows(DOUBLE_MIN, 100) {
             keys.remove(&key);
         }
         Some(key)
@@ -415,34 +333,16 @@ impl<F: QueueFault> QueueHandle for &Keys<F> {
     }
 }
 
-/// Removes a key twice, once in a hundred.
-#[derive(Default)]
-struct DoubleMin(AtomicU64);
-impl QueueFault for DoubleMin {
-    fn keeps(&self) -> bool {
-        self.0.fetch_add(1, Ordering::Relaxed) % 100 == 99
-    }
-}
-
-/// Removes the greatest key.
-#[derive(Default)]
-struct Reversed;
-impl QueueFault for Reversed {
-    fn picks(&self, keys: &BTreeSet<u64>) -> Option<u64> {
-        keys.last().copied()
-    }
-}
-
-fn queue<F: QueueFault>(name: &str) -> Entry {
-    Entry::new(card(name)).subject::<QueueSubject<Keys<F>>>()
+fn queue<const FAULT: usize>(name: &str) -> Entry {
+    Entry::new(card(name)).subject::<QueueSubject<Keys<FAULT>>>()
 }
 
 #[test]
 fn a_priority_queue_gives_back_each_key_once_and_in_order() {
     let entries = vec![
-        queue::<Sound>("sound"),
-        queue::<DoubleMin>("double min"),
-        queue::<Reversed>("reversed"),
+        queue::<SOUND>("sound"),
+        queue::<DOUBLE_MIN>("double min"),
+        queue::<REVERSED>("reversed"),
     ];
     let section = "kind = 'queue'
         initial = [2000]
@@ -464,25 +364,13 @@ fn a_priority_queue_gives_back_each_key_once_and_in_order() {
     );
 }
 
-/// A fault of a sorted set.
-trait SetFault: Send + Sync + Default + 'static {
-    /// Returns the rank that is reported.
-    fn ranks(&self, rank: u64) -> u64 {
-        rank
-    }
-    /// Returns whether an increment is lost.
-    fn loses(&self) -> bool {
-        false
-    }
-}
-
 #[derive(Default)]
-struct Scores<F> {
+struct Scores<const FAULT: usize> {
     scores: Mutex<HashMap<u32, i64>>,
-    fault: F,
+    fault: Fault<FAULT>,
 }
 
-impl<F: SetFault> WithHandles for Scores<F> {
+impl<const FAULT: usize> WithHandles for Scores<FAULT> {
     type Handle<'s> = &'s Self;
     fn build(_: &Setup) -> Self {
         Self::default()
@@ -492,17 +380,18 @@ impl<F: SetFault> WithHandles for Scores<F> {
     }
 }
 
-impl<F: SetFault> SortedSetHandle for &Scores<F> {
+impl<const FAULT: usize> SortedSetHandle for &Scores<FAULT> {
     fn rank(&mut self, member: u32) -> Option<u64> {
         let scores = self.scores.lock().unwrap();
         let its = (*scores.get(&member)?, member);
         let lower = scores
             .iter()
             .filter(|(member, score)| (**score, **member) < its);
-        Some(self.fault.ranks(lower.count() as u64))
+        let missing = u64::from(self.fault.shows(WRONG_RANK, 1));
+        Some((lower.count() as u64).saturating_sub(missing))
     }
     fn increment(&mut self, member: u32, delta: i64) -> Option<i64> {
-        let is_lost = delta.abs() == 1 && self.fault.loses();
+        let is_lost = delta.abs() == 1 && self.fault.shows(LOSES_INCREMENTS, 10);
         let mut scores = self.scores.lock().unwrap();
         let score = scores.entry(member).or_default();
         *score += if is_lost { 0 } else { delta };
@@ -510,34 +399,16 @@ impl<F: SetFault> SortedSetHandle for &Scores<F> {
     }
 }
 
-/// Reports a rank that is one too low.
-#[derive(Default)]
-struct WrongRank;
-impl SetFault for WrongRank {
-    fn ranks(&self, rank: u64) -> u64 {
-        rank.saturating_sub(1)
-    }
-}
-
-/// Loses an increment by one in ten. A decrement is lost as often, so only the scores tell.
-#[derive(Default)]
-struct LosesIncrements(AtomicU64);
-impl SetFault for LosesIncrements {
-    fn loses(&self) -> bool {
-        self.0.fetch_add(1, Ordering::Relaxed) % 10 == 9
-    }
-}
-
-fn sorted_set<F: SetFault>(name: &str) -> Entry {
-    Entry::new(card(name)).subject::<SortedSetSubject<Scores<F>>>()
+fn sorted_set<const FAULT: usize>(name: &str) -> Entry {
+    Entry::new(card(name)).subject::<SortedSetSubject<Scores<FAULT>>>()
 }
 
 #[test]
 fn a_sorted_set_has_a_rank_for_each_member_and_keeps_scores() {
     let entries = vec![
-        sorted_set::<Sound>("sound"),
-        sorted_set::<WrongRank>("wrong rank"),
-        sorted_set::<LosesIncrements>("loses increments"),
+        sorted_set::<SOUND>("sound"),
+        sorted_set::<WRONG_RANK>("wrong rank"),
+        sorted_set::<LOSES_INCREMENTS>("loses increments"),
     ];
     let section = "kind = 'sortedset'
         initial = [50]
@@ -569,34 +440,18 @@ fn node_replication_and_its_baselines_pass() {
     }
 }
 
-/// A fault of a cache.
-trait CacheFault: Send + Sync + Default + 'static {
-    /// Returns how often an operation is answered.
-    fn answers(&self) -> usize {
-        1
-    }
-    /// Returns whether a value is not replaced.
-    fn keeps_old(&self) -> bool {
-        false
-    }
-    /// Whether nothing is ever evicted.
-    const IS_UNBOUNDED: bool = false;
-    /// Whether nothing is ever stored.
-    const IS_EMPTY: bool = false;
-}
-
 /// A cache that evicts any key, for half of the keys.
 #[derive(Default)]
-struct Values<F> {
+struct Values<const FAULT: usize> {
     values: Mutex<HashMap<u64, u64>>,
     capacity: usize,
-    fault: F,
+    fault: Fault<FAULT>,
 }
 
-impl<F: CacheFault> WithHandles for Values<F> {
+impl<const FAULT: usize> WithHandles for Values<FAULT> {
     type Handle<'s> = &'s Self;
     fn build(setup: &Setup) -> Self {
-        let capacity = match F::IS_UNBOUNDED {
+        let capacity = match FAULT == OVERFULL {
             true => usize::MAX,
             false => setup.capacity,
         };
@@ -610,78 +465,40 @@ impl<F: CacheFault> WithHandles for Values<F> {
     }
 }
 
-impl<F: CacheFault> CacheHandle for &Values<F> {
+impl<const FAULT: usize> CacheHandle for &Values<FAULT> {
     fn submit(&mut self, key: u64, value: Option<u64>, answers: &mut Answers) {
         let mut values = self.values.lock().unwrap();
+        let one_more = usize::from(self.fault.shows(DOUBLES_ANSWER, 100));
+        let count = 1 + one_more - usize::from(self.fault.shows(LOSES_ANSWER, 100));
         let Some(value) = value else {
             let value = values.get(&key).copied();
-            return (0..self.fault.answers()).for_each(|_| answers.looked_up(key, value));
+            return (0..count).for_each(|_| answers.looked_up(key, value));
         };
         if !values.contains_key(&key) && values.len() >= self.capacity {
             let victim = values.keys().next().copied();
             victim.map(|victim| values.remove(&victim));
         }
-        if !(F::IS_EMPTY || values.contains_key(&key) && self.fault.keeps_old()) {
+        let keeps_old = values.contains_key(&key) && self.fault.shows(STALE, 1);
+        if !keeps_old && FAULT != EMPTY {
             values.insert(key, value);
         }
-        (0..self.fault.answers()).for_each(|_| answers.stored(true));
+        (0..count).for_each(|_| answers.stored(true));
     }
 }
 
-/// Does not replace.
-#[derive(Default)]
-struct Stale;
-impl CacheFault for Stale {
-    fn keeps_old(&self) -> bool {
-        true
-    }
-}
-
-/// Does not evict.
-#[derive(Default)]
-struct Overfull;
-impl CacheFault for Overfull {
-    const IS_UNBOUNDED: bool = true;
-}
-
-/// Stores nothing.
-#[derive(Default)]
-struct Empty;
-impl CacheFault for Empty {
-    const IS_EMPTY: bool = true;
-}
-
-/// Answers one operation in a hundred not at all.
-#[derive(Default)]
-struct LosesAnswer(AtomicU64);
-impl CacheFault for LosesAnswer {
-    fn answers(&self) -> usize {
-        usize::from(self.0.fetch_add(1, Ordering::Relaxed) % 100 != 99)
-    }
-}
-
-/// Answers one operation in a hundred twice.
-#[derive(Default)]
-struct DoublesAnswer(AtomicU64);
-impl CacheFault for DoublesAnswer {
-    fn answers(&self) -> usize {
-        1 + usize::from(self.0.fetch_add(1, Ordering::Relaxed) % 100 == 99)
-    }
-}
-
-fn cache<F: CacheFault>(name: &str) -> Entry {
-    Entry::new(card(name)).subject::<CacheSubject<Values<F>>>()
+fn cache<const FAULT: usize>(name: &str) -> Entry {
+    Entry::new(card(name)).subject::<CacheSubject<Values<FAULT>>>()
 }
 
 #[test]
 fn a_cache_answers_each_operation_and_holds_what_it_has_room_for() {
     let entries = vec![
-        cache::<Sound>("sound"),
-        cache::<Stale>("stale"),
-        cache::<Overfull>("overfull"),
-        cache::<Empty>("empty"),
-        cache::<LosesAnswer>("loses answer"),
-        cache::<DoublesAnswer>("doubles answer"),
+        cache::<SOUND>("sound"),
+        cache::<STALE>("stale"),
+        cache::<OVERFULL>("overfull"),
+        cache::<EMPTY>("empty"),
+        cache::<LOSES_ANSWER>("loses answer"),
+        cache::<DOUBLES_ANSWER>("doubles answer"),
     ];
     let section = "kind = 'cache'
         initial = [2000]

@@ -5,14 +5,16 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use corewise_measure::number::{parse_count, parse_rate};
+use serde::Serialize;
 
 use crate::config::{
     Address, Arrivals, FloorOptions, KeyDistribution, LoadConfig, LoadMode, Protocol, ReplayConfig,
     Target, ValueSize,
 };
 use crate::error::LoadError;
-use crate::oracle::{Check, OracleConfig, Sizes, check_server};
-use crate::replay::replay;
+use crate::oracle::{Check, OracleConfig, OracleReport, Sizes, check_server};
+use crate::replay::{ReplayReport, replay};
+use crate::report::{Report, to_value};
 use crate::slices::run;
 use corewise_measure::trace::{TraceConfig, TraceModel};
 use corewise_topology::parse_cpu_list;
@@ -397,32 +399,34 @@ pub fn main(args: LoadArgs) -> ExitCode {
 /// Runs the subcommand and returns the output.
 fn printed(args: LoadArgs) -> Result<String, LoadError> {
     let (format, mut progress) = (args.format, |line: &str| eprintln!("{line}"));
-    if args.oracle.is_some() {
+    Ok(if args.oracle.is_some() {
         let report = check_server(&OracleConfig::try_from(args)?, &mut progress)?;
-        return Ok(match format {
-            ReportFormat::Text => report.to_string(),
-            ReportFormat::Json => report.to_json() + "\n",
-            ReportFormat::Flat => report.to_flat(),
-        });
-    }
-    if args.trace.is_some() {
+        written(&report, format, OracleReport::to_flat)
+    } else if args.trace.is_some() {
         let report = replay(&ReplayConfig::try_from(args)?, &mut progress)?;
-        return Ok(match format {
-            ReportFormat::Text => report.to_string(),
-            ReportFormat::Json => report.to_json() + "\n",
-            ReportFormat::Flat => report.to_flat(),
-        });
-    }
-    let report = run(&LoadConfig::try_from(args)?, &mut progress)?;
-    Ok(match format {
-        ReportFormat::Text => report.to_string(),
-        ReportFormat::Json => report.to_json() + "\n",
-        ReportFormat::Flat => report.to_flat(),
+        written(&report, format, ReplayReport::to_flat)
+    } else {
+        let report = run(&LoadConfig::try_from(args)?, &mut progress)?;
+        written(&report, format, Report::to_flat)
     })
+}
+
+fn written<R: Serialize + ToString>(
+    report: &R,
+    format: ReportFormat,
+    to_flat: fn(&R) -> String,
+) -> String {
+    match format {
+        ReportFormat::Text => report.to_string(),
+        ReportFormat::Json => format!("{:#}\n", to_value(report)),
+        ReportFormat::Flat => to_flat(report),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+
     use clap::Parser;
 
     use super::*;
@@ -433,14 +437,28 @@ mod tests {
         args: LoadArgs,
     }
 
-    fn config(line: &str) -> Result<LoadConfig, LoadError> {
+    fn parsed<C: TryFrom<LoadArgs>>(line: &str) -> Result<C, C::Error> {
         let words = std::iter::once("load").chain(line.split_whitespace());
-        LoadConfig::try_from(Cli::try_parse_from(words).expect("syntax").args)
+        C::try_from(Cli::try_parse_from(words).expect("syntax").args)
+    }
+
+    /// Checks that each command line is refused with one line that has the word.
+    fn assert_refused<C: TryFrom<LoadArgs, Error = LoadError> + fmt::Debug>(all: &[(&str, &str)]) {
+        for (line, word) in all {
+            let error = parsed::<C>(line).expect_err(line);
+            let text = error.to_string();
+            let is_clear = text.contains(word) && !text.contains('\n');
+            assert!(is_clear, "{line}: {text}");
+            assert_eq!(error.exit_code(), 2);
+        }
     }
 
     #[test]
     fn defaults_of_command_line_and_library_agree() {
-        assert_eq!(config("").expect("valid"), LoadConfig::default());
+        assert_eq!(
+            parsed::<LoadConfig>("").expect("valid"),
+            LoadConfig::default()
+        );
     }
 
     #[test]
@@ -448,7 +466,7 @@ mod tests {
         let line = ":1234 --server-pid 5 --vs unix:/s --vs-pid 6 --vs-protocol resp --floor \
                     --floor-pin 0 --pin 1,3-4 --mix 9:1 --distribution zipf:1.1 --value-size 10-1000 \
                     --rate 1000 --arrivals constant";
-        let config = config(line).expect("valid");
+        let config: LoadConfig = parsed(line).expect("valid");
         assert_eq!(config.target.address.to_string(), "127.0.0.1:1234");
         assert_eq!(
             config.vs.map(|vs| (vs.protocol, vs.pid)),
@@ -467,16 +485,11 @@ mod tests {
         ));
     }
 
-    fn replayed(line: &str) -> Result<ReplayConfig, LoadError> {
-        let words = std::iter::once("load").chain(line.split_whitespace());
-        ReplayConfig::try_from(Cli::try_parse_from(words).expect("syntax").args)
-    }
-
     #[test]
     fn options_of_a_trace_reach_the_configuration() {
-        let config = replayed("--trace zipf").expect("valid");
+        let config = parsed::<ReplayConfig>("--trace zipf").expect("valid");
         assert_eq!(config, ReplayConfig::default());
-        let config = replayed(
+        let config: ReplayConfig = parsed(
             ":1234 --trace short-ttl:0.9 --keys 500 --rate 2000 --seconds 3 --overwrites 0 \
              --seed 7 --pipeline 4 --connections 2 --read-back --protocol meta --value-size 50-9000",
         )
@@ -494,44 +507,34 @@ mod tests {
         assert!(config.paced && config.read_back);
         assert_eq!((config.connections, config.pipeline), (2, 4));
         assert_eq!(config.target.protocol, Protocol::Meta);
-        let config = replayed("--trace turnover --requests 99").expect("valid");
+        let config: ReplayConfig = parsed("--trace turnover --requests 99").expect("valid");
         assert_eq!((config.trace.requests, config.paced), (99, false));
-    }
-
-    fn checked(line: &str) -> Result<OracleConfig, LoadError> {
-        let words = std::iter::once("load").chain(line.split_whitespace());
-        OracleConfig::try_from(Cli::try_parse_from(words).expect("syntax").args)
     }
 
     #[test]
     fn options_of_a_check_reach_the_configuration() {
-        let config = checked("--oracle fill --limit 64").expect("valid");
+        let config: OracleConfig = parsed("--oracle fill --limit 64").expect("valid");
         assert_eq!(config, OracleConfig::default());
         let line =
             ":1234 --oracle refuse --limit 2 --value-size 50+8000 --connections 3 --pipeline 4";
-        let config = checked(line).expect("valid");
+        let config: OracleConfig = parsed(line).expect("valid");
         assert_eq!((config.check, config.limit_bytes), (Check::Refuse, 2 << 20));
         assert_eq!(config.sizes, Sizes::Mix(50, 8000));
         assert_eq!((config.connections, config.pipeline), (3, 4));
-        assert!(checked("--oracle fill --limit 64 --value-size 9-1").is_err());
+        assert!(parsed::<OracleConfig>("--oracle fill --limit 64 --value-size 9-1").is_err());
         let alone = ["load", "--oracle", "fill"];
         assert!(Cli::try_parse_from(alone).is_err(), "a limit is needed");
     }
 
     #[test]
     fn bad_options_of_a_trace_are_one_clear_line() {
-        for (line, word) in [
+        assert_refused::<ReplayConfig>(&[
             ("--trace bell", "bell"),
             ("--trace zipf:9", "exponent"),
             ("--trace short-ttl", "rate"),
             ("--trace zipf --requests 0", "requests"),
             ("--trace turnover --requests 200000000", "key size"),
-        ] {
-            let error = replayed(line).expect_err(line);
-            let text = error.to_string();
-            assert!(text.contains(word) && !text.contains('\n'), "{text}");
-            assert_eq!(error.exit_code(), 2);
-        }
+        ]);
         for conflict in [
             "--vs :1",
             "--prefill",
@@ -547,7 +550,7 @@ mod tests {
 
     #[test]
     fn bad_options_are_one_clear_line() {
-        for (line, word) in [
+        assert_refused::<LoadConfig>(&[
             ("--mix 9", "mix"),
             ("--mix 0:0", "mix"),
             ("--pin 3-1", "CPU list"),
@@ -557,14 +560,6 @@ mod tests {
             ("--value-size 1-", "value size"),
             ("--connections 0", "connections"),
             ("--rate 0", "rate"),
-        ] {
-            let error = config(line).expect_err(line);
-            let text = error.to_string();
-            assert!(
-                text.contains(word) && !text.contains('\n'),
-                "{line}: {text}"
-            );
-            assert_eq!(error.exit_code(), 2);
-        }
+        ]);
     }
 }

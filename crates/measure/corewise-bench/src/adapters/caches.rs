@@ -16,7 +16,7 @@ use hdrhistogram::Histogram;
 
 use crate::adapters::listed;
 use crate::clock;
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::subject::{Answers, CacheHandle, CacheSubject, Measurements, WithHandles};
 use crate::table::Setup;
 use crate::work::{Part, is_given_up};

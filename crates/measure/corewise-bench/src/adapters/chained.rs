@@ -10,7 +10,7 @@ use corewise_maps_lab::chained::{
 };
 
 use crate::adapters::{listed, stamps_of};
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::hash::Common;
 use crate::table::{Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 

@@ -15,7 +15,7 @@ use corewise_maps_lab::elided_filter::{
 };
 
 use crate::adapters::listed;
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::subject::{FilterSubject, MeasuredFilter};
 use crate::table::{Contention, MapHandle, MeasuredMap, Setup, U64};
 

@@ -3,7 +3,7 @@
 use corewise_filter::{Builder, CuckooFilter};
 
 use crate::adapters::listed;
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::subject::{FilterSubject, MeasuredFilter};
 use crate::table::Setup;
 
@@ -87,7 +87,7 @@ mod peers {
     type Cuckoo = cuckoofilter::CuckooFilter<FilterHasher>;
 
     /// A sequential filter behind a lock, or for one thread: without a lock, its entry has
-    /// [`Entry::max_threads`](crate::dyn_table::Entry::max_threads) of one.
+    /// [`Entry::max_threads`](crate::entry::Entry::max_threads) of one.
     pub(super) struct Sequential<const LOCKS: bool>(parking_lot::Mutex<Cuckoo>);
 
     impl<const LOCKS: bool> Sequential<LOCKS> {

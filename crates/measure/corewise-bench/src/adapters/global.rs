@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 
 use crate::adapters::hashbrown::{groups_of, insert_absent, regroup};
 use crate::adapters::{listed, with_makers};
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::hash::Common;
 use crate::table::{Bytes, Contention, Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 

@@ -10,7 +10,7 @@ use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
 
 use crate::adapters::listed;
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::hash::Common;
 use crate::table::{MapHandle, MeasuredMap, Resize, Setup, U64};
 

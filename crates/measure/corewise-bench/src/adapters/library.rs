@@ -8,7 +8,7 @@ use papaya::Guard;
 
 use crate::adapters::hashbrown::{GROUP, capacity_of};
 use crate::adapters::{listed, with_makers};
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::hash::Common;
 use crate::table::{Bytes, Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 

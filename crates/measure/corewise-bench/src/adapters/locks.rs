@@ -19,7 +19,7 @@ use foldhash::fast::RandomState;
 use crate::adapters::elided::{elides, transactions};
 use crate::adapters::global::{Global, Lock as GlobalLock, Map, locks};
 use crate::adapters::{listed, with_makers};
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::hash::Common;
 use crate::subject::{LockSubject, MeasuredLock};
 use crate::table::{Bytes, Contention, U64};

@@ -36,7 +36,7 @@ mod sharded;
 mod slowed;
 
 use self::cards::{CARDS, card};
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::registry::{Missing, Registry};
 use crate::table::{Kind, MOST_BATCHED};
 

@@ -16,7 +16,7 @@ use corewise_nr::{
 };
 
 use crate::adapters::listed;
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::subject::{QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject, WithHandles};
 use crate::table::{MapHandle, MeasuredMap, Setup, U64};
 use crate::work::Part;

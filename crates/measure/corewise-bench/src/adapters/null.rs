@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::adapters::listed;
-use crate::dyn_table::{DynTable, Entry, make};
+use crate::dyn_table::DynTable;
+use crate::entry::{Entry, make};
 use crate::stamp::stamp;
 use crate::subject::{
     Answers, CacheHandle, CacheSubject, FilterSubject, LockSubject, MeasuredFilter, MeasuredLock,

@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use crate::adapters::card;
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::table::{MapHandle, MeasuredMap, Resize, Setup, TableInfo, U64};
 
 /// `struct peer_table`, opaque to Rust.

@@ -9,7 +9,7 @@ use corewise_maps::relativistic::{DefaultHasher, MapRef};
 use corewise_rcu::{Pressure, Qsbr, QsbrGuard, Section};
 
 use crate::adapters::{listed, stamps_of, with_makers};
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::hash::Common;
 use crate::table::{Bytes, Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 

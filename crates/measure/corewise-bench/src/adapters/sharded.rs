@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use crate::adapters::global::Map;
 use crate::adapters::hashbrown::{groups_of, insert_absent, regroup};
 use crate::adapters::{listed, with_makers};
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::hash::Common;
 use crate::table::{Bytes, Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 

@@ -6,7 +6,7 @@ use std::sync::RwLock;
 use crate::adapters::global::{Global, Map, Uncounted};
 use crate::adapters::listed;
 use crate::clock;
-use crate::dyn_table::Entry;
+use crate::entry::Entry;
 use crate::hash::Common;
 use crate::table::{MapHandle, MeasuredMap, Setup, U64};
 

@@ -7,7 +7,8 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::registry;
-use crate::dyn_table::{DynTable, Entry};
+use crate::dyn_table::DynTable;
+use crate::entry::Entry;
 use crate::plan::{KeyMap, Plan};
 use crate::table::{Setup, Shape};
 use crate::work::{Part, Sums};
@@ -17,22 +18,31 @@ const SHAPE: Shape = Shape {
     value_bytes: 24,
 };
 
+fn setup(capacity: usize) -> Setup {
+    Setup {
+        capacity,
+        threads: 4,
+        value_bytes: 24,
+        key_bytes: 64,
+        ..Setup::default()
+    }
+}
+
+/// The thread of a phase that has one.
+const ALONE: Part = Part {
+    thread: 0,
+    threads: 1,
+};
+
 /// Every maker of every table that stores something, with its name.
 fn all(capacity: usize) -> Vec<(String, Entry, Arc<dyn DynTable>)> {
     let mut dyn_tables = Vec::new();
     for entry in registry().entries().iter().filter(|entry| !entry.null) {
         for kind in ["u64", "bytes"] {
             for native in [false, true] {
-                let setup = Setup {
-                    capacity,
-                    threads: 4,
-                    value_bytes: 24,
-                    key_bytes: 64,
-                    ..Setup::default()
-                };
                 if let Some(maker) = entry.maker(kind, native) {
                     let name = format!("{} {kind} {native}", entry.card.name);
-                    dyn_tables.push((name, entry.clone(), maker(&setup)));
+                    dyn_tables.push((name, entry.clone(), maker(&setup(capacity))));
                 }
             }
         }
@@ -83,19 +93,7 @@ fn what_is_put_in_is_found_and_what_is_taken_out_is_not() {
             assert_eq!(emptied.entries, -3_000, "{name}");
             dyn_table.settle();
             assert_eq!(dyn_table.size().unwrap_or(0), 0, "{name}");
-            assert_eq!(
-                dyn_table
-                    .probe(
-                        &plan,
-                        Part {
-                            thread: 0,
-                            threads: 1
-                        }
-                    )
-                    .entries,
-                0,
-                "{name}"
-            );
+            assert_eq!(dyn_table.probe(&plan, ALONE).entries, 0, "{name}");
         }
     }
 }
@@ -121,15 +119,11 @@ fn one_of_many_inserts_of_a_key_wins() {
     for (name, entry, dyn_table) in all(0) {
         // Every thread inserts every key; in total each key must have been inserted once.
         let plan = plan(500, 500);
-        let part = Part {
-            thread: 0,
-            threads: 1,
-        };
-        let inserted: u64 = on_threads(&entry, |_| dyn_table.fill(&plan, part).counts.inserted)
+        let inserted: u64 = on_threads(&entry, |_| dyn_table.fill(&plan, ALONE).counts.inserted)
             .iter()
             .sum();
         assert_eq!(inserted, 500, "{name}");
-        let removed: u64 = on_threads(&entry, |_| dyn_table.empty(&plan, part).counts.removed)
+        let removed: u64 = on_threads(&entry, |_| dyn_table.empty(&plan, ALONE).counts.removed)
             .iter()
             .sum();
         assert_eq!(removed, 500, "{name}");
@@ -143,17 +137,10 @@ fn tables_that_resize_on_request_keep_their_entries_and_have_the_size() {
     for entry in registry.entries().iter().filter(|entry| entry.resizes()) {
         for kind in ["u64", "bytes"] {
             let name = format!("{} {kind}", entry.card.name);
-            let setup = Setup {
-                capacity: 40_000,
-                threads: 4,
-                value_bytes: 24,
-                key_bytes: 64,
-                ..Setup::default()
-            };
             let Some(maker) = entry.resizable_maker(kind, false) else {
                 continue;
             };
-            let (dyn_table, plan) = (maker(&setup), plan(40_000, 40_000));
+            let (dyn_table, plan) = (maker(&setup(40_000)), plan(40_000, 40_000));
             let booked = add(on_threads(entry, |part| dyn_table.fill(&plan, part).sums));
             for buckets in [8_192, 32_768, 8_192] {
                 assert_eq!(dyn_table.resize_to(buckets), Some(()), "{name}");
@@ -180,14 +167,7 @@ fn removals_do_not_make_a_resize_miss_its_size() {
             let Some(maker) = entry.resizable_maker(kind, false) else {
                 continue;
             };
-            let setup = Setup {
-                capacity: entries as usize,
-                threads: 4,
-                value_bytes: 24,
-                key_bytes: 64,
-                ..Setup::default()
-            };
-            let (dyn_table, plan) = (maker(&setup), plan(entries, entries));
+            let (dyn_table, plan) = (maker(&setup(entries as usize)), plan(entries, entries));
             on_threads(entry, |part| dyn_table.fill(&plan, part));
             for buckets in [8_192, 8_192, 16_384] {
                 assert_eq!(dyn_table.resize_to(buckets), Some(()), "{name}");
@@ -221,6 +201,8 @@ fn cards_say_something_and_names_differ() {
         for field in [
             &card.about,
             &card.version,
+            &card.language,
+            &card.memory,
             &card.hasher,
             &card.guarantees,
             &card.settings,
@@ -228,6 +210,8 @@ fn cards_say_something_and_names_differ() {
             &card.batch,
         ] {
             assert!(!field.is_empty(), "{}", card.name);
+            assert!(!field.contains("unknown"), "{card:?}");
+            assert!(!field.contains("  ") && !field.contains('\n'), "{field}");
         }
         assert!(entry.null || !card.reclamation.is_empty(), "{}", card.name);
     }

@@ -4,7 +4,7 @@ use crate::payload::operations;
 use crate::plan::KeyMap;
 use crate::plot::svg;
 use crate::record::{Cell, Role};
-use crate::results::{CellResults, RowResults, SectionResults};
+use crate::results::{CellResults, RowResults, SectionResults, by_key};
 
 /// Cells of one plot.
 #[derive(Debug)]
@@ -27,24 +27,6 @@ pub(crate) fn contenders<'a>(
 ) -> impl Iterator<Item = (&'a CellResults, &'a RowResults)> {
     let all = cells.flat_map(|cell| cell.rows.iter().map(move |row| (cell, row)));
     all.filter(|(_, row)| matches!(row.row.role, Role::DynTable | Role::Reference))
-}
-
-/// Returns the values in order of first appearance, each once.
-pub(crate) fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
-    let keys = by_key(values.into_iter().map(|value| (value, ())));
-    keys.into_iter().map(|(key, _)| key).collect()
-}
-
-/// Returns the values of each key, the keys in order of first appearance.
-pub(crate) fn by_key<K: PartialEq, V>(pairs: impl IntoIterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
-    let mut groups: Vec<(K, Vec<V>)> = Vec::new();
-    for (key, value) in pairs {
-        match groups.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, values)) => values.push(value),
-            None => groups.push((key, vec![value])),
-        }
-    }
-    groups
 }
 
 /// Returns the cells of the sections of that name.

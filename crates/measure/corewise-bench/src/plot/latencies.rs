@@ -6,14 +6,14 @@ use maud::{Markup, html};
 use crate::latencies::OUTCOMES;
 use crate::plot::Plot;
 use crate::plot::chart::WIDTH;
-use crate::plot::group::{describe, distinct};
+use crate::plot::group::describe;
 use crate::plot::numbers::table;
 use crate::plot::style::Looks;
 use crate::plot::svg::{
     Anchor, Canvas, Frame, Scale, Shape, Tick, extent, grouped, shorten, ticks_as, time,
 };
 use crate::record::{Histogram, Role};
-use crate::results::{CellResults, Results, RowResults};
+use crate::results::{CellResults, Results, RowResults, distinct};
 
 /// The percentiles that are shown, by their names in results, and the samples that they need.
 const PERCENTILES: [(&str, u64); 3] = [("50", 1), ("99", 100), ("99.9", 1_000)];

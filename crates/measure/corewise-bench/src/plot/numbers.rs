@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use corewise_measure::number::three_digits;
 
-use crate::plot::group::by_key;
 use crate::record::Interval;
+use crate::results::by_key;
 use crate::table::Contention;
 
 /// A table with a row for each of `lines`, whose first field is its head; nothing without lines.

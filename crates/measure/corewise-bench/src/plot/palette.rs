@@ -63,7 +63,7 @@ pub(crate) fn spare(name: &str, in_use: impl Fn(usize) -> bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dyn_table::Entry;
+    use crate::entry::Entry;
     use crate::plot::style::{BACKGROUNDS, Look, Looks};
     use crate::subject::Capability;
 

@@ -1,11 +1,10 @@
 //! Rates as dots and medians.
 
 use crate::plot::chart::{self, Curve, Spot};
-use crate::plot::group::by_key;
 use crate::plot::style::Looks;
 use crate::plot::svg::rate;
 use crate::record::Interval;
-use crate::results::{CellResults, RowResults};
+use crate::results::{CellResults, RowResults, by_key};
 
 /// A curve for each table: `x` gives the position of a cell, and `words` names it.
 pub(crate) fn curves<'a>(

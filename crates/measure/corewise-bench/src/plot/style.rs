@@ -3,11 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::plot::group::distinct;
 use crate::plot::palette::{self, SWATCHES, Swatch};
 use crate::plot::svg::Shape;
 use crate::record::Role;
-use crate::results::{Results, RowResults};
+use crate::results::{Results, RowResults, distinct};
 
 /// The backgrounds of the light and of the dark scheme.
 #[cfg(test)]

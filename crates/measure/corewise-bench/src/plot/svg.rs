@@ -6,10 +6,8 @@ use corewise_measure::number::trimmed;
 pub(crate) use corewise_measure::number::{bytes, count, count_tick, grouped, plain, rate, time};
 use maud::html;
 
-use crate::plot::slim;
-
-/// A point on a canvas or in a plot.
-pub(crate) type Point = (f64, f64);
+pub(crate) use crate::plot::slim::Point;
+use crate::plot::slim::corners;
 
 /// Escapes text for an element or an attribute in double quotes.
 pub(crate) fn escape(text: &str) -> String {
@@ -140,7 +138,7 @@ impl Canvas {
     /// Draws a line through points, without points that already lie on it.
     pub(crate) fn polyline(&mut self, class: &str, points: &[Point]) {
         if points.len() > 1 {
-            self.path(class, &through(&slim::corners(points)), "");
+            self.path(class, &through(&corners(points)), "");
         }
     }
 
@@ -170,6 +168,20 @@ fn ending(element: &str, title: &str) -> String {
     } else {
         format!("><title>{}</title></{element}>", escape(title))
     }
+}
+
+/// Returns a plot's elements without tooltips.
+pub(crate) fn without_titles(body: &str) -> String {
+    let mut parts = body.split("><title>");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // An element with a title has no other content: see `ending`.
+        let end = part.split_once("</title></");
+        let rest = end.and_then(|(_, end)| end.split_once('>'));
+        out += "/>";
+        out += rest.map_or("", |(_, rest)| rest);
+    }
+    out
 }
 
 /// Returns the path through points.
@@ -487,5 +499,22 @@ mod tests {
             "{placed:?}"
         );
         assert!(sorted[0] >= 0.0 && sorted[3] <= 100.0);
+    }
+
+    #[test]
+    fn titles_go_and_nothing_else() {
+        let mut canvas = Canvas::default();
+        canvas.open("series");
+        canvas.mark(Shape::Circle, "dot", (1.0, 2.0), 3.0, "a < b");
+        canvas.mark(Shape::Square, "dot", (1.0, 2.0), 3.0, "two");
+        canvas.text("label", (1.0, 2.0), Anchor::Start, "kept");
+        canvas.close();
+        let mut plain = Canvas::default();
+        plain.open("series");
+        plain.mark(Shape::Circle, "dot", (1.0, 2.0), 3.0, "");
+        plain.mark(Shape::Square, "dot", (1.0, 2.0), 3.0, "");
+        plain.text("label", (1.0, 2.0), Anchor::Start, "kept");
+        plain.close();
+        assert_eq!(without_titles(&canvas.out), plain.out);
     }
 }

@@ -9,13 +9,12 @@ use corewise_measure::number::three_digits;
 use maud::{Markup, PreEscaped, html};
 
 use crate::plot::chart::WIDTH;
-use crate::plot::group::by_key;
 use crate::plot::numbers::geometric_means;
 use crate::plot::style::{CHOSEN, Look, Looks};
 use crate::plot::svg::{Anchor, Canvas, Frame, Scale, count, plain, shorten, time};
 use crate::plot::{Part, Plot};
 use crate::record::Role;
-use crate::results::{CellResults, Results, RowResults, SectionResults};
+use crate::results::{CellResults, Results, RowResults, SectionResults, by_key};
 use crate::sections;
 
 /// A difference in memory or latency under this factor counts as none.

@@ -13,7 +13,7 @@ pub(crate) mod page;
 mod tables;
 
 use crate::plot::style::Looks;
-use crate::plot::{Part, Plot, dots, slim};
+use crate::plot::{Part, Plot, dots, svg};
 use crate::results::{Results, SectionResults};
 use crate::sections::{self, SECTIONS};
 
@@ -39,7 +39,7 @@ pub fn brief(results: &Results) -> String {
     let looks = Looks::of(&results);
     let mut parts = parts(&results, &looks);
     for plot in parts.iter_mut().flat_map(|part| &mut part.plots) {
-        plot.body = slim::without_titles(&plot.body);
+        plot.body = svg::without_titles(&plot.body);
     }
     let note = "A brief page: plots have medians and intervals only, no single repetitions.";
     page::page(&results, &looks, &parts, note)

@@ -6,14 +6,14 @@ use corewise_measure::number::three_digits;
 use itertools::Itertools;
 use maud::{Markup, html};
 
-use crate::plot::group::{distinct, words};
+use crate::plot::group::words;
 use crate::plot::latencies;
 use crate::plot::numbers::{contention, interval, table};
 use crate::plot::style::{Looks, measured_once};
 use crate::plot::svg::{bytes, plain, rate};
 use crate::record::{Cell, Interval, Manifest, Role};
 use crate::report::decision;
-use crate::results::{CellResults, Results, RowResults, SectionResults, SourceFile};
+use crate::results::{CellResults, Results, RowResults, SectionResults, SourceFile, distinct};
 use crate::sections;
 use crate::suite::Suite;
 use crate::table::TableInfo;

@@ -18,7 +18,7 @@ use maud::Markup;
 use crate::cell_run::CellRun;
 use crate::closed_loop;
 use crate::contender::{CellContext, RunningTable};
-use crate::dyn_table::{Entry, Maker};
+use crate::entry::{Entry, Maker};
 use crate::error::BenchError;
 use crate::plan::Kept;
 use crate::plot::style::Looks;

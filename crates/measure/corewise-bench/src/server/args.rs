@@ -7,6 +7,7 @@ use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use itertools::Itertools;
 
+use super::process::Engine;
 use super::suites::ServerSuite;
 use crate::allocator::name_of;
 use crate::error::BenchError;
@@ -16,32 +17,6 @@ use crate::format::{Format, dated};
 const PAPER: usize = 12;
 /// Upper bound of each.
 const MOST: usize = 1_000;
-
-/// The server to start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Engine {
-    /// Lookups without a lock
-    Relativistic,
-    /// A lock for each shard
-    Locked,
-    /// One lock, and references to items: the paper's default engine
-    GlobalLock,
-    /// The memcached that is installed
-    Memcached,
-}
-
-impl Engine {
-    /// Returns whether it can be started.
-    pub(super) fn is_installed(self) -> bool {
-        self != Self::Memcached || super::is_installed("memcached")
-    }
-}
-
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&name_of(self))
-    }
-}
 
 /// The operation of all requests of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, ValueEnum)]

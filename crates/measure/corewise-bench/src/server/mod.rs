@@ -48,7 +48,7 @@ pub use args::ServerArgs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use self::args::Engine;
+use self::process::Engine;
 use self::row::Point;
 use crate::error::BenchError;
 use crate::format::Format;

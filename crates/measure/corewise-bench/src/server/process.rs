@@ -1,18 +1,46 @@
 //! Servers: started on a free port of this machine, stopped when dropped.
 
+use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use corewise_topology::{CpuId, run_on};
 
-use super::args::Engine;
+use crate::allocator::name_of;
 use crate::error::BenchError;
 
 /// Longest wait until a server listens.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The server to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Engine {
+    /// Lookups without a lock
+    Relativistic,
+    /// A lock for each shard
+    Locked,
+    /// One lock, and references to items: the paper's default engine
+    GlobalLock,
+    /// The memcached that is installed
+    Memcached,
+}
+
+impl Engine {
+    /// Returns whether it can be started.
+    pub(super) fn is_installed(self) -> bool {
+        self != Self::Memcached || super::is_installed("memcached")
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&name_of(self))
+    }
+}
 
 /// The program of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]

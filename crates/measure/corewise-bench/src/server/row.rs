@@ -7,8 +7,8 @@ use corewise_load::{LoadConfig, LoadError, Report, Spread};
 use corewise_measure::number::parse_count;
 use serde::Serialize;
 
-use super::args::{Engine, Operation, ServerArgs};
-use super::process::{Launch, Program, Server};
+use super::args::{Operation, ServerArgs};
+use super::process::{Engine, Launch, Program, Server};
 use crate::error::BenchError;
 use crate::plot::svg::rate;
 

@@ -2,24 +2,32 @@
 
 #![allow(dead_code, unreachable_pub)]
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use corewise_bench::latencies::OUTCOMES;
+use corewise_bench::params::Params;
 use corewise_bench::payload::{RowFields, SliceFields};
 use corewise_bench::record::{
     CacheFacts, Cell, End, HardwareCounters, Histogram, Interval, MachineFacts, Manifest,
     OutcomeCounts, Record, Role, Row, SCHEMA, Slice, Verdicts,
 };
+use corewise_bench::registry::Registry;
 use corewise_bench::results::Results;
+use corewise_bench::runner::Runner;
 use corewise_bench::sections::batch::BatchSummary;
 use corewise_bench::sections::growth::Timeline;
 use corewise_bench::sections::growth::{SlowCount, Tail};
 use corewise_bench::sections::memory::{Garbage, MemoryPoint};
 use corewise_bench::sections::resize::ResizeSummary;
+use corewise_bench::sink::Sink;
+use corewise_bench::suite::Suite;
 use corewise_bench::table::{Contention, TableInfo};
 use corewise_bench::task::Task;
+use corewise_topology::Topology;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -633,6 +641,28 @@ fn memory_point(cell: &Cell, table: &str, entries: u64, each: f64) -> MemoryPoin
     }
 }
 
+/// Runs a suite on two processors; returns its rows as they are shown, and the file of results.
+pub fn run_suite(registry: &Registry, suite: &str, patience: Duration) -> (Vec<Row>, String, End) {
+    let suite = Suite::parse(suite).expect("a valid suite");
+    let tasks = suite.tasks(&Params::default(), &Topology::flat(2), true);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("results.jsonl");
+    let sink = Sink::create(&path, false, false).expect("a file");
+    let rows = RefCell::new(Vec::new());
+    let show = Box::new(|row: &Row| rows.borrow_mut().push(row.clone()));
+    let facts = Manifest {
+        plan: suite.to_toml(),
+        seed: 5,
+        ..corewise_bench::manifest::manifest(&suite.name)
+    };
+    let end = Runner::new(registry, sink, 5, facts, None, show)
+        .with_patience(patience)
+        .run(&tasks.expect("valid cells"))
+        .expect("a run");
+    let text = std::fs::read_to_string(&path).expect("results");
+    (rows.into_inner(), text, end)
+}
+
 /// A cell of that section with the usual parameters.
 pub fn cell(section: &str, rest: &str) -> Cell {
     Cell {
@@ -722,7 +752,7 @@ fn machine() -> MachineFacts {
     }
 }
 
-fn card(name: &str) -> TableInfo {
+pub fn card(name: &str) -> TableInfo {
     TableInfo {
         name: name.to_owned(),
         about: format!("a table called {name}; {NASTY}"),

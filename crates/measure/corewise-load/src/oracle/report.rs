@@ -62,11 +62,6 @@ impl OracleReport {
         flatten("oracle", &to_value(self), &mut out);
         out
     }
-
-    /// The report as JSON.
-    pub fn to_json(&self) -> String {
-        format!("{:#}", to_value(self))
-    }
 }
 
 impl fmt::Display for OracleReport {

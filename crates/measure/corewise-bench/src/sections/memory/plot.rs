@@ -3,12 +3,12 @@
 use crate::plot::Plot;
 use crate::plot::chart::{Curve, Spot};
 use crate::plot::dots::{Dots, Lane};
-use crate::plot::group::{Group, by_key, describe, groups};
+use crate::plot::group::{Group, describe, groups};
 use crate::plot::lines::{Axis, Lines};
 use crate::plot::style::Looks;
 use crate::plot::svg::{Scale, bytes, count, extent, plain, ticks_as};
 use crate::record::Interval;
-use crate::results::{CellResults, Results, RowResults};
+use crate::results::{CellResults, Results, RowResults, by_key};
 use crate::sections::memory::MemoryPoint;
 
 /// The bytes of a point, and the most while filling, by name.

@@ -16,12 +16,12 @@ use itertools::Itertools;
 
 use crate::plot::Plot;
 use crate::plot::chart::Curve;
-use crate::plot::group::{self, Group, by_key, distinct, groups, named};
+use crate::plot::group::{self, Group, groups, named};
 use crate::plot::over_threads::{NOTE, by_threads, most_cpus, over_threads};
 use crate::plot::rates::{curves, rate_spots};
 use crate::plot::style::Looks;
 use crate::plot::svg::count;
-use crate::results::{CellResults, Results, RowResults};
+use crate::results::{CellResults, Results, RowResults, by_key, distinct};
 use crate::sections::resize::busy;
 use crate::sections::resize::cells::MOVING;
 

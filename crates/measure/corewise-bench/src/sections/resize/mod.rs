@@ -6,7 +6,7 @@ mod cells;
 mod worker;
 
 use crate::cell_run::CellRun;
-use crate::dyn_table::{Entry, Maker};
+use crate::entry::{Entry, Maker};
 use crate::error::BenchError;
 use crate::figure::{Figure, Unit};
 use crate::params::Params;

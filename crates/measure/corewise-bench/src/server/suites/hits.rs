@@ -10,9 +10,8 @@ use corewise_measure::trace::{TraceConfig, TraceModel};
 
 use super::{failed, say_machine, target, told};
 use crate::error::BenchError;
-use crate::server::args::Engine;
 use crate::server::is_installed;
-use crate::server::process::{Launch, Program};
+use crate::server::process::{Engine, Launch, Program};
 use crate::text::say;
 
 const TRACES: [&str; 9] = [

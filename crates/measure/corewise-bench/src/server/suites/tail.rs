@@ -21,9 +21,8 @@ use corewise_measure::number::parse_count;
 use super::{PlaceArgs, fill, load, median, of, say_machine, shown, target, told};
 use crate::allocator::name_of;
 use crate::error::BenchError;
-use crate::server::args::Engine;
 use crate::server::is_installed;
-use crate::server::process::{Launch, Program, Server};
+use crate::server::process::{Engine, Launch, Program, Server};
 use crate::text::say;
 
 /// Head start of the other load, and how long it goes on after the measured one.
