@@ -450,11 +450,11 @@ fn print_loops(shared: &Shared, page: &mut Page) {
         "corewise_loop_connections",
         "loop",
         // Relaxed: a statistic.
-        loops().map(|(index, card)| (index, card.connections.load(Ordering::Relaxed) as u64)),
+        loops().map(|(index, state)| (index, state.connections.load(Ordering::Relaxed) as u64)),
     );
-    let operations = loops().map(|(index, card)| {
+    let operations = loops().map(|(index, state)| {
         let mut counts = Counters::default();
-        card.counts.add_to(&mut counts);
+        state.counts.add_to(&mut counts);
         (index, counts.operations)
     });
     page.by_label("corewise_loop_operations_total", "loop", operations);

@@ -182,10 +182,10 @@ fn a_stalled_loop_is_named_and_others_are_served_meanwhile() {
     let (mut client, socket) = std::os::unix::net::UnixStream::pair().unwrap();
     socket.set_nonblocking(true).unwrap();
     let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
-    let card = crate::shared::ConnCard::new(fd, String::new(), Some(String::new()), 0);
+    let info = crate::shared::ConnInfo::new(fd, String::new(), Some(String::new()), 0);
     let pending = crate::event_loop::PendingConnection {
         transport: std::os::fd::OwnedFd::from(socket).into(),
-        card: Arc::new(card),
+        info: Arc::new(info),
         codec: (crate::protocol::ProtocolKind::Memcached.facts().codec)(true),
     };
     assert!(loops.inboxes[0].send(pending).is_ok());

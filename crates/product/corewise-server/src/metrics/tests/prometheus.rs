@@ -92,8 +92,8 @@ fn loops_listeners_and_classes_have_their_labels() {
         (5, at.clone(), Some(at.clone())),
         (6, at.clone(), Some(at)),
     ] {
-        let card = crate::shared::ConnCard::new(fd, peer, listener, 0);
-        open.insert(fd, Arc::new(card));
+        let info = crate::shared::ConnInfo::new(fd, peer, listener, 0);
+        open.insert(fd, Arc::new(info));
     }
     drop(open);
     server.shared.loops[1].connections.store(2, Relaxed);
