@@ -314,12 +314,19 @@ impl Service {
     }
 
     /// Ends the connections whose time is over. One that is in the middle of its request is told.
+    /// First serves what has arrived: where the CPUs are busy, it is this thread that is late.
     fn expire(&mut self) {
         let now = Instant::now();
         let late = self.exchanges.iter().filter(|(_, e)| e.deadline <= now);
         let late: Vec<usize> = late.map(|(key, _)| key).collect();
         for key in late {
-            let exchange = &mut self.exchanges[key];
+            self.step(key);
+            let Some(exchange) = self.exchanges.get_mut(key) else {
+                continue;
+            };
+            if exchange.deadline > now {
+                continue;
+            }
             match &exchange.phase {
                 Phase::Head(head) if !head.is_empty() => {
                     let text = "the request did not arrive within a second";
