@@ -5,10 +5,10 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::cache::{Cache, Cause};
+use crate::cache::{Cache, RemovalCause};
 
 pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u64 + Send + Sync>;
-pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, Cause) + Send + Sync>;
+pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, RemovalCause) + Send + Sync>;
 pub(crate) type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
 
 /// Makes a [`Cache`] with settings; from [`Cache::builder`].
@@ -45,7 +45,10 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// Called for each value that leaves the cache, in the thread that removed it.
-    pub fn eviction_listener(mut self, f: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
+    pub fn eviction_listener(
+        mut self,
+        f: impl Fn(&K, &V, RemovalCause) + Send + Sync + 'static,
+    ) -> Self {
         self.listener = Some(Box::new(f));
         self
     }

@@ -23,7 +23,7 @@ const RECLAIMED_PER_UPDATE: usize = 4;
 
 /// Why a value left the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
+pub enum RemovalCause {
     /// Another value was inserted for the key.
     Replaced,
     /// `remove` or `clear` removed it.
@@ -120,7 +120,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
 }
 
 type Pinned<'m, K, V, S> = MapRef<'m, K, Entry<V>, S>;
-type Notices<'h, K, V> = Vec<(K, &'h Entry<V>, Cause)>;
+type Notices<'h, K, V> = Vec<(K, &'h Entry<V>, RemovalCause)>;
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
@@ -222,7 +222,7 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
             if let Some(entry) = self.take(map, policy, &item.key, Some(item.id)) {
                 // Relaxed: a statistic.
                 self.counters.evictions.fetch_add(1, Ordering::Relaxed);
-                notices.push((item.key, entry, Cause::Evicted));
+                notices.push((item.key, entry, RemovalCause::Evicted));
             }
         }
     }
@@ -246,10 +246,10 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
                     if let Some(entry) = self.take(map, policy, &item.key, Some(item.id)) {
                         // Relaxed: a statistic.
                         self.counters.expirations.fetch_add(1, Ordering::Relaxed);
-                        notices.push((item.key, entry, Cause::Expired));
+                        notices.push((item.key, entry, RemovalCause::Expired));
                     }
                 }
-                // Behind the others: a read or a replacement has postponed its end, or all are young.
+                // It has not expired: it is looked at again after the others.
                 Some(_) => policy.expiring.push_back(item),
             }
         }
@@ -297,9 +297,9 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
         if let Some(old) = old {
             policy.subtract_weight(in_main, old.weight);
             let cause = if self.is_expired(old, now) {
-                Cause::Expired
+                RemovalCause::Expired
             } else {
-                Cause::Replaced
+                RemovalCause::Replaced
             };
             notices.push((key, old, cause));
             self.make_room(map, policy, (0, id), notices);
@@ -384,7 +384,7 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Cache<K, V, S> {
             let mut policy = lock(&shared.policy);
             if weight > shared.max_weight {
                 if let Some(old) = shared.take(&map, &mut policy, &key, None) {
-                    notices.push((key, old, Cause::Replaced));
+                    notices.push((key, old, RemovalCause::Replaced));
                 }
                 Err(TooHeavy)
             } else {
@@ -409,9 +409,9 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Cache<K, V, S> {
         let value = removed.and_then(|entry| {
             let expired = shared.is_expired(entry, now);
             let cause = if expired {
-                Cause::Expired
+                RemovalCause::Expired
             } else {
-                Cause::Removed
+                RemovalCause::Removed
             };
             notices.push((key.clone(), entry, cause));
             (!expired).then(|| entry.value.clone())

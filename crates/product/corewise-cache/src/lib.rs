@@ -36,7 +36,7 @@ mod readme {}
 mod stats;
 
 pub use builder::Builder;
-pub use cache::{Cache, Cause, TooHeavy};
+pub use cache::{Cache, RemovalCause, TooHeavy};
 pub use stats::Statistics;
 
 #[cfg(doc)]

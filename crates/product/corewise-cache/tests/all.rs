@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use corewise_cache::{Cache, Cause, TooHeavy};
+use corewise_cache::{Cache, RemovalCause, TooHeavy};
 
 struct Unpark(thread::Thread);
 
@@ -211,8 +211,14 @@ fn each_value_that_leaves_is_reported_once() {
     all.extend(cache.entries().into_iter().map(|(_, value)| value));
     all.sort_unstable();
     assert_eq!(all, (0..2000).collect::<Vec<_>>());
-    assert!(left.iter().any(|(_, cause)| *cause == Cause::Evicted));
-    assert!(left.iter().all(|(_, cause)| *cause != Cause::Expired));
+    assert!(
+        left.iter()
+            .any(|(_, cause)| *cause == RemovalCause::Evicted)
+    );
+    assert!(
+        left.iter()
+            .all(|(_, cause)| *cause != RemovalCause::Expired)
+    );
 }
 
 #[test]
