@@ -45,6 +45,7 @@ const SHARED_NAMES: &[(&str, &str)] = &[
         "an operation on an entry, or on a replicated structure",
         "Operation",
     ),
+    ("a cache of programs, and one of a CPU", "Cache"),
 ];
 
 fn root() -> PathBuf {
