@@ -585,7 +585,7 @@ fn a_unix_socket_serves_and_a_stale_one_is_replaced() {
 }
 
 #[test]
-fn clients_of_the_binary_protocol_are_refused_and_reported_once() {
+fn without_the_binary_protocol_its_clients_are_refused_and_reported_once() {
     const CLIENTS: usize = 200;
     if !concerns_the_server_under_test() {
         return;
@@ -593,7 +593,8 @@ fn clients_of_the_binary_protocol_are_refused_and_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let address = "127.0.0.1:0";
-    let mut server = TestServer::with(&["-l", address, "-s", path.to_str().unwrap()]);
+    let options = ["-B", "ascii", "-l", address, "-s", path.to_str().unwrap()];
+    let mut server = TestServer::with(&options);
     for number in 0..CLIENTS {
         let mut client = match number % 2 {
             0 => server.connect(),

@@ -4,6 +4,7 @@
 mod common;
 
 mod abuse;
+mod binary;
 mod clients;
 mod command;
 mod cphash;

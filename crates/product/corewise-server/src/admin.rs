@@ -1,7 +1,7 @@
 //! Commands that the engine does not execute: statistics, flushing, limits, authentication.
 
 use crate::classes::Column;
-use crate::config::{Config, Eviction};
+use crate::config::{BindingProtocol, Config, Eviction};
 use crate::dump::Dump;
 use crate::metrics::{self, Counters};
 use crate::protocol::ProtocolKind;
@@ -376,7 +376,13 @@ fn listening_settings(w: &mut StatsWriter<'_>, c: &Config) {
     w.stat("domain_socket", c.unix_path().map_or("NULL".into(), shown));
     w.stat("umask", format_args!("{:o}", c.unix_mode));
     w.stat("tcp_backlog", c.backlog);
-    w.stat("binding_protocol", "ascii");
+    let binding = match c.binding {
+        _ if c.auth_file.is_some() => "ascii",
+        BindingProtocol::Auto => "auto-negotiate",
+        BindingProtocol::Ascii => "ascii",
+        BindingProtocol::Binary => "binary",
+    };
+    w.stat("binding_protocol", binding);
     w.stat("auth_enabled_sasl", "no");
     let users = c.auth_file.as_deref().map_or("no".into(), shown);
     w.stat("auth_enabled_ascii", users);

@@ -5,12 +5,12 @@ use crate::shared::Shared;
 use bumpalo::Bump;
 use corewise_ops::{Now, Outcome};
 use corewise_wire::memcached::{Admin, ReplyEncoder};
-use corewise_wire::{Announced, Step, Tally, cphash, memcached, resp};
+use corewise_wire::{Announced, Step, Tally, binary, cphash, memcached, resp};
 
 /// The limits and options of a server, for all protocols.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
-    /// Of memcached's protocol, and of that of \[CPHASH\].
+    /// Of memcached's protocols, and of that of \[CPHASH\].
     pub(crate) memcached: memcached::Limits,
     /// Of RESP.
     pub(crate) resp: resp::Limits,
@@ -83,6 +83,8 @@ pub(crate) enum Codec {
     Cphash(cphash::Codec),
     /// RESP2 and RESP3.
     Resp(RespSession),
+    /// memcached's binary protocol.
+    Binary(binary::Codec),
 }
 
 const _: () = assert!(size_of::<Codec>() <= 32);
@@ -94,6 +96,7 @@ macro_rules! with_codec {
             $crate::codec::Codec::Memcached($one) => $body,
             $crate::codec::Codec::Cphash($one) => $body,
             $crate::codec::Codec::Resp($one) => $body,
+            $crate::codec::Codec::Binary($one) => $body,
         }
     };
 }
@@ -142,6 +145,7 @@ macro_rules! variant {
 variant!(Memcached, memcached::Codec);
 variant!(Cphash, cphash::Codec);
 variant!(Resp, RespSession);
+variant!(Binary, binary::Codec);
 
 impl Protocol for memcached::Codec {
     type Form<'i> = ReplyEncoder<'i>;
@@ -198,6 +202,33 @@ impl Protocol for cphash::Codec {
     }
 }
 
+impl Protocol for binary::Codec {
+    type Form<'i> = binary::ReplyForm<'i>;
+    type Call<'i> = binary::Call<'i>;
+
+    #[inline]
+    fn next<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
+        self.next(input, &parse.limits.memcached, parse.now, parse.scratch)
+    }
+
+    fn refuse<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
+        self.refuse(input, &parse.limits.memcached, parse.now, parse.scratch)
+    }
+
+    fn announced<'i>(&self, input: &'i [u8], parse: &Parse<'i>) -> Option<Announced<'i>> {
+        self.announced(input, &parse.limits.memcached)
+    }
+
+    fn next_apart<'i>(
+        &mut self,
+        head: &'i [u8],
+        _: [u8; 2],
+        parse: &Parse<'i>,
+    ) -> StepOf<'i, Self> {
+        self.next_apart(head, &parse.limits.memcached, parse.now, parse.scratch)
+    }
+}
+
 /// A command that the server executes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call<'i> {
@@ -205,6 +236,8 @@ pub(crate) enum Call<'i> {
     Memcached(Admin<'i>),
     /// Of RESP. The codec has checked the framing and nothing else.
     Resp(resp::Request<'i>),
+    /// Of memcached's binary protocol.
+    Binary(binary::Call<'i>),
 }
 
 /// How to print the outcome of one operation.
@@ -214,6 +247,8 @@ pub(crate) enum Form<'i> {
     Memcached(ReplyEncoder<'i>),
     /// In RESP.
     Resp(ReplyForm<'i>),
+    /// In memcached's binary protocol.
+    Binary(binary::ReplyForm<'i>),
 }
 
 // A batch has one for each operation.
@@ -233,6 +268,13 @@ impl<'i> From<resp::Request<'i>> for Call<'i> {
     }
 }
 
+impl<'i> From<binary::Call<'i>> for Call<'i> {
+    #[inline]
+    fn from(call: binary::Call<'i>) -> Self {
+        Self::Binary(call)
+    }
+}
+
 impl<'i> From<ReplyEncoder<'i>> for Form<'i> {
     #[inline]
     fn from(encoder: ReplyEncoder<'i>) -> Self {
@@ -247,6 +289,13 @@ impl<'i> From<ReplyForm<'i>> for Form<'i> {
     }
 }
 
+impl<'i> From<binary::ReplyForm<'i>> for Form<'i> {
+    #[inline]
+    fn from(form: binary::ReplyForm<'i>) -> Self {
+        Self::Binary(form)
+    }
+}
+
 impl<'i> Form<'i> {
     /// What the operation counts as.
     #[inline]
@@ -254,6 +303,7 @@ impl<'i> Form<'i> {
         match self {
             Self::Memcached(form) => form.tally(),
             Self::Resp(form) => form.tally(),
+            Self::Binary(form) => form.tally(),
         }
     }
 
@@ -269,6 +319,7 @@ impl<'i> Form<'i> {
         match self {
             Self::Memcached(form) => form.key(),
             Self::Resp(form) => form.key(),
+            Self::Binary(form) => form.key(),
         }
     }
 
@@ -277,6 +328,7 @@ impl<'i> Form<'i> {
         match self {
             Self::Memcached(form) => form.borrowed(),
             Self::Resp(form) => [form.key(), b""],
+            Self::Binary(form) => [form.key(), b""],
         }
     }
 
@@ -286,6 +338,7 @@ impl<'i> Form<'i> {
         match self {
             Self::Memcached(form) => Form::Memcached(form.with_borrowed([key, flags])),
             Self::Resp(form) => Form::Resp(form.with_key(key)),
+            Self::Binary(form) => Form::Binary(form.with_key(key)),
         }
     }
 
@@ -295,6 +348,7 @@ impl<'i> Form<'i> {
         match self {
             Self::Memcached(form) => form.encode(outcome, now, out),
             Self::Resp(form) => form.encode(outcome, now, out),
+            Self::Binary(form) => form.encode(outcome, out),
         }
     }
 
@@ -309,6 +363,7 @@ impl<'i> Form<'i> {
         match self {
             Self::Memcached(form) => form.encode_parts(outcome, now, out),
             Self::Resp(form) => form.encode_parts(outcome, now, out),
+            Self::Binary(form) => form.encode_parts(outcome, out),
         }
     }
 }

@@ -40,6 +40,19 @@ pub enum Eviction {
     None,
 }
 
+/// The protocols that memcached's listeners speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BindingProtocol {
+    /// The first byte of a connection determines its protocol: text or binary. If clients must
+    /// authenticate, only the text protocol is spoken.
+    #[default]
+    Auto,
+    /// Only the text protocol.
+    Ascii,
+    /// Only the binary protocol.
+    Binary,
+}
+
 macro_rules! named {
     ($type:ident, $what:literal, $($name:literal => $variant:ident),+) => {
         impl FromStr for $type {
@@ -60,6 +73,7 @@ macro_rules! named {
 }
 
 named!(EngineKind, "an engine", "relativistic" => Relativistic, "locked" => Locked, "global-lock" => GlobalLock, "lockhash" => LockHash);
+named!(BindingProtocol, "a protocol", "auto" => Auto, "ascii" => Ascii, "binary" => Binary);
 named!(Eviction, "an eviction policy", "default" => Default, "s3-fifo" => S3Fifo, "lru" => Lru, "random" => Random, "none" => None);
 
 impl Eviction {
@@ -112,6 +126,8 @@ pub struct Config {
     /// Where to answer HTTP requests for metrics and probes. With port 0, the system chooses a
     /// port.
     pub metrics: Vec<SocketAddr>,
+    /// Which of memcached's protocols its listeners speak.
+    pub binding: BindingProtocol,
     /// Permissions of Unix sockets.
     pub unix_mode: u32,
     /// Number of event loops, one thread each.
@@ -169,6 +185,7 @@ impl Default for Config {
                 address: BindAddress::Tcp(([127, 0, 0, 1], 11_211).into()),
             }],
             metrics: Vec::new(),
+            binding: BindingProtocol::Auto,
             unix_mode: 0o700,
             threads: 4,
             memory: 1 << 30,
@@ -210,13 +227,19 @@ impl Config {
         addresses.filter_map(move |(other, address)| (other == kind).then_some(address))
     }
 
-    /// The path of the first Unix socket to listen on.
+    /// The paths of the Unix sockets to listen on, with their protocols.
+    pub fn unix_paths(&self) -> impl Iterator<Item = (ProtocolKind, &Path)> {
+        self.listeners.iter().filter_map(|at| match &at.address {
+            BindAddress::Tcp(_) => None,
+            BindAddress::Unix(path) => Some((at.protocol, &**path)),
+        })
+    }
+
+    /// The path of the first one for memcached's protocols.
     #[must_use]
     pub fn unix_path(&self) -> Option<&Path> {
-        self.listeners.iter().find_map(|at| match &at.address {
-            BindAddress::Tcp(_) => None,
-            BindAddress::Unix(path) => Some(&**path),
-        })
+        let mut paths = self.unix_paths();
+        paths.find_map(|(kind, path)| (kind == ProtocolKind::Memcached).then_some(path))
     }
 
     /// Bytes that an event loop takes for all its connections, approximately and at most.

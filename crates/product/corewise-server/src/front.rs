@@ -305,7 +305,7 @@ impl<'f> Front<'f> {
         let mut pending = PendingConnection {
             transport,
             info,
-            codec: (facts.codec)(!self.shared.asks_for_users()),
+            codec: (facts.codec)(!self.shared.asks_for_users(), self.shared.config.binding),
         };
         // Relaxed, all: see `Shared::open_connections`.
         let count = |index: usize| &self.shared.loops[index].connections;

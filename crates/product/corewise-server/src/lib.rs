@@ -35,13 +35,13 @@
 //!    is bounded (`commands`).
 //! 6. If an event loop panics or its poller fails, the connections of that loop are closed. The
 //!    server stops as in 2, with the loops that are left, and `run` returns an error.
-//!
-//! A connection speaks the protocol of the listener that accepted it ([`ListenAt`]).
-//!
 //! 7. Clients of the metrics cost a loop no more than clients of `stats` and `stats conns` do, and
 //!    the answer whether it runs, once a second at most (`metrics::http`).
 //!
-//! Out of scope: UDP, SASL, TLS, and memcached's binary protocol.
+//! A connection speaks the protocol of the listener that accepted it ([`ListenAt`]). memcached's
+//! listeners have two, and the first byte determines which ([`BindingProtocol`]).
+//!
+//! Out of scope: UDP, SASL, TLS.
 
 mod admin;
 mod auth;
@@ -70,6 +70,8 @@ mod spare_inputs;
 mod transport;
 mod turn;
 
-pub use config::{BindAddress, Config, EngineKind, Eviction, ListenAt, RunError, StartError};
+pub use config::{
+    BindAddress, BindingProtocol, Config, EngineKind, Eviction, ListenAt, RunError, StartError,
+};
 pub use protocol::ProtocolKind;
 pub use server::Server;

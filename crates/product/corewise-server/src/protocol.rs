@@ -2,15 +2,15 @@
 
 use crate::codec::Codec;
 use crate::commands::RespSession;
-use crate::config::BindAddress;
-use corewise_wire::cphash;
+use crate::config::{BindAddress, BindingProtocol};
 use corewise_wire::memcached::{self, reply};
+use corewise_wire::{binary, cphash};
 use std::fmt;
 
 /// A protocol that the server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolKind {
-    /// memcached's text and meta protocols.
+    /// memcached's text, meta and binary protocols.
     Memcached,
     /// RESP, the protocol of Redis.
     Resp,
@@ -47,8 +47,8 @@ impl fmt::Display for ProtocolKind {
 pub(crate) struct Facts {
     /// The name in options, settings and messages.
     name: &'static str,
-    /// The codec of a new connection, and whether its client need not authenticate.
-    pub(crate) codec: fn(admitted: bool) -> Codec,
+    /// The codec of a new connection, whose client need not authenticate if it is `admitted`.
+    pub(crate) codec: fn(admitted: bool, BindingProtocol) -> Codec,
     /// The reply to a connection that is turned away.
     pub(crate) refusal: &'static [u8],
     /// A command that talks to a listener at this address.
@@ -64,7 +64,11 @@ const TRY_TEXT: &str = r"set k 0 0 5\r\nhello\r\nget k\r\nquit\r\n";
 
 static MEMCACHED: Facts = Facts {
     name: "memcached",
-    codec: |admitted| memcached::Codec::new(!admitted).into(),
+    codec: |admitted, binding| match binding {
+        BindingProtocol::Binary => binary::Codec::default().into(),
+        // The turn that finds a binary request changes the codec.
+        BindingProtocol::Auto | BindingProtocol::Ascii => memcached::Codec::new(!admitted).into(),
+    },
     refusal: reply::TOO_MANY_CONNECTIONS,
     try_it: |address| {
         let netcat = match address {
@@ -80,7 +84,7 @@ static MEMCACHED: Facts = Facts {
 
 static RESP: Facts = Facts {
     name: "resp",
-    codec: |admitted| RespSession::new(admitted).into(),
+    codec: |admitted, _| RespSession::new(admitted).into(),
     refusal: b"-ERR max number of clients reached\r\n",
     try_it: |address| match address {
         BindAddress::Tcp(address) => {
@@ -96,7 +100,7 @@ static RESP: Facts = Facts {
 
 static CPHASH: Facts = Facts {
     name: "cphash",
-    codec: |_| cphash::Codec::default().into(),
+    codec: |_, _| cphash::Codec::default().into(),
     // The protocol has no replies but values.
     refusal: b"",
     try_it: |address| format!("corewise load {address} --protocol cphash --pipeline 32"),

@@ -7,6 +7,7 @@
 //! | module | protocol |
 //! |---|---|
 //! | [`memcached`] | memcached's text protocol, classic and meta commands |
+//! | [`binary`] | memcached's binary protocol |
 //! | [`cphash`] | LOOKUP and INSERT of \[CPHASH\], binary |
 //! | [`resp`] | RESP2 and RESP3, the protocols of Redis |
 //!
@@ -35,6 +36,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod binary;
 pub mod cphash;
 pub mod memcached;
 pub mod resp;

@@ -6,6 +6,8 @@ mod common;
 mod admin;
 mod apart;
 mod binary;
+mod binary_driver;
+mod binary_protocol;
 mod classic;
 mod cphash;
 mod encode;

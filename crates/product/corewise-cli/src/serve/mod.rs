@@ -9,7 +9,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use corewise_server::{Config, EngineKind, Server};
@@ -128,12 +128,13 @@ fn bind_as(config: Config, identity: Option<Identity>) -> Result<Server, Failure
         .tcp_addresses()
         .any(|(_, address)| (1..1024).contains(&address.port()));
     if !privileged {
-        identity.assume(None)?;
+        identity.assume(&[])?;
         return bind(config);
     }
-    let socket = config.unix_path().map(Path::to_owned);
+    let paths = config.unix_paths().map(|(_, path)| path.to_owned());
+    let sockets: Vec<PathBuf> = paths.collect();
     let server = bind(config)?;
-    identity.assume(socket.as_deref())?;
+    identity.assume(&sockets)?;
     Ok(server)
 }
 

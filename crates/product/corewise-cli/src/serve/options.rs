@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
-use corewise_server::{EngineKind, Eviction};
+use corewise_server::{BindingProtocol, EngineKind, Eviction};
 use corewise_topology::PinPolicy;
 use serde::de::{self, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -57,10 +57,19 @@ pub(crate) struct ServeOptions {
     #[serde(alias = "unix-socket")]
     pub(crate) unix: Option<PathBuf>,
 
-    /// Permissions of the Unix socket, in octal. [default: 700]
+    /// Unix socket to listen on for RESP, beside TCP.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) unixsocket: Option<PathBuf>,
+
+    /// Permissions of the Unix sockets, in octal. [default: 700]
     #[arg(short = 'a', long, visible_alias = "unix-mask", value_name = "MODE")]
     #[serde(alias = "unix-mask")]
     pub(crate) unix_mode: Option<Parsed<Mode>>,
+
+    /// memcached's protocol: auto (the first byte of a connection tells), ascii or binary. With
+    /// --auth-file only ascii. [default: auto]
+    #[arg(short = 'B', long, value_name = "PROTOCOL")]
+    pub(crate) protocol: Option<Parsed<BindingProtocol>>,
 
     /// Number of event loops. [default: one per CPU this process may use]
     #[arg(short = 't', long, value_name = "N")]
@@ -192,10 +201,6 @@ pub(crate) struct ServeOptions {
     #[serde(skip)]
     pub(crate) license: bool,
 
-    /// ascii or auto; binary is refused.
-    #[arg(short = 'B', long, value_name = "PROTOCOL", help_heading = OTHERS)]
-    pub(crate) protocol: Option<String>,
-
     /// Only 0, which turns UDP off; UDP is out of scope.
     #[arg(short = 'U', long, value_name = "PORT", allow_hyphen_values = true, help_heading = OTHERS)]
     pub(crate) udp_port: Option<Parsed<i64>>,
@@ -267,7 +272,7 @@ impl ServeOptions {
     /// Merges two layers: these options override those of `under`.
     pub(crate) fn over(self, under: Self) -> Self {
         lay_over!(self, under;
-            listen port cphash_listen resp metrics unix unix_mode threads memory memory_limit
+            listen port cphash_listen resp metrics unix unixsocket unix_mode threads memory memory_limit
             max_item_size connection_memory
             max_connections
             maxconns_fast idle_timeout slow_reader_timeout engine eviction disable_evictions pin

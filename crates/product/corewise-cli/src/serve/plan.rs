@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use corewise_server::{BindAddress, Config, Eviction, ListenAt, ProtocolKind};
+use corewise_server::{BindAddress, BindingProtocol, Config, Eviction, ListenAt, ProtocolKind};
 use corewise_topology::Topology;
 
 use super::options::ServeOptions;
@@ -150,11 +150,14 @@ fn refuse_out_of_scope(options: &ServeOptions) -> Result<(), String> {
             "slab-growth-factor (-f) must be greater than 1, not {factor}"
         ));
     }
-    match options.protocol.as_deref() {
-        None | Some("ascii" | "auto") => Ok(()),
-        Some("binary") => refuse("memcached's binary protocol (-B binary)"),
-        Some(other) => Err(format!("`{other}` is not a protocol (-B): ascii or auto")),
+    if options.auth_file.is_some() && options.protocol == Some(Parsed(BindingProtocol::Binary)) {
+        return Err(
+            "the binary protocol has no authentication: protocol (-B binary) and auth-file \
+             exclude each other"
+                .into(),
+        );
     }
+    Ok(())
 }
 
 fn notes_on_idle_options(options: &ServeOptions) -> Vec<String> {
@@ -315,6 +318,9 @@ fn set_commands(config: &mut Config, options: &ServeOptions) {
 }
 
 fn set_kinds(config: &mut Config, options: ServeOptions) {
+    if let Some(Parsed(binding)) = options.protocol {
+        config.binding = binding;
+    }
     if let Some(Parsed(engine)) = options.engine {
         config.engine = engine;
     }
@@ -326,7 +332,7 @@ fn set_kinds(config: &mut Config, options: ServeOptions) {
     }
 }
 
-/// Where to listen: first for memcached's protocols over TCP, last on the Unix socket.
+/// Where to listen: first for memcached's protocols over TCP, last on the Unix sockets.
 fn listeners(options: &ServeOptions, mode: CliMode) -> Result<Vec<ListenAt>, String> {
     use ProtocolKind::{Cphash, Memcached, Resp};
     let mut listeners = Vec::new();
@@ -345,11 +351,12 @@ fn listeners(options: &ServeOptions, mode: CliMode) -> Result<Vec<ListenAt>, Str
     if let Some(texts) = &options.resp {
         add(Resp, "resp", texts, Some(RESP_PORT))?;
     }
-    if let Some(path) = &options.unix {
-        listeners.push(ListenAt {
-            protocol: Memcached,
-            address: BindAddress::Unix(socket_path(path)?),
-        });
+    let sockets = [(Resp, &options.unixsocket), (Memcached, &options.unix)];
+    for (protocol, path) in sockets {
+        if let Some(path) = path {
+            let address = BindAddress::Unix(socket_path(path)?);
+            listeners.push(ListenAt { protocol, address });
+        }
     }
     Ok(listeners)
 }

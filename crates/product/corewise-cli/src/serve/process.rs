@@ -189,16 +189,16 @@ pub(super) fn find_user(name: &str) -> Result<Identity, Failure> {
 }
 
 impl Identity {
-    /// Becomes the user permanently. `socket`, which root has created, is given to the user.
+    /// Becomes the user permanently. `sockets`, which root has created, are given to the user.
     ///
     /// # Errors
     ///
     /// The system refuses. The process must then exit.
-    pub(super) fn assume(self, socket: Option<&Path>) -> Result<(), Failure> {
+    pub(super) fn assume(self, sockets: &[PathBuf]) -> Result<(), Failure> {
         let refused = |what: &str, error: io::Error| {
             Failure::start(format!("cannot {what} of the user (-u): {error}"))
         };
-        if let Some(socket) = socket {
+        for socket in sockets {
             chown(socket, Some(self.uid), Some(self.gid))
                 .map_err(|error| refused("give the socket to the name", error))?;
         }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use corewise_server::{Config, Eviction, ProtocolKind};
+use corewise_server::{BindingProtocol, Config, Eviction, ProtocolKind};
 use corewise_topology::PinPolicy;
 use tempfile::NamedTempFile;
 
@@ -145,6 +145,14 @@ const OF_SWITCHES: &[Reaches] = &[
     ("-s /run/c.sock -a 0770", |c| {
         c.unix_path() == Some(Path::new("/run/c.sock")) && c.unix_mode == 0o770
     }),
+    ("--unixsocket /run/r.sock", |c| {
+        let resp = (ProtocolKind::Resp, Path::new("/run/r.sock"));
+        c.unix_path().is_none() && c.unix_paths().eq([resp]) && c.tcp_addresses().count() == 1
+    }),
+    ("", |c| c.binding == BindingProtocol::Auto),
+    ("-B auto", |c| c.binding == BindingProtocol::Auto),
+    ("-B ascii", |c| c.binding == BindingProtocol::Ascii),
+    ("-B binary", |c| c.binding == BindingProtocol::Binary),
 ];
 
 #[test]
@@ -290,7 +298,6 @@ fn what_is_out_of_scope_is_refused_by_name() {
         ("-U -1", "UDP"),
         ("-S", "SASL"),
         ("-Z", "TLS"),
-        ("-B binary", "binary protocol"),
         ("-e /mnt/file", "kept in a file"),
         ("-o ext_path=/mnt/x:1G", "external storage is out of scope"),
         ("-o ssl_key=x", "TLS is out of scope"),
@@ -334,6 +341,7 @@ fn a_bad_option_is_named_in_one_line() {
         ("--resp ,", "names no address"),
         ("-a 999", "octal"),
         ("-B tcp", "`tcp`"),
+        ("-B binary -Y /etc/users", "exclude each other"),
         ("-R 0", "above 0"),
         ("-f fast", "fast"),
         ("--engine warp", "`warp`"),
@@ -476,7 +484,8 @@ fn a_wrong_type_in_a_file_is_said_in_plain_words() {
         ("auth-file", "path string"),
         ("pidfile", "path string"),
         ("user", "a string"),
-        ("protocol", "a string"),
+        ("protocol", value),
+        ("unixsocket", "path string"),
         ("daemon", "a boolean"),
         ("enable-shutdown", "a boolean"),
         ("maxconns-fast", "a boolean"),

@@ -40,6 +40,7 @@ use crate::budget::Budget;
 use crate::buffer_accounting::{OUTPUT_PAUSE, ReplyRoom};
 use crate::codec::{Call, Codec, Parse, Protocol, StepOf, with_codec};
 use crate::commands;
+use crate::config::BindingProtocol;
 use crate::conn::Conn;
 use crate::metrics::Counters;
 use crate::receiving::Receiving;
@@ -53,8 +54,8 @@ use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::isolation::Member;
 use corewise_engine::{Engine, Session};
 use corewise_ops::{Now, Op};
-use corewise_wire::Step;
 use corewise_wire::memcached::Admin;
+use corewise_wire::{Step, binary};
 pub(crate) use late::Late;
 #[cfg(test)]
 pub(crate) use late::{MOST_BYTES, MOST_OF_CONN, MOST_REPLIES};
@@ -99,6 +100,8 @@ pub(crate) enum Answered {
     ByFlush,
     /// It goes on in the next turn.
     NotYet,
+    /// Not at all: the connection has changed its codec, which reads the request in the next turn.
+    ByNewCodec,
 }
 
 /// A printer of this turn, for replies from `next` on.
@@ -488,7 +491,7 @@ impl<E: Engine> Turn<'_, E> {
     }
 
     /// Executes a call, and prints its reply behind the replies to the requests before it, unless
-    /// the result is [`Answered::NotYet`].
+    /// the result is [`Answered::NotYet`]: the next turn goes on with the same request.
     fn call<P: Protocol>(
         &mut self,
         index: usize,
@@ -500,6 +503,9 @@ impl<E: Engine> Turn<'_, E> {
         self.budget.begin(index);
         let mut changed = (*codec).into();
         let answered = self.answer(index, conn, call, &mut changed, batch);
+        if answered == Answered::ByNewCodec {
+            return Answered::NotYet;
+        }
         *codec = P::try_from(changed).unwrap_or(*codec);
         batch.has_flushed = answered == Answered::ByFlush;
         self.counters.conn_yields += u64::from(answered == Answered::NotYet);
@@ -529,7 +535,18 @@ impl<E: Engine> Turn<'_, E> {
             .publish(self.counters);
         let follows_flush = batch.has_flushed;
         match (call, codec) {
+            (Call::Memcached(Admin::Binary(_)), codec) if self.may_be_binary(codec) => {
+                self.conns[conn].codec = binary::Codec::default().into();
+                Answered::ByNewCodec
+            }
             (Call::Memcached(admin), codec) => self.administer(conn, admin, codec, follows_flush),
+            (Call::Binary(call), codec) => {
+                let replies = std::mem::take(self.out);
+                let answered = self.administer(conn, call.admin, codec, follows_flush);
+                let text = std::mem::replace(self.out, replies);
+                call.encode(&text, self.out);
+                answered
+            }
             (Call::Resp(request), Codec::Resp(codec)) => commands::Context {
                 shared: self.shared,
                 engine: self.engine,
@@ -553,6 +570,13 @@ impl<E: Engine> Turn<'_, E> {
                 Answered::Fully
             }
         }
+    }
+
+    /// Whether a connection may go on in memcached's binary protocol, which has no authentication
+    /// here.
+    fn may_be_binary(&self, codec: &Codec) -> bool {
+        let is_admitted = matches!(codec, Codec::Memcached(codec) if codec.is_authenticated());
+        is_admitted && self.shared.config.binding == BindingProtocol::Auto
     }
 
     fn administer(

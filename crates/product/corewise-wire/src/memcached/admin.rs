@@ -52,8 +52,9 @@ pub enum Admin<'i> {
         /// The data block.
         payload: &'i [u8],
     },
-    /// The first request of a client that speaks the binary protocol. Reply
-    /// [`refusal`](BinaryRequest::refusal), and close the connection.
+    /// The first request of a client that speaks the binary protocol. Parse it again with
+    /// [`binary::Codec`](crate::binary::Codec), or reply [`refusal`](BinaryRequest::refusal), and
+    /// close the connection.
     Binary(BinaryRequest),
     /// `lru_crawler` except the dumps. Reply `OK`.
     Crawler(Crawl<'i>),

@@ -39,8 +39,9 @@
 //!   it was sent, followed by ` b`.
 //! * Every meta command accepts the flags of all of them and ignores those that do not apply to it;
 //!   `P` and `L` are ignored everywhere.
-//! * If the first byte of a connection is 0x80, its client speaks the binary protocol. The first
-//!   request is refused in that protocol ([`BinaryRequest`]), and the connection is to be closed.
+//! * If the first byte of a connection is 0x80, its client speaks the binary protocol. The caller
+//!   either reads the same request with [`binary::Codec`](crate::binary::Codec), or refuses it
+//!   ([`BinaryRequest`]) and closes the connection.
 //! * With authentication on, the first request must be a `set` whose data is `user password`; no
 //!   other command is accepted until it has succeeded.
 //!

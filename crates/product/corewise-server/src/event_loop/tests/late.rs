@@ -2,6 +2,7 @@
 //! them at once, whatever becomes of the other clients meanwhile.
 
 use super::*;
+use crate::config::BindingProtocol;
 use crate::protocol::ProtocolKind;
 use crate::turn::{MOST_BYTES, MOST_OF_CONN, MOST_REPLIES};
 use corewise_testkit::random::Random;
@@ -118,7 +119,7 @@ fn answers<const LATE: bool>(
 ) -> Vec<Vec<u8>> {
     let mut server = Server::<LATE>::new(completion);
     let codec = protocol.facts().codec;
-    let mut clients = [(); 2].map(|()| server.connect_with(codec(true)));
+    let mut clients = [(); 2].map(|()| server.connect_with(codec(true, BindingProtocol::Auto)));
     for (_, conn) in &mut server.event_loop.conns {
         conn.transport.trickles = trickles.then_some(false);
     }
@@ -228,7 +229,7 @@ fn saved_replies_are_bounded() {
         server.engine.script.lock().is_asleep = true;
         let codec = ProtocolKind::Resp.facts().codec;
         let mut clients: Vec<Client> = (0..count)
-            .map(|_| server.connect_with(codec(true)))
+            .map(|_| server.connect_with(codec(true, BindingProtocol::Auto)))
             .collect();
         let request = format!("get {}\r\n", "k".repeat(key_len)).repeat(300);
         let mut sent = vec![0; count];
