@@ -10,7 +10,7 @@ const LAYERS: [&[&str]; 10] = [
     &["table", "stream", "plan", "hash"],
     &["record", "latencies", "counters", "payload", "manifest"],
     &["work"],
-    &["subject", "dyn_table", "registry", "sink"],
+    &["subject", "dyn_table", "entry", "registry", "sink"],
     &["results", "plot", "figure", "compare"],
     &["workload", "verify", "contender", "claim", "format"],
     &["params", "task", "cell_run"],
