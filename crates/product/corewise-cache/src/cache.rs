@@ -16,8 +16,6 @@ use crate::policy::{Item, Policy};
 use crate::stats::{Counters, Statistics};
 
 const MAX_FREQUENCY: u8 = 3;
-/// An entry of the small queue that was read this often moves to the main queue.
-const PROMOTED_FROM: u8 = 2;
 /// How many expired entries an update reclaims.
 const RECLAIMED_PER_UPDATE: usize = 4;
 
@@ -203,7 +201,7 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
             let Some(entry) = map.get(&item.key).filter(|e| e.id == item.id) else {
                 continue;
             };
-            let stays = entry.frequency() >= if small { PROMOTED_FROM } else { 1 };
+            let stays = entry.frequency() > 0;
             if stays || item.id == keep {
                 entry.set_frequency(if small {
                     0

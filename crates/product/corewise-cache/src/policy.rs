@@ -1,11 +1,15 @@
 //! S3-FIFO: a small queue for new keys, a main queue for keys that were read again, and
 //! fingerprints of keys that left the small queue (Yang et al., SOSP 2023, section 4).
 //!
-//! As in the paper, the small queue has a tenth of the weight, two reads promote an entry from it,
-//! and a key that the ghost remembers enters the main queue and is forgotten. (The engines' policy
-//! promotes after one read, with a small queue of a quarter.) Differences from the paper: the ghost
-//! has room for all entries of a full cache, not for nine tenths of them. A replaced entry keeps
-//! its queue, its place and its reads. The queues may have stale items.
+//! As in the paper, the small queue has a tenth of the weight, and a key that the ghost remembers
+//! enters the main queue and is forgotten. Differences from the paper:
+//!
+//! - One read after the insertion promotes an entry from the small queue, as in the engines'
+//!   policy; the paper needs two. With zipf 1.0, scans and room for 10 % of the keys, 0.591 of the
+//!   lookups hit, and 0.582 if two reads are needed; the other traces of `examples/compare.rs`
+//!   differ by less than 0.001 (2026-11-28).
+//! - The ghost has room for all entries of a full cache, not for nine tenths of them.
+//! - A replaced entry keeps its queue, its place and its reads.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -13,7 +13,8 @@ struct Item {
     reads: u8,
 }
 
-/// S3-FIFO (Yang et al., SOSP 2023, algorithm 1) by weight. A queue begins with its oldest item.
+/// S3-FIFO (Yang et al., SOSP 2023, algorithm 1) by weight, with promotion after one read. A queue
+/// begins with its oldest item.
 struct Reference {
     max_weight: u64,
     small: Vec<Item>,
@@ -94,7 +95,7 @@ impl Reference {
         while self.weight() + more > self.max_weight {
             if weight(&self.small) > self.max_weight / 10 || self.main.is_empty() {
                 let item = self.small[0];
-                if item.reads >= 2 || Some(item.key) == keep {
+                if item.reads >= 1 || Some(item.key) == keep {
                     self.small.remove(0);
                     self.main.push(Item { reads: 0, ..item });
                 } else {
