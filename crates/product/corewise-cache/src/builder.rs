@@ -65,7 +65,8 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// The clock, as the time since any fixed moment; for tests.
+    /// The clock, as the time since any fixed moment: for tests, or a coarser one that is cheaper
+    /// to read. The default is [`Instant`].
     pub fn clock(mut self, clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         self.clock = Box::new(clock);
         self

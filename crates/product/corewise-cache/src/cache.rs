@@ -16,8 +16,6 @@ use crate::policy::{Item, Policy};
 use crate::stats::{Counters, Statistics};
 
 const MAX_FREQUENCY: u8 = 3;
-/// An entry of the small queue that was read this often moves to the main queue.
-const PROMOTED_FROM: u8 = 2;
 /// How many expired entries an update reclaims.
 const RECLAIMED_PER_UPDATE: usize = 4;
 
@@ -120,7 +118,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
 }
 
 type Pinned<'m, K, V, S> = MapRef<'m, K, Entry<V>, S>;
-type Notices<'h, K, V> = Vec<(K, &'h Entry<V>, RemovalCause)>;
+/// The entries that an update took out, for the listener.
+type Notices<'h, K, V> = Vec<(&'h K, &'h Entry<V>, RemovalCause)>;
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
@@ -168,7 +167,7 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
         policy: &mut Policy<K>,
         key: &Q,
         id: Option<u64>,
-    ) -> Option<&'h Entry<V>>
+    ) -> Option<(&'h K, &'h Entry<V>)>
     where
         Q: ?Sized + Hash + Equivalent<K>,
     {
@@ -176,9 +175,9 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
         if id.is_some_and(|id| id != found.id) {
             return None;
         }
-        let entry = map.remove(key)?;
+        let (key, entry) = map.remove_entry(key)?;
         policy.subtract_weight(entry.in_main(), entry.weight);
-        Some(entry)
+        Some((key, entry))
     }
 
     /// Removes entries until `more` fits; keeps the entry with the number `keep`.
@@ -202,7 +201,7 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
             let Some(entry) = map.get(&item.key).filter(|e| e.id == item.id) else {
                 continue;
             };
-            let stays = entry.frequency() >= if small { PROMOTED_FROM } else { 1 };
+            let stays = entry.frequency() > 0;
             if stays || item.id == keep {
                 entry.set_frequency(if small {
                     0
@@ -217,12 +216,13 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
                 continue;
             }
             if small {
-                policy.add_ghost(map.map().hasher().hash_one(&item.key), map.len());
+                let limit = policy.ghost_limit(map.len(), self.max_weight);
+                policy.add_ghost(map.map().hasher().hash_one(&item.key), limit);
             }
-            if let Some(entry) = self.take(map, policy, &item.key, Some(item.id)) {
+            if let Some((key, entry)) = self.take(map, policy, &item.key, Some(item.id)) {
                 // Relaxed: a statistic.
                 self.counters.evictions.fetch_add(1, Ordering::Relaxed);
-                notices.push((item.key, entry, RemovalCause::Evicted));
+                notices.push((key, entry, RemovalCause::Evicted));
             }
         }
     }
@@ -243,10 +243,10 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
             match map.get(&item.key).filter(|e| e.id == item.id) {
                 None => {}
                 Some(entry) if self.is_expired(entry, now) => {
-                    if let Some(entry) = self.take(map, policy, &item.key, Some(item.id)) {
+                    if let Some((key, entry)) = self.take(map, policy, &item.key, Some(item.id)) {
                         // Relaxed: a statistic.
                         self.counters.expirations.fetch_add(1, Ordering::Relaxed);
-                        notices.push((item.key, entry, RemovalCause::Expired));
+                        notices.push((key, entry, RemovalCause::Expired));
                     }
                 }
                 // It has not expired: it is looked at again after the others.
@@ -258,7 +258,7 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
     fn notify(&self, notices: Notices<'_, K, V>) {
         if let Some(listener) = &self.listener {
             for (key, entry, cause) in notices {
-                listener(&key, &entry.value, cause);
+                listener(key, &entry.value, cause);
             }
         }
     }
@@ -273,13 +273,13 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
     ) {
         let now = self.now();
         self.reclaim_expired(map, policy, now, notices);
-        let old = map.get(&key);
+        let old = map.get_key_value(&key);
         let (id, frequency, in_main) = match old {
-            Some(old) => (old.id, old.frequency(), old.in_main()),
+            Some((_, old)) => (old.id, old.frequency(), old.in_main()),
             None => {
                 self.make_room(map, policy, (weight, u64::MAX), notices);
                 policy.next_id += 1;
-                let ghost = policy.is_ghost(map.map().hasher().hash_one(&key));
+                let ghost = policy.take_ghost(map.map().hasher().hash_one(&key));
                 (policy.next_id, 0, ghost)
             }
         };
@@ -294,14 +294,14 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
         };
         map.insert(key.clone(), entry);
         policy.add_weight(in_main, weight);
-        if let Some(old) = old {
+        if let Some((old_key, old)) = old {
             policy.subtract_weight(in_main, old.weight);
             let cause = if self.is_expired(old, now) {
                 RemovalCause::Expired
             } else {
                 RemovalCause::Replaced
             };
-            notices.push((key, old, cause));
+            notices.push((old_key, old, cause));
             self.make_room(map, policy, (0, id), notices);
             return;
         }
@@ -383,7 +383,7 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Cache<K, V, S> {
         let result = {
             let mut policy = lock(&shared.policy);
             if weight > shared.max_weight {
-                if let Some(old) = shared.take(&map, &mut policy, &key, None) {
+                if let Some((key, old)) = shared.take(&map, &mut policy, &key, None) {
                     notices.push((key, old, RemovalCause::Replaced));
                 }
                 Err(TooHeavy)
@@ -397,7 +397,10 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Cache<K, V, S> {
     }
 
     /// Removes a key and returns its value, unless that is expired.
-    pub fn remove(&self, key: &K) -> Option<V> {
+    pub fn remove<Q>(&self, key: &Q) -> Option<V>
+    where
+        Q: ?Sized + Hash + Equivalent<K>,
+    {
         let shared = &*self.shared;
         let map = shared.map.pin();
         let (now, mut notices) = (shared.now(), Vec::new());
@@ -406,14 +409,14 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Cache<K, V, S> {
             shared.reclaim_expired(&map, &mut policy, now, &mut notices);
             shared.take(&map, &mut policy, key, None)
         };
-        let value = removed.and_then(|entry| {
+        let value = removed.and_then(|(key, entry)| {
             let expired = shared.is_expired(entry, now);
             let cause = if expired {
                 RemovalCause::Expired
             } else {
                 RemovalCause::Removed
             };
-            notices.push((key.clone(), entry, cause));
+            notices.push((key, entry, cause));
             (!expired).then(|| entry.value.clone())
         });
         shared.notify(notices);

@@ -1,5 +1,8 @@
 //! What the cache promises; numbers are those of the crate's header.
 
+mod concurrent;
+mod reference;
+
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -45,12 +48,21 @@ fn a_key_is_found_replaced_and_removed() {
     assert_eq!((counted.hits, counted.misses), (1, 1));
 }
 
+/// `get`, `peek`, `contains_key` and `remove` take a borrowed form of the key.
+#[test]
+fn a_key_is_found_by_its_borrowed_form() {
+    let cache: Cache<String, u8> = Cache::new(10);
+    cache.insert("a".to_owned(), 1).unwrap();
+    assert_eq!((cache.get("a"), cache.peek("a")), (Some(1), Some(1)));
+    assert!(cache.contains_key("a") && !cache.contains_key("b"));
+    assert_eq!((cache.remove("a"), cache.remove("a")), (Some(1), None));
+}
+
 #[test]
 fn keys_that_were_read_survive_a_scan() {
     let cache = Cache::new(100);
     for key in 0..50 {
         cache.insert(key, key).unwrap();
-        cache.get(&key);
         cache.get(&key);
     }
     for key in 1000..3000 {
