@@ -61,7 +61,7 @@ impl State {
     fn call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::Relaxed)
     }
-    /// Counts a call; returns whether it is the last of so many.
+    /// Counts a call; returns whether it is the last of that many.
     fn is_due(&self, every: u64) -> bool {
         self.call() % every == every - 1
     }

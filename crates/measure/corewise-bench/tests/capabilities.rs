@@ -90,7 +90,7 @@ const DOUBLES_ANSWER: usize = 15;
 struct Fault<const FAULT: usize>(AtomicU64);
 
 impl<const FAULT: usize> Fault<FAULT> {
-    /// Returns whether the subject has this fault, and shows it in this call: in one of so many.
+    /// Returns whether the subject has this fault, and shows it in this call: in one of that many.
     fn shows(&self, fault: usize, every: u64) -> bool {
         FAULT == fault && self.0.fetch_add(1, Ordering::Relaxed) % every == every - 1
     }
