@@ -238,7 +238,7 @@ fn attempts_are_bounded<P: Policy>(rtm: Rtm) {
     for (status, cause) in STATUSES {
         let attempts = match cause {
             Cause::Locked => 65,
-            Cause::Explicit(_) | Cause::Debug => 1,
+            Cause::Nested | Cause::Explicit(_) | Cause::Debug => 1,
             Cause::Capacity => 2.min(all),
             Cause::Unspecified => 3.min(all),
             _ => all,
