@@ -144,8 +144,8 @@ impl StripedVersions {
         body(&mut self.hold(buckets))
     }
 
-    /// Takes the locks of two buckets, until the guard is dropped. For the usual paths, which a
-    /// closure would leave in a call of its own.
+    /// Takes the locks of two buckets, until the guard is dropped. For the usual paths, into which
+    /// the compiler does not inline the closure of [`exclusively`](Self::exclusively).
     #[inline(always)]
     pub(crate) fn hold(&self, buckets: [u32; 2]) -> HeldStripes<'_> {
         let [one, other] = buckets.map(|bucket| self.stripe(bucket));

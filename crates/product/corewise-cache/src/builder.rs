@@ -53,13 +53,15 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// How long an entry is found after its insertion. A lookup then reads the clock.
+    /// How long an entry is found after its insertion, in whole milliseconds: it may expire up to a
+    /// millisecond early. A lookup then reads the clock.
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.time_to_live = Some(time);
         self
     }
 
-    /// How long an entry is found after it was last read or inserted, in whole milliseconds.
+    /// How long an entry is found after it was last read or inserted, as in
+    /// [`time_to_live`](Self::time_to_live).
     pub fn time_to_idle(mut self, time: Duration) -> Self {
         self.time_to_idle = Some(time);
         self

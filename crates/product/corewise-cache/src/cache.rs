@@ -111,7 +111,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         Self::builder(max_weight).build()
     }
 
-    /// Settings of a cache.
+    /// Settings of a cache. `max_weight` is at most 2^63 - 1; more is taken for that.
     pub fn builder(max_weight: u64) -> Builder<K, V> {
         Builder::new(max_weight)
     }
@@ -132,7 +132,8 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
             policy: Mutex::new(Policy::new()),
             flights: Mutex::new(HashMap::with_hasher(settings.hasher)),
             counters: Counters::default(),
-            max_weight: settings.max_weight,
+            // Nothing overflows: the cache exceeds its weight by one entry at most.
+            max_weight: settings.max_weight.min(u64::MAX / 2),
             weigher: settings.weigher,
             listener: settings.listener,
             time_to_live: settings.time_to_live.map(milliseconds),
@@ -292,7 +293,11 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
             frequency: AtomicU8::new(frequency),
             in_main: AtomicBool::new(in_main),
         };
-        map.insert(key.clone(), entry);
+        // Before the entry is in the map: if a clone panics, no entry is there without its place in
+        // a queue.
+        let queued = old.is_none().then(|| key.clone());
+        let expiring = (old.is_none() && self.expires()).then(|| key.clone());
+        map.insert(key, entry);
         policy.add_weight(in_main, weight);
         if let Some((old_key, old)) = old {
             policy.subtract_weight(in_main, old.weight);
@@ -305,18 +310,15 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
             self.make_room(map, policy, (0, id), notices);
             return;
         }
-        if self.expires() {
-            policy.expiring.push_back(Item {
-                key: key.clone(),
-                id,
-            });
+        if let Some(key) = expiring {
+            policy.expiring.push_back(Item { key, id });
         }
         let queue = if in_main {
             &mut policy.main
         } else {
             &mut policy.small
         };
-        queue.push_back(Item { key, id });
+        queue.extend(queued.map(|key| Item { key, id }));
     }
 }
 
