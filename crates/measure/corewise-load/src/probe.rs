@@ -60,9 +60,11 @@ fn ask(
         if ended(&text) || answer.len() > ANSWER_LIMIT {
             return Ok(text);
         }
-        match stream.read(&mut buf)? {
-            0 => return Ok(text),
-            n => answer.extend_from_slice(&buf[..n]),
+        match stream.read(&mut buf) {
+            Ok(0) => return Ok(text),
+            Ok(n) => answer.extend_from_slice(&buf[..n]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }

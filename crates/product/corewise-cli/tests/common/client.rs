@@ -193,7 +193,13 @@ impl Client {
 
     fn try_receive(&mut self) -> std::io::Result<usize> {
         let mut buffer = [0; 65_536];
-        let count = self.stream.read(&mut buffer)?;
+        let count = loop {
+            match self.stream.read(&mut buffer) {
+                // A stop and its end interrupt reads of a socket that has a timeout, whatever its handlers.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                done => break done?,
+            }
+        };
         self.ahead.extend_from_slice(&buffer[..count]);
         Ok(count)
     }
