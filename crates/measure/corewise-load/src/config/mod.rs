@@ -7,7 +7,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::error::LoadError;
 
@@ -208,7 +208,8 @@ pub enum Arrivals {
 }
 
 /// The event that makes the client send the next request.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "mode", rename_all = "lowercase")]
 pub enum LoadMode {
     /// The last reply to the connection's previous batch.
     Closed,
@@ -225,7 +226,7 @@ pub enum LoadMode {
 }
 
 /// Options of the empty responder: see the module `floor`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FloorOptions {
     /// Number of threads; zero means one.
     pub threads: u32,
@@ -233,12 +234,19 @@ pub struct FloorOptions {
     pub pin: Vec<usize>,
 }
 
+/// Serialises as text.
+fn as_text<S: Serializer>(value: &impl fmt::Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
+}
+
 /// Configuration of a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoadConfig {
     /// Server A.
+    #[serde(skip)]
     pub target: Target,
     /// Server B, whose slices alternate with A's.
+    #[serde(skip)]
     pub vs: Option<Target>,
     /// Options of the empty responder, if it is measured too.
     pub floor: Option<FloorOptions>,
@@ -251,8 +259,10 @@ pub struct LoadConfig {
     /// Size of the key space.
     pub keys: u64,
     /// The distribution of keys.
+    #[serde(serialize_with = "as_text")]
     pub distribution: KeyDistribution,
     /// Lengths of values.
+    #[serde(rename = "value_bytes", serialize_with = "as_text")]
     pub value_size: ValueSize,
     /// Share of requests that are sets, 0 to 1.
     pub set_ratio: f64,
@@ -263,6 +273,7 @@ pub struct LoadConfig {
     /// Client threads.
     pub threads: u32,
     /// Closed or open loop.
+    #[serde(flatten)]
     pub mode: LoadMode,
     /// Store every key on every server first.
     pub prefill: bool,
@@ -271,6 +282,7 @@ pub struct LoadConfig {
     /// Prefix of every key.
     pub key_prefix: String,
     /// Length of every key in bytes; the rest is the zero-padded index.
+    #[serde(rename = "key_bytes")]
     pub key_size: usize,
     /// Length of a slice in milliseconds.
     pub slice_ms: u64,
