@@ -2,22 +2,22 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use corewise_measure::number::{parse_count, parse_rate};
 use serde::Serialize;
 
 use crate::config::{
-    Address, Arrivals, FloorOptions, KeyDistribution, LoadConfig, LoadMode, Protocol, ReplayConfig,
-    Target, ValueSize,
+    Address, Arrivals, FloorOptions, LoadConfig, LoadMode, Protocol, ReplayConfig, Target,
+    ValueSize,
 };
 use crate::error::LoadError;
-use crate::oracle::{Check, OracleConfig, OracleReport, Sizes, check_server};
+use crate::oracle::{Check, OracleConfig, OracleReport, check_server};
 use crate::replay::{ReplayReport, replay};
 use crate::report::{Report, to_value};
 use crate::slices::run;
 use corewise_measure::trace::{TraceConfig, TraceModel};
-use corewise_topology::parse_cpu_list;
 
 /// Format of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -49,82 +49,39 @@ pub enum ReportFormat {
     cache_memlimit for --seconds; every reply is checked).\n\n\
     Exit codes: 0 measured, 1 failed, 2 bad option, 3 the server answered wrongly.")]
 pub struct LoadArgs {
-    /// Server A: HOST:PORT or unix:/path
-    #[arg(default_value = "127.0.0.1:11211")]
-    pub target: String,
-    /// Protocol of A
-    #[arg(long, value_enum, default_value = "memcached")]
-    pub protocol: Protocol,
-    /// Process of A, to measure its CPU time
-    #[arg(long, value_name = "PID")]
-    pub server_pid: Option<u32>,
+    #[command(flatten)]
+    load: LoadConfig,
     /// Server B, alternated with A in short slices
     #[arg(long, value_name = "ADDR")]
-    pub vs: Option<String>,
+    vs: Option<Address>,
     /// Protocol of B [default: that of A]
     #[arg(long, value_enum, requires = "vs")]
-    pub vs_protocol: Option<Protocol>,
+    vs_protocol: Option<Protocol>,
     /// Process of B
     #[arg(long, value_name = "PID", requires = "vs")]
-    pub vs_pid: Option<u32>,
+    vs_pid: Option<u32>,
     /// Also measure an empty responder, and print figures net of it
     #[arg(long)]
-    pub floor: bool,
-    /// Threads of the empty responder
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub floor_threads: u32,
-    /// CPUs of the empty responder, such as 0 or 0,2-3 (pin it like the servers)
-    #[arg(long, value_name = "CPUS", requires = "floor")]
-    pub floor_pin: Option<String>,
-    /// Connections to each target, over all client threads
-    #[arg(long, short, value_name = "N", default_value_t = 50)]
-    pub connections: u32,
-    /// Requests in one batch of a connection (closed loop)
-    #[arg(long, short, value_name = "N", default_value_t = 1)]
-    pub pipeline: u32,
-    /// Keys in one get
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub multiget: u32,
-    /// Size of the key space
-    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_count)]
-    pub keys: u64,
-    /// uniform or zipf:EXPONENT, over the whole key space
-    #[arg(long, value_name = "DISTRIBUTION", default_value = "uniform")]
-    pub distribution: String,
+    floor: bool,
+    #[command(flatten)]
+    floor_options: FloorOptions,
     /// Value length in bytes, or MIN-MAX (each key keeps its length; log-uniform with --trace and
     /// --oracle); with --oracle also A+B (mixed), A,B (one after the other) and A..B (growing)
     /// [default: 32, or that of the trace]
     #[arg(long, value_name = "BYTES")]
-    pub value_size: Option<String>,
-    /// Share of requests that are sets, 0 to 1
-    #[arg(
-        long,
-        value_name = "SHARE",
-        default_value_t = 0.1,
-        conflicts_with = "mix"
-    )]
-    pub set_ratio: f64,
+    value_size: Option<String>,
     /// Ratio of gets to sets, such as 9:1
     #[arg(long, value_name = "GET:SET")]
-    pub mix: Option<String>,
-    /// Time under load per target, in seconds
-    #[arg(long, short, default_value_t = 10.0)]
-    pub seconds: f64,
-    /// Load before the first slice, per target, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    pub warmup: f64,
-    /// Client threads
-    #[arg(long, short, value_name = "N", default_value_t = 1)]
-    pub threads: u32,
+    mix: Option<String>,
     /// Open loop or trace: requests per second over all connections
     #[arg(long, value_name = "PER_SECOND", value_parser = parse_rate)]
-    pub rate: Option<f64>,
+    rate: Option<f64>,
     /// Open loop: distribution of the gaps between requests
     #[arg(long, value_enum, default_value = "poisson", requires = "rate")]
-    pub arrivals: Arrivals,
+    arrivals: Arrivals,
     /// Open loop: requests that a connection may have outstanding; more are dropped and reported
     #[arg(long, value_name = "N", default_value_t = 1024, requires = "rate")]
-    pub max_outstanding: u32,
+    max_outstanding: u32,
     /// Replay a generated cache trace: NAME or NAME:PARAM, see below
     #[arg(
         long,
@@ -134,17 +91,17 @@ pub struct LoadArgs {
             "arrivals", "max_outstanding", "prefill", "slice_ms", "slice_warm_ms",
         ]
     )]
-    pub trace: Option<String>,
+    trace: Option<TraceModel>,
     /// Trace: number of requests [default: with --rate those due within --seconds, else ten per
     /// key]
     #[arg(long, value_name = "N", requires = "trace", value_parser = parse_count)]
-    pub requests: Option<u64>,
+    requests: Option<u64>,
     /// Trace: share of requests that store without a get, 0 to 1 [default: 1/30]
     #[arg(long, value_name = "SHARE", requires = "trace")]
-    pub overwrites: Option<f64>,
+    overwrites: Option<f64>,
     /// Trace: get every stored key at the end and sum the bytes that are still there
     #[arg(long, requires = "trace")]
-    pub read_back: bool,
+    read_back: bool,
     /// Check what the server keeps, with an oracle that knows every acknowledged item
     #[arg(
         long,
@@ -156,59 +113,19 @@ pub struct LoadArgs {
             "threads", "rate", "keys", "prefill", "slice_ms", "slice_warm_ms",
         ]
     )]
-    pub oracle: Option<Check>,
+    oracle: Option<Check>,
     /// Oracle: the server's memory limit in MiB
     #[arg(long, value_name = "MIB", requires = "oracle")]
-    pub limit: Option<u64>,
+    limit: Option<u64>,
     /// Oracle fill: how many times the limit is written
     #[arg(long, value_name = "N", default_value_t = 4.0, requires = "oracle")]
-    pub turnovers: f64,
+    turnovers: f64,
     /// Oracle mixed: the server does not evict, so no acknowledged item may be missing
     #[arg(long, requires = "oracle")]
-    pub no_evictions: bool,
-    /// Store every key on every server first
-    #[arg(long)]
-    pub prefill: bool,
-    /// Seed of all random choices
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Length of every key in bytes (cphash: keys are hashes of 60 bits)
-    #[arg(long, value_name = "BYTES", default_value_t = 12)]
-    pub key_size: usize,
-    /// Prefix of every key
-    #[arg(long, value_name = "TEXT", default_value = "key:")]
-    pub key_prefix: String,
-    /// Length of a slice in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 500)]
-    pub slice_ms: u64,
-    /// Discarded start of a slice in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 50)]
-    pub slice_warm_ms: u64,
-    /// CPUs of the client threads, such as 1 or 0,2-3
-    #[arg(long, value_name = "CPUS")]
-    pub pin: Option<String>,
-    /// Fail after this long without any reply, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 10_000)]
-    pub reply_timeout_ms: u64,
+    no_evictions: bool,
     /// Format of the report
     #[arg(long, value_enum, default_value = "text")]
-    pub format: ReportFormat,
-}
-
-/// The default value size.
-const DEFAULT_SIZE: &str = "32";
-
-/// Parses sizes that replace those of a trace.
-fn sizes_of_trace(text: Option<&str>) -> Result<Option<(u32, u32)>, LoadError> {
-    let Some(text) = text else { return Ok(None) };
-    let ValueSize { min, max } = text.parse().map_err(LoadError::Config)?;
-    Ok(Some((min, max)))
-}
-
-/// Parses a list of CPUs: `0`, `0,2`, `1-3`.
-fn cpu_list(text: Option<&str>) -> Result<Vec<usize>, LoadError> {
-    parse_cpu_list(text.unwrap_or_default())
-        .map_err(|error| LoadError::config(format!("bad CPU list: {error}")))
+    format: ReportFormat,
 }
 
 /// The share of sets in `GET:SET`.
@@ -229,82 +146,38 @@ fn share_of_sets(mix: &str) -> Result<f64, LoadError> {
     }
 }
 
-fn target(address: &str, protocol: Protocol, pid: Option<u32>) -> Result<Target, LoadError> {
-    // ":PORT" means this machine.
-    let local = format!("127.0.0.1{address}");
-    let address = if address.starts_with(':') {
-        &local
-    } else {
-        address
-    };
-    let address = address.parse::<Address>().map_err(LoadError::Config)?;
-    Ok(Target {
-        address,
-        protocol,
-        pid,
-    })
+impl LoadArgs {
+    /// The value sizes that were given, if any.
+    fn sizes<S: FromStr<Err = String>>(&self) -> Result<Option<S>, LoadError> {
+        let sizes = self.value_size.as_deref().map(str::parse);
+        sizes.transpose().map_err(LoadError::Config)
+    }
 }
 
 impl TryFrom<LoadArgs> for LoadConfig {
     type Error = LoadError;
 
     fn try_from(args: LoadArgs) -> Result<Self, LoadError> {
-        let vs_protocol = args.vs_protocol.unwrap_or(args.protocol);
-        let vs = args
-            .vs
-            .map(|vs| target(&vs, vs_protocol, args.vs_pid))
-            .transpose()?;
-        let floor_pin = cpu_list(args.floor_pin.as_deref())?;
-        let floor = FloorOptions {
-            threads: args.floor_threads,
-            pin: floor_pin,
-        };
-        let mode = match args.rate {
-            None => LoadMode::Closed,
-            Some(rate) => {
-                let (arrivals, max_outstanding) = (args.arrivals, args.max_outstanding);
-                LoadMode::Open {
-                    rate,
-                    arrivals,
-                    max_outstanding,
-                }
-            }
-        };
-        let config = Self {
-            target: target(&args.target, args.protocol, args.server_pid)?,
-            vs,
-            floor: args.floor.then_some(floor),
-            connections: args.connections,
-            pipeline: args.pipeline,
-            multiget: args.multiget,
-            keys: args.keys,
-            distribution: args
-                .distribution
-                .parse::<KeyDistribution>()
-                .map_err(LoadError::Config)?,
-            value_size: args
-                .value_size
-                .as_deref()
-                .unwrap_or(DEFAULT_SIZE)
-                .parse::<ValueSize>()
-                .map_err(LoadError::Config)?,
-            set_ratio: args
-                .mix
-                .as_deref()
-                .map_or(Ok(args.set_ratio), share_of_sets)?,
-            seconds: args.seconds,
-            warmup_seconds: args.warmup,
-            threads: args.threads,
-            mode,
-            prefill: args.prefill,
-            seed: args.seed,
-            key_prefix: args.key_prefix,
-            key_size: args.key_size,
-            slice_ms: args.slice_ms,
-            slice_warm_ms: args.slice_warm_ms,
-            pin: cpu_list(args.pin.as_deref())?,
-            reply_timeout_ms: args.reply_timeout_ms,
-        };
+        let sizes = args.sizes()?;
+        let mut config = args.load;
+        config.value_size = sizes.unwrap_or(config.value_size);
+        config.vs = args.vs.map(|address| Target {
+            address,
+            protocol: args.vs_protocol.unwrap_or(config.target.protocol),
+            pid: args.vs_pid,
+        });
+        config.floor = args.floor.then_some(args.floor_options);
+        if let Some(mix) = args.mix {
+            config.set_ratio = share_of_sets(&mix)?;
+        }
+        if let Some(rate) = args.rate {
+            let (arrivals, max_outstanding) = (args.arrivals, args.max_outstanding);
+            config.mode = LoadMode::Open {
+                rate,
+                arrivals,
+                max_outstanding,
+            };
+        }
         config.validate()?;
         Ok(config)
     }
@@ -314,35 +187,32 @@ impl TryFrom<LoadArgs> for ReplayConfig {
     type Error = LoadError;
 
     fn try_from(args: LoadArgs) -> Result<Self, LoadError> {
-        let model = args.trace.as_deref().unwrap_or_default();
-        let model = model
-            .parse::<TraceModel>()
-            .map_err(|e| LoadError::config(e.to_string()))?;
-        let defaults = TraceConfig::default();
+        let sizes = args.sizes()?;
+        let (load, defaults) = (args.load, TraceConfig::default());
         let requests = match (args.requests, args.rate) {
             (Some(requests), _) => requests,
-            (None, Some(rate)) => (rate * args.seconds) as u64,
-            (None, None) => args.keys.saturating_mul(10),
+            (None, Some(rate)) => (rate * load.seconds) as u64,
+            (None, None) => load.keys.saturating_mul(10),
         };
         let config = Self {
-            target: target(&args.target, args.protocol, args.server_pid)?,
+            target: load.target,
             trace: TraceConfig {
-                model,
-                keys: args.keys,
+                model: args.trace.unwrap_or(defaults.model),
+                keys: load.keys,
                 requests,
                 rate_per_s: args.rate.map_or(defaults.rate_per_s, |rate| rate as u64),
                 overwrites: args.overwrites.unwrap_or(defaults.overwrites),
-                seed: args.seed,
-                sizes: sizes_of_trace(args.value_size.as_deref())?,
+                seed: load.seed,
+                sizes: sizes.map(|ValueSize { min, max }| (min, max)),
             },
             paced: args.rate.is_some(),
-            connections: args.connections,
-            pipeline: args.pipeline,
+            connections: load.connections,
+            pipeline: load.pipeline,
             read_back: args.read_back,
-            key_prefix: args.key_prefix,
-            key_size: args.key_size,
-            pin: cpu_list(args.pin.as_deref())?,
-            reply_timeout_ms: args.reply_timeout_ms,
+            key_prefix: load.key_prefix,
+            key_size: load.key_size,
+            pin: load.pin,
+            reply_timeout_ms: load.reply_timeout_ms,
         };
         config.validate()?;
         Ok(config)
@@ -353,26 +223,23 @@ impl TryFrom<LoadArgs> for OracleConfig {
     type Error = LoadError;
 
     fn try_from(args: LoadArgs) -> Result<Self, LoadError> {
+        let sizes = args.sizes()?;
+        let (load, defaults) = (args.load, Self::default());
         let config = Self {
-            target: target(&args.target, args.protocol, args.server_pid)?,
-            check: args.oracle.unwrap_or(Check::Fill),
+            target: load.target,
+            check: args.oracle.unwrap_or(defaults.check),
             limit_bytes: args.limit.unwrap_or(64).saturating_mul(1 << 20),
-            sizes: args
-                .value_size
-                .as_deref()
-                .unwrap_or(DEFAULT_SIZE)
-                .parse::<Sizes>()
-                .map_err(LoadError::Config)?,
+            sizes: sizes.unwrap_or(defaults.sizes),
             turnovers: args.turnovers,
-            seconds: args.seconds,
+            seconds: load.seconds,
             evicts: !args.no_evictions,
-            seed: args.seed,
-            connections: args.connections,
-            pipeline: args.pipeline,
-            key_prefix: args.key_prefix,
-            key_size: args.key_size,
-            pin: cpu_list(args.pin.as_deref())?,
-            reply_timeout_ms: args.reply_timeout_ms,
+            seed: load.seed,
+            connections: load.connections,
+            pipeline: load.pipeline,
+            key_prefix: load.key_prefix,
+            key_size: load.key_size,
+            pin: load.pin,
+            reply_timeout_ms: load.reply_timeout_ms,
         };
         config.validate()?;
         Ok(config)
@@ -430,6 +297,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::oracle::Sizes;
 
     #[derive(Parser)]
     struct Cli {
@@ -437,9 +305,12 @@ mod tests {
         args: LoadArgs,
     }
 
-    fn parsed<C: TryFrom<LoadArgs>>(line: &str) -> Result<C, C::Error> {
+    fn parsed<C: TryFrom<LoadArgs, Error = LoadError>>(line: &str) -> Result<C, LoadError> {
         let words = std::iter::once("load").chain(line.split_whitespace());
-        C::try_from(Cli::try_parse_from(words).expect("syntax").args)
+        // The program prints the first line of such an error.
+        let first = |error: clap::Error| error.to_string().lines().next().unwrap_or("").to_owned();
+        let cli = Cli::try_parse_from(words).map_err(|error| LoadError::config(first(error)))?;
+        C::try_from(cli.args)
     }
 
     /// Checks that each command line is refused with one line that has the word.

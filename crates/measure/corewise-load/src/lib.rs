@@ -107,7 +107,7 @@ pub use oracle::{
     Check, FillReport, MixedReport, OracleConfig, OracleReport, RefillReport, RefuseReport, Sizes,
     check_server,
 };
-pub use probe::Identity;
+pub use probe::{Identity, statistic};
 pub use replay::{LiveBytes, ReplayReport, replay};
 pub use report::Report;
 pub use slices::run;

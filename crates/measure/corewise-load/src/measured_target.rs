@@ -5,7 +5,7 @@ use crate::cpu::CpuMeter;
 use crate::error::LoadError;
 use crate::floor::{Floor, FloorSpec};
 use crate::load_stats::LoadStats;
-use crate::probe::{Identity, identify, lock_wait_us};
+use crate::probe::{Identity, identify, statistic};
 use corewise_measure::machine::{CpuTimes, Memory};
 
 /// The role of a target in the report.
@@ -132,7 +132,7 @@ impl MeasuredTarget {
         ServerTimes {
             cpu: self.target.pid.and_then(|pid| CpuTimes::of(pid).ok()),
             lock_wait_us: (!self.is_floor())
-                .then(|| lock_wait_us(&self.target))
+                .then(|| statistic(&self.target, "lock_wait_us"))
                 .flatten(),
         }
     }

@@ -113,14 +113,14 @@ fn stat<N: FromStr>(stats: &str, name: &str) -> Option<N> {
     value?.parse().ok()
 }
 
-/// Returns the time that the server's threads have waited for locks, in microseconds; `None` if
-/// the server does not report it.
-pub(crate) fn lock_wait_us(target: &Target) -> Option<u64> {
+/// Returns a statistic of a server of memcached's protocols; `None` if the server does not report
+/// it.
+pub fn statistic<N: FromStr>(target: &Target, name: &str) -> Option<N> {
     if !matches!(target.protocol, Protocol::Memcached | Protocol::Meta) {
         return None;
     }
     let mut stream = connect(&target.address).ok()?;
-    stat(&stats(&mut *stream).ok()?, "lock_wait_us")
+    stat(&stats(&mut *stream).ok()?, name)
 }
 
 fn redis(stream: &mut dyn Stream) -> io::Result<Identity> {

@@ -20,6 +20,16 @@ pub fn spread(draw: u64, min: u32, max: u32) -> u32 {
     ((low * (high / low).powf(unit)) as u32).clamp(min, max)
 }
 
+/// The mean of log-uniform draws from `min..=max`.
+pub fn mean_of_spread(min: u32, max: u32) -> f64 {
+    let (low, high) = (f64::from(min.max(1)), f64::from(max));
+    if max > min {
+        (high - low) / (high / low).ln()
+    } else {
+        min.into()
+    }
+}
+
 /// Ranks `0..n`; the frequency of rank `k` is proportional to `k + 1` to the power of minus the
 /// exponent. A draw takes about 100 ns.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +95,12 @@ impl Scramble {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mean_of_a_range_is_log_uniform() {
+        assert_eq!(mean_of_spread(200, 200), 200.0);
+        assert_eq!(mean_of_spread(50, 200_000) as u64, 24_107);
+    }
 
     #[test]
     fn scramble_is_a_permutation_that_parts_neighbours() {

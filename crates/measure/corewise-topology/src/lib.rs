@@ -40,8 +40,8 @@ mod sysfs;
 mod topology;
 
 pub use affinity::{allowed_cpus, current_cpu, pin_current_thread, run_on};
-pub use cpu_list::{CpuListError, MAX_CPUS, format_cpu_list, parse_cpu_list};
-pub use memory_policy::{MemoryPolicy, MemoryPolicyError};
+pub use cpu_list::{MAX_CPUS, ParseError, format_cpu_list, parse_cpu_list};
+pub use memory_policy::MemoryPolicy;
 pub use plan::plan;
-pub use policy::{PinPolicy, PinPolicyError};
+pub use policy::PinPolicy;
 pub use topology::{Cache, CacheKind, Cpu, CpuId, NumaNode, Topology};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-use crate::{CpuListError, Topology, parse_cpu_list};
+use crate::{ParseError, Topology, parse_cpu_list};
 
 /// Nodes that a policy can name: those with smaller numbers.
 const MAX_NODES: usize = 64;
@@ -30,53 +30,30 @@ pub enum MemoryPolicy {
     Bind(u64),
 }
 
-/// Why a text is not a policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MemoryPolicyError {
-    /// No policy has this name.
-    Unknown(String),
-    /// The list of nodes is invalid.
-    List(CpuListError),
-    /// The list names no node, or one above 63.
-    Nodes(String),
-}
-
-impl fmt::Display for MemoryPolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(text) => write!(
-                f,
-                "`{text}` is not one of default, localalloc, interleave:all, interleave:0-1, \
-                 membind:0"
-            ),
-            Self::List(error) => error.fmt(f),
-            Self::Nodes(text) => write!(f, "`{text}` names no node below {MAX_NODES}"),
-        }
-    }
-}
-
-impl std::error::Error for MemoryPolicyError {}
-
 impl FromStr for MemoryPolicy {
-    type Err = MemoryPolicyError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, MemoryPolicyError> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         match text.split_once(':') {
             None if text == "default" => Ok(Self::Default),
             None if text == "localalloc" => Ok(Self::Local),
             Some(("interleave", "all")) => Ok(Self::Interleave(u64::MAX)),
             Some(("interleave", list)) => Ok(Self::Interleave(nodes(list)?)),
             Some(("membind", list)) => Ok(Self::Bind(nodes(list)?)),
-            _ => Err(MemoryPolicyError::Unknown(text.into())),
+            _ => Err(ParseError(format!(
+                "`{text}` is not one of default, localalloc, interleave:all, interleave:0-1, \
+                 membind:0"
+            ))),
         }
     }
 }
 
 /// Returns the bits of a list of nodes.
-fn nodes(list: &str) -> Result<u64, MemoryPolicyError> {
-    let nodes = parse_cpu_list(list).map_err(MemoryPolicyError::List)?;
+fn nodes(list: &str) -> Result<u64, ParseError> {
+    let nodes = parse_cpu_list(list)?;
     if nodes.is_empty() || nodes.iter().any(|&node| node >= MAX_NODES) {
-        return Err(MemoryPolicyError::Nodes(list.into()));
+        let text = format!("`{list}` names no node below {MAX_NODES}");
+        return Err(ParseError(text));
     }
     Ok(nodes.iter().fold(0, |bits, node| bits | 1 << node))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{CpuListError, format_cpu_list, parse_cpu_list};
+use crate::{ParseError, format_cpu_list, parse_cpu_list};
 
 /// How threads are bound to CPUs.
 ///
@@ -34,51 +34,24 @@ pub enum PinPolicy {
     List(Vec<usize>),
 }
 
-/// Why a text is not a policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PinPolicyError {
-    /// No policy has this name.
-    Unknown(String),
-    /// The list after `list:` is invalid.
-    List(CpuListError),
-    /// The list after `list:` contains no CPU.
-    EmptyList,
-}
-
-impl fmt::Display for PinPolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(text) => write!(
-                f,
-                "`{text}` is not one of none, default, compact, balanced, smt-pair, list:0,2-5"
-            ),
-            Self::List(error) => error.fmt(f),
-            Self::EmptyList => f.write_str("the list names no CPU"),
-        }
-    }
-}
-
-impl std::error::Error for PinPolicyError {}
-
 impl FromStr for PinPolicy {
-    type Err = PinPolicyError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         match text {
             "none" | "default" => Ok(Self::None),
             "compact" => Ok(Self::Compact),
             "balanced" => Ok(Self::Balanced),
             "smt-pair" => Ok(Self::SmtPair),
-            _ => {
-                let unknown = || PinPolicyError::Unknown(text.into());
-                let list = text.strip_prefix("list:").ok_or_else(unknown)?;
-                let cpus = parse_cpu_list(list).map_err(PinPolicyError::List)?;
-                if cpus.is_empty() {
-                    Err(PinPolicyError::EmptyList)
-                } else {
-                    Ok(Self::List(cpus))
+            _ => match text.strip_prefix("list:").map(parse_cpu_list) {
+                None => Err(ParseError(format!(
+                    "`{text}` is not one of none, default, compact, balanced, smt-pair, list:0,2-5"
+                ))),
+                Some(Ok(cpus)) if cpus.is_empty() => {
+                    Err(ParseError("the list names no CPU".into()))
                 }
-            }
+                Some(cpus) => cpus.map(Self::List),
+            },
         }
     }
 }

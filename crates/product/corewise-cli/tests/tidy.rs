@@ -520,14 +520,14 @@ fn links_between_documents_lead_somewhere() {
     assert_none(&dead);
 }
 
-/// A package is published without what lies above it, so it has the licences in its own folder.
+/// A package is published without what lies above it, so it has the licences in its own folder: links,
+/// which cargo follows when it packages. `.ci/package` looks into the packages.
 #[test]
 fn published_crates_have_the_licences() {
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         let text = fs::read(root().join(name)).unwrap();
         for package in ["corewise-atomic", "corewise-rcu", "corewise-maps"] {
             let path = root().join("crates/product").join(package).join(name);
-            assert!(!path.is_symlink(), "{} is a link", path.display());
             assert!(fs::read(&path).unwrap() == text, "{}", path.display());
         }
     }

@@ -16,11 +16,22 @@ pub(super) struct Cards {
     pub(super) versions: BTreeMap<String, String>,
     /// Fields that several cards share.
     like: BTreeMap<String, Table>,
+    /// What the tables of a family are about, by their names.
+    family: BTreeMap<String, BTreeMap<String, String>>,
     card: BTreeMap<String, Table>,
 }
 
 pub(super) static CARDS: LazyLock<Cards> = LazyLock::new(|| {
-    toml::from_str(include_str!("../../cards.toml")).expect("a test reads every card")
+    let text = include_str!("../../cards.toml");
+    let mut all: Cards = toml::from_str(text).expect("a test reads every card");
+    for (family, tables) in std::mem::take(&mut all.family) {
+        for (name, about) in tables {
+            let fields = [("like", family.clone()), ("about", about)];
+            let fields = fields.map(|(field, text)| (field.to_owned(), text.into()));
+            all.card.insert(name, fields.into_iter().collect());
+        }
+    }
+    all
 });
 
 impl Cards {

@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::record::OutcomeCounts;
 use crate::stamp::{Numbers, stamp};
 use crate::stream::GET;
-use crate::subject::{Capability, Measurements, Operate, WithHandles, Work, problems};
+use crate::subject::{Capability, Measurements, Operate, WithHandles, Work};
 use crate::table::Setup;
 use crate::work::{AuditReport, Evidence, OpCounts, Part, Sums, indices};
 
@@ -221,30 +221,17 @@ where
         let (rate, share) = (hits as f64 / lookups as f64, resident / range);
         let deviation = (0.25 / lookups as f64 + share * (1.0 - share) / range).sqrt();
         let is_off = (rate - share).abs() > TOLERANCE + 5.0 * deviation;
-        problems([
-            (
-                unanswered > 0,
-                format!("{unanswered} operations had no answer, or two"),
-            ),
-            (wrong > 0, format!("{wrong} values of other keys were read")),
-            (refused > 0, format!("{refused} values were refused")),
-            (
-                resident > capacity * MOST_OVER_CAPACITY,
-                format!("{resident} entries in a cache for {capacity}"),
-            ),
-            (
-                resident < range.min(capacity) * LEAST_RESIDENT,
-                format!("{resident} of {range} keys are in a cache for {capacity}"),
-            ),
-            (
-                evidence.is_uniform && lookups >= LEAST_LOOKUPS && is_off,
-                format!(
-                    "hit rate {:.1} %, but {:.1} % of the keys are resident",
-                    rate * 100.0,
-                    share * 100.0
-                ),
-            ),
-        ])
+        Some(problems! {
+            unanswered > 0 => "{unanswered} operations had no answer, or two";
+            wrong > 0 => "{wrong} values of other keys were read";
+            refused > 0 => "{refused} values were refused";
+            resident > capacity * MOST_OVER_CAPACITY =>
+                "{resident} entries in a cache for {capacity}";
+            resident < range.min(capacity) * LEAST_RESIDENT =>
+                "{resident} of {range} keys are in a cache for {capacity}";
+            evidence.is_uniform && lookups >= LEAST_LOOKUPS && is_off =>
+                "hit rate {:.1} %, but {:.1} % of the keys are resident", rate * 100.0, share * 100.0;
+        })
     }
 
     /// Each thread stores values with one number under keys that no other thread writes now, and
@@ -266,14 +253,11 @@ where
         worker.handle.drain(&mut worker.answers);
         let off = worker.end().counts.total().abs_diff(worker.submitted);
         let is_stale = worker.answers.differing != 0;
-        let all = problems([
-            (
-                is_stale,
-                "a lookup gave a value that had been replaced".into(),
-            ),
-            (off > 0, format!("{off} operations had no answer, or two")),
-        ]);
-        report.problem = all.into_iter().flatten().next();
+        let all = problems! {
+            is_stale => "a lookup gave a value that had been replaced";
+            off > 0 => "{off} operations had no answer, or two";
+        };
+        report.problem = all.into_iter().next();
         report
     }
 

@@ -24,7 +24,7 @@ use crossbeam_utils::CachePadded;
 use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::stream::{GET, INSERT};
-use crate::subject::{Capability, Measurements, Operate, Work, problems};
+use crate::subject::{Capability, Measurements, Operate, Work};
 use crate::table::{Contention, Setup};
 use crate::work::{AuditReport, Evidence, OpCounts, Part, Sums, is_given_up};
 
@@ -250,11 +250,13 @@ impl<F: MeasuredFilter> DynTable for FilterSubject<F> {
         };
         let rate = all.false_positives as f64 / all.absent_lookups.max(1) as f64;
         let found = rate * lookups as f64;
-        let [refused, lost, found] =
-            self.outcomes(all.refused, evidence.stream.remove_failed, found, lookups);
+        let outcomes = self.outcomes(all.refused, evidence.stream.remove_failed, found, lookups);
         let is_missed = missed != 0 || evidence.booked.keys != evidence.found.keys;
-        let text = format!("{missed} of the items that are present are not found");
-        problems([(is_missed, text), refused, lost, found])
+        let mut all = problems! {
+            is_missed => "{missed} of the items that are present are not found";
+        };
+        all.extend(outcomes);
+        Some(all)
     }
 
     /// What a thread has removed is absent.
@@ -275,7 +277,7 @@ impl<F: MeasuredFilter> DynTable for FilterSubject<F> {
         let outcomes = self.outcomes(counts.insert_failed, counts.remove_failed, found, 2 * items);
         AuditReport {
             audited: 4 * items,
-            problem: problems(outcomes).into_iter().flatten().next(),
+            problem: outcomes.into_iter().next(),
         }
     }
 
@@ -306,31 +308,20 @@ impl<F: MeasuredFilter> FilterSubject<F> {
 
     /// Returns what may be wrong: inserts that were refused, removes that found no item, and absent
     /// items that were found, in lookups of different ones.
-    fn outcomes(&self, refused: u64, lost: u64, found: f64, lookups: u64) -> [(bool, String); 3] {
+    fn outcomes(&self, refused: u64, lost: u64, found: f64, lookups: u64) -> Vec<String> {
         let get = || self.filter.false_positive_rate();
         let expected = *self.expected.get_or_init(get);
         let mean = expected * lookups as f64;
         let most = MOST_OVER_EXPECTED * mean + 5.0 * mean.sqrt() + 3.0;
         let rate = found / lookups.max(1) as f64;
-        [
-            (
-                refused > 0,
-                format!("{refused} items were refused by a filter with room"),
-            ),
-            (
-                lost > 0,
-                format!("{lost} removes did not find a present item"),
-            ),
-            (
-                // An expectation that is not a number is wrong, too.
-                found > most || most.is_nan(),
-                format!(
-                    "{:.3} % of absent items are found, expected {:.3} %",
-                    rate * 100.0,
-                    expected * 100.0
-                ),
-            ),
-        ]
+        // An expectation that is not a number is wrong, too.
+        let is_too_much = found > most || most.is_nan();
+        let (percent, usual) = (rate * 100.0, expected * 100.0);
+        problems! {
+            refused > 0 => "{refused} items were refused by a filter with room";
+            lost > 0 => "{lost} removes did not find a present item";
+            is_too_much => "{percent:.3} % of absent items are found, expected {usual:.3} %";
+        }
     }
 
     /// Inserts into a filter with `live` items until it refuses one.

@@ -17,7 +17,7 @@ use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::record::OutcomeCounts;
 use crate::stream::GET;
-use crate::subject::{Capability, Measurements, Operate, Work, problems};
+use crate::subject::{Capability, Measurements, Operate, Work};
 use crate::table::{Contention, Setup};
 use crate::work::{Evidence, OpCounts, Part, Sums};
 
@@ -207,18 +207,11 @@ impl<L: MeasuredLock> DynTable for LockSubject<L> {
     fn problems(&self, _: &Plan, evidence: &Evidence) -> Option<Vec<String>> {
         let (run, counted) = (evidence.booked.entries, evidence.found.entries);
         let torn = self.torn.load(Ordering::Relaxed); // Relaxed: at rest
-        problems([
-            (
-                run != counted,
-                format!(
-                    "{counted} of {run} exclusive sections counted: two threads were inside at once"
-                ),
-            ),
-            (
-                torn > 0,
-                format!("{torn} shared sections ran beside an exclusive one"),
-            ),
-        ])
+        Some(problems! {
+            run != counted =>
+                "{counted} of {run} exclusive sections counted: two threads were inside at once";
+            torn > 0 => "{torn} shared sections ran beside an exclusive one";
+        })
     }
 
     fn contention(&self) -> Option<Contention> {

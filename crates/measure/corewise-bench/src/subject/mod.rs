@@ -14,6 +14,17 @@
 //! subject is a [`DynTable`] as a map is, so cells, slices, rows and the page do not know the
 //! capability.
 
+/// The problems whose conditions hold, each in the words of a `format!`.
+macro_rules! problems {
+    ($($holds:expr => $($text:expr),+;)*) => {{
+        let mut found = Vec::<String>::new();
+        $(if $holds {
+            found.push(format!($($text),+));
+        })*
+        found
+    }};
+}
+
 mod cache;
 mod external;
 mod filter;
@@ -95,12 +106,6 @@ pub trait WithHandles: Send + Sync + Sized + 'static {
     fn measurements(&self) -> Measurements {
         Measurements::default()
     }
-}
-
-/// Returns the problems whose conditions hold.
-fn problems<const N: usize>(all: [(bool, String); N]) -> Option<Vec<String>> {
-    let those = all.into_iter().filter(|(holds, _)| *holds);
-    Some(those.map(|(_, text)| text).collect())
 }
 
 /// A thread's state at a subject.

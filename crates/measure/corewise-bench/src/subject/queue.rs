@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::stream::{GET, INSERT};
-use crate::subject::{Capability, External, Operate, WithHandles, Work, problems};
+use crate::subject::{Capability, External, Operate, WithHandles, Work};
 use crate::table::Setup;
 use crate::work::{Evidence, OpCounts, Part, Sums, indices, is_given_up};
 
@@ -157,23 +157,15 @@ where
         let (booked, found) = (&evidence.booked, &evidence.found);
         let (entries, there) = (booked.entries, found.entries);
         let refused = evidence.stream.insert_failed;
-        problems([
-            (
-                entries != there,
-                format!(
-                    "{there} keys came out in the end, {entries} were put in and not taken out"
-                ),
-            ),
-            (
-                entries == there && booked.keys != found.keys,
-                "the keys that came out are not those that were put in".into(),
-            ),
-            (refused > 0, format!("{refused} keys were refused")),
-            (
-                // Relaxed: stored by a part that has ended.
-                self.is_out_of_order.load(Ordering::Relaxed),
-                "the keys did not come out in order".into(),
-            ),
-        ])
+        // Relaxed: stored by a part that has ended.
+        let is_out_of_order = self.is_out_of_order.load(Ordering::Relaxed);
+        Some(problems! {
+            entries != there =>
+                "{there} keys came out in the end, {entries} were put in and not taken out";
+            entries == there && booked.keys != found.keys =>
+                "the keys that came out are not those that were put in";
+            refused > 0 => "{refused} keys were refused";
+            is_out_of_order => "the keys did not come out in order";
+        })
     }
 }

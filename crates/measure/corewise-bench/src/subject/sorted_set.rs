@@ -7,7 +7,7 @@
 use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::stream::{GET, INSERT};
-use crate::subject::{Capability, External, Operate, WithHandles, Work, problems};
+use crate::subject::{Capability, External, Operate, WithHandles, Work};
 use crate::table::Setup;
 use crate::work::{Evidence, OpCounts, Part, Sums, indices};
 
@@ -119,20 +119,12 @@ where
         let is_ranked = ranked == i64::from(plan.range);
         let off = found.values.wrapping_sub(evidence.booked.values) as i64;
         let refused = evidence.stream.insert_failed;
-        problems([
-            (
-                !is_ranked,
-                format!("{ranked} of {members} members have a rank"),
-            ),
-            (
-                is_ranked && found.keys != members * members.saturating_sub(1) / 2,
-                "two members have the same rank, or one has a wrong rank".into(),
-            ),
-            (
-                off != 0,
-                format!("the scores differ from their increments by {off}"),
-            ),
-            (refused > 0, format!("{refused} increments were refused")),
-        ])
+        Some(problems! {
+            !is_ranked => "{ranked} of {members} members have a rank";
+            is_ranked && found.keys != members * members.saturating_sub(1) / 2 =>
+                "two members have the same rank, or one has a wrong rank";
+            off != 0 => "the scores differ from their increments by {off}";
+            refused > 0 => "{refused} increments were refused";
+        })
     }
 }

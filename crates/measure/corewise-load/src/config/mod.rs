@@ -7,7 +7,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::Serialize;
+use clap::Args;
+use corewise_measure::number::parse_count;
+use corewise_topology::parse_cpu_list;
+use serde::{Serialize, Serializer};
 
 use crate::error::LoadError;
 
@@ -60,7 +63,14 @@ impl FromStr for Address {
             return Ok(Self::Unix(path.into()));
         }
         let expected = "expected HOST:PORT or unix:/path";
-        text.to_socket_addrs()
+        // ":PORT" means this machine.
+        let host = if text.starts_with(':') {
+            "127.0.0.1"
+        } else {
+            ""
+        };
+        format!("{host}{text}")
+            .to_socket_addrs()
             .map_err(|e| format!("bad address '{text}' ({e}); {expected}"))?
             .next()
             .map(Self::Tcp)
@@ -105,15 +115,30 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A server under load.
-#[derive(Clone, Debug, PartialEq)]
+/// A server under load; as options, server A.
+#[derive(Clone, Debug, PartialEq, Args)]
 pub struct Target {
-    /// The server's address.
+    /// Server A: HOST:PORT or unix:/path
+    #[arg(
+        id = "target",
+        value_name = "TARGET",
+        default_value = "127.0.0.1:11211"
+    )]
     pub address: Address,
-    /// The protocol of the requests.
+    /// Protocol of A
+    #[arg(long, value_enum, default_value = "memcached")]
     pub protocol: Protocol,
-    /// The server's process, if its CPU time is to be measured.
+    /// Process of A, to measure its CPU time
+    #[arg(id = "server_pid", long = "server-pid", value_name = "PID")]
     pub pid: Option<u32>,
+}
+
+/// Numbers of CPUs, which are the value of a single option.
+pub type CpuNumbers = Vec<usize>;
+
+/// Parses a list of CPUs: `0`, `0,2`, `1-3`.
+fn cpu_list(text: &str) -> Result<CpuNumbers, String> {
+    parse_cpu_list(text).map_err(|error| format!("bad CPU list: {error}"))
 }
 
 /// The distribution of keys over the key space.
@@ -208,7 +233,8 @@ pub enum Arrivals {
 }
 
 /// The event that makes the client send the next request.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "mode", rename_all = "lowercase")]
 pub enum LoadMode {
     /// The last reply to the connection's previous batch.
     Closed,
@@ -225,60 +251,118 @@ pub enum LoadMode {
 }
 
 /// Options of the empty responder: see the module `floor`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Args)]
 pub struct FloorOptions {
-    /// Number of threads; zero means one.
+    /// Threads of the empty responder
+    #[arg(
+        id = "floor_threads",
+        long = "floor-threads",
+        value_name = "N",
+        default_value_t = 1
+    )]
     pub threads: u32,
-    /// CPUs to which its threads are pinned, in turn; empty means not pinned.
-    pub pin: Vec<usize>,
+    /// CPUs of the empty responder, such as 0 or 0,2-3 (pin it like the servers)
+    #[arg(
+        id = "floor_pin",
+        long = "floor-pin",
+        value_name = "CPUS",
+        requires = "floor"
+    )]
+    #[arg(value_parser = cpu_list, default_value = "", hide_default_value = true)]
+    pub pin: CpuNumbers,
 }
 
-/// Configuration of a run.
-#[derive(Clone, Debug, PartialEq)]
+/// Serialises as text.
+fn as_text<S: Serializer>(value: &impl fmt::Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
+}
+
+/// Configuration of a run. What is no option itself follows from options of
+/// [`LoadArgs`](crate::LoadArgs).
+#[derive(Clone, Debug, PartialEq, Serialize, Args)]
 pub struct LoadConfig {
     /// Server A.
+    #[command(flatten)]
+    #[serde(skip)]
     pub target: Target,
     /// Server B, whose slices alternate with A's.
+    #[arg(skip)]
+    #[serde(skip)]
     pub vs: Option<Target>,
     /// Options of the empty responder, if it is measured too.
+    #[arg(skip)]
     pub floor: Option<FloorOptions>,
-    /// Connections per target, over all client threads.
+    /// Connections to each target, over all client threads
+    #[arg(long, short, value_name = "N", default_value_t = 50)]
     pub connections: u32,
-    /// Requests in one batch of the closed loop.
+    /// Requests in one batch of a connection (closed loop)
+    #[arg(long, short, value_name = "N", default_value_t = 1)]
     pub pipeline: u32,
-    /// Keys in one get.
+    /// Keys in one get
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub multiget: u32,
-    /// Size of the key space.
+    /// Size of the key space
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_count)]
     pub keys: u64,
-    /// The distribution of keys.
+    /// uniform or zipf:EXPONENT, over the whole key space
+    #[arg(long, value_name = "DISTRIBUTION", default_value = "uniform")]
+    #[serde(serialize_with = "as_text")]
     pub distribution: KeyDistribution,
     /// Lengths of values.
+    #[arg(skip = ValueSize { min: 32, max: 32 })]
+    #[serde(rename = "value_bytes", serialize_with = "as_text")]
     pub value_size: ValueSize,
-    /// Share of requests that are sets, 0 to 1.
+    /// Share of requests that are sets, 0 to 1
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.1,
+        conflicts_with = "mix"
+    )]
     pub set_ratio: f64,
-    /// Measured time per target, including the discarded start of each slice.
+    /// Time under load per target, in seconds
+    #[arg(long, short, default_value_t = 10.0)]
     pub seconds: f64,
-    /// Load before the first slice, per target, in seconds; not measured.
+    /// Load before the first slice, per target, in seconds
+    #[arg(
+        id = "warmup",
+        long = "warmup",
+        value_name = "SECONDS",
+        default_value_t = 1.0
+    )]
     pub warmup_seconds: f64,
-    /// Client threads.
+    /// Client threads
+    #[arg(long, short, value_name = "N", default_value_t = 1)]
     pub threads: u32,
     /// Closed or open loop.
+    #[arg(skip = LoadMode::Closed)]
+    #[serde(flatten)]
     pub mode: LoadMode,
-    /// Store every key on every server first.
+    /// Store every key on every server first
+    #[arg(long)]
     pub prefill: bool,
-    /// Seed of all random choices.
+    /// Seed of all random choices
+    #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Prefix of every key.
+    /// Prefix of every key
+    #[arg(long, value_name = "TEXT", default_value = "key:")]
     pub key_prefix: String,
-    /// Length of every key in bytes; the rest is the zero-padded index.
+    /// Length of every key in bytes (cphash: keys are hashes of 60 bits)
+    #[arg(long, value_name = "BYTES", default_value_t = 12)]
+    #[serde(rename = "key_bytes")]
     pub key_size: usize,
-    /// Length of a slice in milliseconds.
+    /// Length of a slice in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 500)]
     pub slice_ms: u64,
-    /// The first part of a slice in milliseconds; not measured.
+    /// Discarded start of a slice in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 50)]
     pub slice_warm_ms: u64,
-    /// CPUs to which the client threads are pinned, in turn; empty means not pinned.
-    pub pin: Vec<usize>,
-    /// Time without any reply after which the run fails, in milliseconds.
+    /// CPUs of the client threads, such as 1 or 0,2-3
+    #[arg(long, value_name = "CPUS", value_parser = cpu_list)]
+    #[arg(default_value = "", hide_default_value = true)]
+    pub pin: CpuNumbers,
+    /// Fail after this long without any reply, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 10_000)]
     pub reply_timeout_ms: u64,
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::model::{Command, Content, Model, Piece, When};
 use super::{Fleet, OracleConfig, Reply};
 use crate::error::LoadError;
-use corewise_measure::draw::{mix, spread};
+use corewise_measure::draw::{mean_of_spread, mix, spread};
 
 /// Bytes of all keys together, as a multiple of the limit: on a server that evicts, and on one that
 /// does not.
@@ -126,7 +126,7 @@ pub(super) fn run(
 impl<'a> Mixed<'a> {
     fn new(config: &OracleConfig, fleet: &'a mut Fleet) -> Self {
         let sizes = (config.sizes.smallest(), config.sizes.largest());
-        let mean = super::sizes::mean(sizes.0, sizes.1) + config.key_size as f64;
+        let mean = mean_of_spread(sizes.0, sizes.1) + config.key_size as f64;
         let footprint = if config.evicts {
             EVICTING_FOOTPRINT
         } else {

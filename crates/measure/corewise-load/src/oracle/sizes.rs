@@ -88,16 +88,6 @@ impl Sizes {
     }
 }
 
-/// Mean of log-uniform sizes between `min` and `max`.
-pub(super) fn mean(min: u32, max: u32) -> f64 {
-    let (min, max) = (f64::from(min), f64::from(max));
-    if max > min {
-        (max - min) / (max / min).ln()
-    } else {
-        max
-    }
-}
-
 /// A range of keys in which every `period`-th value is `large` and the others are `small`.
 #[derive(Clone, Copy, Debug)]
 struct Phase {

@@ -164,45 +164,14 @@ pub struct MetricRatio {
     pub rounds_left_out: usize,
 }
 
-/// A summary of the load.
+/// The load: what was configured, and what follows from it.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadSummary {
-    /// `closed` or `open`.
-    pub mode: &'static str,
-    /// Requested rate in requests per second (open loop).
-    pub rate: Option<f64>,
-    /// Connections per target.
-    pub connections: u32,
-    /// Requests in a batch.
-    pub pipeline: u32,
-    /// Keys in a get.
-    pub multiget: u32,
-    /// Key space.
-    pub keys: u64,
-    /// Key length in bytes.
-    pub key_bytes: usize,
-    /// Value length in bytes, or its range.
-    pub value_bytes: String,
-    /// How keys are drawn.
-    pub distribution: String,
-    /// Share of sets.
-    pub set_ratio: f64,
-    /// Client threads.
-    pub threads: u32,
-    /// CPUs of the client threads; empty means not pinned.
-    pub pin: Vec<usize>,
-    /// CPUs of the empty responder; empty means not pinned.
-    pub floor_pin: Vec<usize>,
-    /// Slice length in milliseconds.
-    pub slice_ms: u64,
-    /// Discarded part of a slice in milliseconds.
-    pub slice_warm_ms: u64,
+    /// The configuration. The targets are among those of the report.
+    #[serde(flatten)]
+    pub config: LoadConfig,
     /// Rounds.
     pub rounds: u64,
-    /// Whether all keys were stored first.
-    pub prefill: bool,
-    /// Seed.
-    pub seed: u64,
     /// The meaning of the latencies.
     pub latency_is: String,
 }
@@ -244,7 +213,11 @@ impl Report {
         let notes = notes(config, measured_targets, &targets);
         Self {
             machine,
-            load: LoadSummary::new(config),
+            load: LoadSummary {
+                config: config.clone(),
+                rounds: config.rounds(),
+                latency_is: latency_meaning(config),
+            },
             targets,
             ratios,
             notes,
@@ -434,40 +407,6 @@ impl TargetReport {
             ),
             latency: Percentiles::of(&total.latency),
             lag: open.then(|| Percentiles::of(&total.lag)),
-        }
-    }
-}
-
-impl LoadSummary {
-    fn new(config: &LoadConfig) -> Self {
-        let (mode, rate) = match config.mode {
-            LoadMode::Closed => ("closed", None),
-            LoadMode::Open { rate, .. } => ("open", Some(rate)),
-        };
-        Self {
-            mode,
-            rate,
-            connections: config.connections,
-            pipeline: config.pipeline,
-            multiget: config.multiget,
-            keys: config.keys,
-            key_bytes: config.key_size,
-            value_bytes: config.value_size.to_string(),
-            distribution: config.distribution.to_string(),
-            set_ratio: config.set_ratio,
-            threads: config.threads,
-            pin: config.pin.clone(),
-            floor_pin: config
-                .floor
-                .as_ref()
-                .map(|f| f.pin.clone())
-                .unwrap_or_default(),
-            slice_ms: config.slice_ms,
-            slice_warm_ms: config.slice_warm_ms,
-            rounds: config.rounds(),
-            prefill: config.prefill,
-            seed: config.seed,
-            latency_is: latency_meaning(config),
         }
     }
 }

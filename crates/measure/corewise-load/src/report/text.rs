@@ -3,6 +3,7 @@
 use std::fmt::{Formatter, Result};
 
 use super::{LoadSummary, Percentiles, Report, TargetReport};
+use crate::config::LoadMode;
 use crate::measured_target::TargetRole;
 use corewise_measure::stats::Spread;
 
@@ -34,10 +35,11 @@ pub(crate) fn write(report: &Report, f: &mut Formatter<'_>) -> Result {
     Ok(())
 }
 
-fn write_load(load: &LoadSummary, f: &mut Formatter<'_>) -> Result {
-    match load.rate {
-        None => write!(f, "load     closed loop, pipeline {}", load.pipeline)?,
-        Some(rate) => write!(f, "load     open loop, {rate} requests/s")?,
+fn write_load(summary: &LoadSummary, f: &mut Formatter<'_>) -> Result {
+    let load = &summary.config;
+    match load.mode {
+        LoadMode::Closed => write!(f, "load     closed loop, pipeline {}", load.pipeline)?,
+        LoadMode::Open { rate, .. } => write!(f, "load     open loop, {rate} requests/s")?,
     }
     writeln!(
         f,
@@ -48,24 +50,20 @@ fn write_load(load: &LoadSummary, f: &mut Formatter<'_>) -> Result {
         load.multiget,
         load.set_ratio * 100.0
     )?;
+    let all = if load.prefill {
+        ", all stored first"
+    } else {
+        ""
+    };
     writeln!(
         f,
-        "keys     {} of {} bytes, {}{}; values {} bytes; seed {}",
-        load.keys,
-        load.key_bytes,
-        load.distribution,
-        if load.prefill {
-            ", all stored first"
-        } else {
-            ""
-        },
-        load.value_bytes,
-        load.seed
+        "keys     {} of {} bytes, {}{all}; values {} bytes; seed {}",
+        load.keys, load.key_size, load.distribution, load.value_size, load.seed
     )?;
     writeln!(
         f,
         "slices   {} rounds of {} ms each, the first {} ms discarded, random order",
-        load.rounds, load.slice_ms, load.slice_warm_ms
+        summary.rounds, load.slice_ms, load.slice_warm_ms
     )
 }
 

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use corewise_load::config::{ReplayConfig, ValueSize};
 use corewise_load::{ReplayReport, replay};
+use corewise_measure::draw::mean_of_spread;
 use corewise_measure::number::parse_count;
 use corewise_measure::trace::{TraceConfig, TraceModel};
 
-use super::{failed, say_machine, target, told};
+use super::{failed, given_or, say_machine, target, told};
 use crate::error::BenchError;
 use crate::server::is_installed;
 use crate::server::process::{Engine, Launch, Program};
@@ -155,19 +156,9 @@ impl Hits<'_> {
     fn traces(&mut self) -> Result<u8, BenchError> {
         let args = self.args;
         let all = TRACES.map(|name| name.parse().expect("a trace"));
-        let traces = if args.traces.is_empty() {
-            &all[..]
-        } else {
-            &args.traces
-        };
-        let sizes = if args.sizes.is_empty() {
-            &[64, 256][..]
-        } else {
-            &args.sizes
-        };
         let mut status = 0;
-        for &megabytes in sizes {
-            for &model in traces {
+        for &megabytes in given_or(&args.sizes, &[64, 256]) {
+            for &model in given_or(&args.traces, &all) {
                 for &seed in &args.seeds {
                     let name = format!("{model}, seed {seed}");
                     let done = self.trace(&name, model, megabytes, seed);
@@ -248,20 +239,12 @@ impl Hits<'_> {
 
     fn sweep(&mut self) -> Result<u8, BenchError> {
         let (args, mut status) = (self.args, 0);
-        let limits = [16, 64, 256, 1024];
-        let limits = if args.sizes.is_empty() {
-            &limits[..if args.quick { 2 } else { 4 }]
-        } else {
-            &args.sizes
+        let (limits, exponents) = match args.quick {
+            true => (&[16, 64][..], &[0.8, 1.0][..]),
+            false => (&[16, 64, 256, 1024][..], &[0.8, 1.0, 1.2][..]),
         };
-        let exponents = [0.8, 1.0, 1.2];
-        let exponents = if args.exponents.is_empty() {
-            &exponents[..if args.quick { 2 } else { 3 }]
-        } else {
-            &args.exponents
-        };
-        for &megabytes in limits {
-            for &exponent in exponents {
+        for &megabytes in given_or(&args.sizes, limits) {
+            for &exponent in given_or(&args.exponents, exponents) {
                 for &values in &args.values {
                     let name = format!("m{megabytes} zipf:{exponent} {values}");
                     let done = self.cell(&name, megabytes, exponent, values);
@@ -280,7 +263,7 @@ impl Hits<'_> {
         exponent: f64,
         values: ValueSize,
     ) -> Result<(), BenchError> {
-        let item = mean(values) + 12;
+        let item = mean_of_spread(values.min, values.max) as u64 + 12;
         let keys = 3 * (megabytes << 20) / item;
         let mut requests = (4 * keys).max(200_000);
         if self.args.quick {
@@ -367,32 +350,5 @@ fn say_refusals(ours: &ReplayReport, theirs: &ReplayReport) {
                 report.refused
             ));
         }
-    }
-}
-
-/// The mean of log-uniform sizes.
-fn mean(ValueSize { min, max }: ValueSize) -> u64 {
-    let (low, high) = (f64::from(min.max(1)), f64::from(max));
-    if max > min {
-        ((high - low) / (high / low).ln()) as u64
-    } else {
-        min.into()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mean_of_a_range_is_log_uniform() {
-        assert_eq!(mean(ValueSize { min: 200, max: 200 }), 200);
-        assert_eq!(
-            mean(ValueSize {
-                min: 50,
-                max: 200_000
-            }),
-            24_107
-        );
     }
 }

@@ -163,6 +163,11 @@ fn told(row: &str, done: Result<(), BenchError>) -> Result<u8, BenchError> {
     }
 }
 
+/// What was given, or else all of these.
+fn given_or<'a, T>(given: &'a [T], all: &'a [T]) -> &'a [T] {
+    if given.is_empty() { all } else { given }
+}
+
 /// The median of a few values.
 fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     corewise_measure::stats::Spread::of(values).map(|spread| spread.median)

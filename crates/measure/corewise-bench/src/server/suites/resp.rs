@@ -10,7 +10,7 @@ use corewise_measure::machine::Machine;
 use corewise_measure::number::parse_count;
 use corewise_topology::run_on;
 
-use super::{PlaceArgs, failed, median, say_machine};
+use super::{PlaceArgs, failed, given_or, median, say_machine};
 use crate::allocator::name_of;
 use crate::error::BenchError;
 use crate::server::is_installed;
@@ -100,12 +100,7 @@ pub(super) fn run(args: &RespArgs) -> Result<u8, BenchError> {
     ));
     say("| command | corewise | redis | ratio median [min-max] | bar | verdict |");
     say("|---|---|---|---|---|---|");
-    let rows = if args.rows.is_empty() {
-        Row::value_variants()
-    } else {
-        &args.rows
-    };
-    for row in rows {
+    for row in given_or(&args.rows, Row::value_variants()) {
         args.row(*row, &servers)?;
     }
     Ok(0)

@@ -255,13 +255,12 @@ impl Rivals<'_> {
         };
         let ratio_of = |name: &str| report.ratios.iter().find(|ratio| ratio.metric == name);
         let mut lines = Vec::new();
-        if row.name == OPEN {
+        if let LoadMode::Open { rate, .. } = report.load.config.mode {
             let us = |ns: u64| Some(ns as f64 / 1e3);
             for (name, ours, theirs) in [
                 ("p99", a.latency.p99_ns, b.latency.p99_ns),
                 ("p999", a.latency.p999_ns, b.latency.p999_ns),
             ] {
-                let rate = report.load.rate.unwrap_or_default();
                 let text = format!("{text}, {rate}/s, {name}");
                 lines.push((text, us(ours), us(theirs), None, ratio_of(name)));
             }

@@ -14,11 +14,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use corewise_load::config::{Arrivals, LoadMode, Protocol};
-use corewise_load::{LoadConfig, TargetRole};
+use corewise_load::{LoadConfig, TargetRole, statistic};
 use corewise_measure::machine::{Machine, Memory};
 use corewise_measure::number::parse_count;
 
-use super::{PlaceArgs, fill, load, median, of, say_machine, shown, target, told};
+use super::{PlaceArgs, fill, given_or, load, median, of, say_machine, shown, target, told};
 use crate::allocator::name_of;
 use crate::error::BenchError;
 use crate::server::is_installed;
@@ -114,13 +114,8 @@ pub(super) fn run(args: &TailArgs) -> Result<u8, BenchError> {
         args.rounds,
         args.seconds
     ));
-    let rows = if args.rows.is_empty() {
-        Row::value_variants()
-    } else {
-        &args.rows
-    };
     let mut status = 0;
-    for row in rows {
+    for row in given_or(&args.rows, Row::value_variants()) {
         let mut rounds = [Vec::new(), Vec::new()];
         for _ in 0..args.rounds {
             for (at, rounds) in rounds.iter_mut().enumerate() {
@@ -199,6 +194,11 @@ impl TailArgs {
 
     fn round(&self, row: Row, launch: &Launch) -> Result<Round, BenchError> {
         let server = &launch.start()?;
+        // 0 if the server does not have it.
+        let stat = |name| {
+            let of: Option<u64> = statistic(&target(server, Protocol::Memcached), name);
+            of.unwrap_or_default()
+        };
         let keys = |prefix: &str, keys, key_size| LoadConfig {
             target: target(server, Protocol::Memcached),
             keys,
@@ -228,7 +228,7 @@ impl TailArgs {
                 // were not used meanwhile, and are to be there in the beginning.
                 fill(&keys("f:", self.small << 14, 16))?;
                 fill(&measured)?;
-                evicted = stat(server, "evictions");
+                evicted = stat("evictions");
                 (&absent, self.seconds)
             }
             Row::Expire => {
@@ -237,14 +237,14 @@ impl TailArgs {
                 thread::sleep(
                     waits.map_err(|_| BenchError::Failed("the items expired too early".into()))?,
                 );
-                if stat(server, "curr_items") < self.expiring {
+                if stat("curr_items") < self.expiring {
                     say("note: not all items were kept until they expired");
                 }
                 (&present, self.seconds)
             }
         };
         let during = self.measure(&measured, other, seconds)?;
-        if row == Row::Evict && stat(server, "evictions") <= evicted {
+        if row == Row::Evict && stat("evictions") <= evicted {
             say("note: nothing was evicted");
         }
         let rss_kib = Memory::of(server.pid()).rss_kib.unwrap_or_default();
@@ -336,17 +336,4 @@ struct Tail {
     p999: f64,
     hit_ratio: f64,
     late: f64,
-}
-
-/// A statistic of a server; 0 if it does not have it.
-fn stat(server: &Server, name: &str) -> u64 {
-    let Ok(stream) = TcpStream::connect(server.address) else {
-        return 0;
-    };
-    let head = format!("STAT {name} ");
-    let asked = (&stream).write_all(b"stats\r\n");
-    let lines = BufReader::new(&stream).lines().map_while(Result::ok);
-    let mut lines = lines.take_while(|line| asked.is_ok() && line != "END");
-    let value = lines.find_map(|line| line.strip_prefix(&head)?.trim().parse().ok());
-    value.unwrap_or_default()
 }
