@@ -1,4 +1,4 @@
-//! Recorded histories of several threads, checked for linearizability: a queue, priority queues, a
+//! Recorded histories of several threads, checked for linearizability: a queue, a priority queue, a
 //! dictionary and a sorted set, with 1, 2 and 4 replicas, while the log grows, while replicas join
 //! and leave, and for the baselines.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
@@ -16,7 +16,7 @@ use corewise_nr::baseline::{
     Batch, Combine, FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked,
 };
 use corewise_nr::sorted_set::{Conditions, Direction, Inserted, operation as set};
-use corewise_nr::structures::priority_queue::{self as priority, HeapQueue, SkipListQueue};
+use corewise_nr::structures::priority_queue::{self as priority, SkipListQueue};
 use corewise_nr::{Builder, Concurrent, NodeReplicated, Operation, Sequential, SortedSet};
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_testkit::history::{History, Model, Recorder, Recording, Verdict};
@@ -204,9 +204,9 @@ enum PriorityOp {
 }
 
 impl PriorityOp {
-    fn record<D: PriorityQueue>(
+    fn record(
         self,
-        structure: &impl Concurrent<D>,
+        structure: &impl Concurrent<SkipListQueue<u64>>,
         recorder: &mut Recorder<u64, Self, priority::Response<u64>>,
     ) -> priority::Response<u64> {
         *recorder.record(0, self, || match self {
@@ -257,21 +257,7 @@ impl Model for PriorityModel {
     }
 }
 
-/// The priority queues whose operations are [`priority::Read`] and [`priority::Write`].
-trait PriorityQueue:
-    Sequential<
-        Read = priority::Read,
-        Write = priority::Write<u64>,
-        Response = priority::Response<u64>,
-    > + Clone
-    + Default
-{
-}
-
-impl PriorityQueue for HeapQueue<u64> {}
-impl PriorityQueue for SkipListQueue<u64> {}
-
-impl<D: PriorityQueue> Recorded for D {
+impl Recorded for SkipListQueue<u64> {
     type Op = PriorityOp;
     type Outcome = priority::Response<u64>;
 
@@ -698,7 +684,7 @@ fn faults_are_found<D: Recorded>() {
 fn histories_show_faults() {
     faults_are_found::<Dictionary>();
     faults_are_found::<Queue>();
-    faults_are_found::<HeapQueue<u64>>();
+    faults_are_found::<SkipListQueue<u64>>();
     faults_are_found::<SortedSet>();
 }
 
@@ -741,8 +727,7 @@ fn a_queue_is_linearizable() {
 }
 
 #[test]
-fn priority_queues_are_linearizable() {
-    replicas_are_linearizable::<HeapQueue<u64>>();
+fn a_priority_queue_is_linearizable() {
     replicas_are_linearizable::<SkipListQueue<u64>>();
 }
 
@@ -838,7 +823,7 @@ fn a_queue_is_linearizable_while_replicas_come_and_go() {
 
 #[test]
 fn a_priority_queue_is_linearizable_while_replicas_come_and_go() {
-    histories_are_linearizable_while_replicas_come_and_go::<HeapQueue<u64>>();
+    histories_are_linearizable_while_replicas_come_and_go::<SkipListQueue<u64>>();
 }
 
 #[test]
