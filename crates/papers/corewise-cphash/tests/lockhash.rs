@@ -39,7 +39,14 @@ fn config(eviction: Eviction) -> Config {
     Config::new(200_000).partitions(8).eviction(eviction)
 }
 
-fn threads_find_only_whole_values<L: PartitionLock>(eviction: Eviction) {
+#[test]
+fn threads_find_only_whole_values() {
+    find_only_whole_values::<SpinLock>(Eviction::Lru);
+    find_only_whole_values::<AndersonLock>(Eviction::Lru);
+    find_only_whole_values::<SpinLock>(Eviction::Random);
+}
+
+fn find_only_whole_values<L: PartitionLock>(eviction: Eviction) {
     let table = LockHash::<_, L>::with_hasher(&config(eviction), RandomState::new()).unwrap();
     let table = &table;
     let worker = |seed: u64| {
@@ -89,21 +96,6 @@ fn threads_find_only_whole_values<L: PartitionLock>(eviction: Eviction) {
     });
     table.clear();
     assert_eq!((table.stats().elements, table.stats().used_bytes), (0, 0));
-}
-
-#[test]
-fn threads_find_only_whole_values_under_spin_locks() {
-    threads_find_only_whole_values::<SpinLock>(Eviction::Lru);
-}
-
-#[test]
-fn threads_find_only_whole_values_under_anderson_locks() {
-    threads_find_only_whole_values::<AndersonLock>(Eviction::Lru);
-}
-
-#[test]
-fn threads_find_only_whole_values_under_bucket_locks() {
-    threads_find_only_whole_values::<SpinLock>(Eviction::Random);
 }
 
 fn both(test: impl Fn(Eviction)) {
