@@ -145,7 +145,7 @@ impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
     pub fn with_hasher(config: &Config, hasher: S) -> Result<Self, ConfigError> {
         let identifier = Identifier::new(hasher);
         let (count, settings) = config.settings(usize::MAX, Layout::Packed, identifier.mixer)?;
-        let inner = match config.eviction_policy() {
+        let inner = match config.eviction {
             Eviction::Lru => Inner::Shelves(Shelves::new(count, &settings)?),
             Eviction::Random => Inner::Bucketed(Bucketed::new(count, &settings)?),
         };
