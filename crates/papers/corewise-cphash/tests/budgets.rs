@@ -30,44 +30,6 @@ fn assert_within_budget(stats: Stats) {
     assert!(stats.elements <= stats.used_bytes / 64, "{stats:?}");
 }
 
-/// An insertion that a server has executed the first half of, and the client nothing more.
-#[test]
-fn an_insertion_that_began_with_a_larger_budget_is_evicted_when_it_is_ready() {
-    for replace in [Replace::WhenReady, Replace::AtAllocation] {
-        for early in [false, true] {
-            let config = Config::new(2_000_000).partitions(1).pipeline(64);
-            let config = config.replace(replace).early_outcomes(early);
-            let table = CpHash::new(&config, 0).unwrap();
-            let mut server = table.server(|| ());
-            let mut client = table.client();
-            let value = vec![1; 1_000_000];
-            client
-                .submit(0, CacheRequest::Insert(1.into(), &value))
-                .unwrap();
-            client.flush();
-            server.poll();
-            table.set_budget_bytes(4096).unwrap();
-            server.poll();
-            assert!(table.stats().used_bytes > 1_000_000);
-            while client.outstanding() > 0 {
-                client.poll(|_, _| ());
-                server.poll();
-            }
-            server.poll();
-            assert_within_budget(table.stats());
-            client
-                .submit(0, CacheRequest::Insert(1.into(), &[1; 1000]))
-                .unwrap();
-            while client.outstanding() > 0 {
-                server.poll();
-                client.poll(|_, _| ());
-            }
-            server.poll();
-            assert_eq!(table.stats().elements, 1);
-        }
-    }
-}
-
 /// Any interleaving of the steps of clients, servers and changes of the budget, on one thread.
 #[test]
 fn interleaved_steps_of_a_cp_hash_end_within_the_budget() {

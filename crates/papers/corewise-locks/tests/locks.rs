@@ -131,18 +131,11 @@ fn readers_see_whole_writes<const S: usize>() {
     assert_eq!(lock.into_inner(), [rounds; 2]);
 }
 
+/// Readers have a slot each, all share one, or some do.
 #[test]
 fn distributed_readers_see_whole_writes() {
     readers_see_whole_writes::<257>();
-}
-
-#[test]
-fn distributed_readers_that_share_a_slot_see_whole_writes() {
     readers_see_whole_writes::<1>();
-}
-
-#[test]
-fn distributed_readers_of_which_some_share_a_slot_see_whole_writes() {
     readers_see_whole_writes::<4>();
 }
 

@@ -16,7 +16,7 @@
 //! 1. `an_operation_that_panics_harms_only_its_caller`
 //! 2. `an_idle_replica_does_not_stop_writers`
 //! 3. `more_threads_than_slots_use_a_replica`
-//! 4. `a_replica_joins_after_the_log_has_wrapped`
+//! 4. `stress.rs`: `threads_and_replicas_come_and_go_with_a_tiny_log`
 //! 5. `ResponsesAreSent` of `src/compile_fail.rs`, and `responses_need_not_be_sync`
 //! 6. the loom models of `models.table`, each with a mutant
 //! 7. `replicas_join_and_leave`, and `stress.rs`
@@ -173,16 +173,6 @@ fn many_threads_use(shared: &NodeReplicated<Queue>) {
         1,
         "only this thread is left"
     );
-}
-
-#[test]
-fn a_replica_joins_after_the_log_has_wrapped() {
-    let shared = queue(2, 8);
-    (0..100).for_each(|value| _ = shared.write(QueueWrite::Push(value)));
-    let joined = shared.add_replica(None).unwrap();
-    shared.write(QueueWrite::Push(100));
-    let handle = shared.handle(Some(joined)).unwrap();
-    assert_eq!(handle.read(|queue| queue.0.len()), 101);
 }
 
 #[test]
