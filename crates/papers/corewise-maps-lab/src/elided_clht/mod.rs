@@ -284,7 +284,7 @@ impl Array {
 
 /// Mixes all bits of a key into all bits of its hash (Stafford's variant 13 of MurmurHash3's
 /// finalizer).
-fn hash_of(key: u64) -> u64 {
+pub(crate) fn hash_of(key: u64) -> u64 {
     let mixed = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ mixed >> 31

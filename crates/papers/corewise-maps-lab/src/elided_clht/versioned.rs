@@ -33,7 +33,7 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::fence;
 use corewise_atomic::{Backoff, CachePadded, Slots, mutant, ordering};
 use corewise_locks::elide::{Rtm, Tx};
-use corewise_locks::{Mcs, RawLock};
+use corewise_locks::{Lock, Mcs, RawLock};
 
 use super::{Place, Put, TableFull, Tables, hash_of, table_of_words};
 
@@ -140,7 +140,7 @@ impl Drop for Claim<'_> {
 /// ```
 pub struct Versioned<L = Mcs> {
     tables: Tables,
-    main: CachePadded<L>,
+    main: CachePadded<Lock<(), L>>,
     versions: Slots<CachePadded<Version>>,
 }
 
@@ -155,7 +155,7 @@ impl<L: RawLock> Versioned<L> {
     pub fn new(capacity: usize) -> Self {
         Self {
             tables: Tables::new(capacity, STRIPES),
-            main: CachePadded::new(L::new()),
+            main: CachePadded::new(Lock::new(())),
             versions: Slots::from_fn(STRIPES, |_| CachePadded::new(Version(AtomicU64::new(0)))),
         }
     }
@@ -212,7 +212,7 @@ impl<L: RawLock> Versioned<L> {
             }
             backoff.snooze();
         }
-        let _main = Main::new(&*self.main);
+        let _main = self.main.lock();
         let _claim = version.wait();
         serial()
     }
@@ -220,29 +220,12 @@ impl<L: RawLock> Versioned<L> {
     /// Copies all entries to a larger array, unless another thread did.
     #[cold]
     fn grow(&self, generation: usize) -> Result<(), TableFull> {
-        let _main = Main::new(&*self.main);
+        let _main = self.main.lock();
         let mut claims = Vec::new();
         if !mutant!("versioned_grows_unclaimed") {
             claims.extend(self.versions.iter().map(|version| version.wait()));
         }
         self.tables.grow(&Direct::direct(), generation)
-    }
-}
-
-/// The main lock is held until this is dropped.
-struct Main<'l, L: RawLock>(&'l L);
-
-impl<'l, L: RawLock> Main<'l, L> {
-    fn new(lock: &'l L) -> Self {
-        lock.lock();
-        Self(lock)
-    }
-}
-
-impl<L: RawLock> Drop for Main<'_, L> {
-    fn drop(&mut self) {
-        // SAFETY: locked by this thread when it was created (1). The lock is borrowed (2).
-        unsafe { self.0.unlock() };
     }
 }
 
