@@ -55,14 +55,14 @@ pub const MAX_SERVER_THREADS: usize = 1 << 10;
 pub struct Config {
     budget_bytes: usize,
     partitions: Option<usize>,
-    eviction: Eviction,
+    pub(crate) eviction: Eviction,
     replace: Replace,
     element_bytes: usize,
     pipeline: usize,
-    placement: PinPolicy,
-    moving_budgets: bool,
-    early_outcomes: bool,
-    inline_values: bool,
+    pub(crate) placement: PinPolicy,
+    pub(crate) moving_budgets: bool,
+    pub(crate) early_outcomes: bool,
+    pub(crate) inline_values: bool,
 }
 
 /// Why a table cannot be built.
@@ -117,6 +117,18 @@ impl std::fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// Declares methods that set the field of the same name.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $field:ident($value:ident: $type:ty);)+) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $field(mut self, $value: $type) -> Self {
+            self.$field = $value.into();
+            self
+        }
+    )+};
+}
+
 impl Config {
     /// A table whose elements take at most `budget_bytes`, with exact LRU eviction.
     #[must_use]
@@ -135,106 +147,56 @@ impl Config {
         }
     }
 
-    /// The number of partitions, up to [`MAX_PARTITIONS`].
-    ///
-    /// By default it follows the budget, so that large values fit: one for each MiB, but at least
-    /// 16 (fewer below 2 KiB, where a partition has 128 bytes), and at most 4,096 (\[CPHASH\]
-    /// §6.1). A `CpHash` has no more than one for each CPU. More partitions than these mean less
-    /// waiting for locks, and smaller values.
-    #[must_use]
-    pub fn partitions(mut self, count: usize) -> Self {
-        self.partitions = Some(count);
-        self
-    }
+    setters! {
+        /// The number of partitions, up to [`MAX_PARTITIONS`].
+        ///
+        /// By default it follows the budget, so that large values fit: one for each MiB, but at least
+        /// 16 (fewer below 2 KiB, where a partition has 128 bytes), and at most 4,096 (\[CPHASH\]
+        /// §6.1). A `CpHash` has no more than one for each CPU. More partitions than these mean less
+        /// waiting for locks, and smaller values.
+        partitions(count: usize);
 
-    /// Which element makes room for a new one.
-    #[must_use]
-    pub fn eviction(mut self, eviction: Eviction) -> Self {
-        self.eviction = eviction;
-        self
-    }
+        /// Which element makes room for a new one.
+        eviction(eviction: Eviction);
 
-    /// When an insertion removes the element that it replaces. Matters to `CpHash`, and to values
-    /// of more than 256 bytes in a `LockHash` with [`Eviction::Lru`]; other insertions replace in
-    /// one step.
-    #[must_use]
-    pub fn replace(mut self, replace: Replace) -> Self {
-        self.replace = replace;
-        self
-    }
+        /// When an insertion removes the element that it replaces. Matters to `CpHash`, and to values
+        /// of more than 256 bytes in a `LockHash` with [`Eviction::Lru`]; other insertions replace in
+        /// one step.
+        replace(replace: Replace);
 
-    /// The expected bytes of an element, 128 by default, from which the number of buckets follows:
-    /// one for each element that fits into the budget, rounded up to a power of two in each
-    /// partition. The number never changes; smaller elements mean longer chains.
-    #[must_use]
-    pub fn element_bytes(mut self, bytes: usize) -> Self {
-        self.element_bytes = bytes.max(1);
-        self
-    }
+        /// The expected bytes of an element, 128 by default, from which the number of buckets follows:
+        /// one for each element that fits into the budget, rounded up to a power of two in each
+        /// partition. The number never changes; smaller elements mean longer chains.
+        element_bytes(bytes: usize);
 
-    /// The number of operations that a client of a `CpHash` may have outstanding: 64 to 16,384, and
-    /// 1,024 by default. (\[CPHASH\] §6.1 finds 512 to 8,192 equally fast.)
-    #[must_use]
-    pub fn pipeline(mut self, operations: usize) -> Self {
-        self.pipeline = operations;
-        self
-    }
+        /// The number of operations that a client of a `CpHash` may have outstanding: 64 to 16,384, and
+        /// 1,024 by default. (\[CPHASH\] §6.1 finds 512 to 8,192 equally fast.)
+        pipeline(operations: usize);
 
-    /// Where the server threads of a `CpHash` run. With [`PinPolicy::SmtPair`], server thread n
-    /// runs on the second hardware thread of the nth core, and its client on the first (\[CPHASH\]
-    /// §6.1); see [`CpHash::client_cpu`](crate::CpHash::client_cpu). Otherwise server threads have
-    /// the first CPUs of the policy, and clients the next ones. By default the system chooses.
-    #[must_use]
-    pub fn placement(mut self, policy: PinPolicy) -> Self {
-        self.placement = policy;
-        self
-    }
+        /// Where the server threads of a `CpHash` run. With [`PinPolicy::SmtPair`], server thread n
+        /// runs on the second hardware thread of the nth core, and its client on the first (\[CPHASH\]
+        /// §6.1); see [`CpHash::client_cpu`](crate::CpHash::client_cpu). Otherwise server threads have
+        /// the first CPUs of the policy, and clients the next ones. By default the system chooses.
+        placement(policy: PinPolicy);
 
-    /// Whether the servers of a `CpHash` move memory from partitions that evict little to
-    /// those that evict much. Then a partition has between half of an equal share and two of them,
-    /// and so has the largest element. Off by default, because hashing makes partitions equal
-    /// unless the sizes of values differ much.
-    #[must_use]
-    pub fn moving_budgets(mut self, on: bool) -> Self {
-        self.moving_budgets = on;
-        self
-    }
+        /// Whether the servers of a `CpHash` move memory from partitions that evict little to
+        /// those that evict much. Then a partition has between half of an equal share and two of them,
+        /// and so has the largest element. Off by default, because hashing makes partitions equal
+        /// unless the sizes of values differ much.
+        moving_budgets(on: bool);
 
-    /// Whether the outcome of an insertion that is *submitted* to a `CpHash` is delivered as soon
-    /// as the client has copied the value and sent READY, as in the paper (\[CPHASH\] §3.2). This
-    /// saves the reply to READY. But other clients may then find the former value for a short time
-    /// after the outcome, until the server has executed READY, so such insertions are not
-    /// linearizable. Off by default. Blocking insertions always wait, and those that a message
-    /// carries need no READY.
-    #[must_use]
-    pub fn early_outcomes(mut self, on: bool) -> Self {
-        self.early_outcomes = on;
-        self
-    }
+        /// Whether the outcome of an insertion that is *submitted* to a `CpHash` is delivered as soon
+        /// as the client has copied the value and sent READY, as in the paper (\[CPHASH\] §3.2). This
+        /// saves the reply to READY. But other clients may then find the former value for a short time
+        /// after the outcome, until the server has executed READY, so such insertions are not
+        /// linearizable. Off by default. Blocking insertions always wait, and those that a message
+        /// carries need no READY.
+        early_outcomes(on: bool);
 
-    /// Whether the message of an insertion into a `CpHash` carries key and value if they have up to
-    /// 40 bytes together. Then the server copies them, and the insertion takes one round trip. On
-    /// by default; off is the paper's way, in which clients copy all values (\[CPHASH\] §3.2).
-    #[must_use]
-    pub fn inline_values(mut self, on: bool) -> Self {
-        self.inline_values = on;
-        self
-    }
-
-    pub(crate) fn has_inline_values(&self) -> bool {
-        self.inline_values
-    }
-
-    pub(crate) fn has_early_outcomes(&self) -> bool {
-        self.early_outcomes
-    }
-
-    pub(crate) fn placement_policy(&self) -> &PinPolicy {
-        &self.placement
-    }
-
-    pub(crate) fn has_moving_budgets(&self) -> bool {
-        self.moving_budgets
+        /// Whether the message of an insertion into a `CpHash` carries key and value if they have up to
+        /// 40 bytes together. Then the server copies them, and the insertion takes one round trip. On
+        /// by default; off is the paper's way, in which clients copy all values (\[CPHASH\] §3.2).
+        inline_values(on: bool);
     }
 
     pub(crate) fn pipeline_checked(&self) -> Result<usize, ConfigError> {
@@ -244,10 +206,6 @@ impl Config {
         (fits || is_model)
             .then_some(self.pipeline)
             .ok_or(ConfigError::Pipeline)
-    }
-
-    pub(crate) fn eviction_policy(&self) -> Eviction {
-        self.eviction
     }
 
     /// The number of partitions, and how each is made.
@@ -266,7 +224,9 @@ impl Config {
             });
         }
         let budget = share_of_budget(self.budget_bytes, count)?;
-        let buckets = (budget / self.element_bytes).max(1).next_power_of_two();
+        let buckets = (budget / self.element_bytes.max(1))
+            .max(1)
+            .next_power_of_two();
         if buckets > MAX_BUCKETS / count {
             return Err(ConfigError::Buckets { most: MAX_BUCKETS });
         }

@@ -72,7 +72,6 @@ mod element;
 mod heap;
 mod key;
 mod list;
-mod lock;
 mod lockhash;
 #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
 mod long_keys;
@@ -84,13 +83,14 @@ pub mod ring;
 mod readme {}
 
 pub use config::{Config, ConfigError, MAX_BUCKETS, MAX_PARTITIONS, MAX_SERVER_THREADS};
+/// The locks of \[CPHASH\] §6.2, and what any other needs.
+pub use corewise_locks::{Anderson, RawLock, Ttas};
 pub use corewise_topology::{CpuId, PinPolicy};
 pub use cphash::{
     Client, Colocated, CpHash, Entry, MAX_WAITING_BYTES, PartitionServer, PipelineFull, RemoteRef,
     TaskResult,
 };
 pub use key::{Key, MAX_KEY_BYTES};
-pub use lock::{AndersonLock, PartitionLock, SpinLock};
 pub use lockhash::{CacheRequest, LockHash, Reply, ValueRef};
 #[cfg(feature = "raw")]
 #[doc(hidden)]

@@ -4,10 +4,8 @@
 use std::hash::{BuildHasher, DefaultHasher};
 
 use crate::cphash::{Client, Colocated, CpHash};
-use crate::{
-    AndersonLock, CacheRequest, Config, Eviction, InsertError, LockHash, PartitionLock, Reply,
-};
-use crate::{Entry, SpinLock};
+use crate::{Anderson, CacheRequest, Config, Eviction, InsertError, LockHash, RawLock, Reply};
+use crate::{Entry, Ttas};
 
 const LONGEST: usize = 100;
 const LENGTHS: [usize; 6] = [0, LONGEST - 1, LONGEST, LONGEST + 1, LONGEST + 7, 5000];
@@ -46,7 +44,7 @@ fn expected_insertion(len: usize) -> Result<(), InsertError> {
     }
 }
 
-fn lock_hash<L: PartitionLock>(eviction: Eviction) {
+fn lock_hash<L: RawLock>(eviction: Eviction) {
     let config = config().eviction(eviction);
     let mut table = LockHash::<_, L>::with_hasher(&config, Strict).unwrap();
     table.identifier.longest = LONGEST;
@@ -76,9 +74,9 @@ fn lock_hash<L: PartitionLock>(eviction: Eviction) {
 
 #[test]
 fn a_lock_hash_contains_no_key_beyond_the_limit() {
-    lock_hash::<SpinLock>(Eviction::Lru);
-    lock_hash::<AndersonLock>(Eviction::Lru);
-    lock_hash::<SpinLock>(Eviction::Random);
+    lock_hash::<Ttas>(Eviction::Lru);
+    lock_hash::<Anderson>(Eviction::Lru);
+    lock_hash::<Ttas>(Eviction::Random);
 }
 
 /// What a reply has told.

@@ -5,8 +5,8 @@ use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corewise_cphash::{
-    AndersonLock, CacheRequest, Client, Config, CpHash, Eviction, Key, LockHash, PartitionLock,
-    Replace, SpinLock, Stats,
+    Anderson, CacheRequest, Client, Config, CpHash, Eviction, Key, LockHash, RawLock, Replace,
+    Stats, Ttas,
 };
 use corewise_testkit::random::{Random, fewer};
 
@@ -28,44 +28,6 @@ fn name<'k>(number: u64, text: &'k mut String) -> Key<'k> {
 fn assert_within_budget(stats: Stats) {
     assert!(stats.held_bytes <= stats.budget_bytes, "{stats:?}");
     assert!(stats.elements <= stats.used_bytes / 64, "{stats:?}");
-}
-
-/// An insertion that a server has executed the first half of, and the client nothing more.
-#[test]
-fn an_insertion_that_began_with_a_larger_budget_is_evicted_when_it_is_ready() {
-    for replace in [Replace::WhenReady, Replace::AtAllocation] {
-        for early in [false, true] {
-            let config = Config::new(2_000_000).partitions(1).pipeline(64);
-            let config = config.replace(replace).early_outcomes(early);
-            let table = CpHash::new(&config, 0).unwrap();
-            let mut server = table.server(|| ());
-            let mut client = table.client();
-            let value = vec![1; 1_000_000];
-            client
-                .submit(0, CacheRequest::Insert(1.into(), &value))
-                .unwrap();
-            client.flush();
-            server.poll();
-            table.set_budget_bytes(4096).unwrap();
-            server.poll();
-            assert!(table.stats().used_bytes > 1_000_000);
-            while client.outstanding() > 0 {
-                client.poll(|_, _| ());
-                server.poll();
-            }
-            server.poll();
-            assert_within_budget(table.stats());
-            client
-                .submit(0, CacheRequest::Insert(1.into(), &[1; 1000]))
-                .unwrap();
-            while client.outstanding() > 0 {
-                server.poll();
-                client.poll(|_, _| ());
-            }
-            server.poll();
-            assert_eq!(table.stats().elements, 1);
-        }
-    }
 }
 
 /// Any interleaving of the steps of clients, servers and changes of the budget, on one thread.
@@ -141,12 +103,12 @@ fn give_everything_up(server: &mut corewise_cphash::PartitionServer, clients: &m
 /// References, insertions and changes of the budget in any order, on one thread.
 #[test]
 fn interleaved_steps_of_a_lock_hash_end_within_the_budget() {
-    interleave_lock_hash::<SpinLock>(Eviction::Lru);
-    interleave_lock_hash::<AndersonLock>(Eviction::Lru);
-    interleave_lock_hash::<SpinLock>(Eviction::Random);
+    interleave_lock_hash::<Ttas>(Eviction::Lru);
+    interleave_lock_hash::<Anderson>(Eviction::Lru);
+    interleave_lock_hash::<Ttas>(Eviction::Random);
 }
 
-fn interleave_lock_hash<L: PartitionLock>(eviction: Eviction) {
+fn interleave_lock_hash<L: RawLock>(eviction: Eviction) {
     for seed in 1..fewer(300) {
         let mut random = Random(seed * 0x9e37_79b9);
         let config = Config::new(LARGEST_BUDGET).partitions(1 + seed as usize % 2);
@@ -164,7 +126,7 @@ fn interleave_lock_hash<L: PartitionLock>(eviction: Eviction) {
     }
 }
 
-fn take_a_step<'t, L: PartitionLock>(
+fn take_a_step<'t, L: RawLock>(
     table: &'t LockHash<RandomState, L>,
     random: &mut Random,
     held: &mut Vec<corewise_cphash::ValueRef<'t, L>>,
@@ -188,12 +150,12 @@ fn take_a_step<'t, L: PartitionLock>(
 /// The same with threads that race. The budget is small at the end of each round.
 #[test]
 fn racing_threads_of_a_lock_hash_end_within_the_budget() {
-    race_lock_hash::<SpinLock>(Eviction::Lru);
-    race_lock_hash::<AndersonLock>(Eviction::Lru);
-    race_lock_hash::<SpinLock>(Eviction::Random);
+    race_lock_hash::<Ttas>(Eviction::Lru);
+    race_lock_hash::<Anderson>(Eviction::Lru);
+    race_lock_hash::<Ttas>(Eviction::Random);
 }
 
-fn race_lock_hash<L: PartitionLock>(eviction: Eviction) {
+fn race_lock_hash<L: RawLock>(eviction: Eviction) {
     for round in 0..fewer(40) {
         let config = Config::new(LARGEST_BUDGET).partitions(1 + round as usize % 2);
         let hasher = RandomState::new();

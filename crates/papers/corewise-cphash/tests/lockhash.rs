@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corewise_cphash::{
-    AndersonLock, CacheRequest, Config, ConfigError, Eviction, InsertError, Key, LockHash,
-    MAX_BUCKETS, PartitionLock, Reply, SpinLock,
+    Anderson, CacheRequest, Config, ConfigError, Eviction, InsertError, Key, LockHash, MAX_BUCKETS,
+    RawLock, Reply, Ttas,
 };
 use corewise_testkit::random::{Random, fewer};
 
@@ -39,7 +39,14 @@ fn config(eviction: Eviction) -> Config {
     Config::new(200_000).partitions(8).eviction(eviction)
 }
 
-fn threads_find_only_whole_values<L: PartitionLock>(eviction: Eviction) {
+#[test]
+fn threads_find_only_whole_values() {
+    find_only_whole_values::<Ttas>(Eviction::Lru);
+    find_only_whole_values::<Anderson>(Eviction::Lru);
+    find_only_whole_values::<Ttas>(Eviction::Random);
+}
+
+fn find_only_whole_values<L: RawLock>(eviction: Eviction) {
     let table = LockHash::<_, L>::with_hasher(&config(eviction), RandomState::new()).unwrap();
     let table = &table;
     let worker = |seed: u64| {
@@ -89,21 +96,6 @@ fn threads_find_only_whole_values<L: PartitionLock>(eviction: Eviction) {
     });
     table.clear();
     assert_eq!((table.stats().elements, table.stats().used_bytes), (0, 0));
-}
-
-#[test]
-fn threads_find_only_whole_values_under_spin_locks() {
-    threads_find_only_whole_values::<SpinLock>(Eviction::Lru);
-}
-
-#[test]
-fn threads_find_only_whole_values_under_anderson_locks() {
-    threads_find_only_whole_values::<AndersonLock>(Eviction::Lru);
-}
-
-#[test]
-fn threads_find_only_whole_values_under_bucket_locks() {
-    threads_find_only_whole_values::<SpinLock>(Eviction::Random);
 }
 
 fn both(test: impl Fn(Eviction)) {
@@ -206,7 +198,7 @@ fn a_panicking_hasher_changes_nothing() {
     }
     both(|eviction| {
         let hostile = Hostile(AtomicBool::new(false));
-        let table = LockHash::<_, SpinLock>::with_hasher(&config(eviction), &hostile).unwrap();
+        let table = LockHash::<_, Ttas>::with_hasher(&config(eviction), &hostile).unwrap();
         table.insert("key", b"value").unwrap();
         hostile.0.store(true, Relaxed);
         assert!(catch_unwind(AssertUnwindSafe(|| table.insert("key", b"2"))).is_err());

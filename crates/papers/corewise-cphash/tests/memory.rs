@@ -205,6 +205,8 @@ fn operations_that_are_refused_leak_nothing() {
                 assert!(catch_unwind(AssertUnwindSafe(operation)).is_err());
             };
             attempt(&mut || _ = inner.get(key, |_| ()));
+            attempt(&mut || _ = inner.get_ref(key).is_some());
+            attempt(&mut || _ = inner.insert(key, b"value"));
             attempt(&mut || _ = inner.insert(key, &[1; 500]));
             attempt(&mut || _ = inner.remove(key));
             let text = vec![7; 1000];

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use corewise_cphash::{
-    CacheRequest, Client, Colocated, Config, CpHash, Entry, Key, PartitionServer, Reply,
+    CacheRequest, Client, Colocated, Config, CpHash, Entry, PartitionServer, Reply,
 };
 
 /// Panics, without the message and the backtrace of a panic that is a mistake.
@@ -355,37 +355,6 @@ fn outcomes_that_panic_when_they_are_delivered_cost_no_reference() {
         assert_eq!(drops.load(Relaxed), 20);
         drop((client, colocated));
         assert_no_reference_is_left(&table, 0..10);
-    }
-}
-
-/// Blocking operations within a closure panic as documented, and drop what they were given.
-#[test]
-fn operations_that_are_refused_in_a_closure_drop_what_they_were_given() {
-    for servers in [0, 1] {
-        let table = CpHash::new(&config(), servers).unwrap();
-        let token = Arc::new(());
-        let mut client = table.client();
-        let mut inner = table.client();
-        let given = token.clone();
-        let refused = client.execute(1, move |_| {
-            let mut refused = 0;
-            let mut attempt = |operation: &mut dyn FnMut()| {
-                refused += usize::from(catch_unwind(AssertUnwindSafe(operation)).is_err());
-            };
-            for key in [Key::from(7), Key::from(u64::MAX), Key::from("key")] {
-                attempt(&mut || _ = inner.get(key, |_| ()));
-                attempt(&mut || _ = inner.get_ref(key).is_some());
-                attempt(&mut || _ = inner.insert(key, b"value"));
-                attempt(&mut || _ = inner.insert(key, &[1; 500]));
-                attempt(&mut || _ = inner.remove(key));
-                attempt(&mut || inner.execute_batch(&[CacheRequest::Get(key)], |_, _| ()));
-                let given = given.clone();
-                let mut closure = Some(move |_: &mut Entry<'_>| drop(given));
-                attempt(&mut || inner.execute(key, closure.take().unwrap()));
-            }
-            refused
-        });
-        assert_eq!((refused, Arc::strong_count(&token)), (21, 1));
     }
 }
 

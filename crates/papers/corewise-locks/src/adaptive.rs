@@ -117,7 +117,7 @@ static_cell! {
 
 constructor! { [] Adaptive,
     /// Creates an unlocked lock, which spins at first.
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             front: CachePadded::new(Front {
                 word: AtomicU32::new(FREE),
@@ -370,10 +370,6 @@ impl Adaptive {
 // lock reads `word` and backs out. In spin mode FREE to HELD excludes (1). A holder stores `word`
 // with Release or unlocks the lock of the mode, and the next one reads the same (2).
 unsafe impl RawLock for Adaptive {
-    fn new() -> Self {
-        Self::new()
-    }
-
     #[inline]
     fn lock(&self) {
         // Relaxed: a hint. A failed exchange would take the line away from the holder.

@@ -83,7 +83,7 @@ impl<const N: usize> Anderson<N> {
 
 constructor! { [const N: usize] Anderson<N>,
     /// Creates an unlocked lock.
-    fn new() -> Self {
+    pub fn new() -> Self {
         let () = Self::IS_POWER_OF_TWO;
         Self {
             entry: CachePadded::new(Entry {
@@ -103,10 +103,6 @@ constructor! { [const N: usize] Anderson<N>,
 // holder of ticket t gives the turn to t + 1. A slot still contains an older ticket then, whose
 // thread has left (1). Release in `unlock`, Acquire in `is_turn_of` (2).
 unsafe impl<const N: usize> RawLock for Anderson<N> {
-    fn new() -> Self {
-        Self::new()
-    }
-
     #[inline]
     fn lock(&self) {
         // Relaxed: the ticket is a number; the slot orders the holders.

@@ -51,7 +51,7 @@ pub struct Clh {
 
 constructor! { [] Clh,
     /// Creates an unlocked lock.
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             tail: NodeCell::new(),
             holder: NodeCell::new(),
@@ -81,10 +81,6 @@ impl Clh {
 // SAFETY: a thread returns from `lock` if the queue was empty, or if the thread before it in the
 // queue has unlocked (1). The exchanges of `tail`, and the grant, are Release and Acquire (2).
 unsafe impl RawLock for Clh {
-    fn new() -> Self {
-        Self::new()
-    }
-
     #[inline]
     fn lock(&self) {
         let node = Self::fresh_node();

@@ -59,7 +59,7 @@ pub struct DistributedRw<const S: usize = 65> {
 
 constructor! { [const S: usize] DistributedRw<S>,
     /// Creates an unlocked lock.
-    fn new() -> Self {
+    pub fn new() -> Self {
         const { assert!(S > 0, "flag 0 is for threads without one") };
         Self {
             #[cfg(not(any(corewise_loom, corewise_shuttle)))]
@@ -111,10 +111,6 @@ impl<const S: usize> DistributedRw<S> {
 
 // SAFETY: guarantees 1 and 2 of `flag_rw` (1 and 2).
 unsafe impl<const S: usize> RawLock for DistributedRw<S> {
-    fn new() -> Self {
-        Self::new()
-    }
-
     fn lock(&self) {
         self.raw.write();
     }

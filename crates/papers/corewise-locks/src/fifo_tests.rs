@@ -4,7 +4,9 @@ use std::sync::Mutex;
 use std::thread;
 
 use corewise_atomic::sync::atomic::Ordering::Relaxed;
+use corewise_testkit::for_every;
 
+use crate::node::NodeCell;
 use crate::{Anderson, Clh, Mcs, RawLock, Ticket};
 
 /// A lock whose arrivals a test can see.
@@ -13,36 +15,30 @@ trait Queue: RawLock {
     fn arrivals(&self) -> usize;
 }
 
-impl Queue for Ticket {
-    fn arrivals(&self) -> usize {
-        self.next_ticket() as usize
-    }
+macro_rules! queues {
+    ($($lock:ty, |$it:ident| $arrivals:expr;)+) => {$(
+        impl Queue for $lock {
+            fn arrivals(&self) -> usize {
+                let $it = self;
+                $arrivals
+            }
+        }
+    )+};
+}
+queues! {
+    Ticket, |lock| lock.next_ticket() as usize;
+    Anderson<4>, |lock| lock.next_ticket() as usize;
+    Clh, |lock| address(lock.tail());
+    Mcs, |lock| address(lock.tail());
 }
 
-impl Queue for Anderson<4> {
-    fn arrivals(&self) -> usize {
-        self.next_ticket() as usize
-    }
+fn address(tail: &NodeCell) -> usize {
+    // Relaxed: only compared.
+    let node = tail.load(Relaxed);
+    node.map_or(0, |node| std::ptr::from_ref(node).addr())
 }
 
-impl Queue for Clh {
-    fn arrivals(&self) -> usize {
-        // Relaxed: only compared; so below.
-        self.tail()
-            .load(Relaxed)
-            .map_or(0, |node| std::ptr::from_ref(node).addr())
-    }
-}
-
-impl Queue for Mcs {
-    fn arrivals(&self) -> usize {
-        self.tail()
-            .load(Relaxed)
-            .map_or(0, |node| std::ptr::from_ref(node).addr())
-    }
-}
-
-fn is_fifo<L: Queue>() {
+fn threads_get_the_lock_in_the_order_of_arrival<L: Queue>() {
     const WAITING: usize = 6;
     let (lock, order) = (L::new(), Mutex::new(Vec::new()));
     lock.lock();
@@ -66,22 +62,10 @@ fn is_fifo<L: Queue>() {
     assert!(order.into_inner().unwrap().into_iter().eq(0..WAITING));
 }
 
-#[test]
-fn a_ticket_lock_is_fifo() {
-    is_fifo::<Ticket>();
-}
-
-#[test]
-fn an_anderson_lock_is_fifo_also_with_fewer_slots_than_threads() {
-    is_fifo::<Anderson<4>>();
-}
-
-#[test]
-fn a_clh_lock_is_fifo() {
-    is_fifo::<Clh>();
-}
-
-#[test]
-fn an_mcs_lock_is_fifo() {
-    is_fifo::<Mcs>();
+for_every! {
+    ticket: Ticket,
+    anderson_with_fewer_slots_than_threads: Anderson<4>,
+    clh: Clh,
+    mcs: Mcs,
+    => { threads_get_the_lock_in_the_order_of_arrival }
 }

@@ -124,17 +124,17 @@ pub use ticket::Ticket;
 /// Declares `new`, which is `const` except under loom and shuttle, whose atomics have no `const`
 /// constructor, and `Default`.
 macro_rules! constructor {
-    ([$($generics:tt)*] $name:ty, $(#[$doc:meta])* fn new() -> Self $body:block) => {
+    ([$($generics:tt)*] $name:ty, $(#[$doc:meta])* $vis:vis fn new() -> Self $body:block) => {
         impl<$($generics)*> $name {
             $(#[$doc])*
             #[cfg(not(any(corewise_loom, corewise_shuttle)))]
             #[must_use]
-            pub const fn new() -> Self $body
+            $vis const fn new() -> Self $body
 
             $(#[$doc])*
             #[cfg(any(corewise_loom, corewise_shuttle))]
             #[must_use]
-            pub fn new() -> Self $body
+            $vis fn new() -> Self $body
         }
 
         impl<$($generics)*> Default for $name {

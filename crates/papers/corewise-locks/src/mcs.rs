@@ -55,7 +55,7 @@ pub struct Mcs {
 
 constructor! { [] Mcs,
     /// Creates an unlocked lock.
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             tail: NodeCell::new(),
         }
@@ -111,10 +111,6 @@ impl Mcs {
 // granted it the lock; `unlock` grants it to one node or empties the queue (1). The exchanges of
 // `tail` and the grant are Release and Acquire (2).
 unsafe impl RawLock for Mcs {
-    fn new() -> Self {
-        Self::new()
-    }
-
     #[inline]
     fn lock(&self) {
         self.lock_reporting_sleep();

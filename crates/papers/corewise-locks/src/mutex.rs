@@ -30,92 +30,97 @@ unsafe impl<T: ?Sized + Send, L: RawLock> Sync for Lock<T, L> {}
 // SAFETY: the value moves with its lock.
 unsafe impl<T: ?Sized + Send, L: RawLock> Send for Lock<T, L> {}
 
-/// The lock is held until this is dropped. It stays on its thread.
-#[must_use = "the lock is unlocked at once"]
-pub struct LockGuard<'a, T: ?Sized, L: RawLock = Parking> {
-    lock: &'a Lock<T, L>,
-    /// Not `Send`: queue locks keep data of the holder in its thread.
-    thread: PhantomData<*const ()>,
-}
-
-// SAFETY: a shared guard gives shared references to the value only.
-unsafe impl<T: ?Sized + Sync, L: RawLock> Sync for LockGuard<'_, T, L> {}
-
-impl<T, L: RawLock> Lock<T, L> {
-    /// Creates an unlocked value. In a constant, use [`with_raw`](Self::with_raw).
-    pub fn new(value: T) -> Self {
-        Self::with_raw(L::new(), value)
-    }
-
-    /// Creates a value behind `raw`, which must be unlocked.
-    ///
-    /// ```
-    /// use corewise_locks::{Lock, Parking};
-    ///
-    /// static COUNT: Lock<u64> = Lock::with_raw(Parking::new(), 0);
-    /// *COUNT.lock() += 1;
-    /// ```
-    pub const fn with_raw(raw: L, value: T) -> Self {
-        Self {
-            raw,
-            value: UnsafeCell::new(value),
-        }
-    }
-
-    /// Consumes the lock and returns the value.
-    pub fn into_inner(self) -> T {
-        self.value.into_inner()
-    }
-}
-
 impl<T: ?Sized, L: RawLock> Lock<T, L> {
     /// Waits for the lock.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T, L> {
         self.raw.lock();
-        self.guard()
+        LockGuard::new(self)
     }
 
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<LockGuard<'_, T, L>> {
-        self.raw.try_lock().then(|| self.guard())
+        self.raw.try_lock().then(|| LockGuard::new(self))
     }
+}
 
-    #[inline(always)]
-    fn guard(&self) -> LockGuard<'_, T, L> {
-        LockGuard {
-            lock: self,
-            thread: PhantomData,
+/// Implements what a value behind any kind of lock has.
+macro_rules! locked_value {
+    ($value:ident, $raw:ident) => {
+        impl<T, L: $raw> $value<T, L> {
+            /// Creates an unlocked value. In a constant, use [`with_raw`](Self::with_raw).
+            pub fn new(value: T) -> Self {
+                Self::with_raw(L::new(), value)
+            }
+
+            /// Creates a value behind `raw`, which must be unlocked.
+            pub const fn with_raw(raw: L, value: T) -> Self {
+                Self {
+                    raw,
+                    value: UnsafeCell::new(value),
+                }
+            }
+
+            /// Consumes the lock and returns the value.
+            pub fn into_inner(self) -> T {
+                self.value.into_inner()
+            }
         }
-    }
 
-    /// Whether a thread holds the lock. The answer may be outdated at once.
-    pub fn is_locked(&self) -> bool {
-        self.raw.is_locked()
-    }
+        impl<T: ?Sized, L: $raw> $value<T, L> {
+            /// Whether a thread holds the lock. The answer may be outdated at once.
+            pub fn is_locked(&self) -> bool {
+                self.raw.is_locked()
+            }
 
-    /// The value, without locking: the exclusive borrow replaces the lock.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
-    }
+            /// The value, without locking: the exclusive borrow replaces the lock.
+            pub fn get_mut(&mut self) -> &mut T {
+                self.value.get_mut()
+            }
+        }
+
+        impl<T, L: $raw> From<T> for $value<T, L> {
+            fn from(value: T) -> Self {
+                Self::new(value)
+            }
+        }
+
+        impl<T: ?Sized, L> std::fmt::Debug for $value<T, L> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(concat!(stringify!($value), "(..)"))
+            }
+        }
+    };
 }
+pub(crate) use locked_value;
 
-impl<T, L: RawLock> From<T> for Lock<T, L> {
-    fn from(value: T) -> Self {
-        Self::new(value)
-    }
-}
+locked_value!(Lock, RawLock);
 
-impl<T: ?Sized, L> std::fmt::Debug for Lock<T, L> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Lock(..)")
-    }
-}
+/// Declares the guard of a value, which `unlock` ends. The value can be changed through it if it
+/// is `mut`.
+macro_rules! guard {
+    ($(#[$doc:meta])* $guard:ident of $value:ident, $raw:ident::$unlock:ident $(= $default:ty)?) => {
+        $(#[$doc])*
+        #[must_use = "the lock is unlocked at once"]
+        pub struct $guard<'a, T: ?Sized, L: $raw $(= $default)?> {
+            lock: &'a $value<T, L>,
+            /// Not `Send`: locks keep data of the holder in its thread.
+            thread: PhantomData<*const ()>,
+        }
 
-/// Gives access to a value through the guard of its lock.
-macro_rules! access_by_guard {
-    ($guard:ident, $raw:ident) => {
+        // SAFETY: a shared guard gives shared references to the value only.
+        unsafe impl<T: ?Sized + Sync, L: $raw> Sync for $guard<'_, T, L> {}
+
+        impl<'a, T: ?Sized, L: $raw> $guard<'a, T, L> {
+            /// For a thread that has locked.
+            #[inline(always)]
+            fn new(lock: &'a $value<T, L>) -> Self {
+                let thread = PhantomData;
+                Self { lock, thread }
+            }
+        }
+
         impl<T: ?Sized, L: $raw> std::ops::Deref for $guard<'_, T, L> {
             type Target = T;
             #[inline(always)]
@@ -130,9 +135,18 @@ macro_rules! access_by_guard {
                 (**self).fmt(f)
             }
         }
+
+        impl<T: ?Sized, L: $raw> Drop for $guard<'_, T, L> {
+            #[inline(always)]
+            fn drop(&mut self) {
+                // SAFETY: locked by this thread, as guards are not `Send` (1). The lock is
+                // borrowed (2).
+                unsafe { self.lock.raw.$unlock() };
+            }
+        }
     };
-    (mut $guard:ident, $raw:ident) => {
-        $crate::mutex::access_by_guard!($guard, $raw);
+    ($(#[$doc:meta])* mut $guard:ident of $value:ident, $raw:ident::$unlock:ident $(= $default:ty)?) => {
+        $crate::mutex::guard! { $(#[$doc])* $guard of $value, $raw::$unlock $(= $default)? }
 
         impl<T: ?Sized, L: $raw> std::ops::DerefMut for $guard<'_, T, L> {
             #[inline(always)]
@@ -144,14 +158,9 @@ macro_rules! access_by_guard {
         }
     };
 }
-pub(crate) use access_by_guard;
+pub(crate) use guard;
 
-access_by_guard!(mut LockGuard, RawLock);
-
-impl<T: ?Sized, L: RawLock> Drop for LockGuard<'_, T, L> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: locked by this thread, as guards are not `Send` (1). The lock is borrowed (2).
-        unsafe { self.lock.raw.unlock() };
-    }
+guard! {
+    /// The lock is held until this is dropped. It stays on its thread.
+    mut LockGuard of Lock, RawLock::unlock = Parking
 }

@@ -32,6 +32,7 @@ use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 use corewise_atomic::thread::{self, Thread};
 use corewise_atomic::{mutant, static_cell, thread_local};
 
+use crate::constructor;
 use crate::wait::{self, QueueWait};
 
 /// Free nodes that a thread keeps; further ones go to the pool. CLH locks move nodes between
@@ -77,17 +78,13 @@ unsafe fn node(pointer: *mut Node) -> Option<&'static Node> {
     unsafe { pointer.as_ref() }
 }
 
-impl NodeCell {
-    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
-    pub(crate) const fn new() -> Self {
-        Self(AtomicPtr::new(ptr::null_mut()))
-    }
-
-    #[cfg(any(corewise_loom, corewise_shuttle))]
+constructor! { [] NodeCell,
     pub(crate) fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
+}
 
+impl NodeCell {
     #[inline(always)]
     pub(crate) fn load(&self, order: Ordering) -> Option<&'static Node> {
         // SAFETY: a cell contains pointers from `pointer` only; so in the functions below (1).

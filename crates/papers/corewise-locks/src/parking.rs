@@ -60,7 +60,7 @@ struct Waiter {
 
 constructor! { [] Parking,
     /// Creates an unlocked lock.
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             word: AtomicU32::new(FREE),
             list: Ttas::new(),
@@ -181,10 +181,6 @@ impl Parking {
 // SAFETY: the word becomes HELD or AWAITED by a read-modify-write that found it FREE, and only the
 // holder makes it FREE (1). Release in `unlock`, Acquire in `take` and `mark_awaited` (2).
 unsafe impl RawLock for Parking {
-    fn new() -> Self {
-        Self::new()
-    }
-
     #[inline]
     fn lock(&self) {
         if !self.take() {

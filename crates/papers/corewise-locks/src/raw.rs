@@ -19,16 +19,16 @@
 ///
 /// # Safety
 ///
-/// An implementation guarantees:
+/// An implementation guarantees that `default` makes an unlocked lock, and:
 ///
 /// 1. *Exclusion.* From the return of `lock`, or of a `try_lock` that returned true, until the next
 ///    call of `unlock`, no other `lock` returns and no other `try_lock` returns true.
 /// 2. *Order.* Everything before an `unlock` happens before everything after the next `lock`.
-pub unsafe trait RawLock: Send + Sync + 'static {
+pub unsafe trait RawLock: Default + Send + Sync + 'static {
     /// Creates an unlocked lock.
-    fn new() -> Self
-    where
-        Self: Sized;
+    fn new() -> Self {
+        Self::default()
+    }
 
     /// Waits for the lock.
     fn lock(&self);

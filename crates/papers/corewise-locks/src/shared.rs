@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 
-use crate::mutex::access_by_guard;
+use crate::mutex::{guard, locked_value};
 use crate::{DistributedRw, RawSharedLock};
 
 /// A value that one thread accesses exclusively, or any number of threads share, with a lock of
@@ -35,124 +35,44 @@ unsafe impl<T: ?Sized + Send + Sync, L: RawSharedLock> Sync for SharedLock<T, L>
 // SAFETY: the value moves with its lock.
 unsafe impl<T: ?Sized + Send, L: RawSharedLock> Send for SharedLock<T, L> {}
 
-/// The lock is held for reading until this is dropped. It stays on its thread.
-#[must_use = "the lock is unlocked at once"]
-pub struct SharedReadGuard<'a, T: ?Sized, L: RawSharedLock> {
-    lock: &'a SharedLock<T, L>,
-    /// Not `Send`: the lock keeps data of readers by thread.
-    thread: PhantomData<*const ()>,
+guard! {
+    /// The lock is held for reading until this is dropped. It stays on its thread.
+    SharedReadGuard of SharedLock, RawSharedLock::unlock_shared
 }
 
-/// The lock is held for writing until this is dropped. It stays on its thread.
-#[must_use = "the lock is unlocked at once"]
-pub struct SharedWriteGuard<'a, T: ?Sized, L: RawSharedLock> {
-    lock: &'a SharedLock<T, L>,
-    /// Not `Send`: queue locks keep data of the holder in its thread.
-    thread: PhantomData<*const ()>,
+guard! {
+    /// The lock is held for writing until this is dropped. It stays on its thread.
+    mut SharedWriteGuard of SharedLock, RawSharedLock::unlock
 }
 
-// SAFETY: a shared guard gives shared references to the value only.
-unsafe impl<T: ?Sized + Sync, L: RawSharedLock> Sync for SharedReadGuard<'_, T, L> {}
-// SAFETY: a shared guard gives shared references to the value only.
-unsafe impl<T: ?Sized + Sync, L: RawSharedLock> Sync for SharedWriteGuard<'_, T, L> {}
-
-impl<T, L: RawSharedLock> SharedLock<T, L> {
-    /// Creates an unlocked value. In a constant, use [`with_raw`](Self::with_raw).
-    pub fn new(value: T) -> Self {
-        Self::with_raw(L::new(), value)
-    }
-
-    /// Creates a value behind `raw`, which must be unlocked.
-    pub const fn with_raw(raw: L, value: T) -> Self {
-        Self {
-            raw,
-            value: UnsafeCell::new(value),
-        }
-    }
-
-    /// Consumes the lock and returns the value.
-    pub fn into_inner(self) -> T {
-        self.value.into_inner()
-    }
-}
+locked_value!(SharedLock, RawSharedLock);
 
 impl<T: ?Sized, L: RawSharedLock> SharedLock<T, L> {
     /// Waits until no thread holds the lock for writing.
     #[inline]
     pub fn read(&self) -> SharedReadGuard<'_, T, L> {
         self.raw.lock_shared();
-        SharedReadGuard {
-            lock: self,
-            thread: PhantomData,
-        }
+        SharedReadGuard::new(self)
     }
 
     /// Locks for reading if no thread holds the lock for writing or is about to.
     #[inline]
     pub fn try_read(&self) -> Option<SharedReadGuard<'_, T, L>> {
-        self.raw.try_lock_shared().then(|| SharedReadGuard {
-            lock: self,
-            thread: PhantomData,
-        })
+        self.raw
+            .try_lock_shared()
+            .then(|| SharedReadGuard::new(self))
     }
 
     /// Waits until no thread holds the lock.
     #[inline]
     pub fn write(&self) -> SharedWriteGuard<'_, T, L> {
         self.raw.lock();
-        SharedWriteGuard {
-            lock: self,
-            thread: PhantomData,
-        }
+        SharedWriteGuard::new(self)
     }
 
     /// Locks for writing if no thread holds the lock.
     #[inline]
     pub fn try_write(&self) -> Option<SharedWriteGuard<'_, T, L>> {
-        self.raw.try_lock().then(|| SharedWriteGuard {
-            lock: self,
-            thread: PhantomData,
-        })
-    }
-
-    /// Whether a thread holds the lock, for reading or writing. The answer may be outdated at once.
-    pub fn is_locked(&self) -> bool {
-        self.raw.is_locked()
-    }
-
-    /// The value, without locking: the exclusive borrow replaces the lock.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
-    }
-}
-
-impl<T, L: RawSharedLock> From<T> for SharedLock<T, L> {
-    fn from(value: T) -> Self {
-        Self::new(value)
-    }
-}
-
-impl<T: ?Sized, L> std::fmt::Debug for SharedLock<T, L> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SharedLock(..)")
-    }
-}
-
-access_by_guard!(SharedReadGuard, RawSharedLock);
-access_by_guard!(mut SharedWriteGuard, RawSharedLock);
-
-impl<T: ?Sized, L: RawSharedLock> Drop for SharedReadGuard<'_, T, L> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: locked by this thread, as guards are not `Send` (1). The lock is borrowed (2).
-        unsafe { self.lock.raw.unlock_shared() };
-    }
-}
-
-impl<T: ?Sized, L: RawSharedLock> Drop for SharedWriteGuard<'_, T, L> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: locked by this thread, as guards are not `Send` (1). The lock is borrowed (2).
-        unsafe { self.lock.raw.unlock() };
+        self.raw.try_lock().then(|| SharedWriteGuard::new(self))
     }
 }

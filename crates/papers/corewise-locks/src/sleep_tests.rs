@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 
+use corewise_testkit::for_every;
+
 use crate::wait::MOST_LOOKS;
 use crate::wait::watch::{self, Watch};
 use crate::{Adaptive, Anderson, Clh, Lock, Mcs, Parking, RawLock, Ticket};
@@ -48,29 +50,13 @@ fn waiting_threads_sleep<L: RawLock>() {
     assert_eq!(watch.asleep.load(SeqCst), 0);
 }
 
-#[test]
-fn at_a_ticket_lock_waiting_threads_sleep() {
-    waiting_threads_sleep::<Ticket>();
-}
-
-#[test]
-fn at_an_anderson_lock_waiting_threads_sleep_also_beyond_its_slots() {
-    waiting_threads_sleep::<Anderson<4>>();
-}
-
-#[test]
-fn at_a_clh_lock_waiting_threads_sleep() {
-    waiting_threads_sleep::<Clh>();
-}
-
-#[test]
-fn at_an_mcs_lock_waiting_threads_sleep() {
-    waiting_threads_sleep::<Mcs>();
-}
-
-#[test]
-fn at_a_parking_lock_waiting_threads_sleep() {
-    waiting_threads_sleep::<Parking>();
+for_every! {
+    ticket: Ticket,
+    anderson_beyond_its_slots: Anderson<4>,
+    clh: Clh,
+    mcs: Mcs,
+    parking: Parking,
+    => { waiting_threads_sleep }
 }
 
 /// The times that a thread of this process has slept.

@@ -27,21 +27,15 @@ struct Flag {
     is_held: AtomicBool,
 }
 
-impl Flag {
-    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
-    const fn new() -> Self {
-        Self {
-            is_held: AtomicBool::new(false),
-        }
-    }
-
-    #[cfg(any(corewise_loom, corewise_shuttle))]
+constructor! { [] Flag,
     fn new() -> Self {
         Self {
             is_held: AtomicBool::new(false),
         }
     }
+}
 
+impl Flag {
     #[inline(always)]
     fn take(&self) -> bool {
         // Acquire: pairs with the Release in `clear`, so the last holder's writes are seen.
@@ -192,7 +186,7 @@ macro_rules! flag_lock {
     ($name:ident) => {
         constructor! { [] $name,
             /// Creates an unlocked lock.
-            fn new() -> Self {
+            pub fn new() -> Self {
                 Self(Flag::new())
             }
         }
@@ -200,10 +194,6 @@ macro_rules! flag_lock {
         // SAFETY: the flag is set by one thread at a time, by a read-modify-write that found it
         // clear, and only the holder clears it (1). Release in `clear`, Acquire in `take` (2).
         unsafe impl RawLock for $name {
-            fn new() -> Self {
-                Self::new()
-            }
-
             #[inline]
             fn lock(&self) {
                 if !self.0.take() {

@@ -48,7 +48,7 @@ pub struct Ticket {
 
 constructor! { [] Ticket,
     /// Creates an unlocked lock.
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             next: AtomicU32::new(0),
             serving: TurnCounter::new(0),
@@ -74,10 +74,6 @@ impl Ticket {
 // SAFETY: no two threads that wait have the same ticket, and `serving` is one ticket until its
 // holder passes the turn on (1). Release in `unlock`, Acquire in `is_turn_of` (2).
 unsafe impl RawLock for Ticket {
-    fn new() -> Self {
-        Self::new()
-    }
-
     #[inline]
     fn lock(&self) {
         // Relaxed: the ticket is a number; `serving` orders the holders.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use corewise_locks::elide::{
     AttemptOutcome, Cause, Cop, Counts, Elided, NoTransactions, Policy, Retry, Rtm, Scm, ScmOpt,
-    Scripted, Slr, SlrScm, Subscribe, Transaction, Tx, When,
+    Scripted, Slr, SlrScm, Subscribe, Transaction, Tx,
 };
 use corewise_locks::{Clh, DistributedRw, Mcs, Tas, Ticket, Ttas, TtasBackoff};
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
@@ -675,13 +675,4 @@ fn transactions_can_be_switched_off() {
         .status()
         .unwrap();
     assert!(status.success());
-}
-
-#[test]
-fn policies_read_the_lock_when_they_claim() {
-    assert_eq!(<Retry as Policy>::READS_LOCK, When::Begin);
-    assert_eq!(<Scm as Policy>::READS_LOCK, When::Begin);
-    assert_eq!(<ScmOpt as Policy>::READS_LOCK, When::Begin);
-    assert_eq!(<Slr as Policy>::READS_LOCK, When::Commit);
-    assert_eq!(<SlrScm as Policy>::READS_LOCK, When::Commit);
 }

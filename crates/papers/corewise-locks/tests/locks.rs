@@ -3,10 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use corewise_locks::{
-    Adaptive, Anderson, Clh, DistributedRw, Lock, Mcs, Parking, RawLock, SharedLock, Tas, Ticket,
-    Ttas, TtasBackoff,
-};
+#[cfg(feature = "lock_api")]
+use corewise_locks::{Adaptive, Anderson, Clh, Parking, Tas, Ticket, Ttas, TtasBackoff};
+use corewise_locks::{DistributedRw, Lock, Mcs, RawLock, SharedLock};
 use corewise_testkit::random::is_short;
 
 /// 4 × oversubscription of two CPUs.
@@ -101,48 +100,7 @@ fn the_value_can_be_reached<L: RawLock>() {
     assert_eq!(lock.into_inner(), "ab");
 }
 
-macro_rules! for_every_lock {
-    ($($name:ident: $lock:ty),* $(,)?) => {$(
-        mod $name {
-            use super::*;
-
-            #[test]
-            fn keeps_increments() {
-                increments_are_kept::<$lock>();
-            }
-
-            #[test]
-            fn is_unlocked_by_a_panic() {
-                a_panic_unlocks::<$lock>();
-            }
-
-            #[test]
-            fn nests() {
-                locks_nest::<$lock>();
-            }
-
-            #[test]
-            fn gives_its_value() {
-                the_value_can_be_reached::<$lock>();
-            }
-        }
-    )*};
-}
-
-for_every_lock! {
-    tas: Tas,
-    ttas: Ttas,
-    backoff: TtasBackoff,
-    ticket: Ticket,
-    anderson: Anderson,
-    anderson_with_fewer_slots_than_threads: Anderson<2>,
-    clh: Clh,
-    mcs: Mcs,
-    parking: Parking,
-    adaptive: Adaptive,
-    distributed: DistributedRw,
-    distributed_without_slots: DistributedRw<1>,
-}
+for_every_lock! { increments_are_kept a_panic_unlocks locks_nest the_value_can_be_reached }
 
 /// Readers see both halves equal, beside writers, with and without a slot for each thread.
 fn readers_see_whole_writes<const S: usize>() {
@@ -173,18 +131,11 @@ fn readers_see_whole_writes<const S: usize>() {
     assert_eq!(lock.into_inner(), [rounds; 2]);
 }
 
+/// Readers have a slot each, all share one, or some do.
 #[test]
 fn distributed_readers_see_whole_writes() {
     readers_see_whole_writes::<257>();
-}
-
-#[test]
-fn distributed_readers_that_share_a_slot_see_whole_writes() {
     readers_see_whole_writes::<1>();
-}
-
-#[test]
-fn distributed_readers_of_which_some_share_a_slot_see_whole_writes() {
     readers_see_whole_writes::<4>();
 }
 

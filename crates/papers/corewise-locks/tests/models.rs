@@ -11,6 +11,7 @@ use corewise_locks::{
     Adaptive, Anderson, Clh, DistributedRw, Mcs, Parking, RawLock, RawSharedLock, Tas, Ticket,
     Ttas, TtasBackoff,
 };
+use corewise_testkit::for_every;
 
 /// Runs `section` in the lock.
 fn with<L: RawLock, R>(lock: &L, section: impl FnOnce() -> R) -> R {
@@ -73,25 +74,15 @@ fn tries<L: RawLock>() {
     unsafe { shared.0.unlock() };
 }
 
-macro_rules! models {
-    ($($name:ident: $lock:ty),* $(,)?) => {$(
-        mod $name {
-            use super::*;
-
-            #[test]
-            fn excludes_two_threads() {
-                model_bounded(4, || excludes::<$lock>(2, 2));
-            }
-
-            #[test]
-            fn a_try_excludes() {
-                model(tries::<$lock>);
-            }
-        }
-    )*};
+fn excludes_two_threads<L: RawLock>() {
+    model_bounded(4, || excludes::<L>(2, 2));
 }
 
-models! {
+fn a_try_excludes<L: RawLock>() {
+    model(tries::<L>);
+}
+
+for_every! {
     tas: Tas,
     ttas: Ttas,
     backoff: TtasBackoff,
@@ -102,6 +93,7 @@ models! {
     parking: Parking,
     adaptive: Adaptive,
     distributed: DistributedRw<3>,
+    => { excludes_two_threads a_try_excludes }
 }
 
 /// Three threads: in one the lock is unlocked while the other two go to sleep.

@@ -27,9 +27,8 @@ use corewise_locks::elide::{
     Tx,
 };
 use corewise_locks::{
-    Adaptive, Anderson, Clh, DistributedRw, DistributedRwLock, FlagRw, Lock, LockGuard, Mcs,
-    Parking, RawLock, RawSharedLock, ReaderFlag, SharedLock, SharedReadGuard, SharedWriteGuard,
-    Tas, Ticket, Ttas, TtasBackoff,
+    DistributedRw, DistributedRwLock, FlagRw, Lock, LockGuard, Mcs, Parking, RawLock,
+    RawSharedLock, ReaderFlag, SharedLock, SharedReadGuard, SharedWriteGuard, Ticket,
 };
 use corewise_testkit::random::{Random, is_short};
 use corewise_testkit::stress::{beside, come_and_go};
@@ -53,22 +52,11 @@ assert_not_impl_any!(Elided<std::rc::Rc<u8>, Mcs, Scm>: Send, Sync);
 assert_not_impl_any!(Tx<'static, Rtm>: Send, Sync);
 assert_not_impl_any!(Script: Send, Sync);
 
-/// Calls a generic function with each lock.
-macro_rules! with_every_lock {
-    ($function:ident) => {
-        $function::<Tas>();
-        $function::<Ttas>();
-        $function::<TtasBackoff>();
-        $function::<Ticket>();
-        $function::<Anderson>();
-        $function::<Anderson<1>>();
-        $function::<Clh>();
-        $function::<Mcs>();
-        $function::<Parking>();
-        $function::<Adaptive>();
-        $function::<DistributedRw>();
-        $function::<DistributedRw<1>>();
-    };
+for_every_lock! {
+    a_thread_holds_many_locks
+    a_leak_stays_with_its_lock
+    locks_work_in_destructors
+    failed_tries_leave_no_trace
 }
 
 #[test]
@@ -121,11 +109,6 @@ fn a_thread_holds_many_locks<L: RawLock>() {
     }
 }
 
-#[test]
-fn threads_hold_many_locks() {
-    with_every_lock!(a_thread_holds_many_locks);
-}
-
 /// A leaked guard keeps its lock locked, for its own thread too, and affects no other lock: not one
 /// that is created in its place, nor those that its thread locks in any order.
 fn a_leak_stays_with_its_lock<L: RawLock>() {
@@ -154,11 +137,6 @@ fn a_leak_stays_with_its_lock<L: RawLock>() {
     })
     .join()
     .unwrap();
-}
-
-#[test]
-fn leaked_guards_affect_their_lock_only() {
-    with_every_lock!(a_leak_stays_with_its_lock);
 }
 
 /// Runs a function when it is dropped.
@@ -223,11 +201,6 @@ fn locks_work_in_destructors<L: RawLock>() {
     });
     holder.join().unwrap();
     assert_eq!(*lock.lock(), 3);
-}
-
-#[test]
-fn locks_work_in_destructors_of_thread_locals() {
-    with_every_lock!(locks_work_in_destructors);
 }
 
 /// So do sections: they take effect once, as transactions or under the lock.
@@ -345,8 +318,18 @@ fn readers_may_come_and_go() {
 }
 
 /// A failed try leaves nothing behind, in any state of the lock.
+fn failed_tries_leave_no_trace<L: RawLock>() {
+    let lock = L::new();
+    for _ in 0..100 {
+        assert!(!lock.is_locked() && lock.try_lock() && lock.is_locked());
+        assert!(!lock.try_lock() && !lock.try_lock());
+        // SAFETY: locked above by this thread.
+        unsafe { lock.unlock() };
+    }
+}
+
 #[test]
-fn failed_tries_leave_no_trace() {
+fn failed_tries_of_readers_leave_no_trace() {
     let lock = DistributedRw::<3>::new();
     for _ in 0..100 {
         lock.lock_shared();
@@ -362,16 +345,6 @@ fn failed_tries_leave_no_trace() {
         // SAFETY: locked above by this thread.
         unsafe { lock.unlock() };
     }
-    fn check<L: RawLock>() {
-        let lock = L::new();
-        for _ in 0..100 {
-            assert!(!lock.is_locked() && lock.try_lock() && lock.is_locked());
-            assert!(!lock.try_lock() && !lock.try_lock());
-            // SAFETY: locked above by this thread.
-            unsafe { lock.unlock() };
-        }
-    }
-    with_every_lock!(check);
 }
 
 /// Any outcome, of any cause.

@@ -39,6 +39,8 @@ use corewise_locks::elide::{
 };
 use corewise_locks::{Mcs, Ttas};
 
+use crate::elided_clht::hash_of;
+
 const SLOTS: u32 = 4;
 const BITS: u32 = 16;
 /// Buckets that a search visits.
@@ -66,13 +68,6 @@ impl std::fmt::Display for FilterFull {
 }
 
 impl std::error::Error for FilterFull {}
-
-/// Mixes all bits (Stafford's variant 13 of MurmurHash3's finalizer).
-fn mix(word: u64) -> u64 {
-    let mixed = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
-}
 
 fn slot_of(word: u64, slot: u32) -> u64 {
     word >> (slot * BITS) & ((1 << BITS) - 1)
@@ -126,7 +121,7 @@ impl Buckets {
     }
 
     fn item(&self, key: u64) -> Item {
-        let hash = mix(key);
+        let hash = hash_of(key);
         let fingerprint = (hash >> (64 - BITS)).max(1);
         let first = hash as usize & (self.0.len() - 1);
         Item {
@@ -137,7 +132,7 @@ impl Buckets {
 
     /// The other bucket of a fingerprint.
     fn other(&self, bucket: usize, fingerprint: u64) -> usize {
-        bucket ^ mix(fingerprint) as usize & (self.0.len() - 1)
+        bucket ^ hash_of(fingerprint) as usize & (self.0.len() - 1)
     }
 
     /// Searches by breadth for a path from a bucket of the item to a free slot.

@@ -18,7 +18,6 @@ for_every! {
     in_place: chained::InPlace,
     no_auxiliary: chained::NoAuxiliary,
     sorted_by_reversed_hash: chained::SortedByReversedHash,
-    sorted_by_high_bits: chained::SortedByHighBits,
     ddds: chained::Ddds,
     literal_ddds: chained::LiteralDdds,
     => {
@@ -56,7 +55,6 @@ for_every! {
     in_place_words: Words<chained::InPlace>,
     no_auxiliary_words: Words<chained::NoAuxiliary>,
     sorted_by_reversed_hash_words: Words<chained::SortedByReversedHash>,
-    sorted_by_high_bits_words: Words<chained::SortedByHighBits>,
     ddds_words: Words<chained::Ddds>,
     literal_ddds_words: Words<chained::LiteralDdds>,
     rwlocked_words: Words<chained::RwLocked>,

@@ -169,6 +169,18 @@ impl fmt::Display for RemoveError {
 
 impl std::error::Error for RemoveError {}
 
+/// Declares methods that set the field of the same name.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $field:ident($value:ident: $type:ty);)+) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $field(mut self, $value: $type) -> Self {
+            self.$field = $value.into();
+            self
+        }
+    )+};
+}
+
 impl Default for Builder {
     fn default() -> Self {
         Self::new()
@@ -231,71 +243,37 @@ impl Builder {
         self
     }
 
-    /// Limits the number of replicas at a time.
-    #[must_use]
-    pub fn max_replicas(mut self, count: usize) -> Self {
-        self.max_replicas = Some(count);
-        self
-    }
+    setters! {
+        /// Limits the number of replicas at a time.
+        max_replicas(count: usize);
 
-    /// Sets the entries of the log at first.
-    #[must_use]
-    pub fn log(mut self, entries: usize) -> Self {
-        self.log = entries;
-        self
-    }
+        /// Sets the entries of the log at first.
+        log(entries: usize);
 
-    /// Limits the entries of the log. It doubles when it is full because a replica is behind whose
-    /// combiner is busy. At the limit writers wait for that replica.
-    #[must_use]
-    pub fn max_log(mut self, entries: usize) -> Self {
-        self.max_log = Some(entries);
-        self
-    }
+        /// Limits the entries of the log. It doubles when it is full because a replica is behind whose
+        /// combiner is busy. At the limit writers wait for that replica.
+        max_log(entries: usize);
 
-    /// Limits the writes of a batch.
-    #[must_use]
-    pub fn max_batch(mut self, writes: usize) -> Self {
-        self.max_batch = Some(writes);
-        self
-    }
+        /// Limits the writes of a batch.
+        max_batch(writes: usize);
 
-    /// Lets a combiner with fewer writes look for more, four times, while it executes the log.
-    #[must_use]
-    pub fn min_batch(mut self, writes: usize) -> Self {
-        self.min_batch = writes;
-        self
-    }
+        /// Lets a combiner with fewer writes look for more, four times, while it executes the log.
+        min_batch(writes: usize);
 
-    /// Sets how many threads of a replica have a slot to themselves.
-    #[must_use]
-    pub fn slots(mut self, count: usize) -> Self {
-        self.slots = Some(count);
-        self
-    }
+        /// Sets how many threads of a replica have a slot to themselves.
+        slots(count: usize);
 
-    /// Sets the number of slots that all further threads of a replica share.
-    #[must_use]
-    pub fn shared_slots(mut self, count: usize) -> Self {
-        self.shared_slots = count;
-        self
-    }
+        /// Sets the number of slots that all further threads of a replica share.
+        shared_slots(count: usize);
 
-    /// Sets whether a lone replica skips the log (the default). Then it is a structure with flat
-    /// combining and a readers-writer lock.
-    #[must_use]
-    pub fn bypass_single(mut self, is_on: bool) -> Self {
-        self.bypass_single = is_on;
-        self
-    }
+        /// Sets whether a lone replica skips the log (the default). Then it is a structure with flat
+        /// combining and a readers-writer lock.
+        bypass_single(is_on: bool);
 
-    /// Compares the digests of replicas at every multiple of `entries` of the log; 0, the default,
-    /// for never. Costs a [`digest`](Sequential::digest) of each replica each time; meant for
-    /// tests. See [`NodeReplicated::divergence`].
-    #[must_use]
-    pub fn compare_every(mut self, entries: u64) -> Self {
-        self.compare_every = entries;
-        self
+        /// Compares the digests of replicas at every multiple of `entries` of the log; 0, the default,
+        /// for never. Costs a [`digest`](Sequential::digest) of each replica each time; meant for
+        /// tests. See [`NodeReplicated::divergence`].
+        compare_every(entries: u64);
     }
 
     /// Builds a structure. `make` makes the replicas, all equal, and gets their numbers.

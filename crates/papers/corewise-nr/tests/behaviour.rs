@@ -16,22 +16,21 @@
 //! 1. `an_operation_that_panics_harms_only_its_caller`
 //! 2. `an_idle_replica_does_not_stop_writers`
 //! 3. `more_threads_than_slots_use_a_replica`
-//! 4. `a_replica_joins_after_the_log_has_wrapped`
+//! 4. `stress.rs`: `threads_and_replicas_come_and_go_with_a_tiny_log`
 //! 5. `ResponsesAreSent` of `src/compile_fail.rs`, and `responses_need_not_be_sync`
 //! 6. the loom models of `models.table`, each with a mutant
 //! 7. `replicas_join_and_leave`, and `stress.rs`
-//! 8. `the_log_grows_while_a_replica_is_read_for_long`
+//! 8. `hostile.rs`: `the_memory_of_the_log_is_bounded_while_a_replica_is_idle_or_read`
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
 use crate::common;
 
 use std::collections::{BTreeSet, HashMap};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Weak, mpsc};
+use std::sync::{Arc, Barrier, Weak};
 use std::thread;
 
-use common::{Dictionary, DictionaryWrite, Queue, QueueWrite, scaled};
+use common::{Dictionary, DictionaryWrite, Queue, QueueWrite, panics, scaled};
 use corewise_nr::baseline::{FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked};
 use corewise_nr::{
     BuildError, Builder, Concurrent, NodeReplicated, Operation, RemoveError, Sequential, TooMany,
@@ -73,10 +72,6 @@ impl Sequential for Touchy {
     fn digest(&self) -> Option<u64> {
         Some(self.0)
     }
-}
-
-fn panics<R>(call: impl FnOnce() -> R) -> bool {
-    catch_unwind(AssertUnwindSafe(call)).is_err()
 }
 
 fn queue(replicas: usize, log: usize) -> NodeReplicated<Queue> {
@@ -181,16 +176,6 @@ fn many_threads_use(shared: &NodeReplicated<Queue>) {
 }
 
 #[test]
-fn a_replica_joins_after_the_log_has_wrapped() {
-    let shared = queue(2, 8);
-    (0..100).for_each(|value| _ = shared.write(QueueWrite::Push(value)));
-    let joined = shared.add_replica(None).unwrap();
-    shared.write(QueueWrite::Push(100));
-    let handle = shared.handle(Some(joined)).unwrap();
-    assert_eq!(handle.read(|queue| queue.0.len()), 101);
-}
-
-#[test]
 fn responses_need_not_be_sync() {
     #[derive(Clone)]
     struct Cells;
@@ -209,38 +194,6 @@ fn responses_need_not_be_sync() {
     thread::scope(|scope| {
         scope.spawn(|| assert_eq!(shared.write(()).get(), 2));
     });
-}
-
-#[test]
-fn the_log_grows_while_a_replica_is_read_for_long() {
-    let builder = Builder::new().replicas(2).log(4).max_log(64);
-    let shared = builder.build(|_| Queue::default()).unwrap();
-    let [one, other] = shared.replicas()[..] else {
-        unreachable!("there are two")
-    };
-    let (inside, entered) = mpsc::channel();
-    let (leave, left) = mpsc::channel::<()>();
-    thread::scope(|scope| {
-        let shared = &shared;
-        scope.spawn(move || {
-            shared.handle(Some(other)).unwrap().read(|queue| {
-                inside.send(queue.0.len()).unwrap();
-                left.recv().unwrap();
-            });
-        });
-        assert_eq!(entered.recv(), Ok(0));
-        let writer = shared.handle(Some(one)).unwrap();
-        (0..40).for_each(|value| _ = writer.write(QueueWrite::Push(value)));
-        assert_eq!(shared.stats().log_capacity, 64);
-        leave.send(()).unwrap();
-    });
-    assert_eq!(
-        shared
-            .handle(Some(other))
-            .unwrap()
-            .read(|queue| queue.0.len()),
-        40
-    );
 }
 
 #[test]
@@ -389,48 +342,6 @@ fn coupled_structures_change_together() {
             });
         }
     });
-}
-
-/// Operations and responses are dropped once each, and their destructors may call the structure.
-#[test]
-fn operations_and_responses_are_dropped_once() {
-    struct Counted(Arc<AtomicUsize>);
-    impl Counted {
-        fn new(alive: &Arc<AtomicUsize>) -> Self {
-            alive.fetch_add(1, SeqCst);
-            Self(alive.clone())
-        }
-    }
-    impl Drop for Counted {
-        fn drop(&mut self) {
-            self.0.fetch_sub(1, SeqCst);
-        }
-    }
-    #[derive(Clone)]
-    struct Echo;
-    impl Sequential for Echo {
-        type Read = ();
-        type Write = Counted;
-        type Response = Counted;
-        fn read(&self, (): &()) -> Counted {
-            unreachable!("not called")
-        }
-        fn write(&mut self, operation: &Counted) -> Counted {
-            Counted::new(&operation.0)
-        }
-    }
-    let alive = Arc::new(AtomicUsize::new(0));
-    let shared = Builder::new().replicas(2).log(4).build(|_| Echo).unwrap();
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| (0..50).for_each(|_| drop(shared.write(Counted::new(&alive)))));
-        }
-    });
-    shared.refresh();
-    // What is left is in the log.
-    assert!(alive.load(SeqCst) <= 2 * shared.stats().log_capacity);
-    drop(shared);
-    assert_eq!(alive.load(SeqCst), 0);
 }
 
 type WithCallbacks = NodeReplicated<Callbacks>;

@@ -1,4 +1,4 @@
-//! Recorded histories of several threads, checked for linearizability: a queue, priority queues, a
+//! Recorded histories of several threads, checked for linearizability: a queue, a priority queue, a
 //! dictionary and a sorted set, with 1, 2 and 4 replicas, while the log grows, while replicas join
 //! and leave, and for the baselines.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
@@ -16,7 +16,7 @@ use corewise_nr::baseline::{
     Batch, Combine, FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked,
 };
 use corewise_nr::sorted_set::{Conditions, Direction, Inserted, operation as set};
-use corewise_nr::structures::priority_queue::{self as priority, HeapQueue, SkipListQueue};
+use corewise_nr::structures::priority_queue::{self as priority, SkipListQueue};
 use corewise_nr::{Builder, Concurrent, NodeReplicated, Operation, Sequential, SortedSet};
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_testkit::history::{History, Model, Recorder, Recording, Verdict};
@@ -50,6 +50,39 @@ trait Recorded: Sequential + Clone + Default {
     );
     fn empty(_: &impl Concurrent<Self>, _: u64, _: &mut Recorder<u64, Self::Op, Self::Outcome>) {}
     fn check(history: &History<u64, Self::Op, Self::Outcome>) -> Verdict;
+}
+
+/// Declares a model whose operations have one outcome in each state, which `execute` returns.
+/// Those of the pattern `$reads` only read.
+macro_rules! model {
+    ($model:ident, $state:ty, $op:ty, $outcome:ty, $reads:pat) => {
+        struct $model;
+
+        impl Model for $model {
+            type State = $state;
+            type Op = $op;
+            type Outcome = $outcome;
+
+            fn initial(&self) -> $state {
+                Default::default()
+            }
+
+            fn step(&self, state: &$state, op: &$op, outcome: &$outcome) -> Option<$state> {
+                let mut state = state.clone();
+                (Self::execute(&mut state, op) == *outcome).then_some(state)
+            }
+
+            fn pending(&self, state: &$state, op: &$op) -> Vec<$state> {
+                let mut state = state.clone();
+                Self::execute(&mut state, op);
+                vec![state]
+            }
+
+            fn only_reads(&self, op: &$op, _: &$outcome) -> bool {
+                matches!(op, $reads)
+            }
+        }
+    };
 }
 
 /// The items in a random order.
@@ -120,37 +153,18 @@ impl QueueOp {
     }
 }
 
-struct QueueModel;
+model! { QueueModel, Vec<u64>, QueueOp, Option<u64>, QueueOp::Front }
 
-impl Model for QueueModel {
-    type State = Vec<u64>;
-    type Op = QueueOp;
-    type Outcome = Option<u64>;
-
-    fn initial(&self) -> Vec<u64> {
-        Vec::new()
-    }
-
-    fn step(&self, state: &Vec<u64>, op: &QueueOp, outcome: &Option<u64>) -> Option<Vec<u64>> {
-        let expected = match op {
-            QueueOp::Write(QueueWrite::Push(_)) => None,
-            QueueOp::Front | QueueOp::Write(QueueWrite::Pop) => state.first().copied(),
-        };
-        (*outcome == expected).then(|| self.pending(state, op).remove(0))
-    }
-
-    fn pending(&self, state: &Vec<u64>, op: &QueueOp) -> Vec<Vec<u64>> {
-        let mut state = state.clone();
+impl QueueModel {
+    fn execute(state: &mut Vec<u64>, op: &QueueOp) -> Option<u64> {
         match *op {
-            QueueOp::Write(QueueWrite::Push(value)) => state.push(value),
-            QueueOp::Write(QueueWrite::Pop) if !state.is_empty() => _ = state.remove(0),
-            _ => {}
+            QueueOp::Write(QueueWrite::Push(value)) => {
+                state.push(value);
+                None
+            }
+            QueueOp::Write(QueueWrite::Pop) => (!state.is_empty()).then(|| state.remove(0)),
+            QueueOp::Front => state.first().copied(),
         }
-        vec![state]
-    }
-
-    fn only_reads(&self, op: &QueueOp, _: &Option<u64>) -> bool {
-        matches!(op, QueueOp::Front)
     }
 }
 
@@ -204,9 +218,9 @@ enum PriorityOp {
 }
 
 impl PriorityOp {
-    fn record<D: PriorityQueue>(
+    fn record(
         self,
-        structure: &impl Concurrent<D>,
+        structure: &impl Concurrent<SkipListQueue<u64>>,
         recorder: &mut Recorder<u64, Self, priority::Response<u64>>,
     ) -> priority::Response<u64> {
         *recorder.record(0, self, || match self {
@@ -216,62 +230,25 @@ impl PriorityOp {
     }
 }
 
-/// A priority queue as a sorted array of keys, no two of which are equal.
-struct PriorityModel;
+model! { PriorityModel, Vec<u64>, PriorityOp, priority::Response<u64>, PriorityOp::Min }
 
-impl Model for PriorityModel {
-    type State = Vec<u64>;
-    type Op = PriorityOp;
-    type Outcome = priority::Response<u64>;
-
-    fn initial(&self) -> Vec<u64> {
-        Vec::new()
-    }
-
-    fn step(&self, keys: &Vec<u64>, op: &PriorityOp, outcome: &Self::Outcome) -> Option<Vec<u64>> {
-        let expected = match op {
-            PriorityOp::Write(priority::Write::Insert(_)) => priority::Response::Inserted,
-            PriorityOp::Min | PriorityOp::Write(priority::Write::RemoveMin) => {
-                priority::Response::Key(keys.first().copied())
-            }
-        };
-        (*outcome == expected).then(|| self.pending(keys, op).remove(0))
-    }
-
-    fn pending(&self, keys: &Vec<u64>, op: &PriorityOp) -> Vec<Vec<u64>> {
-        let mut keys = keys.clone();
+/// A sorted array of keys, no two of which are equal.
+impl PriorityModel {
+    fn execute(keys: &mut Vec<u64>, op: &PriorityOp) -> priority::Response<u64> {
         match *op {
             PriorityOp::Write(priority::Write::Insert(key)) => {
                 keys.insert(keys.partition_point(|&other| other < key), key);
+                priority::Response::Inserted
             }
-            PriorityOp::Write(priority::Write::RemoveMin) if !keys.is_empty() => {
-                keys.remove(0);
+            PriorityOp::Write(priority::Write::RemoveMin) => {
+                priority::Response::Key((!keys.is_empty()).then(|| keys.remove(0)))
             }
-            _ => {}
+            PriorityOp::Min => priority::Response::Key(keys.first().copied()),
         }
-        vec![keys]
-    }
-
-    fn only_reads(&self, op: &PriorityOp, _: &Self::Outcome) -> bool {
-        matches!(op, PriorityOp::Min)
     }
 }
 
-/// The priority queues whose operations are [`priority::Read`] and [`priority::Write`].
-trait PriorityQueue:
-    Sequential<
-        Read = priority::Read,
-        Write = priority::Write<u64>,
-        Response = priority::Response<u64>,
-    > + Clone
-    + Default
-{
-}
-
-impl PriorityQueue for HeapQueue<u64> {}
-impl PriorityQueue for SkipListQueue<u64> {}
-
-impl<D: PriorityQueue> Recorded for D {
+impl Recorded for SkipListQueue<u64> {
     type Op = PriorityOp;
     type Outcome = priority::Response<u64>;
 
@@ -349,11 +326,11 @@ fn member(number: u64) -> Box<[u8]> {
     [number as u8].into()
 }
 
-/// A sorted set as an array of the members' scores, which is sorted when an order is needed.
-struct SetModel;
-
 type SetState = [Option<i64>; MEMBERS as usize];
 
+model! { SetModel, SetState, SetOp, set::Response, SetOp::Read(_) }
+
+/// An array of the members' scores, which is sorted when an order is needed.
 impl SetModel {
     fn entries(state: &SetState) -> Vec<set::ScoredMember> {
         let present = (0..MEMBERS).filter_map(|it| Some((state[it as usize]?, it)));
@@ -434,36 +411,11 @@ impl SetModel {
         }
     }
 
-    fn execute(state: &SetState, op: &SetOp) -> (set::Response, SetState) {
-        let mut state = *state;
-        let response = match op {
-            SetOp::Read(read) => Self::read(&state, read),
-            SetOp::Write(write) => Self::write(&mut state, write),
-        };
-        (response, state)
-    }
-}
-
-impl Model for SetModel {
-    type State = SetState;
-    type Op = SetOp;
-    type Outcome = set::Response;
-
-    fn initial(&self) -> SetState {
-        SetState::default()
-    }
-
-    fn step(&self, state: &SetState, op: &SetOp, outcome: &set::Response) -> Option<SetState> {
-        let (expected, state) = Self::execute(state, op);
-        (*outcome == expected).then_some(state)
-    }
-
-    fn pending(&self, state: &SetState, op: &SetOp) -> Vec<SetState> {
-        vec![Self::execute(state, op).1]
-    }
-
-    fn only_reads(&self, op: &SetOp, _: &set::Response) -> bool {
-        matches!(op, SetOp::Read(_))
+    fn execute(state: &mut SetState, op: &SetOp) -> set::Response {
+        match op {
+            SetOp::Read(read) => Self::read(state, read),
+            SetOp::Write(write) => Self::write(state, write),
+        }
     }
 }
 
@@ -698,7 +650,7 @@ fn faults_are_found<D: Recorded>() {
 fn histories_show_faults() {
     faults_are_found::<Dictionary>();
     faults_are_found::<Queue>();
-    faults_are_found::<HeapQueue<u64>>();
+    faults_are_found::<SkipListQueue<u64>>();
     faults_are_found::<SortedSet>();
 }
 
@@ -741,8 +693,7 @@ fn a_queue_is_linearizable() {
 }
 
 #[test]
-fn priority_queues_are_linearizable() {
-    replicas_are_linearizable::<HeapQueue<u64>>();
+fn a_priority_queue_is_linearizable() {
     replicas_are_linearizable::<SkipListQueue<u64>>();
 }
 
@@ -838,7 +789,7 @@ fn a_queue_is_linearizable_while_replicas_come_and_go() {
 
 #[test]
 fn a_priority_queue_is_linearizable_while_replicas_come_and_go() {
-    histories_are_linearizable_while_replicas_come_and_go::<HeapQueue<u64>>();
+    histories_are_linearizable_while_replicas_come_and_go::<SkipListQueue<u64>>();
 }
 
 #[test]

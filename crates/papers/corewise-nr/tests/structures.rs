@@ -2,15 +2,14 @@
 //! recorded histories.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use corewise_nr::Sequential;
-use corewise_nr::structures::dictionary::{self, BTreeDictionary, SkipListDictionary};
+use corewise_nr::structures::dictionary::{self, SkipListDictionary};
 use corewise_nr::structures::lock_free::{LockFreePriorityQueue, LockFreeSkipList, OutOfNodes};
-use corewise_nr::structures::priority_queue::{self, HeapQueue, SkipListQueue};
-use corewise_nr::structures::queue::{self, Queue};
+use corewise_nr::structures::priority_queue::{self, SkipListQueue};
 use corewise_nr::structures::skip_list::SkipList;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_testkit::history::record_threads;
@@ -26,49 +25,40 @@ assert_not_impl_any!(LockFreePriorityQueue<Rc<u8>>: Send, Sync);
 assert_impl_all!(LockFreeSkipList<u8, std::cell::Cell<u8>>: Send);
 assert_not_impl_any!(LockFreeSkipList<u8, std::cell::Cell<u8>>: Sync);
 
-/// Executes a write on two structures that must agree, and as a read first.
-fn write_both<A, B>(a: &mut A, b: &mut B, write: &A::Write) -> A::Response
+/// Executes a write, and as a read first.
+fn write<D>(data: &mut D, write: &D::Write) -> D::Response
 where
-    A: Sequential<Response: PartialEq + std::fmt::Debug> + Clone,
-    B: Sequential<Read = A::Read, Write = A::Write, Response = A::Response>,
+    D: Sequential<Response: PartialEq + std::fmt::Debug>,
 {
-    let (before, as_read) = (a.digest(), a.write_as_read(write));
-    let response = a.write(write);
-    assert_eq!(response, b.write(write));
+    let (before, as_read) = (data.digest(), data.write_as_read(write));
+    let response = data.write(write);
     if let Some(as_read) = as_read {
         assert_eq!(response, as_read);
-        assert_eq!(a.digest(), before);
+        assert_eq!(data.digest(), before);
     }
     response
 }
 
 #[test]
-fn dictionaries_agree_with_a_map() {
+fn a_dictionary_agrees_with_a_map() {
     use dictionary::{Read, Response, Write};
     for keys in [1, 3, 20, 500] {
-        let (mut list, mut tree) = (SkipListDictionary::new(), BTreeDictionary::new());
-        let mut map = BTreeMap::new();
+        let (mut list, mut map) = (SkipListDictionary::new(), BTreeMap::new());
         let mut random = Random(keys);
         for step in 0..fewer(8_000) {
             let key = random.below(keys);
             let inserts = if step / 1_000 % 2 == 0 { 70 } else { 30 };
-            let (write, old) = if random.below(100) < inserts {
+            let (operation, old) = if random.below(100) < inserts {
                 (Write::Insert(key, step), map.insert(key, step))
             } else {
                 (Write::Remove(key), map.remove(&key))
             };
-            assert_eq!(
-                write_both(&mut list, &mut tree, &write),
-                Response::Value(old)
-            );
-            let read = Read::Get(random.below(keys));
-            let Read::Get(key) = read else { unreachable!() };
+            assert_eq!(write(&mut list, &operation), Response::Value(old));
+            let key = random.below(keys);
             let value = Response::Value(map.get(&key).copied());
-            assert_eq!((list.read(&read), tree.read(&read)), (value, value));
-            let len = Response::Len(map.len());
-            assert_eq!((list.read(&Read::Len), tree.read(&Read::Len)), (len, len));
+            assert_eq!(list.read(&Read::Get(key)), value);
+            assert_eq!(list.read(&Read::Len), Response::Len(map.len()));
         }
-        assert_eq!(list.digest(), tree.digest());
         let clone = list.clone();
         list.write(&Write::Insert(keys, 0));
         assert_ne!(list.digest(), clone.digest());
@@ -132,72 +122,37 @@ impl PartialOrd for Job {
 }
 
 #[test]
-fn priority_queues_return_the_lowest_key_and_the_oldest_of_equals() {
+fn a_priority_queue_returns_the_lowest_key_and_the_oldest_of_equals() {
     use priority_queue::{Read, Response, Write};
+    let number_of = |response| match response {
+        Response::Key(job) => job.map(|job: Job| job.number),
+        other => panic!("{other:?}"),
+    };
     for urgencies in [1, 5, 1_000_000] {
-        let (mut heap, mut list) = (HeapQueue::new(), SkipListQueue::new());
-        let mut oracle: Vec<Job> = Vec::new();
+        let (mut list, mut oracle) = (SkipListQueue::new(), Vec::<Job>::new());
         let mut random = Random(urgencies);
         for number in 0..fewer(4_000) {
             let inserts = if number / 500 % 2 == 0 { 70 } else { 30 };
             if random.below(100) < inserts {
                 let urgency = random.below(urgencies);
                 let job = Job { urgency, number };
-                write_both(&mut heap, &mut list, &Write::Insert(job));
+                write(&mut list, &Write::Insert(job));
                 let at = oracle.partition_point(|other| *other <= job);
                 oracle.insert(at, job);
             } else {
                 let expected = (!oracle.is_empty()).then(|| oracle.remove(0).number);
                 for response in [
-                    heap.clone().write(&Write::RemoveMin),
-                    write_both(&mut heap, &mut list, &Write::RemoveMin),
+                    list.clone().write(&Write::RemoveMin),
+                    write(&mut list, &Write::RemoveMin),
                 ] {
-                    let Response::Key(job) = response else {
-                        panic!("{response:?}")
-                    };
-                    assert_eq!(job.map(|job| job.number), expected);
+                    assert_eq!(number_of(response), expected);
                 }
             }
             let min = oracle.first().map(|job| job.number);
-            for response in [heap.read(&Read::Min), list.read(&Read::Min)] {
-                let Response::Key(job) = response else {
-                    panic!("{response:?}")
-                };
-                assert_eq!(job.map(|job| job.number), min);
-            }
-            let len = Response::Len(oracle.len());
-            assert_eq!((heap.read(&Read::Len), list.read(&Read::Len)), (len, len));
+            assert_eq!(number_of(list.read(&Read::Min)), min);
+            assert_eq!(list.read(&Read::Len), Response::Len(oracle.len()));
         }
     }
-}
-
-#[test]
-fn a_queue_is_first_in_first_out_up_to_its_limit() {
-    use queue::{Read, Response, Write};
-    let (mut queue, mut oracle) = (Queue::with_limit(20), VecDeque::new());
-    let mut random = Random(4);
-    let mut was_full = false;
-    for number in 0..fewer(5_000) {
-        let (write, expected) = if random.below(100) < 55 {
-            let has_room = oracle.len() < 20;
-            was_full |= !has_room;
-            if has_room {
-                oracle.push_back(number);
-            }
-            (Write::Push(number), Response::Pushed(has_room))
-        } else {
-            (Write::Pop, Response::Element(oracle.pop_front()))
-        };
-        let mut clone = queue.clone();
-        assert_eq!(write_both(&mut queue, &mut clone, &write), expected);
-        assert_eq!(queue.digest(), clone.digest());
-        assert_eq!(
-            queue.read(&Read::Front),
-            Response::Element(oracle.front().copied())
-        );
-        assert_eq!(queue.read(&Read::Len), Response::Len(oracle.len()));
-    }
-    assert!(was_full);
 }
 
 #[test]

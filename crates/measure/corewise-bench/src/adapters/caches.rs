@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use corewise_cphash::{
-    AndersonLock, CacheRequest, Client, Colocated, Config, CpHash, Eviction, LockHash,
-    PartitionLock, PartitionServer, PinPolicy, Reply, SpinLock,
+    Anderson, CacheRequest, Client, Colocated, Config, CpHash, Eviction, LockHash, PartitionServer,
+    PinPolicy, RawLock, Reply, Ttas,
 };
 use foldhash::fast::RandomState;
 use hdrhistogram::Histogram;
@@ -75,7 +75,7 @@ fn answer(answers: &mut Answers, key: u64, reply: &Reply<'_>) {
 }
 
 /// LOCKHASH, one operation after the other.
-struct Locked<L: PartitionLock, const RANDOM: bool>(LockHash<RandomState, L>);
+struct Locked<L: RawLock, const RANDOM: bool>(LockHash<RandomState, L>);
 
 fn eviction(is_random: bool) -> Eviction {
     if is_random {
@@ -85,7 +85,7 @@ fn eviction(is_random: bool) -> Eviction {
     }
 }
 
-impl<L: PartitionLock + 'static, const RANDOM: bool> WithHandles for Locked<L, RANDOM> {
+impl<L: RawLock + 'static, const RANDOM: bool> WithHandles for Locked<L, RANDOM> {
     fn build(setup: &Setup) -> Self {
         // A partition that evicts has room for four entries or more.
         let fitting = Some(setup.capacity / 4).filter(|_| setup.capacity < setup.entries);
@@ -98,7 +98,7 @@ impl<L: PartitionLock + 'static, const RANDOM: bool> WithHandles for Locked<L, R
     shared_by_threads!(Part);
 }
 
-impl<L: PartitionLock, const RANDOM: bool> CacheHandle for &Locked<L, RANDOM> {
+impl<L: RawLock, const RANDOM: bool> CacheHandle for &Locked<L, RANDOM> {
     #[inline]
     fn submit(&mut self, key: u64, value: Option<u64>, answers: &mut Answers) {
         match value {
@@ -162,14 +162,14 @@ impl<E: ExecuteBatch> CacheHandle for Batch<E> {
 
 /// LOCKHASH, whose operations of a batch are executed partition by partition.
 struct Batching {
-    table: LockHash<RandomState, SpinLock>,
+    table: LockHash<RandomState, Ttas>,
     batch: usize,
 }
 
 impl WithHandles for Batching {
-    type Handle<'s> = Batch<&'s LockHash<RandomState, SpinLock>>;
+    type Handle<'s> = Batch<&'s LockHash<RandomState, Ttas>>;
     fn build(setup: &Setup) -> Self {
-        let Locked(table) = Locked::<SpinLock, false>::build(setup);
+        let Locked(table) = Locked::<Ttas, false>::build(setup);
         Self {
             table,
             batch: setup.batch,
@@ -180,7 +180,7 @@ impl WithHandles for Batching {
     }
 }
 
-impl ExecuteBatch for &LockHash<RandomState, SpinLock> {
+impl ExecuteBatch for &LockHash<RandomState, Ttas> {
     fn execute(&mut self, operations: &[CacheOperation], answers: &mut Answers) {
         let requests: Vec<CacheRequest<'_>> = operations.iter().map(request).collect();
         self.execute_batch(&requests, |index, reply| {
@@ -516,9 +516,9 @@ where
 /// All caches.
 pub(super) fn entries() -> Vec<Entry> {
     vec![
-        entry::<Locked<SpinLock, false>>("cphash:lockhash"),
-        entry::<Locked<SpinLock, true>>("cphash:lockhash-random"),
-        entry::<Locked<AndersonLock, false>>("cphash:lockhash-anderson"),
+        entry::<Locked<Ttas, false>>("cphash:lockhash"),
+        entry::<Locked<Ttas, true>>("cphash:lockhash-random"),
+        entry::<Locked<Anderson, false>>("cphash:lockhash-anderson"),
         entry::<Batching>("cphash:lockhash-batch"),
         entry::<Dedicated<false>>("cphash:dedicated"),
         entry::<Dedicated<true>>("cphash:dedicated-random"),

@@ -5,8 +5,7 @@ use std::hash::BuildHasher;
 
 use corewise_maps_lab::baseline::{Ddds, LiteralDdds, RwLocked};
 use corewise_maps_lab::chained::{
-    self, Atc11, ChainedMap, InPlace, NoAuxiliary, OutOfPlace, SortedByHighBits,
-    SortedByReversedHash,
+    self, Atc11, ChainedMap, InPlace, NoAuxiliary, OutOfPlace, SortedByReversedHash,
 };
 
 use crate::adapters::{listed, stamps_of};
@@ -104,7 +103,6 @@ chained! {
     InPlace: "chained:in-place",
     NoAuxiliary: "chained:no-auxiliary",
     SortedByReversedHash: "chained:sorted-reversed",
-    SortedByHighBits: "chained:sorted-high-bits",
     Ddds: "chained:ddds",
     LiteralDdds: "chained:ddds-literal",
     RwLocked: "chained:rwlock",

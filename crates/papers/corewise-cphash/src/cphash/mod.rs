@@ -140,7 +140,7 @@ impl<S: BuildHasher> CpHash<S> {
         let (count, settings) = config.settings(cpus, Layout::Split, identifier.mixer)?;
         let pipeline = config.pipeline_checked()?;
         let table = PartitionTable::new(count, &settings, pipeline, config)?;
-        let mut pool = Pool::new(table.clone(), config.placement_policy().clone());
+        let mut pool = Pool::new(table.clone(), config.placement.clone());
         pool.set_threads(servers)?;
         Ok(Self {
             pool,

@@ -50,11 +50,11 @@ impl PartitionTable {
             registry: Mutex::new(Registry::default()),
             epoch: CachePadded::new(AtomicUsize::new(0)),
             pipeline,
-            early_outcomes: config.has_early_outcomes(),
-            is_inline: config.has_inline_values(),
+            early_outcomes: config.early_outcomes,
+            is_inline: config.inline_values,
             budgets: Mutex::new(
                 config
-                    .has_moving_budgets()
+                    .moving_budgets
                     .then(|| Budgets::new(count, settings.budget)),
             ),
             process: std::process::id(),

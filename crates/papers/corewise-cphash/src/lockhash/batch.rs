@@ -4,9 +4,9 @@
 use std::hash::BuildHasher;
 
 use super::{COPIED_BYTES, Inner, LockHash, Owner, ValueRef, shelves::Shelf, shelves::Shelves};
+use crate::RawLock;
 use crate::cphash::TaskResult;
 use crate::key::{Identity, Key};
-use crate::lock::PartitionLock;
 use crate::partition::{InsertError, Partition};
 
 /// An operation of a batch, or one that is submitted.
@@ -55,7 +55,7 @@ pub enum Reply<'a> {
 }
 
 /// An outcome that outlives the lock.
-enum Kept<'t, L: PartitionLock> {
+enum Kept<'t, L: RawLock> {
     /// Bytes of the scratch buffer.
     Copied(std::ops::Range<usize>),
     Referenced(ValueRef<'t, L>),
@@ -69,7 +69,7 @@ struct Planned<'a> {
     key: Identity<'a>,
 }
 
-impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
+impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     /// Executes a batch with one lock acquisition for each partition that it concerns, and calls
     /// `each` with the index and the outcome of every operation, outside of all locks.
     ///
@@ -172,7 +172,7 @@ impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
 
 /// Executes the operations of one partition under its lock: all, or up to an insertion whose memory
 /// is taken by values that the operations before it have found.
-fn execute_run<'t, L: PartitionLock>(
+fn execute_run<'t, L: RawLock>(
     shelf: &'t Shelf<L>,
     run: &[Planned<'_>],
     batch: &[CacheRequest<'_>],
@@ -194,7 +194,7 @@ fn execute_run<'t, L: PartitionLock>(
     });
 }
 
-fn execute<'t, L: PartitionLock>(
+fn execute<'t, L: RawLock>(
     partition: &mut Partition,
     planned: &Planned<'_>,
     request: &CacheRequest<'_>,

@@ -24,7 +24,7 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 use corewise_atomic::{Backoff, CachePadded, Slots, barrier, mutant, ordering};
 
-use super::{Buffer, FoundValue, Owner, PartitionLock, ValueRef};
+use super::{Buffer, FoundValue, Owner, RawLock, ValueRef};
 use crate::chain::{self, Random};
 use crate::config::{ConfigError, share_of_budget};
 use crate::element::{Element, Header, LINE, Layout, flag};
@@ -155,7 +155,7 @@ impl Bucketed {
     }
 
     #[inline(always)]
-    pub(super) fn fetch<L: PartitionLock>(
+    pub(super) fn fetch<L: RawLock>(
         &self,
         hash: u64,
         key: &Identity<'_>,
@@ -172,7 +172,7 @@ impl Bucketed {
         Some(FoundValue::Referenced(self.referenced(hash, element)))
     }
 
-    pub(super) fn reference<L: PartitionLock>(
+    pub(super) fn reference<L: RawLock>(
         &self,
         hash: u64,
         key: &Identity<'_>,
@@ -183,7 +183,7 @@ impl Bucketed {
     }
 
     /// Adds a reference to an element of a chain that is locked.
-    fn referenced<L: PartitionLock>(&self, hash: u64, element: Element) -> ValueRef<'_, L> {
+    fn referenced<L: RawLock>(&self, hash: u64, element: Element) -> ValueRef<'_, L> {
         // SAFETY: the bucket is locked.
         unsafe { element.header().add_ref() };
         let owner = Owner::Bucket(self, hash);

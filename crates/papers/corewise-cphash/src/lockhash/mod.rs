@@ -34,8 +34,8 @@ use std::ops::Deref;
 use crate::config::{Config, ConfigError};
 use crate::element::{Element, Layout};
 use crate::key::{Identifier, Key};
-use crate::lock::{PartitionLock, SpinLock};
 use crate::partition::{Eviction, InsertError, Stats};
+use crate::{RawLock, Ttas};
 pub use batch::{CacheRequest, Reply};
 use bucketed::Bucketed;
 use shelves::Shelves;
@@ -47,8 +47,9 @@ const COPIED_BYTES: usize = 256;
 /// A cache in which every operation locks the partition of its key: LOCKHASH of \[CPHASH\] §4.2.
 ///
 /// Under [`Eviction::Random`] it locks single buckets instead, and hits and misses are not counted.
-/// `L` is the lock of a partition, [`SpinLock`] or [`AndersonLock`](crate::AndersonLock); the locks
-/// of buckets are bits.
+/// `L` is the lock of a partition: [`Ttas`], which takes one cache miss if it is free,
+/// [`Anderson`](crate::Anderson), which takes two and 2 KiB, or another one; the locks of buckets
+/// are bits.
 ///
 /// ```
 /// use corewise_cphash::{Config, LockHash};
@@ -62,18 +63,18 @@ const COPIED_BYTES: usize = 256;
 /// assert_eq!(&*value, b"a number as a key"); // removed, but not freed yet
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct LockHash<S = RandomState, L: PartitionLock = SpinLock> {
+pub struct LockHash<S = RandomState, L: RawLock = Ttas> {
     pub(crate) identifier: Identifier<S>,
     inner: Inner<L>,
 }
 
-enum Inner<L: PartitionLock> {
+enum Inner<L: RawLock> {
     Shelves(Shelves<L>),
     Bucketed(Bucketed),
 }
 
 /// Where a lookup found its value.
-enum FoundValue<'t, L: PartitionLock> {
+enum FoundValue<'t, L: RawLock> {
     /// In the buffer, which has this number of bytes.
     Copied(usize),
     Referenced(ValueRef<'t, L>),
@@ -116,6 +117,16 @@ impl Buffer {
     }
 }
 
+/// Calls a method of the table inside of a [`LockHash`].
+macro_rules! on {
+    ($hash:expr, $table:ident => $call:expr) => {
+        match &$hash.inner {
+            Inner::Shelves($table) => $call,
+            Inner::Bucketed($table) => $call,
+        }
+    };
+}
+
 impl LockHash {
     /// Creates an empty table with spin locks and the standard library's hasher.
     ///
@@ -127,15 +138,15 @@ impl LockHash {
     }
 }
 
-impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
+impl<S: BuildHasher, L: RawLock> LockHash<S, L> {
     /// Creates an empty table with a lock and a hasher of the caller's choice. The hasher is used
     /// for byte keys only.
     ///
     /// ```
-    /// use corewise_cphash::{AndersonLock, Config, LockHash};
+    /// use corewise_cphash::{Anderson, Config, LockHash};
     /// let config = Config::new(1 << 20).partitions(4);
     /// let hasher = std::hash::RandomState::new();
-    /// let table = LockHash::<_, AndersonLock>::with_hasher(&config, hasher)?;
+    /// let table = LockHash::<_, Anderson>::with_hasher(&config, hasher)?;
     /// # Ok::<(), corewise_cphash::ConfigError>(())
     /// ```
     ///
@@ -145,7 +156,7 @@ impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
     pub fn with_hasher(config: &Config, hasher: S) -> Result<Self, ConfigError> {
         let identifier = Identifier::new(hasher);
         let (count, settings) = config.settings(usize::MAX, Layout::Packed, identifier.mixer)?;
-        let inner = match config.eviction_policy() {
+        let inner = match config.eviction {
             Eviction::Lru => Inner::Shelves(Shelves::new(count, &settings)?),
             Eviction::Random => Inner::Bucketed(Bucketed::new(count, &settings)?),
         };
@@ -161,10 +172,7 @@ impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
         let key = self.identifier.identify(key.into())?;
         let hash = self.identifier.mixer.mix(key.id);
         let mut buffer = Buffer::new();
-        let found = match &self.inner {
-            Inner::Shelves(shelves) => shelves.fetch(hash, &key, &mut buffer),
-            Inner::Bucketed(buckets) => buckets.fetch(hash, &key, &mut buffer),
-        };
+        let found = on!(self, table => table.fetch(hash, &key, &mut buffer));
         Some(match found? {
             // SAFETY: a value of this length was copied.
             FoundValue::Copied(len) => read(unsafe { buffer.bytes(len) }),
@@ -180,10 +188,7 @@ impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
     pub fn get_ref<'k>(&self, key: impl Into<Key<'k>>) -> Option<ValueRef<'_, L>> {
         let key = self.identifier.identify(key.into())?;
         let hash = self.identifier.mixer.mix(key.id);
-        match &self.inner {
-            Inner::Shelves(shelves) => shelves.reference(hash, &key),
-            Inner::Bucketed(buckets) => buckets.reference(hash, &key),
-        }
+        on!(self, table => table.reference(hash, &key))
     }
 
     /// Whether the key is present. Counts as a use of its element.
@@ -208,10 +213,7 @@ impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
             return Err(InsertError::TooLarge);
         };
         let hash = self.identifier.mixer.mix(key.id);
-        match &self.inner {
-            Inner::Shelves(shelves) => shelves.insert(hash, &key, value),
-            Inner::Bucketed(buckets) => buckets.insert(hash, &key, value),
-        }
+        on!(self, table => table.insert(hash, &key, value))
     }
 
     /// Removes a key. Whether it was present.
@@ -223,10 +225,7 @@ impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
             return false;
         };
         let hash = self.identifier.mixer.mix(key.id);
-        match &self.inner {
-            Inner::Shelves(shelves) => shelves.remove(hash, &key),
-            Inner::Bucketed(buckets) => buckets.remove(hash, &key),
-        }
+        on!(self, table => table.remove(hash, &key))
     }
 
     /// Changes the budget of the whole table, and evicts what is too much.
@@ -241,31 +240,22 @@ impl<S: BuildHasher, L: PartitionLock> LockHash<S, L> {
     ///
     /// [`ConfigError::Budget`], as for [`new`](LockHash::new).
     pub fn set_budget_bytes(&self, bytes: usize) -> Result<(), ConfigError> {
-        match &self.inner {
-            Inner::Shelves(shelves) => shelves.set_budget(bytes),
-            Inner::Bucketed(buckets) => buckets.set_budget(bytes),
-        }
+        on!(self, table => table.set_budget(bytes))
     }
 
     /// Removes everything that was inserted before the call; what other threads insert meanwhile
     /// may remain. Locks one partition or bucket after the other.
     pub fn clear(&self) {
-        match &self.inner {
-            Inner::Shelves(shelves) => shelves.clear(),
-            Inner::Bucketed(buckets) => buckets.clear(),
-        }
+        on!(self, table => table.clear())
     }
 
     /// Sums over the partitions, one after the other: not a snapshot of one instant.
     pub fn stats(&self) -> Stats {
-        match &self.inner {
-            Inner::Shelves(shelves) => shelves.stats(),
-            Inner::Bucketed(buckets) => buckets.stats(),
-        }
+        on!(self, table => table.stats())
     }
 }
 
-impl<S, L: PartitionLock> std::fmt::Debug for LockHash<S, L> {
+impl<S, L: RawLock> std::fmt::Debug for LockHash<S, L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("LockHash(..)")
     }
@@ -275,23 +265,23 @@ impl<S, L: PartitionLock> std::fmt::Debug for LockHash<S, L> {
 ///
 /// The value stays as it is and in memory until this is dropped, even if its key gets another value
 /// meanwhile. It may be sent to other threads.
-pub struct ValueRef<'t, L: PartitionLock = SpinLock> {
+pub struct ValueRef<'t, L: RawLock = Ttas> {
     element: Element,
     owner: Owner<'t, L>,
 }
 
 /// Where a reference is given up.
-enum Owner<'t, L: PartitionLock> {
+enum Owner<'t, L: RawLock> {
     Shelf(&'t shelves::Shelf<L>),
     Bucket(&'t Bucketed, u64),
 }
 
 // SAFETY: the element is only read, and the reference is given up under the lock, on any thread.
-unsafe impl<L: PartitionLock> Send for ValueRef<'_, L> {}
+unsafe impl<L: RawLock> Send for ValueRef<'_, L> {}
 // SAFETY: as for `Send`; shared references give bytes only.
-unsafe impl<L: PartitionLock> Sync for ValueRef<'_, L> {}
+unsafe impl<L: RawLock> Sync for ValueRef<'_, L> {}
 
-impl<L: PartitionLock> Deref for ValueRef<'_, L> {
+impl<L: RawLock> Deref for ValueRef<'_, L> {
     type Target = [u8];
 
     #[inline]
@@ -302,7 +292,7 @@ impl<L: PartitionLock> Deref for ValueRef<'_, L> {
     }
 }
 
-impl<L: PartitionLock> Drop for ValueRef<'_, L> {
+impl<L: RawLock> Drop for ValueRef<'_, L> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the reference is ours, and is given up here.
@@ -315,7 +305,7 @@ impl<L: PartitionLock> Drop for ValueRef<'_, L> {
     }
 }
 
-impl<L: PartitionLock> std::fmt::Debug for ValueRef<'_, L> {
+impl<L: RawLock> std::fmt::Debug for ValueRef<'_, L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ValueRef({} bytes)", self.len())
     }

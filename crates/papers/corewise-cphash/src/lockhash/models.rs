@@ -5,9 +5,9 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use corewise_atomic::sync::Arc;
 use corewise_atomic::{model_bounded, thread};
 
-use crate::{Config, Eviction, LockHash, SpinLock};
+use crate::{Config, Eviction, LockHash, Ttas};
 
-type SpinTable = LockHash<BuildHasherDefault<DefaultHasher>, SpinLock>;
+type SpinTable = LockHash<BuildHasherDefault<DefaultHasher>, Ttas>;
 
 /// One thread reads a value through a reference while another replaces it, first in its place,
 /// then by one of another size.

@@ -3,49 +3,49 @@
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::{CachePadded, Slots};
+use corewise_locks::Lock;
 
 use super::{Buffer, COPIED_BYTES, FoundValue, Owner, ValueRef};
+use crate::RawLock;
 use crate::config::{ConfigError, share_of_budget};
 use crate::key::{Identity, Mixer};
-use crate::lock::{self, PartitionLock};
 use crate::partition::{InsertError, Partition, Settings, Stats};
 
 /// A lock and its partition; the lock shares its cache line with what a lookup uses.
 #[repr(C)]
 pub(super) struct Shelf<L> {
-    lock: L,
+    lock: Lock<(), L>,
     partition: DataCell<Partition>,
 }
 
 // SAFETY: the partition is used by the holder of the lock only, and may be sent.
-unsafe impl<L: PartitionLock> Sync for Shelf<L> {}
+unsafe impl<L: RawLock> Sync for Shelf<L> {}
 
-impl<L: PartitionLock> Shelf<L> {
+impl<L: RawLock> Shelf<L> {
     /// Calls `body` with the partition. `body` runs no code of users and does not lock.
     #[inline(always)]
     pub(super) fn with<R>(&self, body: impl FnOnce(&mut Partition) -> R) -> R {
-        lock::with(&self.lock, || {
-            // SAFETY: the lock is held, and `body` does not take it again.
-            self.partition
-                .with_mut(|partition| body(unsafe { &mut *partition }))
-        })
+        let _held = self.lock.lock();
+        // SAFETY: the lock is held, and `body` does not take it again.
+        self.partition
+            .with_mut(|partition| body(unsafe { &mut *partition }))
     }
 }
 
-pub(super) struct Shelves<L: PartitionLock> {
+pub(super) struct Shelves<L: RawLock> {
     shelves: Slots<CachePadded<Shelf<L>>>,
     /// Locked while the budget changes, so all shelves get the same share.
     resize: Mutex<()>,
 }
 
-impl<L: PartitionLock> Shelves<L> {
+impl<L: RawLock> Shelves<L> {
     pub(super) fn new(count: usize, settings: &Settings) -> Result<Self, ConfigError> {
         let partitions = (0..count).map(|_| Partition::new(settings));
         let mut partitions = partitions.collect::<Result<Vec<_>, _>>()?.into_iter();
         let shelf = |_| {
             let partition = partitions.next().expect("there is one for each shelf");
             CachePadded::new(Shelf {
-                lock: L::default(),
+                lock: Lock::new(()),
                 partition: DataCell::new(partition),
             })
         };

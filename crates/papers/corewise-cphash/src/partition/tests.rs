@@ -476,25 +476,6 @@ fn the_largest_element_is_the_whole_partition() {
     }
 }
 
-#[test]
-fn a_smaller_budget_evicts_the_oldest() {
-    let mut pair = Pair::new(1, 64 * 100, Eviction::Lru, Layout::Packed);
-    let mixer = pair.identifier.mixer;
-    for id in 0..100 {
-        let result = pair
-            .partition
-            .insert(mixer.mix(id), &Identity::narrow(id), b"x");
-        result.unwrap();
-    }
-    pair.partition.set_budget(64 * 30);
-    let stats = pair.partition.stats();
-    assert_eq!((stats.elements, stats.held_bytes), (30, 64 * 30));
-    for id in 0..100 {
-        let found = pair.partition.get(mixer.mix(id), &Identity::narrow(id));
-        assert_eq!(found.is_some(), id >= 70);
-    }
-}
-
 /// As if 2^32 references had been forgotten.
 #[test]
 fn a_full_reference_count_pins_its_element() {

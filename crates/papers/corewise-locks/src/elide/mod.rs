@@ -90,7 +90,9 @@ pub use stats::Counts;
 pub use tx::{ReadTx, Transaction, Tx, TxAtomic};
 
 use crate::wait::QueueWait;
-use crate::{Clh, DistributedRw, Mcs, RawLock, RawSharedLock, Tas, Ticket, Ttas, TtasBackoff};
+use crate::{
+    Clh, DistributedRw, Lock, Mcs, RawLock, RawSharedLock, Tas, Ticket, Ttas, TtasBackoff,
+};
 use abort::{CODE_BAD_PREFIX, CODE_NESTED};
 use policy::{Budget, Next};
 use stats::{Counters, Event};
@@ -261,7 +263,7 @@ thread_local! {
 /// ```
 pub struct Elided<T, L, P, B = Rtm> {
     main: CachePadded<L>,
-    aux: CachePadded<Mcs>,
+    aux: CachePadded<Lock<(), Mcs>>,
     backend: Option<B>,
     counters: Counters,
     policy: std::marker::PhantomData<fn() -> P>,
@@ -277,7 +279,7 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
     pub fn new(data: T, backend: Option<B>) -> Self {
         Self {
             main: CachePadded::new(L::new()),
-            aux: CachePadded::new(Mcs::new()),
+            aux: CachePadded::new(Lock::new(())),
             backend,
             counters: Counters::new(),
             policy: std::marker::PhantomData,
@@ -409,7 +411,7 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
                         Next::Wait if self.wait_until_free(side) => {}
                         Next::Aid => {
                             self.counters.count(Event::Aided);
-                            let held = HeldLock::new(&*self.aux);
+                            let held = self.aux.lock();
                             if mutant!("scm_owner_inside_if") {
                                 // Algorithm 4.6: an owner that did not have to wait is not
                                 // recorded.
@@ -520,16 +522,6 @@ impl Drop for Exclusive {
 struct HeldLock<'l, L> {
     lock: &'l L,
     unlock: unsafe fn(&L),
-}
-
-impl<'l, L: RawLock> HeldLock<'l, L> {
-    fn new(lock: &'l L) -> Self {
-        lock.lock();
-        Self {
-            lock,
-            unlock: L::unlock,
-        }
-    }
 }
 
 impl<L> Drop for HeldLock<'_, L> {

@@ -20,8 +20,8 @@ use corewise_rcu::Domain;
 use super::algorithm::{Algorithm, ChainLink, Head, follow};
 use super::order::Order;
 use super::paper::{
-    Atc11Form, Cut, HighBitsForm, InPlaceForm, NoAuxiliaryForm, OutOfPlaceForm, Paper, Replaced,
-    ResizeVariant, ReversedForm,
+    Atc11Form, Cut, InPlaceForm, NoAuxiliaryForm, OutOfPlaceForm, Paper, Replaced, ResizeVariant,
+    ReversedForm,
 };
 use corewise_testkit::for_every;
 use corewise_testkit::random::is_short;
@@ -280,13 +280,12 @@ impl<F: ResizeVariant> Drop for ModelState<F> {
     }
 }
 
-/// Hashes that differ in the bits, low or high, that the first two doublings use. `pattern` has two
+/// Hashes that differ in the bits that the first two doublings use. `pattern` has two
 /// bits for each hash.
 fn hashes(pattern: usize, count: usize) -> Vec<u64> {
     let hash = |n: usize| {
         let bits = (pattern >> (2 * n)) as u64 & 3;
-        // The same bits, reversed in the highest bits, for tables that use the high bits.
-        bits | (n as u64 + 1) << 8 | bits.reverse_bits()
+        bits | (n as u64 + 1) << 8
     };
     (0..count).map(hash).collect()
 }
@@ -346,7 +345,6 @@ for_every! {
     in_place: InPlaceForm,
     no_auxiliary: NoAuxiliaryForm,
     sorted_by_reversed_hash: ReversedForm,
-    sorted_by_high_bits: HighBitsForm,
     => {
         no_reader_misses
     }
@@ -367,7 +365,6 @@ fn a_sorted_table_is_expanded_in_one_pass() {
     // Each node belongs to another child than the one before it.
     let pattern = 0b11_10_01_00_11_10_01_00;
     assert_eq!(passes::<ReversedForm>(pattern), 1);
-    assert_eq!(passes::<HighBitsForm>(pattern), 1);
     assert!(passes::<OutOfPlaceForm>(pattern) > 4);
     assert!(passes::<NoAuxiliaryForm>(pattern) > 1);
 }

@@ -13,7 +13,6 @@
 //! | `InPlace`, `NoAuxiliary` | zipped, between two cuts | all |
 //! | `Atc11` | (expanded as `OutOfPlace`, shrunk as `InPlace`) | (the same) |
 //! | `SortedByReversedHash` | at rest, zipped (there is one cut) | all |
-//! | `SortedByHighBits` | zipped | all |
 //! | `Ddds` | at rest, before and after moving both ways, while moving (in an expansion lookups are preempted once) | own models, by phases |
 //! | `LiteralDdds` | before and while moving, in an expansion (lookups are preempted once) | own models, by phases |
 //! | `RwLocked` | at rest (a resize excludes them) | own models |
@@ -43,11 +42,9 @@ struct Node {
     alive: DataCell<bool>,
 }
 
-/// Keys with the same lowest byte have the same hash. Its highest bits are the lowest ones
-/// reversed, for the table that uses the high bits.
+/// Keys with the same lowest byte have the same hash.
 pub(super) fn hash(key: u64) -> u64 {
-    let low = key & 0xff;
-    low | low.reverse_bits()
+    key & 0xff
 }
 
 /// A removed node.

@@ -6,10 +6,9 @@ use std::cell::RefCell;
 use super::algorithm::{Algorithm, Stripes};
 use super::model_set::{self, PRESENT, Set, every_operation_beside_a_resize, every_pair};
 use super::paper::{
-    Cut, HighBitsForm, InPlaceForm, NoAuxiliaryForm, OutOfPlaceForm, Paper, ResizeVariant,
-    ReversedForm,
+    Cut, InPlaceForm, NoAuxiliaryForm, OutOfPlaceForm, Paper, ResizeVariant, ReversedForm,
 };
-use super::paper::{InPlace, NoAuxiliary, OutOfPlace, SortedByHighBits, SortedByReversedHash};
+use super::paper::{InPlace, NoAuxiliary, OutOfPlace, SortedByReversedHash};
 
 /// One thread looks for keys while another runs `what` on the table; `left` are the keys that
 /// remain.
@@ -142,7 +141,6 @@ fn every_pair_while_chains_are_zipped() {
     every_pair(zipped::<InPlaceForm, 0>);
     every_pair(zipped::<NoAuxiliaryForm, 0>);
     every_pair(zipped::<ReversedForm, 0>);
-    every_pair(zipped::<HighBitsForm, 0>);
 }
 
 #[test]
@@ -170,5 +168,4 @@ fn every_operation_beside_a_resize_without_auxiliary_storage() {
 #[test]
 fn every_operation_beside_a_resize_of_sorted_chains() {
     every_operation_beside_a_resize::<SortedByReversedHash>();
-    every_operation_beside_a_resize::<SortedByHighBits>();
 }

@@ -59,7 +59,7 @@ use super::algorithm::{
     Algorithm, ChainLink, Head, Lookups, Stripes, as_ptr, follow, lead, log2_of,
 };
 use super::bucket_array::Heads;
-use super::order::{HighBits, Order, Reversed, Unsorted};
+use super::order::{Order, Reversed, Unsorted, bucket_of};
 
 /// The maximum number of doublings in one expansion step.
 const MOST_DOUBLINGS: u32 = 3;
@@ -125,9 +125,6 @@ forms! {
     NoAuxiliary = NoAuxiliaryForm, "no-auxiliary", Unsorted, {}
     /// Chains sorted by the reversed hash (§4.3): an expansion cuts each chain once.
     SortedByReversedHash = ReversedForm, "sorted-reversed", Reversed, {}
-    /// Buckets by the high bits of the hash, chains sorted by the hash (§4.3): an expansion cuts
-    /// each chain once.
-    SortedByHighBits = HighBitsForm, "sorted-high-bits", HighBits, {}
 }
 
 /// A table that is resized as in \[ATC11\]; see the module's header.
@@ -234,7 +231,7 @@ unsafe fn hash_of(link: NonNull<ChainLink>) -> u64 {
 /// # Safety
 ///
 /// 1. As for [`path`].
-unsafe fn first_of<O: Order>(
+unsafe fn first_of(
     link: Option<NonNull<ChainLink>>,
     bucket: usize,
     log2: u32,
@@ -244,7 +241,7 @@ unsafe fn first_of<O: Order>(
         follow(unsafe { &link.as_ref().next })
     })
     // SAFETY: the caller's.
-    .find(|link| O::index(unsafe { hash_of(*link) }, log2) == bucket)
+    .find(|link| bucket_of(unsafe { hash_of(*link) }, log2) == bucket)
 }
 
 impl PaperBuckets {
@@ -314,7 +311,7 @@ impl<F: ResizeVariant> Paper<F> {
         // SAFETY: the caller's; `try_new` and `set_log2` check that the array has 2^log2 buckets.
         unsafe {
             let table = self.current();
-            table.heads.at(F::Order::index(hash, table.log2()))
+            table.heads.at(bucket_of(hash, table.log2()))
         }
     }
 
@@ -566,7 +563,7 @@ impl<F: ResizeVariant> Paper<F> {
         for child in zipped.children::<F::Order>(parent) {
             if !(F::EXPANDS_IN_PLACE && child == parent) {
                 // SAFETY: all stripes are locked.
-                let first = unsafe { first_of::<F::Order>(chain, child, zipped.larger) };
+                let first = unsafe { first_of(chain, child, zipped.larger) };
                 lead(&new.heads[child], first);
             }
         }
@@ -585,7 +582,7 @@ impl<F: ResizeVariant> Paper<F> {
         // SAFETY: only one thread resizes.
         let (table, zipped) = unsafe { (self.current(), &*self.zipped.load(Acquire)) };
         for parent in 0..1 << zipped.smaller {
-            let stripe = |log2| F::Order::parent(parent, zipped.smaller, log2);
+            let stripe = |log2| bucket_of(parent as u64, log2);
             let _locked = self.stripes.lock(stripe);
             let cut = match &zipped.trunks {
                 // SAFETY: locked above (1).
@@ -614,7 +611,7 @@ impl<F: ResizeVariant> Paper<F> {
             return Cut::More;
         }
         // SAFETY: the stripe is locked; here and below.
-        let child = |link| F::Order::index(unsafe { hash_of(link) }, zipped.larger);
+        let child = |link| bucket_of(unsafe { hash_of(link) }, zipped.larger);
         let Some(first) = follow(trunk) else {
             return Cut::Done;
         };
@@ -626,7 +623,7 @@ impl<F: ResizeVariant> Paper<F> {
             return Cut::Done;
         };
         // SAFETY: the stripe is locked.
-        let next_own = unsafe { first_of::<F::Order>(Some(foreign.to), own, zipped.larger) };
+        let next_own = unsafe { first_of(Some(foreign.to), own, zipped.larger) };
         lead(foreign.word, next_own);
         lead(trunk, Some(foreign.to));
         let other = child(foreign.to);
@@ -648,14 +645,14 @@ impl<F: ResizeVariant> Paper<F> {
     unsafe fn cut_foreign(&self, table: &PaperBuckets, zipped: &Zipped, parent: usize) -> Cut {
         let larger = zipped.larger;
         // SAFETY: the stripe is locked; here and below.
-        let child_of = |link| F::Order::index(unsafe { hash_of(link) }, larger);
+        let child_of = |link| bucket_of(unsafe { hash_of(link) }, larger);
         let head = |child: usize| &table.heads[child];
         // Whether another child's readers may use the link to reach their own nodes behind it.
         let is_needed_by_others = |from: NonNull<ChainLink>, to: NonNull<ChainLink>, own: usize| {
             let children = zipped.children::<F::Order>(parent);
             children.filter(|child| *child != own).any(|other| {
                 // SAFETY: the stripe is locked.
-                let behind = unsafe { first_of::<F::Order>(Some(to), other, larger) };
+                let behind = unsafe { first_of(Some(to), other, larger) };
                 // SAFETY: the stripe is locked.
                 behind.is_some() && unsafe { path(head(other)) }.any(|step| step.to == from)
             })
@@ -678,7 +675,7 @@ impl<F: ResizeVariant> Paper<F> {
         // All cuts were chosen before the first is made: readers are still where the paths were.
         for (child, step) in cuts.into_iter().flatten() {
             // SAFETY: the stripe is locked.
-            let own = unsafe { first_of::<F::Order>(Some(step.to), child, larger) };
+            let own = unsafe { first_of(Some(step.to), child, larger) };
             lead(step.word, own);
             // SAFETY: the stripe is locked.
             left |= unsafe { path(head(child)) }.any(|step| child_of(step.to) != child);
@@ -701,14 +698,14 @@ impl<F: ResizeVariant> Paper<F> {
             let link = gone.as_ref();
             (self.current(), link.hash(), follow(&link.next))
         };
-        let parent = F::Order::index(hash, zipped.smaller);
+        let parent = bucket_of(hash, zipped.smaller);
         let trunk = zipped.trunks.as_ref().map(|trunks| {
             let head = &trunks.table.heads[parent];
             // SAFETY: the stripe is locked.
             let nodes: Vec<_> = unsafe { path(head) }.map(|step| step.to).collect();
             (trunks, head, nodes)
         });
-        let own = F::Order::index(hash, zipped.larger);
+        let own = bucket_of(hash, zipped.larger);
         for child in zipped.children::<F::Order>(parent) {
             if mutant!("chained_one_link") && child != own {
                 continue;
@@ -723,7 +720,7 @@ impl<F: ResizeVariant> Paper<F> {
                 .is_some_and(|(_, _, nodes)| step.from.is_none_or(|from| !nodes.contains(&from)));
             let past = match is_before_trunk {
                 // SAFETY: the stripe is locked.
-                true => unsafe { first_of::<F::Order>(next, child, zipped.larger) },
+                true => unsafe { first_of(next, child, zipped.larger) },
                 false => next,
             };
             lead(step.word, past);
@@ -826,7 +823,7 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
         // SAFETY: the caller's link, which no other thread has yet.
         let new = unsafe { link.as_ref() };
         let hash = new.hash();
-        let _locked = self.stripes.lock(|log2| F::Order::index(hash, log2));
+        let _locked = self.stripes.lock(|log2| bucket_of(hash, log2));
         // SAFETY: the stripe is locked; here and below.
         let head = unsafe { self.head(hash) };
         let mut place = head;
@@ -857,7 +854,7 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
         mut eq: impl FnMut(NonNull<ChainLink>) -> bool,
     ) -> Option<NonNull<ChainLink>> {
         debug_assert_eq!(section.domain_id(), self.domain.id());
-        let _locked = self.stripes.lock(|log2| F::Order::index(hash, log2));
+        let _locked = self.stripes.lock(|log2| bucket_of(hash, log2));
         // SAFETY: the stripe is locked; here and below.
         let head = unsafe { self.head(hash) };
         // SAFETY: the stripe is locked.

@@ -40,22 +40,19 @@
 //! 4. *Bounds.* [`Coarse`] grows up to 2^[`GENERATIONS`] times its first size. [`Fine`] does not
 //!    grow: an insertion that finds no overflow bucket in its group returns [`TableFull`].
 
-mod cop;
 mod versioned;
 
 use std::ptr;
 
+use corewise_atomic::Slots;
 use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, fence};
-use corewise_atomic::{Slots, hint};
 use corewise_locks::elide::{
-    Counts, Elided, NoTransactions, Policy, Retry, Rtm, Scm, ScmOpt, Slr, SlrScm, Subscribe,
-    Transaction, Tx,
+    Counts, Elided, Policy, Retry, Rtm, Scm, ScmOpt, Slr, SlrScm, Subscribe, Transaction, Tx,
 };
 use corewise_locks::{Mcs, Ttas};
 
-use cop::Insertion;
 pub use versioned::{ATTEMPTS, Versioned};
 
 const SLOTS: usize = 3;
@@ -118,6 +115,14 @@ impl Bucket {
             next: AtomicU64::new(0),
         }
     }
+
+    /// Removes the entry in a slot and returns its value.
+    fn remove<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, slot: usize) -> u64 {
+        let value = tx.load(&self.values[slot]);
+        let state = tx.load(&self.state);
+        tx.store(&self.state, (state & !(1 << slot)).wrapping_add(REMOVAL));
+        value
+    }
 }
 
 fn is_used(state: u64, slot: usize) -> bool {
@@ -133,21 +138,15 @@ struct Array {
     taken: Slots<AtomicU64>,
 }
 
-/// An entry that was found.
-struct FoundSlot<'t> {
-    bucket: &'t Bucket,
-    slot: usize,
-}
-
-impl<'t> FoundSlot<'t> {
-    /// Removes the entry and returns its value.
-    fn remove<B: Transaction>(self, tx: &Tx<'t, B>) -> u64 {
-        let Self { bucket, slot } = self;
-        let value = tx.load(&bucket.values[slot]);
-        let state = tx.load(&bucket.state);
-        tx.store(&bucket.state, (state & !(1 << slot)).wrapping_add(REMOVAL));
-        value
-    }
+/// Where a key is, or where it would be inserted.
+#[derive(Clone, Copy)]
+enum Place<'t> {
+    /// The slot that has the key.
+    Key(&'t Bucket, usize),
+    /// The first free slot of the chain.
+    Free(&'t Bucket, usize),
+    /// Behind the last bucket of the chain, which is full.
+    Behind(&'t Bucket),
 }
 
 /// What a section with a bucket did.
@@ -216,51 +215,44 @@ impl Array {
         }
     }
 
-    /// The bucket and slot of a key.
-    fn find<'t, B: Transaction>(
-        &'t self,
-        tx: &Tx<'t, B>,
-        hash: u64,
-        key: u64,
-    ) -> Option<(&'t Bucket, usize)> {
-        let mut bucket = self.head(hash);
+    /// The place of a key.
+    fn place<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, hash: u64, key: u64) -> Place<'t> {
+        let (mut bucket, mut free) = (self.head(hash), None);
         loop {
             let state = tx.load(&bucket.state);
-            let has_key = |slot: &usize| tx.load(&bucket.keys[*slot]) == key;
-            let slot = (0..SLOTS)
-                .filter(|slot| is_used(state, *slot))
-                .find(has_key);
-            if let Some(slot) = slot {
-                return Some((bucket, slot));
-            }
-            bucket = self.follow(tx.load(&bucket.next))?;
-        }
-    }
-
-    /// Inserts a key that is absent; false if that needs an overflow bucket and none is left.
-    fn insert<'t, B: Transaction>(
-        &'t self,
-        tx: &Tx<'t, B>,
-        hash: u64,
-        key: u64,
-        value: u64,
-    ) -> bool {
-        let mut bucket = self.head(hash);
-        loop {
-            let state = tx.load(&bucket.state);
-            if let Some(slot) = (0..SLOTS).find(|slot| !is_used(state, *slot)) {
-                tx.store(&bucket.keys[slot], key);
-                tx.store(&bucket.values[slot], value);
-                // Last: a lookup reads the slot once it has seen the bit.
-                tx.store(&bucket.state, state | 1 << slot);
-                return true;
+            for slot in 0..SLOTS {
+                if !is_used(state, slot) {
+                    free = free.or(Some(Place::Free(bucket, slot)));
+                } else if tx.load(&bucket.keys[slot]) == key {
+                    return Place::Key(bucket, slot);
+                }
             }
             match self.follow(tx.load(&bucket.next)) {
                 Some(next) => bucket = next,
-                None => break,
+                None => return free.unwrap_or(Place::Behind(bucket)),
             }
         }
-        let group = self.group(hash);
+    }
+
+    /// Inserts a key that is absent at its place; false if that needs an overflow bucket and none
+    /// is left.
+    fn insert_at<'t, B: Transaction>(
+        &'t self,
+        tx: &Tx<'t, B>,
+        place: Place<'t>,
+        (key, value): (u64, u64),
+    ) -> bool {
+        let last = match place {
+            Place::Key(bucket, slot) | Place::Free(bucket, slot) => {
+                tx.store(&bucket.keys[slot], key);
+                tx.store(&bucket.values[slot], value);
+                // Last: a lookup reads the slot once it has seen the bit.
+                tx.store(&bucket.state, tx.load(&bucket.state) | 1 << slot);
+                return true;
+            }
+            Place::Behind(last) => last,
+        };
+        let group = self.group(hash_of(key));
         let of_group = self.overflow.len() / self.taken.len();
         let taken = tx.load(&self.taken[group]);
         if taken as usize >= of_group {
@@ -273,7 +265,7 @@ impl Array {
         tx.store(&new.values[0], value);
         tx.store(&new.state, 1);
         // Last: a lookup reads the bucket once it has seen the link.
-        tx.store(&bucket.next, index as u64 + 1);
+        tx.store(&last.next, index as u64 + 1);
         true
     }
 
@@ -292,7 +284,7 @@ impl Array {
 
 /// Mixes all bits of a key into all bits of its hash (Stafford's variant 13 of MurmurHash3's
 /// finalizer).
-fn hash_of(key: u64) -> u64 {
+pub(crate) fn hash_of(key: u64) -> u64 {
     let mixed = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ mixed >> 31
@@ -341,38 +333,44 @@ impl Tables {
         self.current_array().look_up(hash, key)
     }
 
-    fn put<'t, B: Transaction>(
+    /// The place of a key in the current array, whose number is returned, too.
+    fn place<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, key: u64) -> (usize, Place<'t>) {
+        let generation = tx.load(&self.current);
+        let place = self.array(generation).place(tx, hash_of(key), key);
+        (generation, place)
+    }
+
+    fn put<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, pair: (u64, u64), replaces: bool) -> Put {
+        self.put_at(tx, self.place(tx, pair.0), pair, replaces)
+    }
+
+    /// Writes a pair to the place of its key.
+    fn put_at<'t, B: Transaction>(
         &'t self,
         tx: &Tx<'t, B>,
-        key: u64,
-        value: u64,
+        (generation, place): (usize, Place<'t>),
+        pair: (u64, u64),
         replaces: bool,
     ) -> Put {
-        let generation = tx.load(&self.current);
-        let (array, hash) = (self.array(generation), hash_of(key));
-        if let Some((bucket, slot)) = array.find(tx, hash, key) {
+        if let Place::Key(bucket, slot) = place {
             let old = tx.load(&bucket.values[slot]);
             if replaces {
-                tx.store(&bucket.values[slot], value);
+                tx.store(&bucket.values[slot], pair.1);
             }
             return Put::There(old);
         }
-        if array.insert(tx, hash, key, value) {
+        if self.array(generation).insert_at(tx, place, pair) {
             Put::New
         } else {
             Put::Crowded(generation)
         }
     }
 
-    /// The entry of a key.
-    fn find<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, key: u64) -> Option<FoundSlot<'t>> {
-        let array = self.array(tx.load(&self.current));
-        let (bucket, slot) = array.find(tx, hash_of(key), key)?;
-        Some(FoundSlot { bucket, slot })
-    }
-
     fn remove<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, key: u64) -> Option<u64> {
-        Some(self.find(tx, key)?.remove(tx))
+        match self.place(tx, key).1 {
+            Place::Key(bucket, slot) => Some(bucket.remove(tx, slot)),
+            _ => None,
+        }
     }
 
     /// Copies all entries to a larger array. Under the lock.
@@ -395,7 +393,8 @@ impl Tables {
             let mut fits = true;
             old.for_each(|key, value| {
                 let direct: Tx<'_, B> = Tx::direct();
-                fits = fits && new.insert(&direct, hash_of(key), key, value);
+                let place = new.place(&direct, hash_of(key), key);
+                fits = fits && new.insert_at(&direct, place, (key, value));
             });
             if fits {
                 break new;
@@ -430,15 +429,9 @@ impl Drop for Tables {
 /// A table whose updates are sections of one elided lock. Keys and values are words.
 ///
 /// ```
-/// use corewise_locks::elide::{Rtm, Scripted};
-/// use corewise_maps_lab::elided_clht::{SlrScmMcs, elided};
+/// use corewise_locks::elide::Scripted;
+/// use corewise_maps_lab::elided_clht::SlrScmMcs;
 ///
-/// // For programs: with transactions, or not at all.
-/// match elided(1_000) {
-///     Ok(table) => assert_eq!(table.insert(1, 2), Ok(None)),
-///     Err(error) => println!("{error}"),
-/// }
-/// // For tests, on any machine.
 /// let table: SlrScmMcs<Scripted> = SlrScmMcs::new(1_000, Some(Scripted::new()));
 /// assert_eq!(table.insert(1, 2), Ok(None));
 /// assert_eq!((table.get(1), table.remove(1), table.get(1)), (Some(2), Some(2), None));
@@ -449,13 +442,54 @@ pub struct Coarse<L, P, B = Rtm> {
     beside: Arc<Tables>,
 }
 
-/// Creates the table that the thesis recommends.
-///
-/// # Errors
-///
-/// If the processor has no usable transactions, the reason.
-pub fn elided(capacity: usize) -> Result<SlrScmMcs, NoTransactions> {
-    Ok(Coarse::new(capacity, Some(Rtm::detect()?)))
+/// Implements what all tables have. A table has `put` and `remove`.
+macro_rules! table_of_words {
+    ([$($generics:tt)*] $table:ty, $tables:ident, $full:literal) => {
+        impl<$($generics)*> $table {
+            /// The value of a key. Takes no lock.
+            pub fn get(&self, key: u64) -> Option<u64> {
+                self.$tables.get(key)
+            }
+
+            /// Inserts a pair, and returns the value that it replaces.
+            ///
+            /// # Errors
+            ///
+            #[doc = $full]
+            pub fn insert(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
+                self.put((key, value), true)
+            }
+
+            /// Inserts a pair if the key is absent; otherwise returns the value that is there.
+            ///
+            /// # Errors
+            ///
+            #[doc = $full]
+            pub fn try_insert(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
+                match self.get(key) {
+                    Some(there) => Ok(Some(there)), // writes nothing, and is no section
+                    None => self.put((key, value), false),
+                }
+            }
+
+            /// The number of entries, counted one by one; exact only while no thread updates the
+            /// table.
+            pub fn len(&self) -> usize {
+                self.$tables.len()
+            }
+
+            /// Whether there is no entry; as [`len`](Self::len).
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+        }
+    };
+}
+use table_of_words;
+
+table_of_words! {
+    [L: Subscribe, P: Policy, B: Transaction] Coarse<L, P, B>, beside,
+    "If the table has grown [`GENERATIONS`] times."
 }
 
 impl<L: Subscribe, P: Policy, B: Transaction> Coarse<L, P, B> {
@@ -469,67 +503,18 @@ impl<L: Subscribe, P: Policy, B: Transaction> Coarse<L, P, B> {
         }
     }
 
-    /// The value of a key. Takes no lock.
-    pub fn get(&self, key: u64) -> Option<u64> {
-        self.beside.get(key)
-    }
-
     /// The value of a key, looked up in a section.
     pub fn get_elided(&self, key: u64) -> Option<u64> {
-        self.tables.run(|tables, tx| {
-            let array = tables.array(tx.load(&tables.current));
-            let (bucket, slot) = array.find(tx, hash_of(key), key)?;
-            Some(tx.load(&bucket.values[slot]))
-        })
-    }
-
-    /// Inserts a pair, and returns the value that it replaces.
-    ///
-    /// # Errors
-    ///
-    /// If the table has grown [`GENERATIONS`] times.
-    pub fn insert(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
-        self.put(key, value, true)
-    }
-
-    /// Inserts a pair if the key is absent; otherwise returns the value that is there.
-    ///
-    /// # Errors
-    ///
-    /// If the table has grown [`GENERATIONS`] times.
-    pub fn try_insert(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
-        if let Some(there) = self.get(key) {
-            return Ok(Some(there)); // writes nothing, and is no transaction
-        }
-        self.put(key, value, false)
-    }
-
-    /// As [`insert`](Self::insert), in the consistency-oblivious way (§5.4): the chain is searched
-    /// without synchronisation, and the transaction verifies the states of its buckets and writes.
-    ///
-    /// # Errors
-    ///
-    /// As [`insert`](Self::insert).
-    pub fn insert_cop(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
-        let insertion = Insertion {
-            key,
-            value,
-            replaces: true,
-        };
-        self.repeat(|| self.tables.cop(&insertion))
-    }
-
-    fn put(&self, key: u64, value: u64, replaces: bool) -> Result<Option<u64>, TableFull> {
-        self.repeat(|| {
-            self.tables
-                .run(|tables, tx| tables.put(tx, key, value, replaces))
+        self.tables.run(|tables, tx| match tables.place(tx, key).1 {
+            Place::Key(bucket, slot) => Some(tx.load(&bucket.values[slot])),
+            _ => None,
         })
     }
 
     /// Inserts, and lets the table grow while that finds no room.
-    fn repeat(&self, insert: impl Fn() -> Put) -> Result<Option<u64>, TableFull> {
+    fn put(&self, pair: (u64, u64), replaces: bool) -> Result<Option<u64>, TableFull> {
         loop {
-            match insert() {
+            match self.tables.run(|tables, tx| tables.put(tx, pair, replaces)) {
                 Put::New => return Ok(None),
                 Put::There(old) => return Ok(Some(old)),
                 Put::Crowded(generation) => self.tables.run(|tables, tx| {
@@ -547,24 +532,9 @@ impl<L: Subscribe, P: Policy, B: Transaction> Coarse<L, P, B> {
         self.tables.run(|tables, tx| tables.remove(tx, key))
     }
 
-    /// The number of entries, counted one by one; exact only while no thread updates the table.
-    pub fn len(&self) -> usize {
-        self.beside.len()
-    }
-
-    /// Whether there is no entry; as [`len`](Self::len).
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The counts of the lock.
     pub fn counts(&self) -> Counts {
         self.tables.counts()
-    }
-
-    /// Prefetches the bucket of a key.
-    pub fn prefetch(&self, key: u64) {
-        hint::prefetch(self.beside.current_array().head(hash_of(key)));
     }
 }
 
@@ -586,6 +556,8 @@ pub struct Fine<P, B = Rtm> {
     beside: Arc<Tables>,
 }
 
+table_of_words! { [P: Policy, B: Transaction] Fine<P, B>, beside, "If the key's group has no room." }
+
 impl<P: Policy, B: Transaction> Fine<P, B> {
     /// Creates a table for `capacity` entries, with a source of transactions or without.
     pub fn new(capacity: usize, backend: Option<B>) -> Self {
@@ -601,36 +573,10 @@ impl<P: Policy, B: Transaction> Fine<P, B> {
         &self.groups[hash_of(key) as usize & (GROUPS - 1)]
     }
 
-    /// The value of a key. Takes no lock.
-    pub fn get(&self, key: u64) -> Option<u64> {
-        self.beside.get(key)
-    }
-
-    /// Inserts a pair, and returns the value that it replaces.
-    ///
-    /// # Errors
-    ///
-    /// If the key's group has no room.
-    pub fn insert(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
-        self.put(key, value, true)
-    }
-
-    /// Inserts a pair if the key is absent; otherwise returns the value that is there.
-    ///
-    /// # Errors
-    ///
-    /// If the key's group has no room.
-    pub fn try_insert(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
-        if let Some(there) = self.get(key) {
-            return Ok(Some(there)); // writes nothing, and is no transaction
-        }
-        self.put(key, value, false)
-    }
-
-    fn put(&self, key: u64, value: u64, replaces: bool) -> Result<Option<u64>, TableFull> {
+    fn put(&self, pair: (u64, u64), replaces: bool) -> Result<Option<u64>, TableFull> {
         let put = self
-            .group(key)
-            .run(|tables, tx| tables.put(tx, key, value, replaces));
+            .group(pair.0)
+            .run(|tables, tx| tables.put(tx, pair, replaces));
         match put {
             Put::New => Ok(None),
             Put::There(old) => Ok(Some(old)),
@@ -642,16 +588,6 @@ impl<P: Policy, B: Transaction> Fine<P, B> {
     pub fn remove(&self, key: u64) -> Option<u64> {
         self.get(key)?; // an update without effect is no transaction
         self.group(key).run(|tables, tx| tables.remove(tx, key))
-    }
-
-    /// The number of entries; exact only while no thread updates the table.
-    pub fn len(&self) -> usize {
-        self.beside.len()
-    }
-
-    /// Whether there is no entry; as [`len`](Self::len).
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// The counts of all locks together.

@@ -9,8 +9,7 @@
 //! # An update
 //!
 //! 1. It notes the version of the key's group, which must be even.
-//! 2. It searches the chain without synchronisation, as [`insert_cop`](super::Coarse::insert_cop)
-//!    does, and so finds the slot to write.
+//! 2. It searches the chain without synchronisation, and so finds the slot to write.
 //! 3. It makes the version odd by one exchange, which fails if the version is not the noted one. So
 //!    success means that no section changed the group since step 1, and that none will.
 //! 4. It writes, and makes the version even again, two above the noted one.
@@ -34,9 +33,9 @@ use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::fence;
 use corewise_atomic::{Backoff, CachePadded, Slots, mutant, ordering};
 use corewise_locks::elide::{Rtm, Tx};
-use corewise_locks::{Mcs, RawLock};
+use corewise_locks::{Lock, Mcs, RawLock};
 
-use super::{Insertion, Put, TableFull, Tables, hash_of};
+use super::{Place, Put, TableFull, Tables, hash_of, table_of_words};
 
 /// Groups of buckets, each with a version.
 const STRIPES: usize = if cfg!(any(corewise_loom, corewise_shuttle)) {
@@ -141,8 +140,13 @@ impl Drop for Claim<'_> {
 /// ```
 pub struct Versioned<L = Mcs> {
     tables: Tables,
-    main: CachePadded<L>,
+    main: CachePadded<Lock<(), L>>,
     versions: Slots<CachePadded<Version>>,
+}
+
+table_of_words! {
+    [L: RawLock] Versioned<L>, tables,
+    "If the table has grown [`GENERATIONS`](super::GENERATIONS) times."
 }
 
 impl<L: RawLock> Versioned<L> {
@@ -151,96 +155,40 @@ impl<L: RawLock> Versioned<L> {
     pub fn new(capacity: usize) -> Self {
         Self {
             tables: Tables::new(capacity, STRIPES),
-            main: CachePadded::new(L::new()),
+            main: CachePadded::new(Lock::new(())),
             versions: Slots::from_fn(STRIPES, |_| CachePadded::new(Version(AtomicU64::new(0)))),
         }
-    }
-
-    /// The value of a key. Takes no lock.
-    pub fn get(&self, key: u64) -> Option<u64> {
-        self.tables.get(key)
-    }
-
-    /// Inserts a pair, and returns the value that it replaces.
-    ///
-    /// # Errors
-    ///
-    /// If the table has grown [`GENERATIONS`](super::GENERATIONS) times.
-    pub fn insert(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
-        self.put(&Insertion {
-            key,
-            value,
-            replaces: true,
-        })
-    }
-
-    /// Inserts a pair if the key is absent; otherwise returns the value that is there.
-    ///
-    /// # Errors
-    ///
-    /// As [`insert`](Self::insert).
-    pub fn try_insert(&self, key: u64, value: u64) -> Result<Option<u64>, TableFull> {
-        if let Some(there) = self.get(key) {
-            return Ok(Some(there)); // writes nothing, and begins no section
-        }
-        self.put(&Insertion {
-            key,
-            value,
-            replaces: false,
-        })
     }
 
     /// Removes a key and returns its value.
     pub fn remove(&self, key: u64) -> Option<u64> {
         let attempt = |version: &Version, noted| {
-            let found = self.tables.find(&Direct::direct(), key);
-            let Some(entry) = found else {
+            let Place::Key(bucket, slot) = self.tables.place(&Direct::direct(), key).1 else {
                 return version.is_still(noted).then_some(None);
             };
             let _claim = version.claim(noted)?;
-            Some(Some(entry.remove(&Direct::direct())))
+            Some(Some(bucket.remove(&Direct::direct(), slot)))
         };
         self.update(key, attempt, || self.tables.remove(&Direct::direct(), key))
     }
 
-    /// The number of entries, counted one by one; exact only while no thread updates the table.
-    pub fn len(&self) -> usize {
-        self.tables.len()
-    }
-
-    /// Whether there is no entry; as [`len`](Self::len).
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Inserts, and lets the table grow while that finds no room.
-    fn put(&self, insertion: &Insertion) -> Result<Option<u64>, TableFull> {
+    fn put(&self, pair: (u64, u64), replaces: bool) -> Result<Option<u64>, TableFull> {
         loop {
-            match self.try_put(insertion) {
+            let attempt = |version: &Version, noted| {
+                let place = self.tables.place(&Direct::direct(), pair.0);
+                // The claim succeeds only if the place is still right.
+                let _claim = version.claim(noted)?;
+                let tx = Direct::direct();
+                Some(self.tables.put_at(&tx, place, pair, replaces))
+            };
+            let serial = || self.tables.put(&Direct::direct(), pair, replaces);
+            match self.update(pair.0, attempt, serial) {
                 Put::New => return Ok(None),
                 Put::There(old) => return Ok(Some(old)),
                 Put::Crowded(generation) => self.grow(generation)?,
             }
         }
-    }
-
-    fn try_put(&self, insertion: &Insertion) -> Put {
-        let Insertion {
-            key,
-            value,
-            replaces,
-        } = *insertion;
-        let serial = || self.tables.put(&Direct::direct(), key, value, replaces);
-        let attempt = |version: &Version, noted| {
-            let plan = insertion.plan(&self.tables);
-            let _claim = version.claim(noted)?;
-            // The version verifies the plan.
-            Some(match plan {
-                Some(plan) => insertion.finish(&self.tables, &Direct::direct(), &plan),
-                None => serial(),
-            })
-        };
-        self.update(key, attempt, serial)
     }
 
     /// Some attempts, then `serial` as a section under the main lock.
@@ -264,7 +212,7 @@ impl<L: RawLock> Versioned<L> {
             }
             backoff.snooze();
         }
-        let _main = Main::new(&*self.main);
+        let _main = self.main.lock();
         let _claim = version.wait();
         serial()
     }
@@ -272,29 +220,12 @@ impl<L: RawLock> Versioned<L> {
     /// Copies all entries to a larger array, unless another thread did.
     #[cold]
     fn grow(&self, generation: usize) -> Result<(), TableFull> {
-        let _main = Main::new(&*self.main);
+        let _main = self.main.lock();
         let mut claims = Vec::new();
         if !mutant!("versioned_grows_unclaimed") {
             claims.extend(self.versions.iter().map(|version| version.wait()));
         }
         self.tables.grow(&Direct::direct(), generation)
-    }
-}
-
-/// The main lock is held until this is dropped.
-struct Main<'l, L: RawLock>(&'l L);
-
-impl<'l, L: RawLock> Main<'l, L> {
-    fn new(lock: &'l L) -> Self {
-        lock.lock();
-        Self(lock)
-    }
-}
-
-impl<L: RawLock> Drop for Main<'_, L> {
-    fn drop(&mut self) {
-        // SAFETY: locked by this thread when it was created (1). The lock is borrowed (2).
-        unsafe { self.0.unlock() };
     }
 }
 

@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::skip_list::SkipList;
@@ -51,21 +50,6 @@ pub struct SkipListDictionary<K, V> {
     entries: SkipList<K, V>,
 }
 
-/// A B-tree; operations take `O(log n)`.
-///
-/// ```
-/// use corewise_nr::Sequential;
-/// use corewise_nr::structures::dictionary::{BTreeDictionary, Response, Write};
-///
-/// let mut words = BTreeDictionary::new();
-/// words.write(&Write::Insert(1, "one"));
-/// assert_eq!(words.write(&Write::Remove(1)), Response::Value(Some("one")));
-/// ```
-#[derive(Clone, Debug)]
-pub struct BTreeDictionary<K, V> {
-    entries: BTreeMap<K, V>,
-}
-
 impl<K: Ord, V> SkipListDictionary<K, V> {
     /// An empty dictionary.
     #[must_use]
@@ -75,67 +59,48 @@ impl<K: Ord, V> SkipListDictionary<K, V> {
     }
 }
 
-impl<K: Ord, V> BTreeDictionary<K, V> {
-    /// An empty dictionary.
-    #[must_use]
-    pub const fn new() -> Self {
-        let entries = BTreeMap::new();
-        Self { entries }
+impl<K: Ord, V> Default for SkipListDictionary<K, V> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
-/// Both containers have methods of the same names.
-macro_rules! implement {
-    ($dictionary:ident) => {
-        impl<K: Ord, V> Default for $dictionary<K, V> {
-            fn default() -> Self {
-                Self::new()
-            }
+impl<K, V> Sequential for SkipListDictionary<K, V>
+where
+    K: Ord + Clone + Hash + Send + Sync,
+    V: Clone + Hash + Send + Sync,
+{
+    type Read = Read<K>;
+    type Write = Write<K, V>;
+    type Response = Response<V>;
+
+    fn read(&self, operation: &Read<K>) -> Response<V> {
+        match operation {
+            Read::Get(key) => Response::Value(self.entries.get(key).cloned()),
+            Read::Len => Response::Len(self.entries.len()),
         }
+    }
 
-        impl<K, V> Sequential for $dictionary<K, V>
-        where
-            K: Ord + Clone + Hash + Send + Sync,
-            V: Clone + Hash + Send + Sync,
-        {
-            type Read = Read<K>;
-            type Write = Write<K, V>;
-            type Response = Response<V>;
+    fn write(&mut self, operation: &Write<K, V>) -> Response<V> {
+        Response::Value(match operation {
+            Write::Insert(key, value) => self.entries.insert(key.clone(), value.clone()),
+            Write::Remove(key) => self.entries.remove(key),
+        })
+    }
 
-            fn read(&self, operation: &Read<K>) -> Response<V> {
-                match operation {
-                    Read::Get(key) => Response::Value(self.entries.get(key).cloned()),
-                    Read::Len => Response::Len(self.entries.len()),
-                }
-            }
-
-            fn write(&mut self, operation: &Write<K, V>) -> Response<V> {
-                Response::Value(match operation {
-                    Write::Insert(key, value) => self.entries.insert(key.clone(), value.clone()),
-                    Write::Remove(key) => self.entries.remove(key),
-                })
-            }
-
-            /// Answers the removal of an absent key.
-            fn write_as_read(&self, operation: &Write<K, V>) -> Option<Response<V>> {
-                match operation {
-                    Write::Remove(key) if self.entries.get(key).is_none() => {
-                        Some(Response::Value(None))
-                    }
-                    _ => None,
-                }
-            }
-
-            fn digest(&self) -> Option<u64> {
-                let mut hasher = DefaultHasher::new();
-                self.entries
-                    .iter()
-                    .for_each(|entry| entry.hash(&mut hasher));
-                Some(hasher.finish())
-            }
+    /// Answers the removal of an absent key.
+    fn write_as_read(&self, operation: &Write<K, V>) -> Option<Response<V>> {
+        match operation {
+            Write::Remove(key) if self.entries.get(key).is_none() => Some(Response::Value(None)),
+            _ => None,
         }
-    };
+    }
+
+    fn digest(&self) -> Option<u64> {
+        let mut hasher = DefaultHasher::new();
+        self.entries
+            .iter()
+            .for_each(|entry| entry.hash(&mut hasher));
+        Some(hasher.finish())
+    }
 }
-
-implement!(SkipListDictionary);
-implement!(BTreeDictionary);

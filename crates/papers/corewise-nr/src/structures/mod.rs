@@ -2,11 +2,8 @@
 //!
 //! | structure | kind | paper |
 //! |---|---|---|
-//! | [`HeapQueue`](priority_queue::HeapQueue) | priority queue, binary heap | |
 //! | [`SkipListQueue`](priority_queue::SkipListQueue) | priority queue, skip list | §4.1 |
 //! | [`SkipListDictionary`](dictionary::SkipListDictionary) | dictionary, skip list | §4.1 |
-//! | [`BTreeDictionary`](dictionary::BTreeDictionary) | dictionary, B-tree of the standard library | |
-//! | [`Queue`](queue::Queue) | first in, first out | |
 //! | [`LockFreeSkipList`](lock_free::LockFreeSkipList) | concurrent dictionary, the baseline LF | §4.1 |
 //! | [`LockFreePriorityQueue`](lock_free::LockFreePriorityQueue) | concurrent priority queue, the baseline LF | §4.1 |
 //!
@@ -16,5 +13,4 @@
 pub mod dictionary;
 pub mod lock_free;
 pub mod priority_queue;
-pub mod queue;
 pub mod skip_list;

@@ -4,8 +4,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::skip_list::SkipList;
@@ -38,83 +36,6 @@ pub enum Response<K> {
     Key(Option<K>),
     /// The number of keys.
     Len(usize),
-}
-
-/// A binary heap. [`Write::Insert`] and [`Write::RemoveMin`] take `O(log n)`, reads `O(1)`.
-///
-/// If a comparison of keys panics, an insertion may still add its key, and different keys may be
-/// out of order afterwards.
-///
-/// ```
-/// use corewise_nr::Sequential;
-/// use corewise_nr::structures::priority_queue::{HeapQueue, Response, Write};
-///
-/// let mut queue = HeapQueue::new();
-/// queue.write(&Write::Insert(7));
-/// queue.write(&Write::Insert(3));
-/// assert_eq!(queue.write(&Write::RemoveMin), Response::Key(Some(3)));
-/// ```
-#[derive(Clone, Debug)]
-pub struct HeapQueue<K: Ord> {
-    keys: BinaryHeap<Reverse<(K, u64)>>,
-    /// Insertions so far; orders equal keys.
-    inserted: u64,
-}
-
-impl<K: Ord> HeapQueue<K> {
-    /// An empty queue.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            keys: BinaryHeap::new(),
-            inserted: 0,
-        }
-    }
-}
-
-impl<K: Ord> Default for HeapQueue<K> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<K: Ord + Clone + Hash + Send + Sync> Sequential for HeapQueue<K> {
-    type Read = Read;
-    type Write = Write<K>;
-    type Response = Response<K>;
-
-    fn read(&self, operation: &Read) -> Response<K> {
-        match operation {
-            Read::Min => Response::Key(self.keys.peek().map(|Reverse((key, _))| key.clone())),
-            Read::Len => Response::Len(self.keys.len()),
-        }
-    }
-
-    fn write(&mut self, operation: &Write<K>) -> Response<K> {
-        match operation {
-            Write::Insert(key) => {
-                let key = Reverse((key.clone(), self.inserted));
-                // First, because `push` keeps the key if a comparison panics.
-                self.inserted += 1;
-                self.keys.push(key);
-                Response::Inserted
-            }
-            Write::RemoveMin => Response::Key(self.keys.pop().map(|Reverse((key, _))| key)),
-        }
-    }
-
-    fn write_as_read(&self, operation: &Write<K>) -> Option<Response<K>> {
-        let is_empty = self.keys.is_empty();
-        (matches!(operation, Write::RemoveMin) && is_empty).then_some(Response::Key(None))
-    }
-
-    fn digest(&self) -> Option<u64> {
-        let mut hasher = DefaultHasher::new();
-        self.inserted.hash(&mut hasher);
-        // The heap's inner order is that of its history, so it is equal in replicas.
-        self.keys.iter().for_each(|key| key.0.hash(&mut hasher));
-        Some(hasher.finish())
-    }
 }
 
 /// A skip list, as in §4.1 of the paper. [`Write::Insert`] takes `O(log n)`, [`Write::RemoveMin`]

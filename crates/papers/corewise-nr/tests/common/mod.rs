@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)] // each test uses a part
 
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use corewise_nr::Sequential;
 pub use corewise_testkit::random::{Random, fewer as scaled};
@@ -11,6 +12,11 @@ pub fn mix(digest: u64, word: u64) -> u64 {
     (digest ^ word)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         .rotate_left(29)
+}
+
+/// Whether a call panics.
+pub fn panics<R>(call: impl FnOnce() -> R) -> bool {
+    catch_unwind(AssertUnwindSafe(call)).is_err()
 }
 
 /// A dictionary.
