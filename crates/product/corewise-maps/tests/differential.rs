@@ -16,14 +16,20 @@ fn step<S: BuildHasher>(map: &Map<S>, model: &mut HashMap<u64, String>, rng: &mu
     let value = rng.random::<u32>().to_string();
     let handle = map.pin();
     match rng.random_range(0..23) {
-        0..=2 => assert_eq!(handle.get(&key), model.get(&key)),
+        0 | 1 => assert_eq!(handle.get(&key), model.get(&key)),
+        2 => assert_eq!(handle.get_key_value(&key), model.get_key_value(&key)),
         3 => assert_eq!(handle.contains_key(&key), model.contains_key(&key)),
         4..=6 => {
             let old = handle.insert(key, value.clone()).cloned();
             assert_eq!(old, model.insert(key, value));
         }
         7 => try_insert(&handle, key, value, model),
-        8..=10 => assert_eq!(handle.remove(&key).cloned(), model.remove(&key)),
+        8 | 9 => assert_eq!(handle.remove(&key).cloned(), model.remove(&key)),
+        10 => {
+            let removed = handle.remove_entry(&key);
+            let removed = removed.map(|(key, value)| (*key, value.clone()));
+            assert_eq!(removed, model.remove_entry(&key));
+        }
         11 => {
             let longer = |old: &String| format!("{old}+");
             let new = handle.update(&key, longer).cloned();
@@ -36,7 +42,10 @@ fn step<S: BuildHasher>(map: &Map<S>, model: &mut HashMap<u64, String>, rng: &mu
             );
         }
         12 => {
-            let got = handle.get_or_insert_with(key, || value.clone());
+            let got = handle.get_or_insert_with(key, || {
+                assert!(!model.contains_key(&key));
+                value.clone()
+            });
             assert_eq!(got, model.entry(key).or_insert(value));
         }
         13 => match handle.entry(key) {
@@ -50,6 +59,7 @@ fn step<S: BuildHasher>(map: &Map<S>, model: &mut HashMap<u64, String>, rng: &mu
         },
         14 => compute(
             &handle.compute(key, |entry| match entry {
+                None if value.len().is_multiple_of(2) => Operation::Remove,
                 None => Operation::Insert(value.clone()),
                 Some((_, old)) if old.len() % 3 == 0 => Operation::Remove,
                 Some((_, old)) if old.len() % 3 == 1 => Operation::Abort(()),
@@ -270,8 +280,8 @@ fn compute(
         }
         Compute::Removed(_, old) => assert_eq!(model.remove(&key).as_ref(), Some(old)),
         Compute::Aborted(result) => {
-            assert_eq!(result, Some(()));
-            assert!(model.contains_key(&key));
+            // There was nothing to remove, or it was there and stays.
+            assert_eq!(result.is_some(), model.contains_key(&key));
         }
     }
 }
@@ -284,6 +294,8 @@ fn same<S: BuildHasher>(map: &Map<S>, model: &HashMap<u64, String>) {
     let mut expected: Vec<_> = model.iter().collect();
     expected.sort();
     assert_eq!(entries, expected);
+    let parts = handle.keys().zip(handle.values());
+    assert!(parts.eq(&handle));
     for key in 0..200 {
         assert_eq!(handle.get(&key), model.get(&key));
     }

@@ -359,7 +359,10 @@ fn a_drained_map_shrinks_again() {
 #[test]
 fn maps_and_sets_are_extended_by_copies() {
     let mut map = RelativisticMap::from([(1, 2)]);
+    assert_eq!(format!("{map:?}"), "{1: 2}");
+    let copy = map.clone();
     map.extend(&std::collections::HashMap::from([(3, 4)]));
+    assert_ne!(copy, map);
     assert_eq!(map, RelativisticMap::from([(1, 2), (3, 4)]));
     let mut set = RelativisticSet::from([1]);
     set.extend(&[2, 3]);
