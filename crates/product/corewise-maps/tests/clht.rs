@@ -63,13 +63,11 @@ for_every! {
     => {
         a_full_table_reports_it_and_loses_nothing
         an_allocator_without_memory_loses_nothing
-        a_resize_that_lacks_memory_can_be_repeated
         a_table_that_may_not_grow_gets_longer_chains
         a_map_with_a_limit_of_bytes_fills_it
         all_memory_comes_back
         tables_are_kept_while_a_handle_is
         a_map_is_updated_under_a_handle_that_stays
-        a_section_serves_several_maps
         #[should_panic = "another domain"]
         a_section_of_another_domain_is_refused
         pointers_are_keys_and_values
@@ -150,29 +148,6 @@ fn an_allocator_without_memory_loses_nothing<F: ClhtVariant>() {
     assert_eq!(map.pin().insert(3, !3), None);
     map.resize_to(2).unwrap();
     assert!(has::<F, _>(&map, 0..4));
-}
-
-/// Memory suffices for the new table, but not for its overflow buckets.
-fn a_resize_that_lacks_memory_can_be_repeated<F: ClhtVariant>() {
-    let map = builder::<F>(Hashing::Own)
-        .buckets(8)
-        .automatic_resize(false);
-    let map = map.max_bytes(64 * 9).build();
-    fill::<F, _>(&map, 0..24);
-    assert_eq!(map.resize_to(1), Err(ResizeError::NoMemory));
-    assert_eq!((map.buckets(), map.bytes()), (8, 64 * 8));
-    for _ in 0..3 {
-        assert_eq!(map.pin().remove(&0), Some(!0));
-        assert_eq!(map.pin().insert(0, !0), Ok(None));
-        assert!(has::<F, _>(&map, 0..24));
-        assert_eq!((map.len(), map.pin().iter().count()), (24, 24));
-    }
-    for key in 3..24 {
-        assert_eq!(map.pin().remove(&key), Some(!key));
-    }
-    map.resize_to(1).unwrap();
-    assert!(has::<F, _>(&map, 0..3));
-    assert_eq!((map.buckets(), map.bytes(), map.len()), (1, 64, 3));
 }
 
 fn a_table_that_may_not_grow_gets_longer_chains<F: ClhtVariant>() {
@@ -256,16 +231,6 @@ fn update_under_a_handle<F: ClhtVariant>(map: &Map<F, Unlimited>) {
     }
     assert!((0..20_000).all(|key| held.get(&key) == Some(!key)));
     assert!(map.buckets() > 1_000);
-}
-
-fn a_section_serves_several_maps<F: ClhtVariant>() {
-    static LONDON: String = String::new();
-    let ages = CopyMap::<F::Table<char, u8>>::new();
-    let towns = CopyMap::<F::Table<char, &'static String>>::new();
-    let guard = corewise_rcu::pin();
-    assert_eq!(ages.within(&guard).insert('a', 36u8), None);
-    assert!(towns.within(&guard).insert('a', &LONDON).is_none());
-    assert_eq!(ages.within(&guard).get(&'a'), Some(36));
 }
 
 fn a_section_of_another_domain_is_refused<F: ClhtVariant>() {

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corewise_maps::copy_map::{Builder, Full, Limit, Limited, TryInsertError, Unlimited};
 use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
@@ -342,44 +342,6 @@ fn pairs_have_any_shape() {
     works(TOWNS.iter().map(|town| &**town), |i| TOWNS[i % 3]);
 }
 
-/// Values of three words, which are not written in one step.
-#[test]
-fn no_value_is_torn() {
-    let map = CuckooMap::<u64, [u64; 3], Hashing>::with_hasher(Hashing::Mixed);
-    let value = |n: u64| [n, n.wrapping_mul(7), !n];
-    (0..6).for_each(|key| assert_eq!(map.pin().insert(key, value(key)), None));
-    let stop = AtomicBool::new(false);
-    let seen = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        let writers = [0u64, 1].map(|thread| {
-            let (map, stop) = (&map, &stop);
-            scope.spawn(move || {
-                let mut n = thread;
-                while !stop.load(Relaxed) {
-                    n += 2;
-                    assert!(map.pin().insert(n % 6, value(n)).is_some());
-                    let new = map.pin().update(&(n % 3), |[old, ..]| value(old ^ 1));
-                    assert_eq!(new.map(|new| value(new[0])), new);
-                }
-            })
-        });
-        // A few gets may be over before a writer has begun.
-        let running = || !writers.iter().any(|writer| writer.is_finished());
-        let mut call = 0;
-        while call < fewer(200_000) || seen.load(Relaxed) <= 6 && running() {
-            call += 1;
-            let there = map.pin().get(&(call % 6)).expect("it stays");
-            assert_eq!(there, value(there[0]));
-            seen.fetch_max(there[0], Relaxed);
-            if call % 100 == 0 {
-                assert!(map.pin().iter().all(|(_, there)| there == value(there[0])));
-            }
-        }
-        stop.store(true, Relaxed);
-    });
-    assert!(seen.load(Relaxed) > 6);
-}
-
 /// Few keys, in a table in which they displace each other.
 #[test]
 fn histories_in_a_dense_table_are_linearizable() {
@@ -413,28 +375,6 @@ fn histories_in_a_dense_table_are_linearizable() {
         });
         history.check(&MapEntry::new()).assert_linearizable();
     }
-}
-
-/// Memory suffices for the new table, but not for its overflow.
-#[test]
-fn a_resize_that_lacks_memory_can_be_repeated() {
-    let one = builder(Hashing::Mixed).buckets(1).build().bytes();
-    let eight = builder(Hashing::Mixed).buckets(8).build().bytes();
-    let map = builder(Hashing::Mixed).buckets(8).automatic_resize(false);
-    let map = map.max_bytes(eight + one).build();
-    fill(&map, 0..20);
-    assert_eq!(map.resize_to(1), Err(ResizeError::NoMemory));
-    assert_eq!((map.buckets(), map.bytes()), (8, eight));
-    for _ in 0..3 {
-        assert_eq!(map.pin().remove(&0), Some(!0));
-        assert_eq!(map.pin().insert(0, !0), Ok(None));
-        assert!(has(&map, 0..20));
-        assert_eq!((map.len(), map.pin().iter().count()), (20, 20));
-    }
-    assert!((3..20).all(|key| map.pin().remove(&key) == Some(!key)));
-    map.resize_to(1).unwrap();
-    assert!(has(&map, 0..3));
-    assert_eq!((map.buckets(), map.bytes(), map.len()), (1, one, 3));
 }
 
 #[test]
@@ -519,11 +459,4 @@ fn a_panic_in_a_comparison_leaves_the_map_as_it_was() {
     }
     assert!((0..200).all(|n| map.pin().remove(&LimitedComparisons(n)) == Some(n)));
     assert!(map.is_empty());
-}
-
-#[test]
-fn a_map_may_be_shared_if_its_pairs_may_be_sent() {
-    fn is_shared<T: Send + Sync>() {}
-    is_shared::<CuckooMap<u64, (char, &'static str)>>();
-    is_shared::<CuckooMap<[u8; 3], ()>>();
 }

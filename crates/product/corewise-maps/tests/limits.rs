@@ -24,6 +24,7 @@ for_every! {
     hopscotch: HopscotchTable<u64, u64>,
     => {
         a_resize_without_memory_changes_nothing
+        a_resize_that_lacks_memory_can_be_repeated
         a_resize_frees_what_was_replaced_when_it_needs_memory
         insertions_beside_a_resize_may_delay_its_end
         an_insertion_is_not_refused_while_a_resize_can_go_on
@@ -227,6 +228,32 @@ fn a_resize_without_memory_changes_nothing<T: Table<Key = u64, Value = u64>>() {
         }
     }
     assert!(refused > 100, "only {refused} resizes lacked memory");
+}
+
+/// Memory suffices for the new table, but not for what overflows from it.
+fn a_resize_that_lacks_memory_can_be_repeated<T: Table<Key = u64, Value = u64>>() {
+    let [many, one] = [32, 1].map(|buckets| map::<T>(buckets, usize::MAX, Hashing::Own).bytes());
+    let map = map::<T>(32, many + one, Hashing::Own);
+    let is_there = |keys: std::ops::Range<u64>| {
+        assert_eq!(
+            (map.len(), pairs(&map).len()),
+            (keys.end as usize, keys.end as usize)
+        );
+        keys.into_iter()
+            .all(|key| map.pin().get(&key) == Some(!key))
+    };
+    (0..20).for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
+    assert_eq!(map.resize_to(1), Err(ResizeError::NoMemory));
+    assert_eq!((map.buckets(), map.bytes()), (32, many));
+    for _ in 0..3 {
+        assert_eq!(map.pin().remove(&0), Some(!0));
+        assert_eq!(map.pin().insert(0, !0), Ok(None));
+        assert!(is_there(0..20));
+    }
+    assert!((1..20).all(|key| map.pin().remove(&key) == Some(!key)));
+    map.resize_to(1).unwrap();
+    assert!(is_there(0..1));
+    assert_eq!((map.buckets(), map.bytes()), (1, one));
 }
 
 /// The limit does not fit three tables at a time. A reader keeps the first one, which is freed when

@@ -17,7 +17,7 @@ use crate::common::{Copies, Number, NumberMap, fewer};
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::{Hashing, NumberHasher};
 use corewise_testkit::stress::together;
-use corewise_testkit::word_map::{self, Resizing, WordMap};
+use corewise_testkit::word_map::{self, WordMap};
 use word_map::{
     a_batch_without_places_for_its_keys_is_refused, batches_answer_as_lookups_do,
     entries_that_stay_are_found_beside_resizes_and_updates,
@@ -46,8 +46,6 @@ for_every! {
         batches_answer_as_lookups_do
         a_batch_without_places_for_its_keys_is_refused
         values_belong_to_their_keys
-        iterators_yield_each_remaining_entry_once
-        updates_beside_resizes_are_all_there
         several_threads_may_ask_for_a_resize
     }
 }
@@ -211,58 +209,6 @@ fn values_belong_to_their_keys<M: NumberMap>() {
         stop.store(true, Relaxed);
         assert!(hits > 0);
     });
-}
-
-fn iterators_yield_each_remaining_entry_once<M: WordMap + NumberMap>() {
-    const KEPT: u64 = 300;
-    let map = <M as NumberMap>::new(1, Hashing::Mixed, true);
-    (0..KEPT).for_each(|key| assert_eq!(NumberMap::try_insert(&map, key, key), Ok(())));
-    let resizing = Resizing::default();
-    std::thread::scope(|scope| {
-        scope.spawn(|| resizing.keep_resizing(&map, 9));
-        scope.spawn(|| {
-            while !resizing.stop.load(Relaxed) {
-                for key in KEPT..KEPT + 50 {
-                    map.insert(key, key);
-                }
-                for key in KEPT..KEPT + 50 {
-                    NumberMap::remove(&map, key);
-                }
-            }
-        });
-        for _ in 0..fewer(100) {
-            let pairs = sorted(map.pairs());
-            let kept = pairs.iter().filter(|(key, _)| *key < KEPT);
-            assert!(kept.map(|pair| pair.0).eq(0..KEPT));
-        }
-        resizing.stop.store(true, Relaxed);
-    });
-}
-
-fn updates_beside_resizes_are_all_there<M: WordMap + NumberMap>() {
-    const THREADS: u64 = 3;
-    let map = <M as NumberMap>::new(1, Hashing::Own, true);
-    (0..8).for_each(|key| assert_eq!(NumberMap::try_insert(&map, key, 0), Ok(())));
-    let resizing = Resizing::default();
-    let rounds = fewer(8_000);
-    std::thread::scope(|scope| {
-        scope.spawn(|| resizing.keep_resizing(&map, 4));
-        let workers: Vec<_> = (0..THREADS)
-            .map(|_| {
-                scope.spawn(|| {
-                    for round in 0..rounds {
-                        assert!(map.update(round % 8, |value| value + 1).is_some());
-                    }
-                })
-            })
-            .collect();
-        workers
-            .into_iter()
-            .for_each(|worker| worker.join().unwrap());
-        resizing.stop.store(true, Relaxed);
-    });
-    let sum: u64 = map.pairs().iter().map(|(_, value)| value).sum();
-    assert_eq!(sum, THREADS * rounds);
 }
 
 /// Hashes as `Own`, and panics while the flag is set.
