@@ -85,6 +85,7 @@
 mod batch;
 #[cfg(target_pointer_width = "64")]
 pub mod clht;
+mod collection;
 #[cfg(all(doctest, target_pointer_width = "64"))]
 mod compile_fail;
 #[cfg(target_pointer_width = "64")]
