@@ -1,7 +1,6 @@
 //! Guarantees of `cuckoo::CuckooMap` beyond those of every map of words (`tests/words.rs`): dense
 //! tables, moved entries, pairs of any shape.
 
-use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -286,60 +285,6 @@ fn a_map_is_filled_while_it_is_iterated_over() {
     map.resize_to(buckets * 2).unwrap();
     map.resize_to(buckets).unwrap();
     assert!(has(&map, 0..map.len() as u64));
-}
-
-/// All operations of a map, with keys and values of other shapes.
-fn works<K, V>(keys: impl Iterator<Item = K>, value: impl Fn(usize) -> V)
-where
-    K: Copy + Eq + Hash + Debug + Ord,
-    V: Copy + PartialEq + Debug,
-{
-    let keys: Vec<K> = keys.collect();
-    let map = CuckooMap::<K, V>::new();
-    for (i, key) in keys.iter().enumerate() {
-        assert_eq!(map.pin().try_insert(*key, value(i)), Ok(()));
-        assert_eq!(
-            map.pin().try_insert(*key, value(0)),
-            Err(TryInsertError::Occupied(value(i)))
-        );
-    }
-    map.resize_to(2).unwrap();
-    map.resize_to(64).unwrap();
-    let mut there: Vec<K> = map.pin().iter().map(|pair| pair.0).collect();
-    there.sort_unstable();
-    assert_eq!(there, keys);
-    for (i, key) in keys.iter().enumerate() {
-        assert_eq!(map.pin().get(key), Some(value(i)));
-        assert_eq!(map.pin().insert(*key, value(i + 1)), Some(value(i)));
-        assert_eq!(map.pin().update(key, |_| value(i + 2)), Some(value(i + 2)));
-        assert_eq!(map.pin().remove(key), Some(value(i + 2)));
-        assert_eq!(map.pin().get(key), None);
-    }
-    assert!(map.is_empty());
-}
-
-#[test]
-fn pairs_have_any_shape() {
-    let numbers = 0..200u64;
-    works(numbers.clone().map(|n| [0, (n >> 4) as u8, n as u8]), |i| {
-        i as u16
-    });
-    works(numbers.clone().map(|n| u128::from(n) << 77), |i| {
-        !(i as u64)
-    });
-    works(0..200u8, |_| ());
-    works((0..200).map(|n| char::from_u32(n * 37).unwrap()), |i| {
-        [i as u64, 7, !(i as u64)]
-    });
-    works(numbers.clone().map(|n| (n as u8, n << 40)), |i| {
-        (i % 3 == 0).then_some(i as u32)
-    });
-    works(numbers.clone().map(|n| Some(n as u32)), |i| {
-        (i as u8, i as f64, false)
-    });
-    works(std::iter::once(()), |i| [i as u64; 4]);
-    static TOWNS: [&str; 3] = ["Aachen", "Bern", "Celle"];
-    works(TOWNS.iter().map(|town| &**town), |i| TOWNS[i % 3]);
 }
 
 /// Few keys, in a table in which they displace each other.

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use corewise_maps::relativistic::{Compute, Entry, MapRef, Operation};
 use corewise_maps::{RelativisticMap, RelativisticSet};
+use corewise_testkit::hashing::Hashing;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -376,34 +377,10 @@ fn random_operations_agree() {
     }
 }
 
-/// A hasher with few distinct values.
-#[derive(Clone)]
-struct FewHashes(u64);
-
-impl BuildHasher for FewHashes {
-    type Hasher = FewHashesHasher;
-    fn build_hasher(&self) -> FewHashesHasher {
-        FewHashesHasher(self.0, 0)
-    }
-}
-
-struct FewHashesHasher(u64, u64);
-
-impl std::hash::Hasher for FewHashesHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.1 = self.1.wrapping_mul(31).wrapping_add(u64::from(*byte));
-        }
-    }
-    fn finish(&self) -> u64 {
-        self.1 % self.0
-    }
-}
-
 #[test]
 fn random_operations_agree_under_poor_hashers() {
-    for (seed, values) in [(1, 1), (2, 2), (3, 7), (4, 100)] {
-        run(FewHashes(values), seed);
+    for (seed, hashing) in (1..).zip(Hashing::ALL) {
+        run(hashing, seed);
     }
 }
 

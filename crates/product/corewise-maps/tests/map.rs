@@ -8,42 +8,7 @@ use corewise_maps::relativistic::{Entry, ResizeError};
 use corewise_rcu::{BacklogFull, Domain, Limits, Pressure};
 use corewise_testkit::random::is_short;
 
-/// Counts its live instances.
-#[derive(Debug)]
-struct Counted(u64, Arc<AtomicIsize>);
-
-impl Counted {
-    fn new(n: u64, alive: &Arc<AtomicIsize>) -> Self {
-        alive.fetch_add(1, SeqCst);
-        Self(n, alive.clone())
-    }
-}
-
-impl Clone for Counted {
-    fn clone(&self) -> Self {
-        Self::new(self.0, &self.1)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.1.fetch_sub(1, SeqCst);
-    }
-}
-
-impl PartialEq for Counted {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl Eq for Counted {}
-
-impl std::hash::Hash for Counted {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
+use crate::common::Counted;
 
 #[test]
 fn every_key_and_value_is_dropped_once() {
@@ -54,7 +19,7 @@ fn every_key_and_value_is_dropped_once() {
         map.pin().insert(new(n % 1_000), new(n));
         let _ = map.pin().try_insert(new(n % 500), new(n));
         map.pin().get_or_insert_with(new(n % 700), || new(n));
-        map.pin().update(&new(n % 900), |old| new(old.0 + 1));
+        map.pin().update(&new(n % 900), |old| new(old.n + 1));
         if n % 3 == 0 {
             map.pin().remove(&new(n % 1_000));
         }

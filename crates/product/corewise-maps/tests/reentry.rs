@@ -4,7 +4,6 @@
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Weak};
 
 use corewise_maps::RelativisticMap;
 use corewise_maps::clht::LockBasedTable;
@@ -107,40 +106,6 @@ where
     });
     map.settle();
     assert_eq!((map.len(), map.pin().contains_key(&7)), (999, false));
-}
-
-/// A value that uses its map when it is dropped.
-struct UsesMapInDrop<M>(Weak<M>, fn(&M));
-
-impl<M> Drop for UsesMapInDrop<M> {
-    fn drop(&mut self) {
-        if let Some(map) = self.0.upgrade() {
-            self.1(&map);
-        }
-    }
-}
-
-#[test]
-fn a_relativistic_map_may_be_used_by_what_it_drops() {
-    struct Holder(RelativisticMap<u64, UsesMapInDrop<Holder>>);
-    let holder = Arc::new(Holder(
-        RelativisticMap::builder().domain(Domain::new()).build(),
-    ));
-    let weak = Arc::downgrade(&holder);
-    fn call(holder: &Holder) {
-        let map = holder.0.pin();
-        map.insert(77, UsesMapInDrop(Weak::new(), |_| {}));
-        map.remove(&3);
-    }
-    for round in 0..5_000u64 {
-        holder
-            .0
-            .pin()
-            .insert(round % 40, UsesMapInDrop(weak.clone(), call));
-        if round % 100 == 0 {
-            holder.0.settle().unwrap();
-        }
-    }
 }
 
 /// A key whose comparison uses the map, a limited number of times.

@@ -1,4 +1,8 @@
-//! All operations of maps of copies, as operations on numbers.
+//! All operations of maps of copies, as operations on numbers; values that are counted.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
 
 use corewise_maps::copy_map::{Computed, CopyMap, Operation, Table, TryInsertError};
 use corewise_rcu::Domain;
@@ -9,6 +13,54 @@ use corewise_testkit::random::is_short;
 /// `all`, or a twentieth of it if tests are to do less.
 pub(crate) fn fewer(all: u64) -> u64 {
     if is_short() { all.div_ceil(20) } else { all }
+}
+
+/// Counts its live instances; panics when it is dropped, if it is a bomb. Compared by its number.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) n: u64,
+    pub(crate) bomb: bool,
+    alive: Arc<AtomicIsize>,
+}
+
+impl Counted {
+    pub(crate) fn new(n: u64, alive: &Arc<AtomicIsize>) -> Self {
+        alive.fetch_add(1, SeqCst);
+        Self {
+            n,
+            bomb: false,
+            alive: alive.clone(),
+        }
+    }
+}
+
+impl Clone for Counted {
+    fn clone(&self) -> Self {
+        Self::new(self.n, &self.alive)
+    }
+}
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        self.n == other.n
+    }
+}
+
+impl Eq for Counted {}
+
+impl Hash for Counted {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.n.hash(state);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.alive.fetch_sub(1, SeqCst);
+        if self.bomb && !std::thread::panicking() {
+            std::panic::resume_unwind(Box::new("a bomb"));
+        }
+    }
 }
 
 /// What a number is stored as.
