@@ -16,7 +16,7 @@ use corewise_testkit::history::record_beside;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::common::{Copies, NumberMap, fewer, for_all_tables};
+use crate::common::{Copies, NumberMap, fewer, for_all_tables, sorted};
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::Hashing;
 use corewise_testkit::stress::{beside, together};
@@ -42,7 +42,7 @@ for_all_tables! {{
 fn keep_resizing(map: &impl NumberMap, most: u32, stop: &AtomicBool) {
     let mut rng = SmallRng::seed_from_u64(7);
     loop {
-        map.resize_to(1 << rng.random_range(0..=most));
+        map.resize(1 << rng.random_range(0..=most));
         if stop.load(Relaxed) {
             return;
         }
@@ -61,7 +61,7 @@ fn beside_resizes<M: NumberMap>(map: &M, threads: u64, most: u32, work: impl Fn(
 fn check_at_rest(map: &impl NumberMap) {
     let pairs = map.pairs();
     let keys: HashSet<u64> = pairs.iter().map(|(key, _)| *key).collect();
-    assert_eq!((pairs.len(), map.len()), (keys.len(), keys.len()));
+    assert_eq!((pairs.len(), map.entries()), (keys.len(), keys.len()));
     assert!(
         pairs
             .iter()
@@ -289,7 +289,7 @@ fn drained_entries_go_to_one_thread<M: NumberMap>() {
             let mut all: Vec<(u64, u64)> = drained.into_iter().flatten().collect();
             all.sort_unstable();
             assert!(all.into_iter().eq((0..KEPT).map(|key| (key, round))));
-            assert_eq!(map.len(), 0);
+            assert_eq!(map.entries(), 0);
         }
     });
 }
@@ -327,18 +327,11 @@ fn fail<R>() -> R {
     resume_unwind(Box::new(()))
 }
 
-/// The pairs of a map, in order.
-fn sorted_pairs(map: &impl NumberMap) -> Vec<(u64, u64)> {
-    let mut pairs = map.pairs();
-    pairs.sort_unstable();
-    pairs
-}
-
 /// Returns whether `act` panics. In any case it must change nothing, and leave nothing locked.
 fn panics(map: &impl NumberMap, act: impl FnOnce()) -> bool {
-    let before = sorted_pairs(map);
+    let before = sorted(map.pairs());
     let failed = catch_unwind(AssertUnwindSafe(act)).is_err();
-    assert_eq!(sorted_pairs(map), before);
+    assert_eq!(sorted(map.pairs()), before);
     // Another thread can change every entry, and move it.
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -346,7 +339,7 @@ fn panics(map: &impl NumberMap, act: impl FnOnce()) -> bool {
                 assert_eq!(map.remove(*key), Some(*value));
                 assert_eq!(map.insert(*key, *value), None);
             }
-            map.resize_to(map.buckets() * 2 % 63);
+            map.resize(map.bucket_count() * 2 % 63);
         });
     });
     failed
@@ -416,7 +409,7 @@ fn a_retain_that_panics_has_removed_what_it_has_decided_about<M: NumberMap>() {
         });
     }));
     assert!(stopped.is_err());
-    assert_eq!(map.len(), 6);
+    assert_eq!(map.entries(), 6);
     check_at_rest(&map);
 }
 
@@ -533,7 +526,7 @@ fn closures_may_replace_the_table_and_empty_the_map<M: NumberMap>() {
     let mut calls = 0;
     let new = map.update(9, |old| {
         calls += 1;
-        map.resize_to(if old == 9 { 256 } else { 2 });
+        map.resize(if old == 9 { 256 } else { 2 });
         (1_000..1_100).for_each(|key| {
             map.insert(key, key);
         });
@@ -545,7 +538,7 @@ fn closures_may_replace_the_table_and_empty_the_map<M: NumberMap>() {
         0
     });
     assert_eq!(gone, None);
-    assert_eq!(map.len(), 0);
+    assert_eq!(map.entries(), 0);
     (0..50).for_each(|key| assert_eq!(map.insert(key, key), None));
     let mut visited = 0;
     map.retain(|key, _| {
@@ -558,6 +551,6 @@ fn closures_may_replace_the_table_and_empty_the_map<M: NumberMap>() {
         }
         key % 2 == 0
     });
-    assert!(visited >= 10 && map.len() <= 1);
+    assert!(visited >= 10 && map.entries() <= 1);
     check_at_rest(&map);
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corewise_maps::copy_map::{Builder, Full, Limit, Limited, TryInsertError, Unlimited};
 use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
-use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::Domain;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_testkit::history::record_threads;
@@ -88,30 +87,6 @@ fn a_table_that_may_not_grow_is_filled_to_19_in_20() {
         pairs.sort_unstable();
         assert!(pairs.into_iter().eq((from..to).map(|key| (key, !key))));
     }
-}
-
-#[test]
-fn a_full_table_reports_it_and_loses_nothing() {
-    let map = dense(1 << 6);
-    let full = fill_up(&map, 0);
-    let mut before: Vec<_> = map.pin().iter().collect();
-    before.sort_unstable();
-    for _ in 0..3 {
-        assert_eq!(map.pin().insert(full, 0), Err(Full));
-        assert_eq!(map.pin().try_insert(full, 0), Err(TryInsertError::Full));
-        assert_eq!(map.pin().get(&full), None);
-    }
-    let mut after: Vec<_> = map.pin().iter().collect();
-    after.sort_unstable();
-    assert_eq!((before, map.len() as u64), (after, full));
-    // Operations that need no room still work.
-    assert_eq!(map.pin().insert(3, 7), Ok(Some(!3)));
-    assert_eq!(map.pin().try_insert(3, 8), Err(TryInsertError::Occupied(7)));
-    assert_eq!(map.pin().update(&3, |value| value + 1), Some(8));
-    assert!((0..10).all(|key| map.pin().remove(&key).is_some()));
-    assert_eq!(map.pin().insert(full, !full), Ok(None));
-    assert_eq!(map.resize_to(1 << 7), Err(ResizeError::NoMemory));
-    assert!(has(&map, 10..full + 1));
 }
 
 /// More keys of one hash than fit in two buckets: they cannot be moved, so they are no reason to

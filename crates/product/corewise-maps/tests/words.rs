@@ -13,12 +13,11 @@ use corewise_maps_lab::hopscotch::HopscotchTable;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::common::{Copies, Number, NumberMap, fewer};
+use crate::common::{Copies, NumberMap, fewer, sorted};
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::{Hashing, NumberHasher};
 use corewise_testkit::stress::together;
-use corewise_testkit::word_map::{self, WordMap};
-use word_map::{
+use corewise_testkit::word_map::{
     a_batch_without_places_for_its_keys_is_refused, batches_answer_as_lookups_do,
     entries_that_stay_are_found_beside_resizes_and_updates,
     histories_beside_resizes_are_linearizable, histories_in_one_bucket_are_linearizable,
@@ -50,47 +49,6 @@ for_every! {
     }
 }
 
-impl<T: Table<Key = u64, Value: Number> + Send + Sync> WordMap for Copies<T> {
-    fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self {
-        NumberMap::new(buckets, hashing, grows)
-    }
-    fn get(&self, key: u64) -> Option<u64> {
-        NumberMap::get(self, key)
-    }
-    fn get_many(&self, keys: &[u64], out: &mut [Option<u64>]) {
-        let mut values: Vec<_> = out.iter().map(|place| place.map(T::Value::of)).collect();
-        self.0.pin().get_many(keys, &mut values);
-        for (place, value) in out.iter_mut().zip(values) {
-            *place = value.map(Number::number);
-        }
-    }
-    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
-        NumberMap::try_insert(self, key, value)
-    }
-    fn remove(&self, key: u64) -> Option<u64> {
-        NumberMap::remove(self, key)
-    }
-    fn entries(&self) -> usize {
-        NumberMap::len(self)
-    }
-    fn bucket_count(&self) -> usize {
-        NumberMap::buckets(self)
-    }
-    fn resize(&self, buckets: usize) {
-        NumberMap::resize_to(self, buckets);
-    }
-    fn into_pairs(self) -> Vec<(u64, u64)> {
-        let pairs = NumberMap::pairs(&self);
-        assert_eq!(pairs.len(), NumberMap::len(&self));
-        pairs
-    }
-}
-
-fn sorted(mut pairs: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    pairs.sort_unstable();
-    pairs
-}
-
 fn chosen_keys_do_not_make_the_table_large<M: NumberMap>() {
     // Keys chosen against the table, which must not grow without bound for them.
     let map = M::new(1, Hashing::Alike, true);
@@ -99,10 +57,14 @@ fn chosen_keys_do_not_make_the_table_large<M: NumberMap>() {
     assert!((0..keys).all(|key| map.get(key) == Some(key)));
     if !cfg!(corewise_stress) {
         // It grows by a factor of 4 at most, while it has no more buckets than entries.
-        assert!(map.buckets() as u64 <= 4 * keys, "{}", map.buckets());
+        assert!(
+            map.bucket_count() as u64 <= 4 * keys,
+            "{}",
+            map.bucket_count()
+        );
     }
     assert!((0..keys).all(|key| map.remove(key) == Some(key)));
-    assert_eq!((map.len(), map.pairs()), (0, Vec::new()));
+    assert_eq!((map.entries(), map.pairs()), (0, Vec::new()));
 }
 
 fn any_word_may_be_a_key_and_a_value<M: NumberMap>() {
@@ -141,9 +103,9 @@ fn it_grows_by_itself<M: NumberMap>() {
             });
         }
     });
-    assert_eq!(map.len() as u64, keys);
+    assert_eq!(map.entries() as u64, keys);
     assert!((0..keys).all(|key| map.get(key) == Some(!key)));
-    let buckets = map.buckets() as u64;
+    let buckets = map.bucket_count() as u64;
     assert!(buckets * 4 >= keys, "{buckets} buckets for {keys} entries");
     if !cfg!(corewise_stress) {
         // Small tables quadruple.
@@ -167,7 +129,7 @@ fn one_of_several_wins<M: NumberMap>() {
             assert!((0..keys).all(|key| map.get(key) == Some(!key)));
             assert_eq!(map.pairs().len() as u64, keys);
             assert_eq!(by_all(&|key| map.remove(key).is_some()), keys);
-            assert_eq!((map.len(), map.pairs().len()), (0, 0));
+            assert_eq!((map.entries(), map.pairs().len()), (0, 0));
         }
     }
 }
