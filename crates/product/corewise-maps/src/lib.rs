@@ -31,7 +31,7 @@
 //!
 //! [`RelativisticSet`] is a set with the same guarantees. [`methods`] lists what `std`, papaya and
 //! dashmap call each operation. The examples of the crate are small programs: `word_count`,
-//! `memo_cache`, `session_store`, `routing_table`, `dedupe`, `blocklist`.
+//! `memo_cache`, `session_store`, `routing_table`, `dedupe`.
 //!
 //! Each table has `get_many` for lookups of several keys, whose memory accesses overlap. It pays
 //! for batches of 16 keys and more, in tables that are larger than the caches.
@@ -85,6 +85,7 @@
 mod batch;
 #[cfg(target_pointer_width = "64")]
 pub mod clht;
+mod collection;
 #[cfg(all(doctest, target_pointer_width = "64"))]
 mod compile_fail;
 #[cfg(target_pointer_width = "64")]

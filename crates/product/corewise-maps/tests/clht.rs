@@ -8,7 +8,6 @@ use std::cell::Cell;
 use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{Builder, CopyMap, Full, Limit, Table, TryInsertError, Unlimited};
 use corewise_maps::relativistic::ResizeError;
-use corewise_maps::{Word, WordKey};
 use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_rcu::Domain;
 
@@ -58,59 +57,52 @@ fn without_memory<R>(run: impl FnOnce() -> R) -> R {
 }
 
 for_every! {
-    lock_based: Locking,
-    lock_free: LockFree,
+    lock_based: LockBasedTable<u64, u64>,
+    lock_free: LockFreeTable<u64, u64>,
     => {
         a_full_table_reports_it_and_loses_nothing
         an_allocator_without_memory_loses_nothing
-        a_resize_that_lacks_memory_can_be_repeated
         a_table_that_may_not_grow_gets_longer_chains
         a_map_with_a_limit_of_bytes_fills_it
         all_memory_comes_back
         tables_are_kept_while_a_handle_is
         a_map_is_updated_under_a_handle_that_stays
-        a_section_serves_several_maps
         #[should_panic = "another domain"]
         a_section_of_another_domain_is_refused
+    }
+}
+
+for_every! {
+    lock_based_pointers: LockBasedTable<*const String, &'static String>,
+    lock_free_pointers: LockFreeTable<*const String, &'static String>,
+    => {
         pointers_are_keys_and_values
     }
 }
 
-/// A variant, for any words.
-trait ClhtVariant {
-    type Table<K: WordKey, V: Word>: Table<Key = K, Value = V>;
-}
+/// A table of numbers.
+trait Numbers: Table<Key = u64, Value = u64> {}
 
-struct Locking;
-struct LockFree;
+impl<T: Table<Key = u64, Value = u64>> Numbers for T {}
 
-impl ClhtVariant for Locking {
-    type Table<K: WordKey, V: Word> = LockBasedTable<K, V>;
-}
+type Map<T, L> = CopyMap<T, Hashing, L>;
 
-impl ClhtVariant for LockFree {
-    type Table<K: WordKey, V: Word> = LockFreeTable<K, V>;
-}
-
-type Numbers<F> = <F as ClhtVariant>::Table<u64, u64>;
-type Map<F, L> = CopyMap<Numbers<F>, Hashing, L>;
-
-fn builder<F: ClhtVariant>(hashing: Hashing) -> Builder<Numbers<F>, Hashing> {
-    let builder = CopyMap::<Numbers<F>>::builder().domain(Domain::new());
+fn builder<T: Numbers>(hashing: Hashing) -> Builder<T, Hashing> {
+    let builder = CopyMap::<T>::builder().domain(Domain::new());
     builder.hasher(hashing)
 }
 
-fn fill<F: ClhtVariant, L: Limit>(map: &Map<F, L>, keys: std::ops::Range<u64>) {
+fn fill<T: Numbers, L: Limit>(map: &Map<T, L>, keys: std::ops::Range<u64>) {
     keys.for_each(|key| assert_eq!(map.pin().try_insert(key, !key), Ok(())));
 }
 
-fn has<F: ClhtVariant, L>(map: &Map<F, L>, keys: std::ops::Range<u64>) -> bool {
+fn has<T: Numbers, L>(map: &Map<T, L>, keys: std::ops::Range<u64>) -> bool {
     let mut keys = keys;
     keys.all(|key| map.pin().get(&key) == Some(!key))
 }
 
-fn a_full_table_reports_it_and_loses_nothing<F: ClhtVariant>() {
-    let limits = builder::<F>(Hashing::Own).buckets(4).max_buckets(4);
+fn a_full_table_reports_it_and_loses_nothing<T: Numbers>() {
+    let limits = builder::<T>(Hashing::Own).buckets(4).max_buckets(4);
     let map = limits.max_bytes(64 * 6).build();
     // Two buckets may overflow: those of numbers that end in 0 and in 1.
     for ending in 0..2 {
@@ -135,81 +127,58 @@ fn a_full_table_reports_it_and_loses_nothing<F: ClhtVariant>() {
     assert_eq!(map.insert(28, 7), Err(Full));
 }
 
-fn an_allocator_without_memory_loses_nothing<F: ClhtVariant>() {
-    let map = builder::<F>(Hashing::Own)
+fn an_allocator_without_memory_loses_nothing<T: Numbers>() {
+    let map = builder::<T>(Hashing::Own)
         .buckets(1)
         .automatic_resize(false);
     let map = map.build();
-    fill::<F, _>(&map, 0..3);
+    fill(&map, 0..3);
     without_memory(|| {
         assert_eq!(map.pin().try_insert(3, 0), Err(TryInsertError::Full));
         assert_eq!(map.resize_to(2), Err(ResizeError::NoMemory));
     });
     assert_eq!((map.buckets(), map.len(), map.bytes()), (1, 3, 64));
-    assert!(has::<F, _>(&map, 0..3));
+    assert!(has(&map, 0..3));
     assert_eq!(map.pin().insert(3, !3), None);
     map.resize_to(2).unwrap();
-    assert!(has::<F, _>(&map, 0..4));
+    assert!(has(&map, 0..4));
 }
 
-/// Memory suffices for the new table, but not for its overflow buckets.
-fn a_resize_that_lacks_memory_can_be_repeated<F: ClhtVariant>() {
-    let map = builder::<F>(Hashing::Own)
-        .buckets(8)
-        .automatic_resize(false);
-    let map = map.max_bytes(64 * 9).build();
-    fill::<F, _>(&map, 0..24);
-    assert_eq!(map.resize_to(1), Err(ResizeError::NoMemory));
-    assert_eq!((map.buckets(), map.bytes()), (8, 64 * 8));
-    for _ in 0..3 {
-        assert_eq!(map.pin().remove(&0), Some(!0));
-        assert_eq!(map.pin().insert(0, !0), Ok(None));
-        assert!(has::<F, _>(&map, 0..24));
-        assert_eq!((map.len(), map.pin().iter().count()), (24, 24));
-    }
-    for key in 3..24 {
-        assert_eq!(map.pin().remove(&key), Some(!key));
-    }
-    map.resize_to(1).unwrap();
-    assert!(has::<F, _>(&map, 0..3));
-    assert_eq!((map.buckets(), map.bytes(), map.len()), (1, 64, 3));
+fn a_table_that_may_not_grow_gets_longer_chains<T: Numbers>() {
+    Hashing::ALL.into_iter().for_each(longer_chains::<T>);
 }
 
-fn a_table_that_may_not_grow_gets_longer_chains<F: ClhtVariant>() {
-    Hashing::ALL.into_iter().for_each(longer_chains::<F>);
-}
-
-fn longer_chains<F: ClhtVariant>(hashing: Hashing) {
-    let map = builder::<F>(hashing).buckets(3).max_buckets(7).build();
-    fill::<F, _>(&map, 0..1_000);
+fn longer_chains<T: Numbers>(hashing: Hashing) {
+    let map = builder::<T>(hashing).buckets(3).max_buckets(7).build();
+    fill(&map, 0..1_000);
     assert_eq!(map.buckets(), 4);
-    assert!(has::<F, _>(&map, 0..1_000));
+    assert!(has(&map, 0..1_000));
     assert_eq!(map.resize_to(8), Err(ResizeError::NoMemory));
     assert_eq!(map.resize_to(0), Err(ResizeError::NoBuckets));
     assert_eq!(map.resize_to(usize::MAX), Err(ResizeError::NoMemory));
-    assert!(has::<F, _>(&map, 0..1_000));
+    assert!(has(&map, 0..1_000));
 }
 
 /// A growth does not begin if its memory would exceed the limit.
-fn a_map_with_a_limit_of_bytes_fills_it<F: ClhtVariant>() {
+fn a_map_with_a_limit_of_bytes_fills_it<T: Numbers>() {
     const LIMIT: usize = 64 << 10;
-    let map = builder::<F>(Hashing::Mixed).max_bytes(LIMIT).build();
+    let map = builder::<T>(Hashing::Mixed).max_bytes(LIMIT).build();
     let fits = |key: &u64| map.pin().insert(*key, !key) != Err(Full);
     let entries = (0..).take_while(fits).count() as u64;
     assert!(map.bytes() <= LIMIT);
-    assert!(has::<F, _>(&map, 0..entries));
+    assert!(has(&map, 0..entries));
     assert_eq!(map.len() as u64, entries);
     // Either two tables at a time take half of the limit each, or overflow takes most of it.
     assert!(entries as usize > LIMIT / 64, "{entries}");
 }
 
-fn all_memory_comes_back<F: ClhtVariant>() {
+fn all_memory_comes_back<T: Numbers>() {
     let before = BYTES.get();
-    let map = builder::<F>(Hashing::Mixed).buckets(1).build();
+    let map = builder::<T>(Hashing::Mixed).buckets(1).build();
     for round in 0..3 {
-        fill::<F, _>(&map, 0..5_000);
+        fill(&map, 0..5_000);
         map.resize_to(1 << (8 + round)).unwrap();
-        assert!(has::<F, _>(&map, 0..5_000));
+        assert!(has(&map, 0..5_000));
         assert_eq!(BYTES.get() - before, map.bytes().cast_signed());
         (0..5_000).for_each(|key| assert_eq!(map.pin().remove(&key), Some(!key)));
     }
@@ -218,19 +187,19 @@ fn all_memory_comes_back<F: ClhtVariant>() {
     // Dropped in the middle of a resize, while a retired table waits for a reader.
     let domain = map.domain().clone();
     let held = domain.pin();
-    fill::<F, _>(&map, 0..700);
+    fill(&map, 0..700);
     assert!(map.bytes() > 64);
     drop(map);
     drop(held);
     assert_eq!(BYTES.get(), before);
 }
 
-fn tables_are_kept_while_a_handle_is<F: ClhtVariant>() {
-    let map = builder::<F>(Hashing::Own)
+fn tables_are_kept_while_a_handle_is<T: Numbers>() {
+    let map = builder::<T>(Hashing::Own)
         .buckets(1)
         .automatic_resize(false);
     let map = map.build();
-    fill::<F, _>(&map, 0..3);
+    fill(&map, 0..3);
     let held = map.pin();
     assert_eq!(held.get(&1), Some(!1));
     // Does not wait for readers: the caller is one.
@@ -243,13 +212,13 @@ fn tables_are_kept_while_a_handle_is<F: ClhtVariant>() {
     assert_eq!(map.bytes(), 64 * 4);
 }
 
-fn a_map_is_updated_under_a_handle_that_stays<F: ClhtVariant>() {
+fn a_map_is_updated_under_a_handle_that_stays<T: Numbers>() {
     for hashing in [Hashing::Mixed, Hashing::Own] {
-        update_under_a_handle::<F>(&builder::<F>(hashing).build());
+        update_under_a_handle::<T>(&builder::<T>(hashing).build());
     }
 }
 
-fn update_under_a_handle<F: ClhtVariant>(map: &Map<F, Unlimited>) {
+fn update_under_a_handle<T: Numbers>(map: &Map<T, Unlimited>) {
     let held = map.pin();
     for key in 0..20_000u64 {
         assert_eq!(held.insert(key, !key), None);
@@ -258,24 +227,17 @@ fn update_under_a_handle<F: ClhtVariant>(map: &Map<F, Unlimited>) {
     assert!(map.buckets() > 1_000);
 }
 
-fn a_section_serves_several_maps<F: ClhtVariant>() {
-    static LONDON: String = String::new();
-    let ages = CopyMap::<F::Table<char, u8>>::new();
-    let towns = CopyMap::<F::Table<char, &'static String>>::new();
-    let guard = corewise_rcu::pin();
-    assert_eq!(ages.within(&guard).insert('a', 36u8), None);
-    assert!(towns.within(&guard).insert('a', &LONDON).is_none());
-    assert_eq!(ages.within(&guard).get(&'a'), Some(36));
-}
-
-fn a_section_of_another_domain_is_refused<F: ClhtVariant>() {
-    let map = builder::<F>(Hashing::Mixed).build();
+fn a_section_of_another_domain_is_refused<T: Numbers>() {
+    let map = builder::<T>(Hashing::Mixed).build();
     map.within(&corewise_rcu::pin()).get(&1);
 }
 
-fn pointers_are_keys_and_values<F: ClhtVariant>() {
+fn pointers_are_keys_and_values<T>()
+where
+    T: Table<Key = *const String, Value = &'static String>,
+{
     static NAMES: [String; 2] = [String::new(), String::new()];
-    let map = CopyMap::<F::Table<*const String, &'static String>>::new();
+    let map = CopyMap::<T>::new();
     for name in &NAMES {
         assert!(map.pin().insert(&raw const *name, name).is_none());
     }
@@ -288,11 +250,11 @@ fn pointers_are_keys_and_values<F: ClhtVariant>() {
 #[test]
 fn a_lock_free_chain_has_a_last_bucket() {
     const MOST: u64 = 3 * (1 + 21_844);
-    let map = builder::<LockFree>(Hashing::Own).buckets(1 << 15);
+    let map = builder::<LockFreeTable<u64, u64>>(Hashing::Own).buckets(1 << 15);
     let map = map.automatic_resize(false).build();
-    fill::<LockFree, _>(&map, 0..MOST + 1);
+    fill(&map, 0..MOST + 1);
     assert_eq!(map.resize_to(1), Err(ResizeError::NoMemory));
-    assert!(has::<LockFree, _>(&map, 0..MOST + 1));
+    assert!(has(&map, 0..MOST + 1));
     assert_eq!(map.pin().remove(&7), Some(!7));
     map.resize_to(1).unwrap();
     let map = map.pin();

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use corewise_maps::clht::LockBasedTable;
@@ -16,10 +16,10 @@ use corewise_testkit::history::record_beside;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::common::{Copies, NumberMap, fewer, for_all_tables};
+use crate::common::{Copies, NumberMap, fewer, for_all_tables, sorted};
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::Hashing;
-use corewise_testkit::stress::together;
+use corewise_testkit::stress::{beside, together};
 
 for_all_tables! {{
     histories_beside_resizes_are_linearizable
@@ -42,18 +42,26 @@ for_all_tables! {{
 fn keep_resizing(map: &impl NumberMap, most: u32, stop: &AtomicBool) {
     let mut rng = SmallRng::seed_from_u64(7);
     loop {
-        map.resize_to(1 << rng.random_range(0..=most));
+        map.resize(1 << rng.random_range(0..=most));
         if stop.load(Relaxed) {
             return;
         }
     }
 }
 
+/// Calls `work` on several threads, with their numbers, while another one resizes the map; then
+/// checks what is left.
+fn beside_resizes<M: NumberMap>(map: &M, threads: u64, most: u32, work: impl Fn(u64) + Sync) {
+    let stop = AtomicBool::new(false);
+    beside(threads, &stop, || keep_resizing(map, most, &stop), work);
+    check_at_rest(map);
+}
+
 /// Checks what is left when all threads are done: each key once, each value owned once.
 fn check_at_rest(map: &impl NumberMap) {
     let pairs = map.pairs();
     let keys: HashSet<u64> = pairs.iter().map(|(key, _)| *key).collect();
-    assert_eq!((pairs.len(), map.len()), (keys.len(), keys.len()));
+    assert_eq!((pairs.len(), map.entries()), (keys.len(), keys.len()));
     assert!(
         pairs
             .iter()
@@ -173,28 +181,22 @@ fn histories_in_one_bucket_are_linearizable<M: NumberMap>() {
 const KEPT: u64 = 300;
 
 /// Runs `act` beside resizes, updates of the kept keys, and insertions and removals of others.
-fn beside_updates<M: NumberMap>(map: &M, mut act: impl FnMut(u64)) {
+fn beside_updates<M: NumberMap>(map: &M, act: impl Fn(u64) + Sync) {
     let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| keep_resizing(map, 9, &stop));
-        scope.spawn(|| {
-            let mut round = 0;
-            while !stop.load(Relaxed) {
-                round += 1;
-                (KEPT..KEPT + 50).for_each(|key| assert_eq!(map.try_insert(key, round), Ok(())));
-                (0..KEPT).step_by(7).for_each(|key| {
-                    map.update(key, |old| old + 2);
-                });
-                for key in KEPT..KEPT + 50 {
-                    map.remove(key);
-                }
-            }
-        });
-        let done = catch_unwind(AssertUnwindSafe(|| (0..fewer(200)).for_each(&mut act)));
-        stop.store(true, Relaxed);
-        assert!(done.is_ok());
+    let update = || {
+        let mut round = 0;
+        while !stop.load(Relaxed) {
+            round += 1;
+            (KEPT..KEPT + 50).for_each(|key| assert_eq!(map.try_insert(key, round), Ok(())));
+            (0..KEPT).step_by(7).for_each(|key| {
+                map.update(key, |old| old + 2);
+            });
+            (KEPT..KEPT + 50).for_each(|key| _ = map.remove(key));
+        }
+    };
+    beside_resizes(map, 1, 9, |_| {
+        beside(1, &stop, update, |_| (0..fewer(200)).for_each(&act));
     });
-    check_at_rest(map);
 }
 
 fn retain_visits_what_stays_once<M: NumberMap>() {
@@ -224,26 +226,22 @@ fn iterations_over_few_buckets_return_what_stays_once<M: NumberMap>() {
     let map = M::new(1, Hashing::Mixed, true);
     (0..STAY).for_each(|key| assert_eq!(map.insert(key, key), None));
     let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| keep_resizing(&map, 1, &stop));
-        let walker = scope.spawn(|| {
-            while !stop.load(Relaxed) {
-                let mut keys = map.keys();
-                keys.retain(|key| *key < STAY);
-                keys.sort_unstable();
-                assert!(keys.into_iter().eq(0..STAY));
-            }
-        });
-        let done = catch_unwind(AssertUnwindSafe(|| {
+    let walk = || {
+        while !stop.load(Relaxed) {
+            let mut keys = map.keys();
+            keys.retain(|key| *key < STAY);
+            keys.sort_unstable();
+            assert!(keys.into_iter().eq(0..STAY));
+        }
+    };
+    beside_resizes(&map, 1, 1, |_| {
+        beside(1, &stop, walk, |_| {
             for _ in 0..fewer(10_000) {
                 (STAY..STAY + 4).for_each(|key| assert_eq!(map.try_insert(key, 0), Ok(())));
                 (STAY..STAY + 4).for_each(|key| assert_eq!(map.remove(key), Some(0)));
             }
-        }));
-        stop.store(true, Relaxed);
-        assert!(walker.join().is_ok() && done.is_ok());
+        });
     });
-    check_at_rest(&map);
 }
 
 /// Odd values go and even ones stay, while another thread replaces odd ones by even ones: those
@@ -251,26 +249,21 @@ fn iterations_over_few_buckets_return_what_stays_once<M: NumberMap>() {
 fn retain_removes_what_it_has_decided_about<M: NumberMap>() {
     let map = M::new(1, Hashing::Mixed, true);
     let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| keep_resizing(&map, 4, &stop));
-        scope.spawn(|| {
-            while !stop.load(Relaxed) {
-                map.retain(|_, value| value % 2 == 0);
-            }
-        });
-        let mut removed = 0;
-        let done = catch_unwind(AssertUnwindSafe(|| {
+    let retain = || {
+        while !stop.load(Relaxed) {
+            map.retain(|_, value| value % 2 == 0);
+        }
+    };
+    beside_resizes(&map, 1, 4, |_| {
+        beside(1, &stop, retain, |_| {
             for round in 0..fewer(20_000) {
                 let key = round % 10;
                 map.insert(key, 2 * round + 1);
-                removed += u32::from(map.insert(key, 2 * round).is_none());
+                map.insert(key, 2 * round);
                 assert_eq!(map.get(key), Some(2 * round));
             }
-        }));
-        stop.store(true, Relaxed);
-        assert!(done.is_ok());
+        });
     });
-    check_at_rest(&map);
 }
 
 fn clear_removes_what_was_there<M: NumberMap>() {
@@ -285,27 +278,20 @@ fn clear_removes_what_was_there<M: NumberMap>() {
 fn drained_entries_go_to_one_thread<M: NumberMap>() {
     const THREADS: u64 = 3;
     let map = M::new(1, Hashing::Mixed, true);
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| keep_resizing(&map, 8, &stop));
-        let done = catch_unwind(AssertUnwindSafe(|| {
-            for round in 0..fewer(60) {
-                (0..KEPT).for_each(|key| assert_eq!(map.try_insert(key, round), Ok(())));
-                // The threads agree on every entry, or on none.
-                let drained = together(THREADS, |_| match round % 2 {
-                    0 => map.drain(usize::MAX),
-                    _ => map.extract_if(usize::MAX, |_, value| value == round),
-                });
-                let mut all: Vec<(u64, u64)> = drained.into_iter().flatten().collect();
-                all.sort_unstable();
-                assert!(all.into_iter().eq((0..KEPT).map(|key| (key, round))));
-                assert_eq!(map.len(), 0);
-            }
-        }));
-        stop.store(true, Relaxed);
-        assert!(done.is_ok());
+    beside_resizes(&map, 1, 8, |_| {
+        for round in 0..fewer(60) {
+            (0..KEPT).for_each(|key| assert_eq!(map.try_insert(key, round), Ok(())));
+            // The threads agree on every entry, or on none.
+            let drained = together(THREADS, |_| match round % 2 {
+                0 => map.drain(usize::MAX),
+                _ => map.extract_if(usize::MAX, |_, value| value == round),
+            });
+            let mut all: Vec<(u64, u64)> = drained.into_iter().flatten().collect();
+            all.sort_unstable();
+            assert!(all.into_iter().eq((0..KEPT).map(|key| (key, round))));
+            assert_eq!(map.entries(), 0);
+        }
     });
-    check_at_rest(&map);
 }
 
 /// Every call of the closures that counts has had effect, whichever thread inserted the key.
@@ -313,70 +299,39 @@ fn counts_of_several_threads_add_up<M: NumberMap>() {
     const THREADS: u64 = 3;
     let rounds = fewer(10_000);
     let map = M::new(1, Hashing::Own, true);
-    let stop = AtomicBool::new(false);
     let removed = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        scope.spawn(|| keep_resizing(&map, 4, &stop));
-        let workers = [(); THREADS as usize].map(|()| {
-            scope.spawn(|| {
-                for round in 0..rounds {
-                    let key = round % 8;
-                    match round % 3 {
-                        0 => {
-                            map.update_or_insert(key, |n| n + 1, 1);
-                        }
-                        1 => {
-                            map.update_or_insert_with(key, |n| n + 1, || 1);
-                        }
-                        _ => {
-                            map.compute(key, |n| Operation::Insert(n.unwrap_or(0) + 1));
-                        }
-                    }
-                    if round % 100 == 0 {
-                        let gone = map.remove(key).unwrap_or(0);
-                        removed.fetch_add(gone, Relaxed);
-                    }
-                }
-            })
-        });
-        let done = workers.map(|worker| worker.join());
-        stop.store(true, Relaxed);
-        assert!(done.iter().all(Result::is_ok));
+    let count = |key, way| {
+        let more = |n| n + 1;
+        match way {
+            0 => _ = map.update_or_insert(key, more, 1),
+            1 => _ = map.update_or_insert_with(key, more, || 1),
+            2 if map.update(key, more).is_some() => {}
+            _ => _ = map.compute(key, |n| Operation::Insert(n.unwrap_or(0) + 1)),
+        }
+    };
+    beside_resizes(&map, THREADS, 4, |_| {
+        for round in 0..rounds {
+            let key = round % 7;
+            count(key, round % 4);
+            if round % 100 == 0 {
+                removed.fetch_add(map.remove(key).unwrap_or(0), Relaxed);
+            }
+        }
     });
     let left: u64 = map.values().iter().sum();
     assert_eq!(left + removed.into_inner(), THREADS * rounds);
-    check_at_rest(&map);
 }
 
-/// Suppresses the reports of intended panics.
-fn hush() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        let report = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if info.payload().downcast_ref() != Some(&"a closure") {
-                report(info);
-            }
-        }));
-    });
-}
-
+/// Panics, without a report.
 fn fail<R>() -> R {
-    panic!("a closure")
-}
-
-/// The pairs of a map, in order.
-fn sorted_pairs(map: &impl NumberMap) -> Vec<(u64, u64)> {
-    let mut pairs = map.pairs();
-    pairs.sort_unstable();
-    pairs
+    resume_unwind(Box::new(()))
 }
 
 /// Returns whether `act` panics. In any case it must change nothing, and leave nothing locked.
 fn panics(map: &impl NumberMap, act: impl FnOnce()) -> bool {
-    let before = sorted_pairs(map);
+    let before = sorted(map.pairs());
     let failed = catch_unwind(AssertUnwindSafe(act)).is_err();
-    assert_eq!(sorted_pairs(map), before);
+    assert_eq!(sorted(map.pairs()), before);
     // Another thread can change every entry, and move it.
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -384,14 +339,13 @@ fn panics(map: &impl NumberMap, act: impl FnOnce()) -> bool {
                 assert_eq!(map.remove(*key), Some(*value));
                 assert_eq!(map.insert(*key, *value), None);
             }
-            map.resize_to(map.buckets() * 2 % 63);
+            map.resize(map.bucket_count() * 2 % 63);
         });
     });
     failed
 }
 
 fn closures_that_panic_change_nothing<M: NumberMap>() {
-    hush();
     // All in one bucket, of which the closures' entry is the first, in the middle, and the last.
     for (key, grows) in [(0, false), (5, true), (9, false), (77, true)] {
         let map = M::new(1, Hashing::Alike, grows);
@@ -424,7 +378,6 @@ fn closures_that_panic_change_nothing<M: NumberMap>() {
 
 /// The closure panics when it is called again, since it has changed the value itself.
 fn closures_that_panic_at_the_second_call_change_nothing<M: NumberMap>() {
-    hush();
     let map = M::new(1, Hashing::Alike, true);
     (0..10).for_each(|key| assert_eq!(map.insert(key, key), None));
     let calls = Cell::new(0);
@@ -446,7 +399,6 @@ fn closures_that_panic_at_the_second_call_change_nothing<M: NumberMap>() {
 }
 
 fn a_retain_that_panics_has_removed_what_it_has_decided_about<M: NumberMap>() {
-    hush();
     let map = M::new(1, Hashing::Mixed, true);
     (0..10).for_each(|key| assert_eq!(map.insert(key, key), None));
     let calls = Cell::new(0);
@@ -457,7 +409,7 @@ fn a_retain_that_panics_has_removed_what_it_has_decided_about<M: NumberMap>() {
         });
     }));
     assert!(stopped.is_err());
-    assert_eq!(map.len(), 6);
+    assert_eq!(map.entries(), 6);
     check_at_rest(&map);
 }
 
@@ -521,6 +473,24 @@ fn closures_may_change_their_entry<M: NumberMap>() {
         },
     );
     assert_eq!((new, map.get(91), calls), (70, Some(70), 1));
+    // An update is asked again about each new value, and not after the entry has gone.
+    let mut calls = 0;
+    let new = map.update(9, |old| {
+        calls += 1;
+        if calls < 4 {
+            map.insert(9, old + 100);
+        }
+        old
+    });
+    assert_eq!((new, calls), (Some(309), 4));
+    let gone = map.update(9, |old| {
+        // Another entry comes in its place, and goes.
+        if map.remove(9) == Some(309) {
+            map.insert(9, 310);
+        }
+        old
+    });
+    assert_eq!((gone, map.get(9)), (None, None));
     check_at_rest(&map);
 }
 
@@ -556,7 +526,7 @@ fn closures_may_replace_the_table_and_empty_the_map<M: NumberMap>() {
     let mut calls = 0;
     let new = map.update(9, |old| {
         calls += 1;
-        map.resize_to(if old == 9 { 256 } else { 2 });
+        map.resize(if old == 9 { 256 } else { 2 });
         (1_000..1_100).for_each(|key| {
             map.insert(key, key);
         });
@@ -568,7 +538,7 @@ fn closures_may_replace_the_table_and_empty_the_map<M: NumberMap>() {
         0
     });
     assert_eq!(gone, None);
-    assert_eq!(map.len(), 0);
+    assert_eq!(map.entries(), 0);
     (0..50).for_each(|key| assert_eq!(map.insert(key, key), None));
     let mut visited = 0;
     map.retain(|key, _| {
@@ -581,6 +551,6 @@ fn closures_may_replace_the_table_and_empty_the_map<M: NumberMap>() {
         }
         key % 2 == 0
     });
-    assert!(visited >= 10 && map.len() <= 1);
+    assert!(visited >= 10 && map.entries() <= 1);
     check_at_rest(&map);
 }

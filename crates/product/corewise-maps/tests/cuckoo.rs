@@ -1,14 +1,12 @@
 //! Guarantees of `cuckoo::CuckooMap` beyond those of every map of words (`tests/words.rs`): dense
 //! tables, moved entries, pairs of any shape.
 
-use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corewise_maps::copy_map::{Builder, Full, Limit, Limited, TryInsertError, Unlimited};
 use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
-use corewise_maps::relativistic::ResizeError;
 use corewise_rcu::Domain;
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_testkit::history::record_threads;
@@ -89,30 +87,6 @@ fn a_table_that_may_not_grow_is_filled_to_19_in_20() {
         pairs.sort_unstable();
         assert!(pairs.into_iter().eq((from..to).map(|key| (key, !key))));
     }
-}
-
-#[test]
-fn a_full_table_reports_it_and_loses_nothing() {
-    let map = dense(1 << 6);
-    let full = fill_up(&map, 0);
-    let mut before: Vec<_> = map.pin().iter().collect();
-    before.sort_unstable();
-    for _ in 0..3 {
-        assert_eq!(map.pin().insert(full, 0), Err(Full));
-        assert_eq!(map.pin().try_insert(full, 0), Err(TryInsertError::Full));
-        assert_eq!(map.pin().get(&full), None);
-    }
-    let mut after: Vec<_> = map.pin().iter().collect();
-    after.sort_unstable();
-    assert_eq!((before, map.len() as u64), (after, full));
-    // Operations that need no room still work.
-    assert_eq!(map.pin().insert(3, 7), Ok(Some(!3)));
-    assert_eq!(map.pin().try_insert(3, 8), Err(TryInsertError::Occupied(7)));
-    assert_eq!(map.pin().update(&3, |value| value + 1), Some(8));
-    assert!((0..10).all(|key| map.pin().remove(&key).is_some()));
-    assert_eq!(map.pin().insert(full, !full), Ok(None));
-    assert_eq!(map.resize_to(1 << 7), Err(ResizeError::NoMemory));
-    assert!(has(&map, 10..full + 1));
 }
 
 /// More keys of one hash than fit in two buckets: they cannot be moved, so they are no reason to
@@ -288,98 +262,6 @@ fn a_map_is_filled_while_it_is_iterated_over() {
     assert!(has(&map, 0..map.len() as u64));
 }
 
-/// All operations of a map, with keys and values of other shapes.
-fn works<K, V>(keys: impl Iterator<Item = K>, value: impl Fn(usize) -> V)
-where
-    K: Copy + Eq + Hash + Debug + Ord,
-    V: Copy + PartialEq + Debug,
-{
-    let keys: Vec<K> = keys.collect();
-    let map = CuckooMap::<K, V>::new();
-    for (i, key) in keys.iter().enumerate() {
-        assert_eq!(map.pin().try_insert(*key, value(i)), Ok(()));
-        assert_eq!(
-            map.pin().try_insert(*key, value(0)),
-            Err(TryInsertError::Occupied(value(i)))
-        );
-    }
-    map.resize_to(2).unwrap();
-    map.resize_to(64).unwrap();
-    let mut there: Vec<K> = map.pin().iter().map(|pair| pair.0).collect();
-    there.sort_unstable();
-    assert_eq!(there, keys);
-    for (i, key) in keys.iter().enumerate() {
-        assert_eq!(map.pin().get(key), Some(value(i)));
-        assert_eq!(map.pin().insert(*key, value(i + 1)), Some(value(i)));
-        assert_eq!(map.pin().update(key, |_| value(i + 2)), Some(value(i + 2)));
-        assert_eq!(map.pin().remove(key), Some(value(i + 2)));
-        assert_eq!(map.pin().get(key), None);
-    }
-    assert!(map.is_empty());
-}
-
-#[test]
-fn pairs_have_any_shape() {
-    let numbers = 0..200u64;
-    works(numbers.clone().map(|n| [0, (n >> 4) as u8, n as u8]), |i| {
-        i as u16
-    });
-    works(numbers.clone().map(|n| u128::from(n) << 77), |i| {
-        !(i as u64)
-    });
-    works(0..200u8, |_| ());
-    works((0..200).map(|n| char::from_u32(n * 37).unwrap()), |i| {
-        [i as u64, 7, !(i as u64)]
-    });
-    works(numbers.clone().map(|n| (n as u8, n << 40)), |i| {
-        (i % 3 == 0).then_some(i as u32)
-    });
-    works(numbers.clone().map(|n| Some(n as u32)), |i| {
-        (i as u8, i as f64, false)
-    });
-    works(std::iter::once(()), |i| [i as u64; 4]);
-    static TOWNS: [&str; 3] = ["Aachen", "Bern", "Celle"];
-    works(TOWNS.iter().map(|town| &**town), |i| TOWNS[i % 3]);
-}
-
-/// Values of three words, which are not written in one step.
-#[test]
-fn no_value_is_torn() {
-    let map = CuckooMap::<u64, [u64; 3], Hashing>::with_hasher(Hashing::Mixed);
-    let value = |n: u64| [n, n.wrapping_mul(7), !n];
-    (0..6).for_each(|key| assert_eq!(map.pin().insert(key, value(key)), None));
-    let stop = AtomicBool::new(false);
-    let seen = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        let writers = [0u64, 1].map(|thread| {
-            let (map, stop) = (&map, &stop);
-            scope.spawn(move || {
-                let mut n = thread;
-                while !stop.load(Relaxed) {
-                    n += 2;
-                    assert!(map.pin().insert(n % 6, value(n)).is_some());
-                    let new = map.pin().update(&(n % 3), |[old, ..]| value(old ^ 1));
-                    assert_eq!(new.map(|new| value(new[0])), new);
-                }
-            })
-        });
-        // A few gets may be over before a writer has begun.
-        let running = || !writers.iter().any(|writer| writer.is_finished());
-        let mut call = 0;
-        while call < fewer(200_000) || seen.load(Relaxed) <= 6 && running() {
-            call += 1;
-            let there = map.pin().get(&(call % 6)).expect("it stays");
-            assert_eq!(there, value(there[0]));
-            seen.fetch_max(there[0], Relaxed);
-            if call % 100 == 0 {
-                assert!(map.pin().iter().all(|(_, there)| there == value(there[0])));
-            }
-        }
-        stop.store(true, Relaxed);
-    });
-    assert!(seen.load(Relaxed) > 6);
-}
-
 /// Few keys, in a table in which they displace each other.
 #[test]
 fn histories_in_a_dense_table_are_linearizable() {
@@ -413,28 +295,6 @@ fn histories_in_a_dense_table_are_linearizable() {
         });
         history.check(&MapEntry::new()).assert_linearizable();
     }
-}
-
-/// Memory suffices for the new table, but not for its overflow.
-#[test]
-fn a_resize_that_lacks_memory_can_be_repeated() {
-    let one = builder(Hashing::Mixed).buckets(1).build().bytes();
-    let eight = builder(Hashing::Mixed).buckets(8).build().bytes();
-    let map = builder(Hashing::Mixed).buckets(8).automatic_resize(false);
-    let map = map.max_bytes(eight + one).build();
-    fill(&map, 0..20);
-    assert_eq!(map.resize_to(1), Err(ResizeError::NoMemory));
-    assert_eq!((map.buckets(), map.bytes()), (8, eight));
-    for _ in 0..3 {
-        assert_eq!(map.pin().remove(&0), Some(!0));
-        assert_eq!(map.pin().insert(0, !0), Ok(None));
-        assert!(has(&map, 0..20));
-        assert_eq!((map.len(), map.pin().iter().count()), (20, 20));
-    }
-    assert!((3..20).all(|key| map.pin().remove(&key) == Some(!key)));
-    map.resize_to(1).unwrap();
-    assert!(has(&map, 0..3));
-    assert_eq!((map.buckets(), map.bytes(), map.len()), (1, one, 3));
 }
 
 #[test]
@@ -519,11 +379,4 @@ fn a_panic_in_a_comparison_leaves_the_map_as_it_was() {
     }
     assert!((0..200).all(|n| map.pin().remove(&LimitedComparisons(n)) == Some(n)));
     assert!(map.is_empty());
-}
-
-#[test]
-fn a_map_may_be_shared_if_its_pairs_may_be_sent() {
-    fn is_shared<T: Send + Sync>() {}
-    is_shared::<CuckooMap<u64, (char, &'static str)>>();
-    is_shared::<CuckooMap<[u8; 3], ()>>();
 }

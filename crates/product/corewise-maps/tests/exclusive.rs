@@ -3,41 +3,17 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
+use std::sync::atomic::AtomicIsize;
+use std::sync::atomic::Ordering::SeqCst;
 
 use corewise_maps::{RelativisticMap, RelativisticSet};
 use corewise_rcu::Domain;
+use corewise_testkit::hashing::Hashing;
 
-/// Counts its live instances; panics when it is dropped, if it is a bomb.
-#[derive(Debug)]
-struct Counted {
-    n: u64,
-    bomb: bool,
-    alive: Arc<AtomicIsize>,
-}
-
-impl Counted {
-    fn new(n: u64, alive: &Arc<AtomicIsize>) -> Self {
-        alive.fetch_add(1, SeqCst);
-        Self {
-            n,
-            bomb: false,
-            alive: alive.clone(),
-        }
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.alive.fetch_sub(1, SeqCst);
-        if self.bomb && !std::thread::panicking() {
-            std::panic::resume_unwind(Box::new("a bomb"));
-        }
-    }
-}
+use crate::common::Counted;
 
 type Map = RelativisticMap<u64, Counted>;
 
@@ -310,27 +286,9 @@ fn inconsistent_keys_get_no_value_twice() {
     }
 }
 
-/// A hasher with one value.
-#[derive(Clone, Default)]
-struct Same;
-
-impl BuildHasher for Same {
-    type Hasher = Same;
-    fn build_hasher(&self) -> Same {
-        Same
-    }
-}
-
-impl Hasher for Same {
-    fn write(&mut self, _: &[u8]) {}
-    fn finish(&self) -> u64 {
-        7
-    }
-}
-
 #[test]
 fn one_chain_is_taken_apart_too() {
-    let mut map: RelativisticMap<u64, String, Same> = RelativisticMap::default();
+    let mut map: RelativisticMap<u64, String, _> = RelativisticMap::with_hasher(Hashing::Alike);
     map.extend((0..300).map(|n| (n, n.to_string())));
     map.values_mut().for_each(|text| text.push('!'));
     let drained: BTreeMap<u64, String> = map.drain().collect();
@@ -359,7 +317,10 @@ fn a_drained_map_shrinks_again() {
 #[test]
 fn maps_and_sets_are_extended_by_copies() {
     let mut map = RelativisticMap::from([(1, 2)]);
+    assert_eq!(format!("{map:?}"), "{1: 2}");
+    let copy = map.clone();
     map.extend(&std::collections::HashMap::from([(3, 4)]));
+    assert_ne!(copy, map);
     assert_eq!(map, RelativisticMap::from([(1, 2), (3, 4)]));
     let mut set = RelativisticSet::from([1]);
     set.extend(&[2, 3]);

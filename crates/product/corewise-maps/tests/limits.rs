@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 
 use corewise_maps::clht::LockBasedTable;
-use corewise_maps::copy_map::{CopyMap, Full, Limited, Table};
+use corewise_maps::copy_map::{CopyMap, Full, Limited, Table, TryInsertError};
 use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps::relativistic::ResizeError;
 use corewise_maps_lab::clht_lock_free::LockFreeTable;
@@ -24,6 +24,8 @@ for_every! {
     hopscotch: HopscotchTable<u64, u64>,
     => {
         a_resize_without_memory_changes_nothing
+        a_resize_that_lacks_memory_can_be_repeated
+        a_full_table_reports_it_and_loses_nothing
         a_resize_frees_what_was_replaced_when_it_needs_memory
         insertions_beside_a_resize_may_delay_its_end
         an_insertion_is_not_refused_while_a_resize_can_go_on
@@ -227,6 +229,59 @@ fn a_resize_without_memory_changes_nothing<T: Table<Key = u64, Value = u64>>() {
         }
     }
     assert!(refused > 100, "only {refused} resizes lacked memory");
+}
+
+fn a_full_table_reports_it_and_loses_nothing<T: Table<Key = u64, Value = u64>>() {
+    let bytes = map::<T>(64, usize::MAX, Hashing::Mixed).bytes();
+    // With memory for some entries that overflow, and for none.
+    for bytes in [bytes, bytes + 512] {
+        let map = map::<T>(64, bytes, Hashing::Mixed);
+        let handle = map.pin();
+        let full = (0..).find(|key| handle.insert(*key, !key) == Err(Full));
+        let full = full.expect("the memory ends");
+        let before = pairs(&map);
+        for _ in 0..3 {
+            assert_eq!(handle.insert(full, 0), Err(Full));
+            assert_eq!(handle.try_insert(full, 0), Err(TryInsertError::Full));
+            assert_eq!(handle.get(&full), None);
+        }
+        assert_eq!((pairs(&map), map.len() as u64), (before, full));
+        assert_eq!(map.resize_to(128), Err(ResizeError::NoMemory));
+        // Operations that need no memory still work.
+        assert_eq!(handle.insert(3, 7), Ok(Some(!3)));
+        assert_eq!(handle.try_insert(3, 8), Err(TryInsertError::Occupied(7)));
+        assert_eq!(handle.update(&3, |value| value + 1), Some(8));
+        assert!((10..full).all(|key| handle.remove(&key) == Some(!key)));
+        assert_eq!(handle.insert(full, !full), Ok(None));
+        assert_eq!((handle.get(&3), handle.get(&full)), (Some(8), Some(!full)));
+        assert_eq!(map.len(), 11);
+    }
+}
+
+/// Memory suffices for the new table, but not for what overflows from it.
+fn a_resize_that_lacks_memory_can_be_repeated<T: Table<Key = u64, Value = u64>>() {
+    let [many, one] = [32, 1].map(|buckets| map::<T>(buckets, usize::MAX, Hashing::Own).bytes());
+    let map = map::<T>(32, many + one, Hashing::Own);
+    let is_there = |keys: std::ops::Range<u64>| {
+        assert_eq!(
+            (map.len(), pairs(&map).len()),
+            (keys.end as usize, keys.end as usize)
+        );
+        keys.into_iter()
+            .all(|key| map.pin().get(&key) == Some(!key))
+    };
+    (0..20).for_each(|key| assert_eq!(map.pin().insert(key, !key), Ok(None)));
+    assert_eq!(map.resize_to(1), Err(ResizeError::NoMemory));
+    assert_eq!((map.buckets(), map.bytes()), (32, many));
+    for _ in 0..3 {
+        assert_eq!(map.pin().remove(&0), Some(!0));
+        assert_eq!(map.pin().insert(0, !0), Ok(None));
+        assert!(is_there(0..20));
+    }
+    assert!((1..20).all(|key| map.pin().remove(&key) == Some(!key)));
+    map.resize_to(1).unwrap();
+    assert!(is_there(0..1));
+    assert_eq!((map.buckets(), map.bytes()), (1, one));
 }
 
 /// The limit does not fit three tables at a time. A reader keeps the first one, which is freed when

@@ -3,47 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
 
+use corewise_maps::RelativisticMap;
 use corewise_maps::relativistic::{Entry, ResizeError};
-use corewise_maps::{RelativisticMap, RelativisticSet};
 use corewise_rcu::{BacklogFull, Domain, Limits, Pressure};
 use corewise_testkit::random::is_short;
 
-/// Counts its live instances.
-#[derive(Debug)]
-struct Counted(u64, Arc<AtomicIsize>);
-
-impl Counted {
-    fn new(n: u64, alive: &Arc<AtomicIsize>) -> Self {
-        alive.fetch_add(1, SeqCst);
-        Self(n, alive.clone())
-    }
-}
-
-impl Clone for Counted {
-    fn clone(&self) -> Self {
-        Self::new(self.0, &self.1)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.1.fetch_sub(1, SeqCst);
-    }
-}
-
-impl PartialEq for Counted {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl Eq for Counted {}
-
-impl std::hash::Hash for Counted {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
+use crate::common::Counted;
 
 #[test]
 fn every_key_and_value_is_dropped_once() {
@@ -54,7 +19,7 @@ fn every_key_and_value_is_dropped_once() {
         map.pin().insert(new(n % 1_000), new(n));
         let _ = map.pin().try_insert(new(n % 500), new(n));
         map.pin().get_or_insert_with(new(n % 700), || new(n));
-        map.pin().update(&new(n % 900), |old| new(old.0 + 1));
+        map.pin().update(&new(n % 900), |old| new(old.n + 1));
         if n % 3 == 0 {
             map.pin().remove(&new(n % 1_000));
         }
@@ -190,50 +155,6 @@ fn reserving_makes_room_at_once_also_under_a_guard() {
 }
 
 #[test]
-fn keys_can_be_borrowed_and_live_outside() {
-    let text = String::from("the quick brown fox");
-    let map: RelativisticMap<&str, &str> = RelativisticMap::new();
-    for word in text.split(' ') {
-        map.pin().insert(word, word);
-    }
-    assert_eq!(map.pin().get("quick"), Some(&"quick"));
-    let owned: RelativisticMap<String, Vec<u8>> = RelativisticMap::new();
-    owned.pin().insert("a".into(), vec![1]);
-    assert_eq!(
-        owned.pin().get_key_value("a"),
-        Some((&"a".to_owned(), &vec![1]))
-    );
-    assert_eq!(owned.pin().remove("a"), Some(&vec![1]));
-}
-
-#[test]
-fn entries_of_any_size_and_alignment_are_kept() {
-    #[derive(Clone, Copy, PartialEq, Debug)]
-    #[repr(align(256))]
-    struct Wide(u8);
-    let (units, wide, large) = (
-        RelativisticMap::new(),
-        RelativisticMap::new(),
-        RelativisticMap::new(),
-    );
-    units.pin().insert((), ());
-    assert_eq!(units.pin().insert((), ()), Some(&()));
-    for n in 0..200u8 {
-        wide.pin().insert(n, Wide(n));
-        large.pin().insert(n, [n; 100_000]);
-    }
-    for n in 0..200 {
-        let (wide, large) = (wide.pin(), large.pin());
-        let found = wide.get(&n).unwrap();
-        assert_eq!(
-            (found, std::ptr::from_ref(found).addr() % 256),
-            (&Wide(n), 0)
-        );
-        assert!(large.get(&n).unwrap().iter().all(|byte| *byte == n));
-    }
-}
-
-#[test]
 fn a_backlog_beyond_its_limits_is_reported_refused_and_settled() {
     let limits = Limits {
         soft: 100_000,
@@ -275,16 +196,6 @@ fn a_section_of_the_same_domain_is_accepted_and_one_of_another_is_refused() {
     let wrong = corewise_rcu::pin();
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| map.within(&wrong).len()));
     assert!(tried.is_err());
-}
-
-#[test]
-fn maps_compare_clone_print_and_extend() {
-    let mut map = RelativisticMap::from([(1, "one".to_owned()), (2, "two".to_owned())]);
-    let copy = map.clone();
-    assert_eq!(copy, map);
-    map.extend([(3, "three".to_owned())]);
-    assert_ne!(copy, map);
-    assert_eq!(format!("{:?}", RelativisticMap::from([(1, 2)])), "{1: 2}");
 }
 
 #[test]
@@ -335,16 +246,4 @@ fn a_removed_value_lives_as_long_as_its_readers() {
     });
     assert_eq!(*value, [1]);
     assert!(!reader.contains_key(&1));
-}
-
-#[test]
-fn a_set_reserves_room_and_gives_it_back() {
-    let set = RelativisticSet::from([1, 2]);
-    set.reserve(5_000).unwrap();
-    assert!(set.as_map().resize_state().buckets >= 5_000);
-    assert_eq!(set.reserve(usize::MAX), Err(ResizeError::NoMemory));
-    set.shrink_to_fit();
-    set.as_map().settle().unwrap();
-    assert!(set.as_map().resize_state().buckets < 100);
-    assert!(set.contains(&1) && set.contains(&2));
 }

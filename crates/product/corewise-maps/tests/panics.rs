@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
 
 use corewise_maps::RelativisticMap;
@@ -21,7 +21,8 @@ fn user_code() {
     let left = FUSE.get();
     FUSE.set(left - 1);
     if left == 0 {
-        panic!("the user's code panics");
+        // Without a report.
+        resume_unwind(Box::new(()));
     }
 }
 
@@ -158,16 +159,6 @@ fn check(map: &Map) {
 
 #[test]
 fn a_panic_of_the_users_code_leaves_the_map_whole() {
-    std::panic::set_hook(Box::new(|info| {
-        let text = info
-            .payload()
-            .downcast_ref::<&str>()
-            .copied()
-            .unwrap_or_default();
-        if text != "the user's code panics" {
-            eprintln!("{info}");
-        }
-    }));
     let map = Map::new();
     (0..50).for_each(|n| {
         map.pin().insert(Key::new(n), Key::new(n));

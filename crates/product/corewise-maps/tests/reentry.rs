@@ -4,7 +4,6 @@
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Weak};
 
 use corewise_maps::RelativisticMap;
 use corewise_maps::clht::LockBasedTable;
@@ -23,7 +22,6 @@ for_every! {
     cuckoo: CuckooTable<u64, u64>,
     hopscotch: HopscotchTable<u64, u64>,
     => {
-        closures_may_change_the_entry_that_they_are_called_for
         iterators_outlive_resizes
         forgotten_handles_and_iterators_do_no_harm
         owned_handles_go_to_other_threads
@@ -37,45 +35,6 @@ fn filled<T: Table<Key = u64, Value = u64>>(entries: u64) -> CopyMap<T> {
         assert!(map.pin().insert(key, key).is_none());
     }
     map
-}
-
-fn closures_may_change_the_entry_that_they_are_called_for<T: Table<Key = u64, Value = u64>>() {
-    let map = filled::<T>(100);
-    let mut calls = 0;
-    // The value changes in each call but the last.
-    let new = map.pin().update(&7, |old| {
-        calls += 1;
-        if calls < 4 {
-            map.pin().insert(7, old + 100);
-        }
-        old
-    });
-    assert_eq!((new, calls), (Some(307), 4));
-    // The closure removes the entry, and in the next case also inserts another one.
-    let handle = map.pin();
-    let gone = handle.update(&7, |old| {
-        handle.remove(&7);
-        old
-    });
-    assert_eq!((gone, handle.get(&7)), (None, None));
-    let other = handle.update(&8, |old| {
-        if handle.remove(&8) == Some(8) {
-            assert!(handle.insert(8, 88).is_none());
-        }
-        old
-    });
-    assert_eq!(other, None, "removed at the second call");
-    // The closure replaces the table, and inserts entries that fill the new one.
-    let mut calls = 0;
-    let moved = handle.update(&9, |old| {
-        calls += 1;
-        map.resize_to(if calls == 1 { 256 } else { 2 }).unwrap();
-        for key in 1_000..1_100 {
-            handle.insert(key, key);
-        }
-        old * 11
-    });
-    assert_eq!((moved, map.len()), (Some(99), 198));
 }
 
 fn iterators_outlive_resizes<T: Table<Key = u64, Value = u64>>() {
@@ -149,40 +108,6 @@ where
     assert_eq!((map.len(), map.pin().contains_key(&7)), (999, false));
 }
 
-/// A value that uses its map when it is dropped.
-struct UsesMapInDrop<M>(Weak<M>, fn(&M));
-
-impl<M> Drop for UsesMapInDrop<M> {
-    fn drop(&mut self) {
-        if let Some(map) = self.0.upgrade() {
-            self.1(&map);
-        }
-    }
-}
-
-#[test]
-fn a_relativistic_map_may_be_used_by_what_it_drops() {
-    struct Holder(RelativisticMap<u64, UsesMapInDrop<Holder>>);
-    let holder = Arc::new(Holder(
-        RelativisticMap::builder().domain(Domain::new()).build(),
-    ));
-    let weak = Arc::downgrade(&holder);
-    fn call(holder: &Holder) {
-        let map = holder.0.pin();
-        map.insert(77, UsesMapInDrop(Weak::new(), |_| {}));
-        map.remove(&3);
-    }
-    for round in 0..5_000u64 {
-        holder
-            .0
-            .pin()
-            .insert(round % 40, UsesMapInDrop(weak.clone(), call));
-        if round % 100 == 0 {
-            holder.0.settle().unwrap();
-        }
-    }
-}
-
 /// A key whose comparison uses the map, a limited number of times.
 #[derive(Clone, Copy, Debug)]
 struct UsesMapInEq(u64);
@@ -212,83 +137,54 @@ impl Hash for UsesMapInEq {
     }
 }
 
-/// User code that changes the map in the middle of each operation on the same key.
-macro_rules! nosy {
-    ($map:expr, $insert:expr, $remove:expr, $get:expr) => {{
-        let actions: [fn(); 4] = [
-            || $insert(7),
-            || $remove(7),
-            || (0..200).for_each(|key| $insert(key)),
-            || (0..200).for_each(|key| $remove(key)),
-        ];
-        for _ in 0..10 {
-            for act in actions {
-                for operation in [$insert as fn(u64), $remove as fn(u64), $get as fn(u64)] {
-                    ON_COMPARISON.set(None);
-                    (0..12).for_each(|key| $insert(key));
+/// A test of user code that changes the map in the middle of each operation on the same key.
+macro_rules! comparisons_and_hashers_may_use {
+    ($test:ident: $map:ty, $value:expr) => {
+        #[test]
+        fn $test() {
+            thread_local! {
+                static MAP: $map = <$map>::new();
+            }
+            fn insert(key: u64) {
+                MAP.with(|map| _ = map.pin().insert(UsesMapInEq(key), $value(key)));
+            }
+            fn remove(key: u64) {
+                MAP.with(|map| _ = map.pin().remove(&UsesMapInEq(key)));
+            }
+            fn get(key: u64) {
+                MAP.with(|map| {
+                    let handle = map.pin();
+                    let twice = handle.iter().filter(|(there, _)| there.0 == key).count();
+                    assert!(twice <= 1, "{key} is there {twice} times");
+                    let value = handle.get(&UsesMapInEq(key));
+                    assert!(value.is_none_or(|value| value.to_string() == key.to_string()));
+                });
+            }
+            let actions: [fn(); 4] = [
+                || insert(7),
+                || remove(7),
+                || (0..200).for_each(insert),
+                || (0..200).for_each(remove),
+            ];
+            for act in actions.into_iter().cycle().take(10 * actions.len()) {
+                for operation in [insert as fn(u64), remove as fn(u64), get as fn(u64)] {
+                    (0..12).for_each(insert);
                     ON_COMPARISON.set(Some(act));
                     operation(7);
                     ON_COMPARISON.set(None);
-                    $remove(7);
-                    $get(7);
+                    remove(7);
+                    get(7);
                 }
             }
         }
-    }};
+    };
 }
 
-#[test]
-fn comparisons_and_hashers_may_use_a_relativistic_map() {
-    thread_local! {
-        static MAP: RelativisticMap<UsesMapInEq, String> = RelativisticMap::new();
-    }
-    fn insert(key: u64) {
-        MAP.with(|map| drop(map.pin().insert(UsesMapInEq(key), key.to_string()).cloned()));
-    }
-    fn remove(key: u64) {
-        MAP.with(|map| drop(map.pin().remove(&UsesMapInEq(key)).cloned()));
-    }
-    fn get(key: u64) {
-        MAP.with(|map| {
-            let handle = map.pin();
-            let twice = handle.iter().filter(|(there, _)| there.0 == key).count();
-            assert!(twice <= 1, "{key} is there {twice} times");
-            assert!(
-                handle
-                    .get(&UsesMapInEq(key))
-                    .is_none_or(|value| *value == key.to_string())
-            );
-        });
-    }
-    nosy!(MAP, insert, remove, get);
+comparisons_and_hashers_may_use! {
+    a_relativistic_map: RelativisticMap<UsesMapInEq, String>, |key: u64| key.to_string()
 }
-
-#[test]
-fn comparisons_and_hashers_may_use_a_hopscotch_map() {
-    thread_local! {
-        static MAP: HopscotchMap<UsesMapInEq, u64> = HopscotchMap::new();
-    }
-    fn insert(key: u64) {
-        MAP.with(|map| {
-            map.pin().insert(UsesMapInEq(key), key);
-        });
-    }
-    fn remove(key: u64) {
-        let _ = MAP.with(|map| map.pin().remove(&UsesMapInEq(key)));
-    }
-    fn get(key: u64) {
-        MAP.with(|map| {
-            let handle = map.pin();
-            let twice = handle.iter().filter(|(there, _)| there.0 == key).count();
-            assert!(twice <= 1, "{key} is there {twice} times");
-            assert!(
-                handle
-                    .get(&UsesMapInEq(key))
-                    .is_none_or(|value| value == key)
-            );
-        });
-    }
-    nosy!(MAP, insert, remove, get);
+comparisons_and_hashers_may_use! {
+    a_hopscotch_map: HopscotchMap<UsesMapInEq, u64>, |key| key
 }
 
 #[test]

@@ -227,30 +227,6 @@ fn a_map_grows_under_as_many_guards_as_there_can_be() {
     assert!((0..1_000).all(|n| map.pin().contains_key(&n)));
 }
 
-/// Guarantee 5 of `relativistic`.
-#[test]
-#[cfg(not(corewise_stress))]
-fn a_map_grows_while_a_requested_shrink_waits_for_a_guard() {
-    let map = RelativisticMap::builder().domain(Domain::new()).build();
-    let guard = map.domain().pin();
-    for n in 0..40 {
-        map.pin().insert(n, n);
-    }
-    assert!(map.resize_state().zipped > 0);
-    for n in 10..40 {
-        map.pin().remove(&n);
-    }
-    map.shrink_to_fit();
-    for n in 10..100_000 {
-        map.pin().insert(n, n);
-    }
-    // Half a node for each doubling, and the longest chain of a table of this size.
-    assert!(map.longest_chain() < 40, "{}", map.longest_chain());
-    drop(guard);
-    map.settle().unwrap();
-    assert!((0..100_000).all(|n| map.pin().get(&n) == Some(&n)));
-}
-
 #[test]
 fn a_thread_that_ends_leaves_no_more_than_others_can_free() {
     let limits = Limits {

@@ -12,43 +12,59 @@ use corewise_maps::relativistic::{RelativisticMap, ResizeError};
 use corewise_maps_lab::clht_lock_free::LockFree;
 use corewise_maps_lab::hopscotch::HopscotchMap;
 
-/// All operations on one pair, with resizes between them.
-fn keeps_a_pair<T: Table<Key: Debug, Value: PartialEq + Debug>>(
+/// All operations on pairs of distinct keys, with resizes between them.
+fn keeps_pairs<T: Table<Key: Debug, Value: PartialEq + Debug>>(
     map: &CopyMap<T>,
-    (key, value): (T::Key, T::Value),
+    pairs: &[(T::Key, T::Value)],
 ) {
-    let is_there = || {
+    let are_there = || {
         let map = map.pin();
-        assert_eq!(map.get(&key), Some(value));
-        let mut values = [None; 3];
-        map.get_many(&[key; 3], &mut values);
-        assert_eq!(values, [Some(value); 3]);
-        assert!(map.iter().all(|pair| pair.0 == key && pair.1 == value));
-        assert_eq!((map.iter().count(), map.contains_key(&key)), (1, true));
+        for (key, value) in pairs {
+            assert_eq!((map.get(key), map.contains_key(key)), (Some(*value), true));
+            let mut values = [None; 3];
+            map.get_many(&[*key; 3], &mut values);
+            assert_eq!(values, [Some(*value); 3]);
+        }
+        let found = |pair: (T::Key, T::Value)| pairs.contains(&pair);
+        assert!(map.iter().all(found));
+        assert_eq!(map.iter().count(), pairs.len());
     };
-    assert_eq!(map.pin().get(&key), None);
-    assert_eq!(map.pin().insert(key, value), None);
-    is_there();
-    let occupied = Err(TryInsertError::Occupied(value));
-    assert_eq!(map.pin().try_insert(key, value), occupied);
-    assert_eq!(map.pin().insert(key, value), Some(value));
-    assert_eq!(map.pin().update(&key, |value| value), Some(value));
+    for (key, value) in pairs.iter().copied() {
+        let map = map.pin();
+        assert_eq!(map.get(&key), None);
+        assert_eq!(map.insert(key, value), None);
+        let occupied = Err(TryInsertError::Occupied(value));
+        assert_eq!(map.try_insert(key, value), occupied);
+        assert_eq!(map.insert(key, value), Some(value));
+    }
+    are_there();
     for buckets in [1, 256, 2, 64] {
         map.resize_to(buckets).unwrap();
-        is_there();
+        are_there();
     }
-    assert_eq!(map.len(), 1);
-    assert_eq!(map.pin().remove(&key), Some(value));
-    assert_eq!(map.pin().remove(&key), None);
-    assert_eq!(map.pin().insert(key, value), None);
+    assert_eq!(map.len(), pairs.len());
+    for (key, value) in pairs.iter().copied() {
+        let map = map.pin();
+        let other = pairs[0].1;
+        assert_eq!(map.update(&key, |_| other), Some(other));
+        assert_eq!(map.remove(&key), Some(other));
+        assert_eq!((map.remove(&key), map.get(&key)), (None, None));
+        assert_eq!(map.try_insert(key, value), Ok(()));
+    }
+    are_there();
 }
 
-fn copies_are_kept<K: Copy + Eq + Hash + Debug, V: Copy + PartialEq + Debug>(pair: (K, V)) {
-    keeps_a_pair(&HopscotchMap::new(), pair);
-    keeps_a_pair(&CuckooMap::new(), pair);
+fn copies_are_kept<K, V>(pairs: impl IntoIterator<Item = (K, V)>)
+where
+    K: Copy + Eq + Hash + Debug,
+    V: Copy + PartialEq + Debug,
+{
+    let pairs: Vec<_> = pairs.into_iter().collect();
+    keeps_pairs(&HopscotchMap::new(), &pairs);
+    keeps_pairs(&CuckooMap::new(), &pairs);
     // Large enough that its memory is mapped from the system.
-    keeps_a_pair(&HopscotchMap::with_buckets(1 << 17), pair);
-    keeps_a_pair(&CuckooMap::with_buckets(1 << 17), pair);
+    keeps_pairs(&HopscotchMap::with_buckets(1 << 17), &pairs);
+    keeps_pairs(&CuckooMap::with_buckets(1 << 17), &pairs);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -68,21 +84,35 @@ struct Byte32(u8);
 
 #[test]
 fn pairs_without_bytes_are_kept() {
-    copies_are_kept(((), ()));
-    copies_are_kept((Nothing, [0u64; 0]));
-    copies_are_kept((NothingAligned, ()));
-    copies_are_kept((7u64, ()));
-    copies_are_kept(((), 7u64));
-    copies_are_kept(((), [1u64, 2, 3, 4]));
+    copies_are_kept([((), ())]);
+    copies_are_kept([(Nothing, [0u64; 0])]);
+    copies_are_kept([(NothingAligned, ())]);
+    copies_are_kept([(7u64, ())]);
+    copies_are_kept([((), 7u64)]);
+    copies_are_kept([((), [1u64, 2, 3, 4])]);
 }
 
 #[test]
 fn aligned_pairs_are_kept() {
-    copies_are_kept((Byte16(1), Byte16(2)));
-    copies_are_kept((Byte32(1), ()));
-    copies_are_kept(((), Byte32(2)));
-    copies_are_kept((u128::MAX, 1u128));
-    copies_are_kept((true, Some('c')));
+    copies_are_kept([(Byte16(1), Byte16(2))]);
+    copies_are_kept([(Byte32(1), ())]);
+    copies_are_kept([((), Byte32(2))]);
+    copies_are_kept([(u128::MAX, 1u128)]);
+    copies_are_kept([(true, Some('c'))]);
+}
+
+#[test]
+fn many_pairs_of_any_shape_are_kept() {
+    let numbers = || 0..200u64;
+    copies_are_kept(numbers().map(|n| ([0, (n >> 4) as u8, n as u8], n as u16)));
+    copies_are_kept(numbers().map(|n| (u128::from(n) << 77, !n)));
+    copies_are_kept(numbers().map(|n| (n as u8, ())));
+    copies_are_kept(numbers().map(|n| (char::from_u32(n as u32 * 37), [n, 7, !n])));
+    // With padding.
+    copies_are_kept(numbers().map(|n| ((n as u8, n << 40), (n % 3 == 0).then_some(n as u32))));
+    copies_are_kept(numbers().map(|n| (Some(n as u32), (n as u8, n as f64, false))));
+    let towns = ["Aachen", "Bern", "Celle"];
+    copies_are_kept(towns.map(|town| (town, town)));
 }
 
 /// A key without bytes that hashes differently each time and equals no key.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use corewise_maps::RelativisticMap;
 use corewise_maps::relativistic::ResizeError;
+use corewise_testkit::hashing::Hashing;
 use corewise_testkit::stress::{come_and_go, together};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -153,22 +154,7 @@ fn threads_come_and_go() {
 
 #[test]
 fn a_bucket_of_all_keys_stays_correct() {
-    #[derive(Clone, Default)]
-    struct One;
-    struct ConstantHasher;
-    impl std::hash::BuildHasher for One {
-        type Hasher = ConstantHasher;
-        fn build_hasher(&self) -> ConstantHasher {
-            ConstantHasher
-        }
-    }
-    impl std::hash::Hasher for ConstantHasher {
-        fn write(&mut self, _: &[u8]) {}
-        fn finish(&self) -> u64 {
-            1
-        }
-    }
-    let map = RelativisticMap::with_hasher(One);
+    let map = RelativisticMap::with_hasher(Hashing::Alike);
     let more = until_the_end();
     together(3, |thread| {
         let mut n = 0;
@@ -194,6 +180,8 @@ fn a_drop_may_use_the_map() {
                 let handle = map.pin();
                 assert!(handle.get(&1_000_000).is_none());
                 handle.remove(&(self.0 + 1));
+                handle.insert(200, RemovesNextInDrop(200, Arc::default()));
+                handle.remove(&200);
             }
         }
     }

@@ -35,58 +35,36 @@ fn beside_resizes(map: &Map, work: impl Fn(u64) + Sync) {
     beside(THREADS, &is_over, resize, work);
 }
 
-/// Counts with `increment` on all threads, and checks the sum.
-fn count(increment: impl Fn(&Map, u64) + Sync) {
+/// Every way to count has effect once for each call, whichever others run.
+#[test]
+fn counts_of_several_threads_add_up() {
     let map = Map::builder().automatic_resize(false).build();
     let rounds = rounds();
+    let count = |key: u64, way: u64| {
+        let (handle, more) = (map.pin(), |n: &u64| n + 1);
+        match way {
+            0 => assert!(*handle.update_or_insert(key, more, 1) >= 1),
+            1 => map.update_or_insert(key, more, 1),
+            2 => _ = map.pin_owned().update_or_insert_with(key, more, || 1),
+            3 => _ = handle.entry(key).and_modify(|n| *n += 1).or_insert(1),
+            4 => {
+                let entry = handle.entry(key).and_modify(|n| *n += 1);
+                entry.or_insert_with_key(|_| 1);
+            }
+            _ => {
+                handle.compute(key, |entry| {
+                    Operation::<_, ()>::Insert(entry.map_or(1, |(_, n)| n + 1))
+                });
+            }
+        }
+    };
     beside_resizes(&map, |thread| {
         for round in 0..rounds {
-            increment(&map, (round + thread) % KEYS);
+            count((round + thread) % KEYS, round % 6);
         }
     });
     assert_eq!(map.pin().values().sum::<u64>(), THREADS * rounds);
     assert_eq!(map.len() as u64, KEYS);
-}
-
-#[test]
-fn update_or_insert_counts() {
-    count(|map, key| {
-        assert!(*map.pin().update_or_insert(key, |n| n + 1, 1) >= 1);
-    });
-}
-
-#[test]
-fn the_maps_own_update_or_insert_counts() {
-    count(|map, key| map.update_or_insert(key, |n| n + 1, 1));
-}
-
-#[test]
-fn an_owned_handle_counts() {
-    count(|map, key| {
-        map.pin_owned().update_or_insert_with(key, |n| n + 1, || 1);
-    });
-}
-
-#[test]
-fn an_entry_that_is_modified_or_inserted_counts() {
-    count(|map, key| {
-        map.pin().entry(key).and_modify(|n| *n += 1).or_insert(1);
-    });
-    count(|map, key| {
-        let map = map.pin();
-        map.entry(key)
-            .and_modify(|n| *n += 1)
-            .or_insert_with_key(|_| 1);
-    });
-}
-
-#[test]
-fn compute_counts() {
-    count(|map, key| {
-        map.pin().compute(key, |entry| {
-            Operation::<_, ()>::Insert(entry.map_or(1, |(_, n)| n + 1))
-        });
-    });
 }
 
 /// Upserts beside removals: what was counted is in the map or was removed.
@@ -182,23 +160,6 @@ fn an_element_is_inserted_and_taken_by_one_thread() {
     });
     let left = set.len() as u64;
     assert_eq!(inserted.into_inner(), taken.into_inner() + left);
-}
-
-/// What is removed under owned handles is freed, though no thread has their records.
-#[test]
-fn owned_handles_leave_nothing_behind() {
-    let map: Map = RelativisticMap::new();
-    for round in 0..50_000 {
-        let handle = map.pin_owned();
-        handle.insert(round % 100, round);
-        if round % 3 == 0 {
-            handle.remove(&(round % 50));
-        }
-    }
-    assert!(map.backlog_bytes() < 1 << 20, "{}", map.backlog_bytes());
-    map.settle().unwrap();
-    assert_eq!(map.backlog_bytes(), 0);
-    assert!(map.node_bytes() < 4 << 20, "{}", map.node_bytes());
 }
 
 /// Handles that are made on one thread, used on another and dropped on a third.

@@ -13,12 +13,11 @@ use corewise_maps_lab::hopscotch::HopscotchTable;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::common::{Copies, Number, NumberMap, fewer};
+use crate::common::{Copies, NumberMap, fewer, sorted};
 use corewise_testkit::for_every;
 use corewise_testkit::hashing::{Hashing, NumberHasher};
 use corewise_testkit::stress::together;
-use corewise_testkit::word_map::{self, Resizing, WordMap};
-use word_map::{
+use corewise_testkit::word_map::{
     a_batch_without_places_for_its_keys_is_refused, batches_answer_as_lookups_do,
     entries_that_stay_are_found_beside_resizes_and_updates,
     histories_beside_resizes_are_linearizable, histories_in_one_bucket_are_linearizable,
@@ -46,51 +45,8 @@ for_every! {
         batches_answer_as_lookups_do
         a_batch_without_places_for_its_keys_is_refused
         values_belong_to_their_keys
-        iterators_yield_each_remaining_entry_once
-        updates_beside_resizes_are_all_there
         several_threads_may_ask_for_a_resize
     }
-}
-
-impl<T: Table<Key = u64, Value: Number> + Send + Sync> WordMap for Copies<T> {
-    fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self {
-        NumberMap::new(buckets, hashing, grows)
-    }
-    fn get(&self, key: u64) -> Option<u64> {
-        NumberMap::get(self, key)
-    }
-    fn get_many(&self, keys: &[u64], out: &mut [Option<u64>]) {
-        let mut values: Vec<_> = out.iter().map(|place| place.map(T::Value::of)).collect();
-        self.0.pin().get_many(keys, &mut values);
-        for (place, value) in out.iter_mut().zip(values) {
-            *place = value.map(Number::number);
-        }
-    }
-    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
-        NumberMap::try_insert(self, key, value)
-    }
-    fn remove(&self, key: u64) -> Option<u64> {
-        NumberMap::remove(self, key)
-    }
-    fn entries(&self) -> usize {
-        NumberMap::len(self)
-    }
-    fn bucket_count(&self) -> usize {
-        NumberMap::buckets(self)
-    }
-    fn resize(&self, buckets: usize) {
-        NumberMap::resize_to(self, buckets);
-    }
-    fn into_pairs(self) -> Vec<(u64, u64)> {
-        let pairs = NumberMap::pairs(&self);
-        assert_eq!(pairs.len(), NumberMap::len(&self));
-        pairs
-    }
-}
-
-fn sorted(mut pairs: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    pairs.sort_unstable();
-    pairs
 }
 
 fn chosen_keys_do_not_make_the_table_large<M: NumberMap>() {
@@ -101,10 +57,14 @@ fn chosen_keys_do_not_make_the_table_large<M: NumberMap>() {
     assert!((0..keys).all(|key| map.get(key) == Some(key)));
     if !cfg!(corewise_stress) {
         // It grows by a factor of 4 at most, while it has no more buckets than entries.
-        assert!(map.buckets() as u64 <= 4 * keys, "{}", map.buckets());
+        assert!(
+            map.bucket_count() as u64 <= 4 * keys,
+            "{}",
+            map.bucket_count()
+        );
     }
     assert!((0..keys).all(|key| map.remove(key) == Some(key)));
-    assert_eq!((map.len(), map.pairs()), (0, Vec::new()));
+    assert_eq!((map.entries(), map.pairs()), (0, Vec::new()));
 }
 
 fn any_word_may_be_a_key_and_a_value<M: NumberMap>() {
@@ -143,9 +103,9 @@ fn it_grows_by_itself<M: NumberMap>() {
             });
         }
     });
-    assert_eq!(map.len() as u64, keys);
+    assert_eq!(map.entries() as u64, keys);
     assert!((0..keys).all(|key| map.get(key) == Some(!key)));
-    let buckets = map.buckets() as u64;
+    let buckets = map.bucket_count() as u64;
     assert!(buckets * 4 >= keys, "{buckets} buckets for {keys} entries");
     if !cfg!(corewise_stress) {
         // Small tables quadruple.
@@ -169,7 +129,7 @@ fn one_of_several_wins<M: NumberMap>() {
             assert!((0..keys).all(|key| map.get(key) == Some(!key)));
             assert_eq!(map.pairs().len() as u64, keys);
             assert_eq!(by_all(&|key| map.remove(key).is_some()), keys);
-            assert_eq!((map.len(), map.pairs().len()), (0, 0));
+            assert_eq!((map.entries(), map.pairs().len()), (0, 0));
         }
     }
 }
@@ -211,58 +171,6 @@ fn values_belong_to_their_keys<M: NumberMap>() {
         stop.store(true, Relaxed);
         assert!(hits > 0);
     });
-}
-
-fn iterators_yield_each_remaining_entry_once<M: WordMap + NumberMap>() {
-    const KEPT: u64 = 300;
-    let map = <M as NumberMap>::new(1, Hashing::Mixed, true);
-    (0..KEPT).for_each(|key| assert_eq!(NumberMap::try_insert(&map, key, key), Ok(())));
-    let resizing = Resizing::default();
-    std::thread::scope(|scope| {
-        scope.spawn(|| resizing.keep_resizing(&map, 9));
-        scope.spawn(|| {
-            while !resizing.stop.load(Relaxed) {
-                for key in KEPT..KEPT + 50 {
-                    map.insert(key, key);
-                }
-                for key in KEPT..KEPT + 50 {
-                    NumberMap::remove(&map, key);
-                }
-            }
-        });
-        for _ in 0..fewer(100) {
-            let pairs = sorted(map.pairs());
-            let kept = pairs.iter().filter(|(key, _)| *key < KEPT);
-            assert!(kept.map(|pair| pair.0).eq(0..KEPT));
-        }
-        resizing.stop.store(true, Relaxed);
-    });
-}
-
-fn updates_beside_resizes_are_all_there<M: WordMap + NumberMap>() {
-    const THREADS: u64 = 3;
-    let map = <M as NumberMap>::new(1, Hashing::Own, true);
-    (0..8).for_each(|key| assert_eq!(NumberMap::try_insert(&map, key, 0), Ok(())));
-    let resizing = Resizing::default();
-    let rounds = fewer(8_000);
-    std::thread::scope(|scope| {
-        scope.spawn(|| resizing.keep_resizing(&map, 4));
-        let workers: Vec<_> = (0..THREADS)
-            .map(|_| {
-                scope.spawn(|| {
-                    for round in 0..rounds {
-                        assert!(map.update(round % 8, |value| value + 1).is_some());
-                    }
-                })
-            })
-            .collect();
-        workers
-            .into_iter()
-            .for_each(|worker| worker.join().unwrap());
-        resizing.stop.store(true, Relaxed);
-    });
-    let sum: u64 = map.pairs().iter().map(|(_, value)| value).sum();
-    assert_eq!(sum, THREADS * rounds);
 }
 
 /// Hashes as `Own`, and panics while the flag is set.

@@ -1,406 +1,172 @@
-//! Programs that must not compile, each followed by a twin that compiles.
+//! Programs that must not compile, each in a twin that does.
 //!
-//! A twin differs in one line, which shows that the program is rejected for the intended reason.
-//! Doctests need no recorded compiler output, which changes with the compiler. The error codes are
-//! checked with `RUSTDOC=.ci/rustdoc`; without it any error passes, and only the twin ensures that
-//! the reason is right. `tests/auto_traits.rs` states for every public type whether it is `Send`
-//! and `Sync`.
+//! A row has the lines before, the line that is accepted, the line that must be refused in its place
+//! with this error, and the lines after. So the refused line is the reason of the error. The error
+//! codes are checked with `RUSTDOC=.ci/rustdoc`. `tests/auto_traits.rs` states for every public type
+//! whether it is `Send` and `Sync`.
 
-/// A guard stays on its thread.
-///
-/// ```compile_fail,E0277
-/// fn send<T: Send>(_: T) {}
-/// let domain = corewise_rcu::Domain::new();
-/// let guard = domain.pin();
-/// send(guard);
-/// ```
-///
-/// ```
-/// fn send<T: Send>(_: T) {}
-/// let domain = corewise_rcu::Domain::new();
-/// let guard = domain.pin();
-/// drop(guard);
-/// ```
-struct GuardIsNotSend;
+use corewise_testkit::refused;
 
-/// Another thread cannot use a reference to a guard.
-///
-/// ```compile_fail,E0277
-/// let guard = corewise_rcu::pin();
-/// let guard = &guard;
-/// std::thread::scope(|scope| {
-///     scope.spawn(move || println!("{guard:?}"));
-/// });
-/// ```
-///
-/// ```
-/// let guard = corewise_rcu::pin();
-/// let guard = &format!("{guard:?}");
-/// std::thread::scope(|scope| {
-///     scope.spawn(move || println!("{guard:?}"));
-/// });
-/// ```
-struct GuardIsNotSync;
+// Guards and handles borrow their domain, and no lifetime can be lengthened.
+refused! {
+    a_guard_borrows_its_domain: "E0505",
+        "let domain = corewise_rcu::Domain::new();
+let guard = domain.pin();",
+        "drop(domain.clone());",
+        "drop(domain);",
+        "drop(guard);";
+    a_guard_is_not_lengthened: "E0597",
+        "use corewise_rcu::{Domain, Guard};
+let domain = Domain::new();",
+        "let guard: Guard<'_> = domain.pin();",
+        "let guard: Guard<'static> = domain.pin();",
+        "";
+    a_handle_is_not_lengthened: "E0597",
+        "use corewise_rcu::{Domain, Qsbr};
+let domain = Domain::new();",
+        "let qsbr: Qsbr<'_> = domain.qsbr();",
+        "let qsbr: Qsbr<'static> = domain.qsbr();",
+        "";
+    a_section_is_not_lengthened: "E0597",
+        "use corewise_rcu::{Domain, QsbrGuard};
+let qsbr = Domain::global().qsbr();",
+        "let section: QsbrGuard<'_> = qsbr.section();",
+        "let section: QsbrGuard<'static> = qsbr.section();",
+        "";
+}
 
-/// A QSBR handle stays on its thread, and so do its sections.
-///
-/// ```compile_fail,E0277
-/// fn send<T: Send>(_: T) {}
-/// let domain = corewise_rcu::Domain::new();
-/// let qsbr = domain.qsbr();
-/// send(qsbr);
-/// ```
-///
-/// ```compile_fail,E0277
-/// fn send<T: Send>(_: T) {}
-/// let domain = corewise_rcu::Domain::new();
-/// let qsbr = domain.qsbr();
-/// send(qsbr.section());
-/// ```
-///
-/// ```compile_fail,E0277
-/// fn send<T: Send>(_: T) {}
-/// let domain = corewise_rcu::Domain::new();
-/// let qsbr = domain.qsbr();
-/// send(&qsbr);
-/// ```
-///
-/// ```
-/// fn send<T: Send>(_: T) {}
-/// let domain = corewise_rcu::Domain::new();
-/// let qsbr = domain.qsbr();
-/// send(&domain);
-/// ```
-struct QsbrIsNotSend;
+// No section lives across a quiescent state.
+refused! {
+    a_quiescent_state_ends_sections: "E0502",
+        "use corewise_rcu::Section;
+let mut qsbr = corewise_rcu::Domain::global().qsbr();
+let section = qsbr.section();",
+        "let _ = &qsbr;",
+        "qsbr.quiescent();",
+        "section.reader_index();";
+    going_offline_ends_sections: "E0502",
+        "use corewise_rcu::Section;
+let mut qsbr = corewise_rcu::Domain::global().qsbr();
+let section = qsbr.section();",
+        "let _ = &qsbr;",
+        "qsbr.offline(|| ());",
+        "section.reader_index();";
+    waiting_ends_sections: "E0502",
+        "use corewise_rcu::Section;
+let mut qsbr = corewise_rcu::Domain::global().qsbr();
+let section = qsbr.section();",
+        "let _ = &qsbr;",
+        "let _ = qsbr.synchronize();",
+        "section.reader_index();";
+    a_handle_that_is_offline_has_no_section: "E0502",
+        "let mut qsbr = corewise_rcu::Domain::global().qsbr();",
+        "qsbr.offline(|| drop(corewise_rcu::pin()));",
+        "qsbr.offline(|| drop(qsbr.section()));",
+        "";
+}
 
-/// A guard does not outlive the handle of its domain that it borrows.
-///
-/// ```compile_fail,E0505
-/// let domain = corewise_rcu::Domain::new();
-/// let guard = domain.pin();
-/// drop(domain);
-/// drop(guard);
-/// ```
-///
-/// ```
-/// let domain = corewise_rcu::Domain::new();
-/// let guard = domain.pin();
-/// drop(domain.clone());
-/// drop(guard);
-/// ```
-struct GuardBorrowsTheDomain;
+// `defer_drop` takes no box: moving a box asserts exclusive access to its contents, which readers
+// may still use. The caller must guarantee that the pointer is valid, so it is unsafe. What is
+// deferred may be dropped by another thread, when the caller's frame and its domain are gone.
+refused! {
+    no_box_is_deferred: "E0308",
+        "use std::ptr::NonNull;",
+        "let object = NonNull::from(Box::leak(Box::new(1)));",
+        "let object = Box::new(1);",
+        "unsafe { corewise_rcu::Domain::global().defer_drop(object) };";
+    no_box_is_deferred_by_a_call_that_may_fail: "E0308",
+        "use std::ptr::NonNull;",
+        "let object = NonNull::from(Box::leak(Box::new(1)));",
+        "let object = Box::new(1);",
+        "let _ = unsafe { corewise_rcu::Domain::global().try_defer_drop(object) };";
+    deferring_a_drop_is_unsafe: "E0133",
+        "let object = std::ptr::NonNull::from(Box::leak(Box::new(1)));",
+        "unsafe { corewise_rcu::Domain::global().defer_drop(object) };",
+        "corewise_rcu::Domain::global().defer_drop(object);",
+        "";
+    a_deferred_closure_is_sent: "E0277",
+        "",
+        "let object = std::sync::Arc::new(1);",
+        "let object = std::rc::Rc::new(1);",
+        "corewise_rcu::Domain::global().defer(8, move || drop(object));";
+    a_deferred_object_is_sent: "E0277",
+        "use std::ptr::NonNull;",
+        "let object = NonNull::from(Box::leak(Box::new(std::sync::Arc::new(1))));",
+        "let object = NonNull::from(Box::leak(Box::new(std::rc::Rc::new(1))));",
+        "unsafe { corewise_rcu::Domain::global().defer_drop(object) };";
+    a_deferred_closure_borrows_nothing: "E0597",
+        "let text = String::from(\"short\");",
+        "let text = text.clone();",
+        "let text = text.as_str();",
+        "corewise_rcu::Domain::global().defer(8, move || drop(text));";
+    // Reclamation relies on the promises of a section.
+    sections_are_unsafe_to_implement: "E0200",
+        "struct Mine;",
+        "unsafe impl corewise_rcu::Section for Mine {",
+        "impl corewise_rcu::Section for Mine {",
+        "    fn domain_id(&self) -> u64 { 1 }
+    fn reader_index(&self) -> usize { 0 }
+}";
+}
 
-/// The lifetime of a guard can be shortened, but not lengthened.
-///
-/// ```compile_fail,E0597
-/// use corewise_rcu::{Domain, Guard};
-/// let domain = Domain::new();
-/// let guard: Guard<'static> = domain.pin();
-/// ```
-///
-/// ```
-/// use corewise_rcu::{Domain, Guard};
-/// let domain = Domain::new();
-/// let guard: Guard<'_> = domain.pin();
-/// ```
-struct GuardIsNotLengthened;
+// A reference from a cell outlives neither the guard that it was found under nor the cell, which
+// drops its value without waiting.
+refused! {
+    a_value_borrows_the_guard: "E0505",
+        "let cell = corewise_rcu::RcuCell::new(1);
+let guard = corewise_rcu::pin();",
+        "let value = &{ *cell.load(&guard) };",
+        "let value = cell.load(&guard);",
+        "drop(guard);
+assert_eq!(*value, 1);";
+    a_value_borrows_a_temporary_guard: "E0515",
+        "use corewise_rcu::RcuCell;",
+        "fn find(cell: &RcuCell<u8>) -> u8 { *cell.pin() }",
+        "fn find(cell: &RcuCell<u8>) -> &u8 { &*cell.pin() }",
+        "";
+    a_value_borrows_the_cell: "E0505",
+        "let guard = corewise_rcu::pin();
+let cell = corewise_rcu::RcuCell::new(1);",
+        "let value = &{ *cell.load(&guard) };",
+        "let value = cell.load(&guard);",
+        "drop(cell);
+assert_eq!(*value, 1);";
+    a_guard_borrows_the_cell: "E0502",
+        "let mut cell = corewise_rcu::RcuCell::new(1);",
+        "let value = Box::new(cell.cloned());",
+        "let value = cell.pin();",
+        "*cell.get_mut() = 2;
+assert_eq!(*value, 1);";
+    a_value_stays_in_the_closure_that_reads_it: "",
+        "let cell = corewise_rcu::RcuCell::new(1);",
+        "let value: i32 = cell.read(|value| *value);",
+        "let value: &i32 = cell.read(|value| value);",
+        "";
+}
 
-/// The lifetimes of a handle and of its sections cannot be lengthened either.
-///
-/// ```compile_fail,E0597
-/// use corewise_rcu::{Domain, Qsbr};
-/// let domain = Domain::new();
-/// let qsbr: Qsbr<'static> = domain.qsbr();
-/// ```
-///
-/// ```
-/// use corewise_rcu::{Domain, Qsbr};
-/// let domain = Domain::new();
-/// let qsbr: Qsbr<'_> = domain.qsbr();
-/// ```
-///
-/// ```compile_fail,E0597
-/// use corewise_rcu::{Domain, QsbrGuard};
-/// let qsbr = Domain::global().qsbr();
-/// let section: QsbrGuard<'static> = qsbr.section();
-/// ```
-///
-/// ```
-/// use corewise_rcu::{Domain, QsbrGuard};
-/// let qsbr = Domain::global().qsbr();
-/// let section: QsbrGuard<'_> = qsbr.section();
-/// ```
-struct QsbrIsNotLengthened;
-
-/// No section lives across a quiescent state.
-///
-/// ```compile_fail,E0502
-/// use corewise_rcu::Section;
-/// let mut qsbr = corewise_rcu::Domain::global().qsbr();
-/// let section = qsbr.section();
-/// qsbr.quiescent();
-/// section.reader_index();
-/// ```
-///
-/// ```compile_fail,E0502
-/// use corewise_rcu::Section;
-/// let mut qsbr = corewise_rcu::Domain::global().qsbr();
-/// let section = qsbr.section();
-/// qsbr.offline(|| ());
-/// section.reader_index();
-/// ```
-///
-/// ```compile_fail,E0502
-/// use corewise_rcu::Section;
-/// let mut qsbr = corewise_rcu::Domain::global().qsbr();
-/// let section = qsbr.section();
-/// let _ = qsbr.synchronize();
-/// section.reader_index();
-/// ```
-///
-/// ```
-/// use corewise_rcu::Section;
-/// let mut qsbr = corewise_rcu::Domain::global().qsbr();
-/// let section = qsbr.section();
-/// let _ = &qsbr;
-/// section.reader_index();
-/// ```
-struct QuiescentStatesEndSections;
-
-/// The closure of `offline` cannot use a section of the handle.
-///
-/// ```compile_fail,E0502
-/// let mut qsbr = corewise_rcu::Domain::global().qsbr();
-/// qsbr.offline(|| drop(qsbr.section()));
-/// ```
-///
-/// ```
-/// let mut qsbr = corewise_rcu::Domain::global().qsbr();
-/// qsbr.offline(|| drop(corewise_rcu::pin()));
-/// ```
-struct OfflineHasNoSection;
-
-/// `defer_drop` does not accept a box: moving a box asserts exclusive access to its contents, which
-/// readers may still use.
-///
-/// ```compile_fail,E0308
-/// let object = Box::new(1);
-/// unsafe { corewise_rcu::Domain::global().defer_drop(object) };
-/// ```
-///
-/// ```
-/// let object = std::ptr::NonNull::from(Box::leak(Box::new(1)));
-/// unsafe { corewise_rcu::Domain::global().defer_drop(object) };
-/// ```
-///
-/// ```compile_fail,E0308
-/// let object = Box::new(1);
-/// let _ = unsafe { corewise_rcu::Domain::global().try_defer_drop(object) };
-/// ```
-///
-/// ```
-/// let object = std::ptr::NonNull::from(Box::leak(Box::new(1)));
-/// let _ = unsafe { corewise_rcu::Domain::global().try_defer_drop(object) };
-/// ```
-struct DeferDropTakesNoBox;
-
-/// `defer_drop` is unsafe: the caller must guarantee that the pointer is valid.
-///
-/// ```compile_fail,E0133
-/// let object = std::ptr::NonNull::from(Box::leak(Box::new(1)));
-/// corewise_rcu::Domain::global().defer_drop(object);
-/// ```
-///
-/// ```
-/// let object = std::ptr::NonNull::from(Box::leak(Box::new(1)));
-/// unsafe { corewise_rcu::Domain::global().defer_drop(object) };
-/// ```
-struct DeferDropIsUnsafe;
-
-/// A deferred closure may run on another thread.
-///
-/// ```compile_fail,E0277
-/// let object = std::rc::Rc::new(1);
-/// corewise_rcu::Domain::global().defer(8, move || drop(object));
-/// ```
-///
-/// ```
-/// let object = std::sync::Arc::new(1);
-/// corewise_rcu::Domain::global().defer(8, move || drop(object));
-/// ```
-///
-/// ```compile_fail,E0277
-/// let object = std::ptr::NonNull::from(Box::leak(Box::new(std::rc::Rc::new(1))));
-/// unsafe { corewise_rcu::Domain::global().defer_drop(object) };
-/// ```
-///
-/// ```
-/// let object = std::ptr::NonNull::from(Box::leak(Box::new(std::sync::Arc::new(1))));
-/// unsafe { corewise_rcu::Domain::global().defer_drop(object) };
-/// ```
-struct DeferredIsSend;
-
-/// A deferred closure may run after the caller's frame is gone, and after the domain's handle.
-///
-/// ```compile_fail,E0597
-/// let text = String::from("short");
-/// let text = text.as_str();
-/// corewise_rcu::Domain::global().defer(8, move || drop(text));
-/// ```
-///
-/// ```
-/// let text = String::from("short");
-/// let text = text.clone();
-/// corewise_rcu::Domain::global().defer(8, move || drop(text));
-/// ```
-struct DeferredIsStatic;
-
-/// `Section` is unsafe to implement: reclamation relies on its promises.
-///
-/// ```compile_fail,E0200
-/// struct Mine;
-/// impl corewise_rcu::Section for Mine {
-///     fn domain_id(&self) -> u64 { 1 }
-///     fn reader_index(&self) -> usize { 0 }
-/// }
-/// ```
-///
-/// ```
-/// struct Mine;
-/// unsafe impl corewise_rcu::Section for Mine {
-///     fn domain_id(&self) -> u64 { 1 }
-///     fn reader_index(&self) -> usize { 0 }
-/// }
-/// ```
-struct SectionIsUnsafe;
-
-/// A reference from a cell does not outlive the guard that it was found under.
-///
-/// ```compile_fail,E0505
-/// let cell = corewise_rcu::RcuCell::new(1);
-/// let guard = corewise_rcu::pin();
-/// let value = cell.load(&guard);
-/// drop(guard);
-/// assert_eq!(*value, 1);
-/// ```
-///
-/// ```
-/// let cell = corewise_rcu::RcuCell::new(1);
-/// let guard = corewise_rcu::pin();
-/// let value = *cell.load(&guard);
-/// drop(guard);
-/// assert_eq!(value, 1);
-/// ```
-///
-/// ```compile_fail,E0515
-/// use corewise_rcu::RcuCell;
-/// fn find(cell: &RcuCell<u8>) -> &u8 { &*cell.pin() }
-/// ```
-///
-/// ```
-/// use corewise_rcu::RcuCell;
-/// fn find(cell: &RcuCell<u8>) -> u8 { *cell.pin() }
-/// ```
-struct CellValueBorrowsTheGuard;
-
-/// Nor does it outlive the cell, which drops its value without waiting.
-///
-/// ```compile_fail,E0505
-/// let guard = corewise_rcu::pin();
-/// let cell = corewise_rcu::RcuCell::new(1);
-/// let value = cell.load(&guard);
-/// drop(cell);
-/// assert_eq!(*value, 1);
-/// ```
-///
-/// ```
-/// let guard = corewise_rcu::pin();
-/// let cell = corewise_rcu::RcuCell::new(1);
-/// let value = *cell.load(&guard);
-/// drop(cell);
-/// assert_eq!(value, 1);
-/// ```
-///
-/// ```compile_fail,E0502
-/// let mut cell = corewise_rcu::RcuCell::new(1);
-/// let value = cell.pin();
-/// *cell.get_mut() = 2;
-/// assert_eq!(*value, 1);
-/// ```
-///
-/// ```
-/// let mut cell = corewise_rcu::RcuCell::new(1);
-/// let value = cell.cloned();
-/// *cell.get_mut() = 2;
-/// assert_eq!(value, 1);
-/// ```
-struct CellValueBorrowsTheCell;
-
-/// The value does not leave the closure of `read`.
-///
-/// ```compile_fail
-/// let cell = corewise_rcu::RcuCell::new(1);
-/// let value: &i32 = cell.read(|value| value);
-/// assert_eq!(*value, 1);
-/// ```
-///
-/// ```
-/// let cell = corewise_rcu::RcuCell::new(1);
-/// let value: i32 = cell.read(|value| *value);
-/// assert_eq!(value, 1);
-/// ```
-struct CellValueStaysInTheClosure;
-
-/// A replaced value may be dropped by another thread.
-///
-/// ```compile_fail,E0599
-/// let cell = corewise_rcu::RcuCell::new(std::rc::Rc::new(1));
-/// cell.store(std::rc::Rc::new(2));
-/// ```
-///
-/// ```
-/// let cell = corewise_rcu::RcuCell::new(std::sync::Arc::new(1));
-/// cell.store(std::sync::Arc::new(2));
-/// ```
-struct CellValueIsSend;
-
-/// A replaced value may be dropped after what the caller has borrowed is gone.
-///
-/// ```compile_fail,E0597
-/// let text = String::from("short");
-/// let cell = corewise_rcu::RcuCell::new("long");
-/// cell.store(text.as_str());
-/// ```
-///
-/// ```
-/// let text = "short";
-/// let cell = corewise_rcu::RcuCell::new("long");
-/// cell.store(text);
-/// ```
-struct CellValueIsStatic;
-
-/// Neither a longer nor a shorter lifetime may be put into the place of that of a cell's value.
-///
-/// ```compile_fail
-/// use corewise_rcu::RcuCell;
-/// fn shorten<'s>(cell: &'s RcuCell<&'static str>) -> &'s RcuCell<&'s str> { cell }
-/// ```
-///
-/// ```
-/// use corewise_rcu::RcuCell;
-/// fn shorten<'s>(cell: &'s RcuCell<&'static str>) -> &'s RcuCell<&'static str> { cell }
-/// ```
-struct CellIsInvariant;
-
-/// A stall hook is called by any thread, for as long as the process runs.
-///
-/// ```compile_fail,E0277
-/// let count = std::rc::Rc::new(());
-/// let _ = corewise_rcu::set_stall_hook(move |_| { let _ = &count; });
-/// ```
-///
-/// ```
-/// let count = std::sync::Arc::new(());
-/// let _ = corewise_rcu::set_stall_hook(move |_| { let _ = &count; });
-/// ```
-struct StallHookIsShared;
+// A replaced value may be dropped by another thread, and after what the caller has borrowed is gone.
+// Neither a longer nor a shorter lifetime may be put into the place of that of a cell's value.
+refused! {
+    a_replaced_value_is_sent: "E0599",
+        "use std::{rc::Rc, sync::Arc};",
+        "let (old, new) = (Arc::new(1), Arc::new(2));",
+        "let (old, new) = (Rc::new(1), Rc::new(2));",
+        "corewise_rcu::RcuCell::new(old).store(new);";
+    a_replaced_value_borrows_nothing: "E0597",
+        "let text = String::from(\"short\");
+let cell = corewise_rcu::RcuCell::new(\"long\");",
+        "cell.store(\"short\");",
+        "cell.store(text.as_str());",
+        "";
+    a_cell_is_invariant: "",
+        "use corewise_rcu::RcuCell;",
+        "fn same<'s>(cell: &'s RcuCell<&'static str>) -> &'s RcuCell<&'static str> { cell }",
+        "fn same<'s>(cell: &'s RcuCell<&'static str>) -> &'s RcuCell<&'s str> { cell }",
+        "";
+    // Any thread calls it, for as long as the process runs.
+    a_stall_hook_is_shared: "E0277",
+        "",
+        "let count = std::sync::Arc::new(());",
+        "let count = std::rc::Rc::new(());",
+        "let _ = corewise_rcu::set_stall_hook(move |_| { let _ = &count; });";
+}

@@ -2,22 +2,13 @@
 #![cfg(target_os = "linux")]
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Output};
 
+use crate::common::in_a_process;
 use corewise_atomic::barrier;
 use corewise_rcu::Domain;
 
 /// Set in the child: the error that the call returns.
 const ERRNO: &str = "COREWISE_MEMBARRIER_ERRNO";
-
-/// Runs one test of this program in a separate process, where [`ERRNO`] is set.
-fn again(test: &str, errno: i32) -> Output {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(ERRNO, errno.to_string())
-        .output()
-        .unwrap()
-}
 
 fn errno_to_give() -> Option<u32> {
     std::env::var(ERRNO).ok()?.parse().ok()
@@ -73,7 +64,8 @@ fn readers_fence_where_membarrier_is_denied() {
         return;
     }
     for errno in [libc::EPERM, libc::ENOSYS] {
-        let output = again("denied::readers_fence_where_membarrier_is_denied", errno);
+        let test = "denied::readers_fence_where_membarrier_is_denied";
+        let output = in_a_process(test, ERRNO, &errno.to_string());
         assert!(output.status.success(), "{output:?}");
     }
 }
@@ -92,9 +84,7 @@ fn a_membarrier_that_stops_working_ends_the_process() {
         }
         return;
     }
-    let output = again(
-        "denied::a_membarrier_that_stops_working_ends_the_process",
-        libc::EPERM,
-    );
+    let test = "denied::a_membarrier_that_stops_working_ends_the_process";
+    let output = in_a_process(test, ERRNO, &libc::EPERM.to_string());
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
 }

@@ -3,9 +3,10 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use crate::common::when_a_thread_ends;
 use corewise_rcu::{
     BacklogFull, Builder, Domain, Limits, Pinned, Pressure, RetireList, Section, pin,
 };
@@ -27,16 +28,6 @@ fn try_defer_bytes<const N: usize>(domain: &Domain) -> Result<Pressure, BacklogF
         drop(unsafe { Box::from_raw(bytes.as_ptr()) });
         BacklogFull(())
     })
-}
-
-#[test]
-fn a_grace_period_waits_for_a_section_that_runs() {
-    let domain = Domain::new();
-    let guard = domain.pin();
-    let cookie = domain.start_poll();
-    assert!(!domain.poll(cookie));
-    drop(guard);
-    assert!(domain.poll(cookie));
 }
 
 #[test]
@@ -84,29 +75,6 @@ fn domains_do_not_wait_for_each_other() {
     let _guard = one.pin();
     let _global = pin();
     other.synchronize();
-}
-
-#[test]
-fn everything_deferred_is_reclaimed_once() {
-    let domain = Domain::new();
-    let count = Arc::new(AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for i in 0..5_000 {
-                    let guard = (i % 3 == 0).then(|| domain.pin());
-                    let count = count.clone();
-                    domain.defer(64, move || {
-                        count.fetch_add(1, SeqCst);
-                    });
-                    drop(guard);
-                }
-            });
-        }
-    });
-    domain.barrier();
-    assert_eq!(count.load(SeqCst), 20_000);
-    assert_eq!(domain.backlog_bytes(), 0);
 }
 
 #[test]
@@ -224,27 +192,17 @@ fn settling_ends_when_a_reader_stalls() {
 
 #[test]
 fn a_thread_cannot_wait_for_itself_after_its_thread_locals_are_gone() {
-    struct Late(Domain, Sender<[Result<(), Pinned>; 2]>);
-    impl Drop for Late {
-        fn drop(&mut self) {
-            let guard = self.0.pin();
-            let inside = self.0.try_synchronize();
-            drop(guard);
-            self.1.send([inside, self.0.try_synchronize()]).unwrap();
-        }
-    }
-    thread_local! {
-        static LATE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) };
-    }
-    let domain = Domain::new();
-    let (sender, results) = channel();
-    std::thread::spawn(move || {
-        LATE.set(Some(Late(domain.clone(), sender)));
+    let results = when_a_thread_ends(|| {
+        let domain = Domain::new();
         drop(domain.pin());
-    })
-    .join()
-    .unwrap();
-    assert_eq!(results.recv(), Ok([Err(Pinned), Ok(())]));
+        move || {
+            let guard = domain.pin();
+            let inside = domain.try_synchronize();
+            drop(guard);
+            [inside, domain.try_synchronize()]
+        }
+    });
+    assert_eq!(results, [Err(Pinned), Ok(())]);
 }
 
 #[test]

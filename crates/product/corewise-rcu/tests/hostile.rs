@@ -1,10 +1,9 @@
 //! Misuse of a domain by safe code must do no harm.
 
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, LazyLock};
 
+use crate::common::when_a_thread_ends;
 use corewise_rcu::{Builder, Domain, Guard, Limits, Pressure, RetireList, Section};
 
 /// From this number of runs on, the closure of [`again`] does not defer itself any more.
@@ -68,12 +67,11 @@ fn a_cookie_of_another_domain_is_answered_at_once() {
     other.synchronize();
 }
 
-/// Enters nested sections after the thread's records are gone.
-struct Late(&'static Domain, Sender<(usize, [bool; 4])>);
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        let domain = self.0;
+#[test]
+fn nested_guards_of_a_thread_that_ends_share_a_record() {
+    static DOMAIN: LazyLock<Domain> = LazyLock::new(Domain::new);
+    let domain = &*DOMAIN;
+    let nest = || {
         let mut guards: Vec<Guard<'_>> = (0..100).map(|_| domain.pin()).collect();
         let cookie = domain.start_poll();
         // Removes from the middle: the last guard to leave is neither the first nor the last that
@@ -87,25 +85,12 @@ impl Drop for Late {
         let is_quiescent = qsbr.quiescent();
         let answers = [by_a_guard, by_a_handle, is_quiescent, domain.poll(cookie)];
         drop(qsbr);
-        let _ = self.1.send((domain.readers(), answers));
-    }
-}
-
-#[test]
-fn nested_guards_of_a_thread_that_ends_share_a_record() {
-    thread_local! {
-        static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
-    }
-    static DOMAIN: LazyLock<Domain> = LazyLock::new(Domain::new);
-    let domain = &*DOMAIN;
-    let (sender, seen) = channel();
-    let thread = std::thread::spawn(move || {
-        // Used before the domain's thread-locals, and so dropped after them.
-        LATE.set(Some(Late(domain, sender)));
+        (domain.readers(), answers)
+    };
+    let (readers, is_complete) = when_a_thread_ends(move || {
         drop(domain.pin());
+        nest
     });
-    thread.join().unwrap();
-    let (readers, is_complete) = seen.recv().unwrap();
     assert_eq!(readers, 1);
     assert_eq!(is_complete, [false, false, true, true]);
     domain.synchronize();
@@ -113,24 +98,13 @@ fn nested_guards_of_a_thread_that_ends_share_a_record() {
 
 #[test]
 fn a_thread_that_ends_enters_no_record_of_another() {
-    struct Late(&'static Domain, Sender<usize>);
-    impl Drop for Late {
-        fn drop(&mut self) {
-            let _ = self.1.send(self.0.pin().reader_index());
-        }
-    }
-    thread_local! {
-        static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
-    }
     static DOMAIN: LazyLock<Domain> = LazyLock::new(Domain::new);
     let guard = DOMAIN.pin();
-    let (sender, places) = channel();
-    let thread = std::thread::spawn(move || {
-        LATE.set(Some(Late(&DOMAIN, sender)));
+    let theirs = when_a_thread_ends(|| {
         drop(DOMAIN.pin());
+        || DOMAIN.pin().reader_index()
     });
-    thread.join().unwrap();
-    assert_ne!(places.recv(), Ok(guard.reader_index()));
+    assert_ne!(theirs, guard.reader_index());
 }
 
 /// The callback may panic: its caller does not, and the deferred object is not dropped early.
@@ -164,32 +138,17 @@ fn a_panic_in_the_stall_callback_drops_nothing_early() {
 }
 
 /// A thread that ends takes a guard, and finds the owned guard that it created earlier.
-struct Ending(Domain, Sender<(usize, usize)>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        let owned = self.0.pin_owned();
-        let index = self.0.pin().reader_index();
-        let _ = self.1.send((owned.reader_index(), index));
-    }
-}
-
-thread_local! {
-    static ENDING: RefCell<Option<Ending>> = const { RefCell::new(None) };
-}
-
 #[test]
 fn a_thread_that_ends_does_not_enter_the_record_of_an_owned_guard() {
     let domain = Domain::new();
-    let (theirs, (send, receive)) = (domain.clone(), channel());
-    std::thread::spawn(move || {
-        // Dropped after the thread's record, which is made later.
-        ENDING.set(Some(Ending(theirs.clone(), send)));
+    let theirs = domain.clone();
+    let (owned, index) = when_a_thread_ends(move || {
         drop(theirs.pin());
-    })
-    .join()
-    .unwrap();
-    let (owned, index) = receive.recv().unwrap();
+        move || {
+            let owned = theirs.pin_owned();
+            (owned.reader_index(), theirs.pin().reader_index())
+        }
+    });
     assert_ne!(owned, index);
     domain.synchronize();
 }

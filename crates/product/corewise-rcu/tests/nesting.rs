@@ -2,11 +2,10 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Command;
 use std::sync::LazyLock;
-use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
+use crate::common::{in_a_process, when_a_thread_ends};
 use corewise_rcu::{Domain, Guard, MAX_NESTED, Qsbr, Section};
 
 /// Takes guards until the domain refuses one.
@@ -113,48 +112,22 @@ fn forgotten_guards_hold_grace_periods_up_and_nothing_else() {
     assert!(!domain.poll(cookie));
 }
 
-/// Dropped after its thread's records were given back, except for the one that it holds.
-struct Late {
-    domain: &'static Domain,
-    qsbr: Qsbr<'static>,
-    guard: Option<Guard<'static>>,
-    /// Sends the index of its record and of a record taken while the handle was offline.
-    places: Sender<(usize, usize)>,
-}
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        let (domain, guard) = (self.domain, &mut self.guard);
-        let theirs = self.qsbr.offline(|| {
-            // The last section of the record at this moment.
-            drop(guard.take());
-            domain.pin().reader_index()
-        });
-        let ours = self.qsbr.section().reader_index();
-        let _ = self.places.send((ours, theirs));
-    }
-}
-
 #[test]
 fn the_record_of_a_handle_that_is_offline_is_not_given_away() {
-    thread_local! {
-        static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
-    }
     static DOMAIN: LazyLock<Domain> = LazyLock::new(Domain::new);
     let domain = &*DOMAIN;
-    let (places, received) = channel();
-    let thread = std::thread::spawn(move || {
-        // Used before the domain's thread-locals, and so dropped after them.
-        LATE.set(None);
-        LATE.set(Some(Late {
-            domain,
-            qsbr: domain.qsbr(),
-            guard: Some(domain.pin()),
-            places,
-        }));
+    // The thread's records are given back then, except for the one that the handle holds.
+    let (ours, theirs) = when_a_thread_ends(move || {
+        let (mut qsbr, guard) = (domain.qsbr(), domain.pin());
+        move || {
+            let theirs = qsbr.offline(|| {
+                // The last section of the record at this moment.
+                drop(guard);
+                domain.pin().reader_index()
+            });
+            (qsbr.section().reader_index(), theirs)
+        }
     });
-    thread.join().unwrap();
-    let (ours, theirs) = received.recv().unwrap();
     assert_ne!(ours, theirs);
     domain.synchronize();
     assert_eq!(domain.readers(), 2);
@@ -200,15 +173,8 @@ fn a_process_may_exit_while_a_handle_is_offline() {
         return exit_while_offline(is_late == "true");
     }
     for is_late in [true, false] {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "nesting::a_process_may_exit_while_a_handle_is_offline",
-            ])
-            .arg("--nocapture")
-            .env(EXIT, is_late.to_string())
-            .output()
-            .unwrap();
+        let test = "nesting::a_process_may_exit_while_a_handle_is_offline";
+        let output = in_a_process(test, EXIT, &is_late.to_string());
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains("grace periods end: true"), "{output:?}");
     }

@@ -1,10 +1,11 @@
 //! To which functions a stalled reader is reported. The hook of the process can be set once, so
 //! each test runs itself again in a separate process.
 
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::common;
 use corewise_rcu::{Builder, Domain, RcuCell, Stall, StallHookIsSet, set_stall_hook};
 
 /// Set in the child.
@@ -15,11 +16,7 @@ fn in_a_process(test: &str) -> Option<Output> {
     if std::env::var_os(CHILD).is_some() {
         return None;
     }
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
+    let output = common::in_a_process(test, CHILD, "1");
     assert!(output.status.success(), "{output:?}");
     Some(output)
 }

@@ -3,7 +3,7 @@
 use corewise_testkit::history::models::EntryOp::{Get, Insert, Remove, TryInsert, Update};
 use corewise_testkit::history::models::EntryOutcome::{Done, Held, Updated};
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
-use corewise_testkit::history::{History, Recorder, Recording};
+use corewise_testkit::history::{History, Recording, record_threads};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;
@@ -53,10 +53,8 @@ fn random_op(random: &mut SmallRng, unique: u64) -> Op {
 /// operations overlap even if the threads share a core.
 fn record(threads: u64, each: u64, keys: u64) -> History<u64, Op, Outcome> {
     let map = Map::default();
-    let (recording, start) = (Recording::new(), Barrier::new(threads as usize));
-    let work = |thread: u64, mut recorder: Recorder<u64, Op, Outcome>| {
+    record_threads(threads, each as usize, |thread, recorder| {
         let mut random = SmallRng::seed_from_u64(thread);
-        start.wait();
         for i in 0..each {
             let op = random_op(&mut random, (thread * each + i) << 20);
             let key = random.random_range(0..keys);
@@ -68,14 +66,7 @@ fn record(threads: u64, each: u64, keys: u64) -> History<u64, Op, Outcome> {
                 perform(&map, key, &op)
             });
         }
-    };
-    thread::scope(|scope| {
-        for thread in 0..threads {
-            let (work, recorder) = (&work, recording.recorder(each as usize));
-            scope.spawn(move || work(thread, recorder));
-        }
-    });
-    recording.finish().unwrap()
+    })
 }
 
 #[test]
@@ -112,8 +103,8 @@ fn one_wrong_read_in_a_hundred_thousand_operations_is_found() {
 #[test]
 fn the_seam_between_read_and_write_of_an_increment_is_found() {
     let map = Map::new(HashMap::from([(0, 5)]));
-    let (recording, both_have_read) = (Recording::new(), Barrier::new(2));
-    let increment = |mut recorder: Recorder<u64, Op, Outcome>| {
+    let both_have_read = Barrier::new(2);
+    let history = record_threads(2, 1, |_, recorder| {
         recorder.record(0, Update, || {
             let old = map.lock().unwrap()[&0];
             both_have_read.wait();
@@ -121,14 +112,7 @@ fn the_seam_between_read_and_write_of_an_increment_is_found() {
             let (old, new) = (Some(old), Some(old + 1));
             Updated { old, new }
         });
-    };
-    thread::scope(|scope| {
-        for recorder in [recording.recorder(1), recording.recorder(1)] {
-            let increment = &increment;
-            scope.spawn(move || increment(recorder));
-        }
     });
-    let history = recording.finish().unwrap();
     let verdict = history.check(&MapEntry::holding(5));
     assert!(verdict.violation().is_some());
 }

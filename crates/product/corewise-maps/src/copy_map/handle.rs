@@ -431,13 +431,7 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
 
     /// Returns the value of a key, and inserts `value` if the key is absent.
     ///
-    /// # Errors
-    ///
-    /// As [`insert`](Self::insert).
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
+    /// Errors and panics are those of [`insert`](Self::insert).
     ///
     /// ```
     /// # use corewise_maps::clht::LockBased;
@@ -453,13 +447,7 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
     /// Returns the value of a key, and inserts the result of `make` if the key is absent. If
     /// another thread inserts the key while `make` runs, that value is returned.
     ///
-    /// # Errors
-    ///
-    /// As [`insert`](Self::insert).
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
+    /// Errors and panics are those of [`insert`](Self::insert).
     ///
     /// ```
     /// # use corewise_maps::clht::LockBased;
@@ -484,13 +472,7 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
     /// Replaces the value of a key with `f(old)`, or inserts `value` if the key is absent; returns
     /// the new value.
     ///
-    /// # Errors
-    ///
-    /// As [`insert`](Self::insert).
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
+    /// Errors and panics are those of [`insert`](Self::insert).
     ///
     /// ```
     /// # use corewise_maps::clht::LockBased;
@@ -512,13 +494,7 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
     /// Replaces the value of a key with `f(old)`, or inserts the result of `make` if the key is
     /// absent; returns the new value. `make` runs at most once.
     ///
-    /// # Errors
-    ///
-    /// As [`insert`](Self::insert).
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
+    /// Errors and panics are those of [`insert`](Self::insert).
     ///
     /// ```
     /// # use corewise_maps::clht::LockBased;
@@ -553,13 +529,7 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
 
     /// Inserts, replaces or removes the entry of a key as `decide` says, given the present value.
     ///
-    /// # Errors
-    ///
-    /// As [`insert`](Self::insert).
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
+    /// Errors and panics are those of [`insert`](Self::insert).
     ///
     /// ```
     /// use corewise_maps::clht::LockBased;

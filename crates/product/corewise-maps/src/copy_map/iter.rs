@@ -1,13 +1,12 @@
 //! Iteration: one bucket of the table at a time, with the entries that were moved out of it.
 
-use std::fmt;
 use std::hash::BuildHasher;
-use std::iter::FusedIterator;
 use std::vec;
 
 use corewise_rcu::Section;
 
 use super::{CopyMap, CopyMapRef, Table, TableVersion};
+use crate::collection::fused_iterators;
 
 /// The entries of a map; from [`CopyMapRef::iter`].
 pub struct Iter<'h, T: Table, S> {
@@ -81,8 +80,6 @@ impl<T: Table, S: BuildHasher> Iterator for Iter<'_, T, S> {
     }
 }
 
-impl<T: Table, S: BuildHasher> FusedIterator for Iter<'_, T, S> {}
-
 macro_rules! part_of_pairs {
     ($($name:ident: $item:ident, $part:tt;)+) => {$(
         impl<T: Table, S: BuildHasher> Iterator for $name<'_, T, S> {
@@ -92,8 +89,6 @@ macro_rules! part_of_pairs {
                 self.0.next().map(|pair| pair.$part)
             }
         }
-
-        impl<T: Table, S: BuildHasher> FusedIterator for $name<'_, T, S> {}
     )+};
 }
 
@@ -102,17 +97,12 @@ part_of_pairs! {
     Values: Value, 1;
 }
 
-macro_rules! debug_as_name {
-    ($($name:ident),+) => {$(
-        impl<T: Table, S> fmt::Debug for $name<'_, T, S> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(concat!(stringify!($name), "(..)"))
-            }
-        }
-    )+};
+fused_iterators! {
+    [T: Table, S: BuildHasher] Iter<'_, T, S>;
+    [T: Table, S: BuildHasher] Keys<'_, T, S>;
+    [T: Table, S: BuildHasher] Values<'_, T, S>;
+    [T: Table, S, L] IntoIter<T, S, L>;
 }
-
-debug_as_name!(Iter, Keys, Values);
 
 /// As [`CopyMapRef::iter`].
 impl<'h, T: Table, S: BuildHasher, G: Section, L> IntoIterator for &'h CopyMapRef<'_, T, S, G, L> {
@@ -169,14 +159,6 @@ impl<T: Table, S, L> Iterator for IntoIter<T, S, L> {
             self.buckets += 1;
             self.pairs = pairs.into_iter();
         }
-    }
-}
-
-impl<T: Table, S, L> FusedIterator for IntoIter<T, S, L> {}
-
-impl<T: Table, S, L> fmt::Debug for IntoIter<T, S, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("IntoIter(..)")
     }
 }
 

@@ -9,6 +9,7 @@ use std::hash::BuildHasher;
 use corewise_rcu::Section;
 
 use super::{CopyMap, CopyMapRef, Table};
+use crate::collection::filled_by;
 
 impl<T: Table, S: Default> Default for CopyMap<T, S> {
     fn default() -> Self {
@@ -41,8 +42,8 @@ where
 /// hasher, domain, limits, and whether it grows by itself (if not, also the number of buckets).
 impl<T: Table, S: BuildHasher + Clone> Clone for CopyMap<T, S> {
     fn clone(&self) -> Self {
-        let copy = self.builder_of_copy().build();
-        copy.fill(self.pin().iter());
+        let mut copy = self.builder_of_copy().build();
+        copy.extend(self.pin().iter());
         copy
     }
 }
@@ -65,37 +66,9 @@ where
 
 impl<T: Table<Value: Eq>, S: BuildHasher, L> Eq for CopyMap<T, S, L> {}
 
-impl<T: Table, S: BuildHasher> CopyMap<T, S> {
-    /// Inserts entries, each under a separate handle.
-    fn fill(&self, entries: impl IntoIterator<Item = (T::Key, T::Value)>) {
-        for (key, value) in entries {
-            self.pin().insert(key, value);
-        }
-    }
-}
-
-impl<T: Table, S: BuildHasher> Extend<(T::Key, T::Value)> for CopyMap<T, S> {
-    fn extend<I: IntoIterator<Item = (T::Key, T::Value)>>(&mut self, entries: I) {
-        self.fill(entries);
-    }
-}
-
-/// Shared maps can be extended too.
-impl<T: Table, S: BuildHasher> Extend<(T::Key, T::Value)> for &CopyMap<T, S> {
-    fn extend<I: IntoIterator<Item = (T::Key, T::Value)>>(&mut self, entries: I) {
-        self.fill(entries);
-    }
-}
-
-impl<T: Table, S: BuildHasher + Default> FromIterator<(T::Key, T::Value)> for CopyMap<T, S> {
-    fn from_iter<I: IntoIterator<Item = (T::Key, T::Value)>>(entries: I) -> Self {
-        let entries = entries.into_iter();
-        let map = Self::with_hasher(S::default());
-        // The iterator's promise may be wrong: without the room, the map grows as it is filled.
-        let _ = map.reserve(entries.size_hint().0);
-        map.fill(entries);
-        map
-    }
+filled_by! {
+    [T: Table, S: BuildHasher] CopyMap<T, S>, of (T::Key, T::Value),
+    |map, (key, value)| map.pin().insert(key, value)
 }
 
 impl<T: Table, const N: usize> From<[(T::Key, T::Value); N]> for CopyMap<T> {
@@ -106,15 +79,10 @@ impl<T: Table, const N: usize> From<[(T::Key, T::Value); N]> for CopyMap<T> {
 
 #[cfg(feature = "serde")]
 mod with_serde {
-    use std::marker::PhantomData;
-
-    use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-    use serde::ser::{Serialize, Serializer};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     use super::*;
-
-    /// The most entries for which an untrusted size hint reserves room.
-    const MOST_ROOM: usize = 4096;
+    use crate::collection::with_serde::{deserialize_map, serialize_map};
 
     /// As a map of the entries that are present during the whole operation.
     impl<T, S, L> Serialize for CopyMap<T, S, L>
@@ -127,8 +95,7 @@ mod with_serde {
         }
     }
 
-    /// As a map of the entries that are present during the whole operation. They are collected
-    /// first: some formats need the number of entries in advance, which may change.
+    /// As a map of the entries that are present during the whole operation.
     impl<T, S, G, L> Serialize for CopyMapRef<'_, T, S, G, L>
     where
         T: Table<Key: Serialize, Value: Serialize>,
@@ -136,8 +103,7 @@ mod with_serde {
         G: Section,
     {
         fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-            let entries: Vec<_> = self.iter().collect();
-            serializer.collect_map(entries)
+            serialize_map(self.iter(), serializer)
         }
     }
 
@@ -147,33 +113,9 @@ mod with_serde {
         S: BuildHasher + Default,
     {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            deserializer.deserialize_map(Entries(PhantomData, |room| {
+            deserialize_map(deserializer, |room| {
                 Self::with_capacity_and_hasher(room, S::default())
-            }))
-        }
-    }
-
-    /// Fills a map that the function makes, with room for a number of entries.
-    struct Entries<K, V, M>(PhantomData<(K, V)>, fn(usize) -> M);
-
-    impl<'de, K, V, M> Visitor<'de> for Entries<K, V, M>
-    where
-        K: Deserialize<'de>,
-        V: Deserialize<'de>,
-        M: Extend<(K, V)>,
-    {
-        type Value = M;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a map")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<M, A::Error> {
-            let mut map = (self.1)(entries.size_hint().unwrap_or(0).min(MOST_ROOM));
-            while let Some(entry) = entries.next_entry()? {
-                map.extend([entry]);
-            }
-            Ok(map)
+            })
         }
     }
 }

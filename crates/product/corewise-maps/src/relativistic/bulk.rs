@@ -1,13 +1,11 @@
 //! Updates of all entries.
 
-use std::fmt;
-use std::iter::FusedIterator;
-
 use corewise_rcu::Section;
 
 use super::handle::MapRef;
 use super::iter::Nodes;
 use super::map::Node;
+use crate::collection::fused_iterators;
 
 /// Updates of all entries.
 impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
@@ -106,17 +104,9 @@ impl<'h, K, V, S, G: Section> Iterator for Drain<'h, '_, K, V, S, G> {
     }
 }
 
-impl<K, V, S, G: Section> FusedIterator for Drain<'_, '_, K, V, S, G> {}
-
 impl<K, V, S, G: Section> Drop for Drain<'_, '_, K, V, S, G> {
     fn drop(&mut self) {
         self.for_each(drop);
-    }
-}
-
-impl<K, V, S, G: Section> fmt::Debug for Drain<'_, '_, K, V, S, G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Drain(..)")
     }
 }
 
@@ -143,13 +133,7 @@ where
     }
 }
 
-impl<K, V, S, G: Section, F: FnMut(&K, &V) -> bool> FusedIterator
-    for ExtractIf<'_, '_, K, V, S, G, F>
-{
-}
-
-impl<K, V, S, G: Section, F> fmt::Debug for ExtractIf<'_, '_, K, V, S, G, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ExtractIf(..)")
-    }
+fused_iterators! {
+    [K, V, S, G: Section] Drain<'_, '_, K, V, S, G>;
+    [K, V, S, G: Section, F: FnMut(&K, &V) -> bool] ExtractIf<'_, '_, K, V, S, G, F>;
 }

@@ -11,9 +11,7 @@
 //! 4. *Taking entries out* first completes a resize under way, so that a node has one link and no
 //!    resize refers to it. Then its memory can be used again at once.
 
-use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::iter::FusedIterator;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -22,6 +20,7 @@ use super::map::{Node, RelativisticMap};
 use super::raw::RawIter;
 use super::slab::Slabs;
 use crate::Equivalent;
+use crate::collection::fused_iterators;
 use crate::panics::Panics;
 use crate::shared::Shared;
 
@@ -186,8 +185,6 @@ impl<'a, K, V> Iterator for IterMut<'a, K, V> {
     }
 }
 
-impl<K, V> FusedIterator for IterMut<'_, K, V> {}
-
 /// Iterator over the values of a map that lends them exclusively; returned by
 /// [`RelativisticMap::values_mut`].
 pub struct ValuesMut<'a, K, V>(IterMut<'a, K, V>);
@@ -199,8 +196,6 @@ impl<'a, K, V> Iterator for ValuesMut<'a, K, V> {
         self.0.next().map(|(_, value)| value)
     }
 }
-
-impl<K, V> FusedIterator for ValuesMut<'_, K, V> {}
 
 /// Iterator that takes the entries out of a map; returned by [`RelativisticMap::drain`].
 pub struct DrainMut<'a, K, V, S> {
@@ -220,8 +215,6 @@ impl<K, V, S> Iterator for DrainMut<'_, K, V, S> {
         Some(unsafe { self.map.take(link) })
     }
 }
-
-impl<K, V, S> FusedIterator for DrainMut<'_, K, V, S> {}
 
 impl<K, V, S> Drop for DrainMut<'_, K, V, S> {
     fn drop(&mut self) {
@@ -260,8 +253,6 @@ impl<K, V, S> Iterator for IntoIter<K, V, S> {
     }
 }
 
-impl<K, V, S> FusedIterator for IntoIter<K, V, S> {}
-
 /// Yields the entries, in no order. What is not taken is dropped with the iterator.
 ///
 /// ```
@@ -296,26 +287,9 @@ impl<'a, K, V, S> IntoIterator for &'a mut RelativisticMap<K, V, S> {
     }
 }
 
-impl<K, V> fmt::Debug for IterMut<'_, K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("IterMut(..)")
-    }
-}
-
-impl<K, V> fmt::Debug for ValuesMut<'_, K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ValuesMut(..)")
-    }
-}
-
-impl<K, V, S> fmt::Debug for DrainMut<'_, K, V, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DrainMut(..)")
-    }
-}
-
-impl<K, V, S> fmt::Debug for IntoIter<K, V, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("IntoIter(..)")
-    }
+fused_iterators! {
+    [K, V] IterMut<'_, K, V>;
+    [K, V] ValuesMut<'_, K, V>;
+    [K, V, S] DrainMut<'_, K, V, S>;
+    [K, V, S] IntoIter<K, V, S>;
 }

@@ -6,8 +6,6 @@
 //! meanwhile. A resize has no effect on an iteration. Entries come in the order of the buckets,
 //! which is unspecified.
 
-use std::fmt;
-use std::iter::FusedIterator;
 use std::marker::PhantomData;
 
 use corewise_rcu::Section;
@@ -16,6 +14,7 @@ use super::handle::MapRef;
 use super::map::Node;
 use super::raw::RawIter;
 use super::slab::Slabs;
+use crate::collection::fused_iterators;
 
 /// The nodes of a map.
 pub(super) struct Nodes<'h, K, V> {
@@ -116,20 +115,18 @@ macro_rules! iterator {
                 self.nodes.next().map($part)
             }
         }
-
-        impl<K, V> FusedIterator for $name<'_, K, V> {}
-
-        impl<K, V> fmt::Debug for $name<'_, K, V> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(concat!(stringify!($name), "(..)"))
-            }
-        }
     };
 }
 
 iterator!(Iter, (&'h K, &'h V), Node::pair);
 iterator!(Keys, &'h K, |node| &node.key);
 iterator!(Values, &'h V, |node| &node.value);
+
+fused_iterators! {
+    [K, V] Iter<'_, K, V>;
+    [K, V] Keys<'_, K, V>;
+    [K, V] Values<'_, K, V>;
+}
 
 impl<'h, K, V, S, G: Section> IntoIterator for &'h MapRef<'_, K, V, S, G> {
     type Item = (&'h K, &'h V);

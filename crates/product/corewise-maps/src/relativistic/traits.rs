@@ -8,6 +8,7 @@ use corewise_rcu::Section;
 
 use super::handle::MapRef;
 use super::map::RelativisticMap;
+use crate::collection::filled_by;
 
 impl<K, V, S: Default> Default for RelativisticMap<K, V, S> {
     fn default() -> Self {
@@ -36,9 +37,9 @@ where
     S: BuildHasher + Clone,
 {
     fn clone(&self) -> Self {
-        let copy = self.empty_copy();
+        let mut copy = self.empty_copy();
         let entries = self.pin();
-        copy.fill(
+        copy.extend(
             entries
                 .iter()
                 .map(|(key, value)| (key.clone(), value.clone())),
@@ -64,38 +65,9 @@ where
 
 impl<K: Eq + Hash, V: Eq, S: BuildHasher> Eq for RelativisticMap<K, V, S> {}
 
-impl<K, V, S> RelativisticMap<K, V, S>
-where
-    K: Eq + Hash,
-    S: BuildHasher,
-{
-    /// Inserts entries, each under a separate handle.
-    fn fill(&self, entries: impl IntoIterator<Item = (K, V)>) {
-        for (key, value) in entries {
-            self.pin().insert(key, value);
-        }
-    }
-}
-
-impl<K, V, S> Extend<(K, V)> for RelativisticMap<K, V, S>
-where
-    K: Eq + Hash,
-    S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        self.fill(entries);
-    }
-}
-
-/// Shared maps can be extended too.
-impl<K, V, S> Extend<(K, V)> for &RelativisticMap<K, V, S>
-where
-    K: Eq + Hash,
-    S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        self.fill(entries);
-    }
+filled_by! {
+    [K: Eq + Hash, V, S: BuildHasher] RelativisticMap<K, V, S>, of (K, V),
+    |map, (key, value)| map.pin().insert(key, value)
 }
 
 /// Copies entries, as the maps of `std` do.
@@ -106,22 +78,7 @@ where
     S: BuildHasher,
 {
     fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
-        self.fill(entries.into_iter().map(|(key, value)| (*key, *value)));
-    }
-}
-
-impl<K, V, S> FromIterator<(K, V)> for RelativisticMap<K, V, S>
-where
-    K: Eq + Hash,
-    S: BuildHasher + Default,
-{
-    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
-        let entries = entries.into_iter();
-        let map = Self::with_hasher(S::default());
-        // The iterator's promise may be wrong: without the room, the map grows as it is filled.
-        let _ = map.reserve(entries.size_hint().0);
-        map.fill(entries);
-        map
+        self.extend(entries.into_iter().map(|(key, value)| (*key, *value)));
     }
 }
 
@@ -162,12 +119,10 @@ impl<K, V, S, G: Section> RefUnwindSafe for MapRef<'_, K, V, S, G> where
 
 #[cfg(feature = "serde")]
 mod with_serde {
-    use std::marker::PhantomData;
-
-    use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-    use serde::ser::{Serialize, Serializer};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     use super::*;
+    use crate::collection::with_serde::{deserialize_map, serialize_map};
 
     /// As a map of the entries that are present during the whole operation.
     impl<K: Serialize, V: Serialize, S> Serialize for RelativisticMap<K, V, S> {
@@ -176,12 +131,10 @@ mod with_serde {
         }
     }
 
+    /// As a map of the entries that are present during the whole operation.
     impl<K: Serialize, V: Serialize, S, G: Section> Serialize for MapRef<'_, K, V, S, G> {
         fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-            // Collected first: some formats need the number of entries in advance, which may
-            // change.
-            let entries: Vec<_> = self.iter().collect();
-            serializer.collect_map(entries)
+            serialize_map(self.iter(), serializer)
         }
     }
 
@@ -192,32 +145,9 @@ mod with_serde {
         S: BuildHasher + Default,
     {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            deserializer.deserialize_map(Entries(PhantomData))
-        }
-    }
-
-    struct Entries<K, V, S>(PhantomData<(K, V, S)>);
-
-    impl<'de, K, V, S> Visitor<'de> for Entries<K, V, S>
-    where
-        K: Deserialize<'de> + Eq + Hash,
-        V: Deserialize<'de>,
-        S: BuildHasher + Default,
-    {
-        type Value = RelativisticMap<K, V, S>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a map")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-            // An untrusted size hint; do not reserve more than this for it.
-            let room = entries.size_hint().unwrap_or(0).min(4096);
-            let map = RelativisticMap::with_capacity_and_hasher(room, S::default());
-            while let Some((key, value)) = entries.next_entry()? {
-                map.pin().insert(key, value);
-            }
-            Ok(map)
+            deserialize_map(deserializer, |room| {
+                Self::with_capacity_and_hasher(room, S::default())
+            })
         }
     }
 }

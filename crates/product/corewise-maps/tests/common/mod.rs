@@ -1,14 +1,72 @@
-//! All operations of maps of copies, as operations on numbers.
+//! All operations of maps of copies, as operations on numbers; values that are counted.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
 
 use corewise_maps::copy_map::{Computed, CopyMap, Operation, Table, TryInsertError};
 use corewise_rcu::Domain;
 
 use corewise_testkit::hashing::Hashing;
 use corewise_testkit::random::is_short;
+pub(crate) use corewise_testkit::word_map::WordMap;
+
+pub(crate) fn sorted<P: Ord>(mut pairs: Vec<P>) -> Vec<P> {
+    pairs.sort_unstable();
+    pairs
+}
 
 /// `all`, or a twentieth of it if tests are to do less.
 pub(crate) fn fewer(all: u64) -> u64 {
     if is_short() { all.div_ceil(20) } else { all }
+}
+
+/// Counts its live instances; panics when it is dropped, if it is a bomb. Compared by its number.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) n: u64,
+    pub(crate) bomb: bool,
+    alive: Arc<AtomicIsize>,
+}
+
+impl Counted {
+    pub(crate) fn new(n: u64, alive: &Arc<AtomicIsize>) -> Self {
+        alive.fetch_add(1, SeqCst);
+        Self {
+            n,
+            bomb: false,
+            alive: alive.clone(),
+        }
+    }
+}
+
+impl Clone for Counted {
+    fn clone(&self) -> Self {
+        Self::new(self.n, &self.alive)
+    }
+}
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        self.n == other.n
+    }
+}
+
+impl Eq for Counted {}
+
+impl Hash for Counted {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.n.hash(state);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.alive.fetch_sub(1, SeqCst);
+        if self.bomb && !std::thread::panicking() {
+            std::panic::resume_unwind(Box::new("a bomb"));
+        }
+    }
 }
 
 /// What a number is stored as.
@@ -48,25 +106,20 @@ impl Number for [u64; 3] {
 type Update<'f> = &'f mut dyn FnMut(u64) -> u64;
 type Decide<'f> = &'f mut dyn FnMut(Option<u64>) -> Operation<u64, u64>;
 
-/// A map of numbers. Closures are passed on as `dyn`, so that each operation is compiled once for
-/// each map and not for each call.
-pub(crate) trait NumberMap: Send + Sync + Sized {
-    fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self;
+/// A map of numbers with all operations. Closures are passed on as `dyn`, so that each operation is
+/// compiled once for each map and not for each call.
+pub(crate) trait NumberMap: WordMap {
     /// What a key comes back as.
     fn key(key: u64) -> u64;
     /// What a value comes back as.
     fn value(value: u64) -> u64;
-    fn get(&self, key: u64) -> Option<u64>;
     fn insert(&self, key: u64, value: u64) -> Option<u64>;
-    /// Returns the present value as the error.
-    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64>;
     fn get_or_insert(&self, key: u64, value: u64) -> u64;
     fn get_or_insert_by(&self, key: u64, make: &mut dyn FnMut() -> u64) -> u64;
     fn update_by(&self, key: u64, f: &mut dyn FnMut(u64) -> u64) -> Option<u64>;
     fn update_or_insert_value(&self, key: u64, f: Update, value: u64) -> u64;
     fn update_or_insert_by(&self, key: u64, f: Update, make: &mut dyn FnMut() -> u64) -> u64;
     fn compute_by(&self, key: u64, decide: Decide) -> Computed<u64, u64>;
-    fn remove(&self, key: u64) -> Option<u64>;
     fn remove_by(
         &self,
         key: u64,
@@ -86,11 +139,8 @@ pub(crate) trait NumberMap: Send + Sync + Sized {
     fn keys(&self) -> Vec<u64>;
     fn values(&self) -> Vec<u64>;
     /// Uses the map up; keeps this many entries of it, and drops the others with the iterator.
-    fn into_pairs(self, most: usize) -> Vec<(u64, u64)>;
-    fn len(&self) -> usize;
-    fn buckets(&self) -> usize;
+    fn use_up(self, most: usize) -> Vec<(u64, u64)>;
     fn reserve(&self, entries: usize);
-    fn resize_to(&self, buckets: usize);
 
     fn get_or_insert_with(&self, key: u64, make: impl FnOnce() -> u64) -> u64 {
         self.get_or_insert_by(key, &mut once(make))
@@ -154,6 +204,52 @@ impl<T: Table<Key: Number, Value: Number>> Copies<T> {
     }
 }
 
+impl<T> WordMap for Copies<T>
+where
+    T: Table<Key: Number, Value: Number> + Send + Sync,
+{
+    fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self {
+        let builder = CopyMap::<T>::builder().buckets(buckets);
+        let builder = builder.hasher(hashing).automatic_resize(grows);
+        Self(builder.domain(Domain::new()).build())
+    }
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.pin().get(&T::Key::of(key)).map(Self::seen)
+    }
+    fn get_many(&self, keys: &[u64], out: &mut [Option<u64>]) {
+        let keys: Vec<_> = keys.iter().map(|key| T::Key::of(*key)).collect();
+        let mut values: Vec<_> = out.iter().map(|place| place.map(T::Value::of)).collect();
+        self.0.pin().get_many(&keys, &mut values);
+        for (place, value) in out.iter_mut().zip(values) {
+            *place = value.map(Number::number);
+        }
+    }
+    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
+        let value = T::Value::of(value);
+        let handle = self.0.pin();
+        let inserted = handle.try_insert(T::Key::of(key), value);
+        inserted.map(|_| ()).map_err(Self::occupied)
+    }
+    fn remove(&self, key: u64) -> Option<u64> {
+        self.0.pin().remove(&T::Key::of(key)).map(Self::seen)
+    }
+    fn entries(&self) -> usize {
+        assert_eq!(self.0.is_empty(), self.0.pin().is_empty());
+        self.0.len()
+    }
+    fn bucket_count(&self) -> usize {
+        self.0.buckets()
+    }
+    fn resize(&self, buckets: usize) {
+        self.0.resize_to(buckets).unwrap();
+    }
+    fn into_pairs(self) -> Vec<(u64, u64)> {
+        let pairs = self.pairs();
+        assert_eq!(pairs.len(), self.entries());
+        pairs
+    }
+}
+
 impl<T> NumberMap for Copies<T>
 where
     T: Table<Key: Number, Value: Number> + Send + Sync,
@@ -161,18 +257,9 @@ where
     fn key(key: u64) -> u64 {
         T::Key::of(key).number()
     }
-    fn get(&self, key: u64) -> Option<u64> {
-        self.0.pin().get(&T::Key::of(key)).map(Self::seen)
-    }
     fn insert(&self, key: u64, value: u64) -> Option<u64> {
         let value = T::Value::of(value);
         self.0.pin().insert(T::Key::of(key), value).map(Self::seen)
-    }
-    fn try_insert(&self, key: u64, value: u64) -> Result<(), u64> {
-        let value = T::Value::of(value);
-        let handle = self.0.pin();
-        let inserted = handle.try_insert(T::Key::of(key), value);
-        inserted.map(|_| ()).map_err(Self::occupied)
     }
     fn get_or_insert(&self, key: u64, value: u64) -> u64 {
         let value = T::Value::of(value);
@@ -221,9 +308,6 @@ where
             Computed::Aborted(result) => Computed::Aborted(result),
         }
     }
-    fn remove(&self, key: u64) -> Option<u64> {
-        self.0.pin().remove(&T::Key::of(key)).map(Self::seen)
-    }
     fn remove_by(
         &self,
         key: u64,
@@ -266,29 +350,13 @@ where
     fn values(&self) -> Vec<u64> {
         self.0.pin().values().map(Self::seen).collect()
     }
-    fn len(&self) -> usize {
-        assert_eq!(self.0.is_empty(), self.0.pin().is_empty());
-        self.0.len()
-    }
-    fn buckets(&self) -> usize {
-        self.0.buckets()
-    }
     fn reserve(&self, entries: usize) {
         self.0.reserve(entries).unwrap();
-    }
-    fn resize_to(&self, buckets: usize) {
-        self.0.resize_to(buckets).unwrap();
-    }
-
-    fn new(buckets: usize, hashing: Hashing, grows: bool) -> Self {
-        let builder = CopyMap::<T>::builder().buckets(buckets);
-        let builder = builder.hasher(hashing).automatic_resize(grows);
-        Self(builder.domain(Domain::new()).build())
     }
     fn value(value: u64) -> u64 {
         T::Value::of(value).number()
     }
-    fn into_pairs(self, most: usize) -> Vec<(u64, u64)> {
+    fn use_up(self, most: usize) -> Vec<(u64, u64)> {
         let pairs = self.0.into_iter().take(most);
         pairs
             .map(|(key, value)| (key.number(), value.number()))

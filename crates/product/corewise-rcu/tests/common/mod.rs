@@ -1,10 +1,13 @@
 //! Objects that are poisoned when dropped, a place where readers find one, and readers and writers
 //! of such a place.
 
+use std::cell::RefCell;
+use std::process::{Command, Output};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64};
+use std::sync::mpsc::channel;
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -100,6 +103,42 @@ impl Drop for Published {
         // SAFETY: the place is not shared.
         drop(unsafe { Box::from_raw(*self.current.get_mut()) });
     }
+}
+
+/// Calls `work` in a thread, and what `work` returns when the thread ends and its records are given
+/// back. Returns the result of the second call.
+pub(crate) fn when_a_thread_ends<R, F>(work: impl FnOnce() -> F + Send + 'static) -> R
+where
+    F: FnOnce() -> R + 'static,
+    R: Send + 'static,
+{
+    struct Late(Option<Box<dyn FnOnce()>>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            self.0.take().into_iter().for_each(|last| last());
+        }
+    }
+    thread_local! {
+        static LATE: RefCell<Late> = const { RefCell::new(Late(None)) };
+    }
+    let (send, receive) = channel();
+    let thread = thread::spawn(move || {
+        // Used before the thread-locals of the domain, and so dropped after them.
+        LATE.with(|_| ());
+        let last = work();
+        LATE.set(Late(Some(Box::new(move || _ = send.send(last())))));
+    });
+    thread.join().unwrap();
+    receive.recv().unwrap()
+}
+
+/// Runs one test of this program in a separate process, with a variable of its environment set.
+pub(crate) fn in_a_process(test: &str, variable: &str, value: &str) -> Output {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(variable, value)
+        .output()
+        .unwrap()
 }
 
 /// Calls `work` with the number of the round until the time is up.

@@ -113,14 +113,14 @@ impl<K: Eq + Hash + Debug, O, R> History<K, O, R> {
     /// most [`DEFAULT_LIMIT`] configurations.
     ///
     /// ```
-    /// use corewise_testkit::history::models::{Register, RegisterOp, RegisterOutcome};
+    /// use corewise_testkit::history::models::{EntryOp, EntryOutcome::Held, MapEntry};
     /// use corewise_testkit::history::{History, CallRecord};
     ///
     /// let history = History::new(vec![
-    ///     CallRecord::new(0, "r", RegisterOp::Write(1), 0).returning(RegisterOutcome::Written, 1),
-    ///     CallRecord::new(1, "r", RegisterOp::Read, 2).returning(RegisterOutcome::Value(0), 3),
+    ///     CallRecord::new(0, "key", EntryOp::Insert(1), 0).returning(Held(None), 1),
+    ///     CallRecord::new(1, "key", EntryOp::Get, 2).returning(Held(None), 3),
     /// ]);
-    /// let stale = history.check(&Register::new(0));
+    /// let stale = history.check(&MapEntry::new());
     /// assert!(stale.to_string().contains("fits nowhere"));
     /// ```
     pub fn check<M>(&self, model: &M) -> Verdict

@@ -60,6 +60,7 @@ use super::chain::{Arena, Link};
 use super::raw::RawTable;
 use super::resizer::ResizePolicy;
 use super::word::{NodeId, Probe, fold};
+use crate::copy_map::numbers::beside;
 use corewise_testkit::operation_pairs::{
     self, Answer, Operated, PairKeys, SetOperation, beside_a_resize, pairs_with_replacements,
 };
@@ -309,20 +310,6 @@ impl Operated for Set {
         drop(guard);
         keys
     }
-}
-
-/// Runs two bodies concurrently. (Both on spawned threads: loom does not try all orders of what the
-/// first thread of a model does after it spawns another.)
-fn beside(
-    set: &Arc<Set>,
-    one: impl FnOnce(&Set) + Send + 'static,
-    other: impl FnOnce(&Set) + Send + 'static,
-) {
-    let (its, others) = (set.clone(), set.clone());
-    let one = thread::spawn(move || one(&its));
-    let other = thread::spawn(move || other(&others));
-    one.join().unwrap();
-    other.join().unwrap();
 }
 
 /// A set in which `steps` steps of a resize to `buckets` are done.

@@ -7,7 +7,6 @@ mod traits;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::iter::FusedIterator;
 
 use corewise_rcu::{Guard, OwnedGuard, Section};
 
@@ -17,6 +16,7 @@ use super::iter::Keys;
 use super::map::{DefaultHasher, RelativisticMap};
 use super::resize::ResizeError;
 use crate::Equivalent;
+use crate::collection::fused_iterators;
 
 /// A concurrent hash set with wait-free lookups that a resize does not disturb.
 ///
@@ -623,14 +623,6 @@ impl<'h, T> Iterator for Iter<'h, T> {
     }
 }
 
-impl<T> FusedIterator for Iter<'_, T> {}
-
-impl<T> fmt::Debug for Iter<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Iter(..)")
-    }
-}
-
 /// Iterator that owns the elements of a set; returned by its [`IntoIterator`].
 pub struct IntoIter<T, S>(exclusive::IntoIter<T, (), S>);
 
@@ -646,10 +638,7 @@ impl<T, S> Iterator for IntoIter<T, S> {
     }
 }
 
-impl<T, S> FusedIterator for IntoIter<T, S> {}
-
-impl<T, S> fmt::Debug for IntoIter<T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("IntoIter(..)")
-    }
+fused_iterators! {
+    [T] Iter<'_, T>;
+    [T, S] IntoIter<T, S>;
 }

@@ -1,6 +1,7 @@
 //! Standard traits for the set.
 
 use super::*;
+use crate::collection::filled_by;
 
 impl<T, S> From<RelativisticMap<T, (), S>> for RelativisticSet<T, S> {
     fn from(map: RelativisticMap<T, (), S>) -> Self {
@@ -52,14 +53,8 @@ where
 
 impl<T: Eq + Hash, S: BuildHasher> Eq for RelativisticSet<T, S> {}
 
-impl<T, S> Extend<T> for RelativisticSet<T, S>
-where
-    T: Eq + Hash,
-    S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = T>>(&mut self, elements: I) {
-        (&mut &*self).extend(elements);
-    }
+filled_by! {
+    [T: Eq + Hash, S: BuildHasher] RelativisticSet<T, S>, of T, |set, element| set.insert(element)
 }
 
 /// Copies elements, as the sets of `std` do.
@@ -70,34 +65,6 @@ where
 {
     fn extend<I: IntoIterator<Item = &'a T>>(&mut self, elements: I) {
         self.extend(elements.into_iter().copied());
-    }
-}
-
-/// Shared sets can be extended too.
-impl<T, S> Extend<T> for &RelativisticSet<T, S>
-where
-    T: Eq + Hash,
-    S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = T>>(&mut self, elements: I) {
-        for element in elements {
-            self.insert(element);
-        }
-    }
-}
-
-impl<T, S> FromIterator<T> for RelativisticSet<T, S>
-where
-    T: Eq + Hash,
-    S: BuildHasher + Default,
-{
-    fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
-        let elements = elements.into_iter();
-        let mut set = Self::with_hasher(S::default());
-        // The iterator's promise may be wrong: without the room, the set grows as it is filled.
-        let _ = set.0.reserve(elements.size_hint().0);
-        set.extend(elements);
-        set
     }
 }
 
@@ -155,6 +122,7 @@ mod with_serde {
     use serde::ser::{Serialize, Serializer};
 
     use super::*;
+    use crate::collection::with_serde::MOST_ROOM;
 
     /// As a sequence of the elements that are present during the whole operation.
     impl<T: Serialize, S> Serialize for RelativisticSet<T, S> {
@@ -195,8 +163,7 @@ mod with_serde {
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
-            // An untrusted size hint; do not reserve more than this for it.
-            let room = elements.size_hint().unwrap_or(0).min(4096);
+            let room = elements.size_hint().unwrap_or(0).min(MOST_ROOM);
             let set = RelativisticSet::with_capacity_and_hasher(room, S::default());
             while let Some(element) = elements.next_element()? {
                 set.insert(element);

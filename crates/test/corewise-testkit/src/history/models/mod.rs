@@ -4,7 +4,6 @@
 //! |---|---|---|
 //! | [`MapEntry`] | one key of a map or a set | look-up, insertion, removal, compare-exchange, update |
 //! | [`EvictingEntry`] | one key of a cache, which may forget | the same |
-//! | [`Register`] | a variable | read, write |
 //! | [`Several`] | all keys of a map | transactions that read, write, remove and move |
 //!
 //! [`CacheCall`] has the calls of a cache in terms of these operations.
@@ -233,79 +232,5 @@ impl<V: Clone + Eq + Hash + Debug> Model for MapEntry<V> {
             (_, EntryOutcome::Held(held)) => after(op, held) == Content::Holds(held.clone()),
             _ => false,
         }
-    }
-}
-
-/// A variable that is read and written as a whole.
-///
-/// ```
-/// use corewise_testkit::history::Model;
-/// use corewise_testkit::history::models::{Register, RegisterOp, RegisterOutcome};
-///
-/// let register = Register::new('a');
-/// let written = register.step(&'a', &RegisterOp::Write('b'), &RegisterOutcome::Written);
-/// assert_eq!(written, Some('b'));
-/// assert_eq!(register.step(&'b', &RegisterOp::Read, &RegisterOutcome::Value('a')), None);
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Register<V> {
-    initial: V,
-}
-
-impl<V> Register<V> {
-    /// Makes a register that holds `initial` at first.
-    #[must_use]
-    pub fn new(initial: V) -> Self {
-        Self { initial }
-    }
-}
-
-/// Operations on a [`Register`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RegisterOp<V> {
-    /// Read the value.
-    Read,
-    /// Write a value.
-    Write(V),
-}
-
-/// Outcomes of operations on a [`Register`]. An outcome that does not go with its operation is a
-/// violation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RegisterOutcome<V> {
-    /// The value read.
-    Value(V),
-    /// The value has been written.
-    Written,
-}
-
-impl<V: Clone + Eq + Hash + Debug> Model for Register<V> {
-    type State = V;
-    type Op = RegisterOp<V>;
-    type Outcome = RegisterOutcome<V>;
-
-    fn initial(&self) -> V {
-        self.initial.clone()
-    }
-
-    fn step(&self, state: &V, op: &RegisterOp<V>, outcome: &RegisterOutcome<V>) -> Option<V> {
-        match (op, outcome) {
-            (RegisterOp::Read, RegisterOutcome::Value(value)) if value == state => {
-                Some(state.clone())
-            }
-            (RegisterOp::Write(value), RegisterOutcome::Written) => Some(value.clone()),
-            _ => None,
-        }
-    }
-
-    fn pending(&self, state: &V, op: &RegisterOp<V>) -> Vec<V> {
-        match op {
-            RegisterOp::Read => vec![state.clone()],
-            RegisterOp::Write(value) => vec![value.clone()],
-        }
-    }
-
-    fn only_reads(&self, op: &RegisterOp<V>, _: &RegisterOutcome<V>) -> bool {
-        *op == RegisterOp::Read
     }
 }
