@@ -56,7 +56,7 @@ pub(crate) struct Script {
     pub(crate) classes: Vec<ClassStats>,
 }
 
-/// An engine whose caller polls until its operations have completed.
+/// An engine that completes operations in `submit`.
 pub(crate) type FakeEngine = Fake<false>;
 
 /// The engine. With `LATE`, its caller saves the replies until operations have completed.
@@ -287,10 +287,6 @@ impl<const LATE: bool> Session for FakeSession<LATE> {
             }
         }
         self.queue.len()
-    }
-
-    fn completes_in_submit(&self) -> bool {
-        matches!(self.completion(), Completion::InSubmit)
     }
 
     fn maintain(&mut self, _: Now) -> bool {
