@@ -222,3 +222,9 @@ pub(crate) fn transcript(session: &Session) -> String {
     }
     text
 }
+
+/// Checks a conversation: sends all input at once and compares all replies.
+#[track_caller]
+pub(crate) fn says(input: &str, expected: &str) {
+    assert_eq!(talk(input.as_bytes()), expected, "to {input:?}");
+}
