@@ -134,15 +134,6 @@ fn requests_behind_a_dump_are_answered_after_it(engine: Engine) {
     client.expect_end();
 }
 
-/// A field of `stats`.
-fn stat(client: &mut Client, name: &str) -> u64 {
-    client.send(b"stats\r\n");
-    let stats = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
-    let start = format!("STAT {name} ");
-    let mut values = stats.lines().filter_map(|line| line.strip_prefix(&start));
-    values.next().expect(name).parse().unwrap()
-}
-
 fn a_client_that_does_not_read_its_dump_holds_up_nobody(engine: Engine) {
     if !concerns_the_server_under_test() {
         return; // memcached reports its buffers under other names
@@ -160,10 +151,10 @@ fn a_client_that_does_not_read_its_dump_holds_up_nobody(engine: Engine) {
     let mut written = 0;
     common::wait_until("the dumps wait for their clients", || {
         std::thread::sleep(Duration::from_millis(100));
-        let before = std::mem::replace(&mut written, stat(&mut client, "bytes_written"));
+        let before = std::mem::replace(&mut written, client.stat("bytes_written"));
         written - before < 20_000
     });
-    let held = stat(&mut client, "response_obj_bytes");
+    let held = client.stat("response_obj_bytes");
     assert!(held < 2 * (300 << 10), "{held} bytes of replies are held");
     // A reply that waited for a dump would not come: nobody reads one yet.
     for _ in 0..1_000 {
