@@ -94,12 +94,8 @@ impl<const LATE: bool> Fake<LATE> {
 impl Script {
     pub(crate) fn set(&mut self, key: &str, value: &[u8]) {
         let verb = Verb::Store(Store::new(StoreMode::Set, value));
-        let op = Op {
-            token: 0,
-            key: key.as_bytes(),
-            verb,
-        };
-        let now = Now { ms: 1, unix_s: 0 };
+        let op = Op::new(0, key.as_bytes(), verb);
+        let now = Now::new(1, 0);
         let seen = Seen::by(|sink| self.model.run(now, &op, sink));
         assert!(seen.is_stored(), "{seen:?}");
     }
@@ -181,11 +177,7 @@ impl Queued {
             }),
             verb => verb,
         };
-        Op {
-            token: self.token,
-            key: &self.key,
-            verb,
-        }
+        Op::new(self.token, &self.key, verb)
     }
 }
 

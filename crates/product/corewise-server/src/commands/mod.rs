@@ -441,11 +441,7 @@ impl<'c, E: Engine> Context<'c, E> {
         verb: Verb<'_>,
         look: impl FnMut(&Outcome<'_>),
     ) {
-        let ops = [Op {
-            token: 0,
-            key,
-            verb,
-        }];
+        let ops = [Op::new(0, key, verb)];
         let mut sink = Counting {
             counters: self.counters,
             classes: &self.shared.loops[self.loop_index].classes,
@@ -487,10 +483,7 @@ impl<'c, E: Engine> Context<'c, E> {
 
     /// Shows the item of the key. Does not count as a use of the item.
     fn peek(&mut self, tally: Tally, key: &[u8], mut look: impl FnMut(Option<&ItemView<'_>>)) {
-        let get = Get {
-            quiet: true,
-            ..Get::default()
-        };
+        let get = Get::QUIET;
         self.operate(tally, key, Verb::Get(get), |outcome| match outcome {
             Outcome::Found(view) => look(Some(view)),
             _ => look(None),

@@ -71,10 +71,12 @@ fn set_all<E: Engine>(cx: &mut Context<'_, E>, mut pairs: Pairs<'_>) -> bool {
     while failure.is_none() {
         batch.clear();
         let part = (0..BATCH as Token).zip(pairs.by_ref());
-        batch.extend(part.map(|(token, (key, value))| Op {
-            token,
-            key,
-            verb: Verb::Store(Store::new(StoreMode::Overwrite, value)),
+        batch.extend(part.map(|(token, (key, value))| {
+            Op::new(
+                token,
+                key,
+                Verb::Store(Store::new(StoreMode::Overwrite, value)),
+            )
         }));
         if batch.is_empty() {
             return true;

@@ -183,11 +183,7 @@ impl<E: Engine> Turn<'_, E> {
         let Some((key, verb)) = op else {
             return printer.bytes_until(1);
         };
-        let op = Op {
-            token: 0,
-            key,
-            verb,
-        };
+        let op = Op::new(0, key, verb);
         self.member
             .run_reserved(self.session, self.now, &op, reservation, &mut printer);
     }

@@ -6,14 +6,8 @@ use corewise_ops::{Get, Outcome, Store, StoreMode, Token, Verb};
 use heap::Kind;
 
 const MEMORY: u64 = 16 << 20;
-const NOW: Now = Now {
-    ms: 10_000,
-    unix_s: 1_700_000_000,
-};
-const LATER: Now = Now {
-    ms: 17_000,
-    unix_s: 1_700_000_007,
-};
+const NOW: Now = Now::new(10_000, 1_700_000_000);
+const LATER: Now = Now::new(17_000, 1_700_000_007);
 
 /// A value that is too long to be printed.
 #[derive(PartialEq)]
@@ -66,11 +60,7 @@ fn store(mode: StoreMode) -> Store<'static> {
 }
 
 fn op<'a>(key: &'a [u8], verb: Verb<'a>) -> Op<'a> {
-    Op {
-        token: 0,
-        key,
-        verb,
-    }
+    Op::new(0, key, verb)
 }
 
 fn get(session: &mut RelativisticSession, key: &[u8]) -> OwnedOutcome {
@@ -126,11 +116,7 @@ fn a_value_that_comes_later_is_stored_where_it_lies() {
     }
     assert_eq!(reservation.extend(b"more"), 0);
     let deadline = Deadline::at_ms(500_000);
-    let store = Store {
-        client_flags: 77,
-        deadline,
-        ..store(StoreMode::Set)
-    };
+    let store = store(StoreMode::Set).with_flags(77).until(deadline);
     assert!(matches!(
         finish(&mut session, b"key", store, reservation),
         OwnedOutcome::Stored(1..)
@@ -214,10 +200,7 @@ fn conditions_hold_when_the_value_has_come() {
         finish(&mut session, b"k", store(StoreMode::Add), early),
         OwnedOutcome::NotStored
     );
-    let with = |cas| Store {
-        compare_cas: Some(cas),
-        ..store(StoreMode::Set)
-    };
+    let with = |cas| store(StoreMode::Set).if_cas(cas);
     let old = reserve(&mut session, b"k", &value);
     assert_eq!(
         finish(&mut session, b"k", with(cas + 1), old),
