@@ -232,8 +232,7 @@ fn a_client_that_never_reads_is_bounded_and_holds_nobody_up(engine: Engine) {
 /// The server rewinds requests that it could not answer. It must not wait then for the length of
 /// the large request.
 fn requests_behind_a_large_one_are_answered_once_a_slow_reader_reads(engine: Engine) {
-    let server = engine.start();
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&[]);
     let store = set("large", &"x".repeat(LARGE));
     let (half, rest) = store.split_at(store.len() - 100);
     client.send(half.as_bytes());
@@ -321,8 +320,7 @@ fn a_line_without_an_end_is_not_kept() {
 
 fn a_multiget_of_ten_thousand_keys_is_answered(engine: Engine) {
     const KEYS: usize = 10_000;
-    let server = engine.start();
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&[]);
     let (mut stores, mut request, mut reply) = (String::new(), String::from("get"), String::new());
     for n in 0..KEYS {
         let _ = write!(request, " key{n}");
@@ -382,8 +380,7 @@ fn large_values_may_arrive_in_small_pieces(engine: Engine) {
 
 fn a_hundred_thousand_pipelined_requests_are_answered_in_order(engine: Engine) {
     const COUNT: usize = 100_000;
-    let server = engine.start();
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&[]);
     let (mut requests, mut replies) = (String::new(), String::new());
     for n in 0..COUNT {
         match n % 4 {
@@ -638,8 +635,7 @@ fn an_item_of_a_hundred_megabytes_is_kept_whole(engine: Engine) {
     const BYTES: usize = 100 * 1024 * 1024;
     // One for all engines, and in pieces: most of the time went into copies.
     static VALUE: LazyLock<String> = LazyLock::new(|| pattern(BYTES));
-    let server = engine.with(&["-m", "512", "-I", "128m"]);
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&["-m", "512", "-I", "128m"]);
     let store = |client: &mut Client, line: String, reply| {
         client.send(line.as_bytes());
         client.send(VALUE.as_bytes());
@@ -662,8 +658,7 @@ fn an_item_of_a_hundred_megabytes_is_kept_whole(engine: Engine) {
 
 fn memory_comes_back_when_the_clients_are_gone(engine: Engine) {
     raise_open_files();
-    let server = engine.with(&["-c", "2000"]);
-    let mut client = server.connect();
+    let (server, mut client) = engine.start_and_connect(&["-c", "2000"]);
     let value = "x".repeat(LARGE);
     // The memory of items is touched once before measuring.
     for n in 0..100 {
@@ -702,8 +697,7 @@ const NO_MEMORY: &str = "SERVER_ERROR out of memory reading request";
 const FREE: u64 = 32 * 1024;
 
 fn large_stores_over_the_memory_of_connections_are_refused_and_swallowed(engine: Engine) {
-    let server = engine.with(&["--connection-memory", "8m"]);
-    let mut client = server.connect();
+    let (server, mut client) = engine.start_and_connect(&["--connection-memory", "8m"]);
     for n in 0..100 {
         client.ask(set(&format!("small{n}"), &n.to_string()), "STORED\r\n");
     }
@@ -787,8 +781,7 @@ fn fill_connections(server: &TestServer, client: &mut Client) -> Vec<Client> {
 }
 
 fn what_is_refused_for_lack_of_memory_is_not_served_stale(engine: Engine) {
-    let server = engine.with(&["--connection-memory", "5200k"]);
-    let mut client = server.connect();
+    let (server, mut client) = engine.start_and_connect(&["--connection-memory", "5200k"]);
     let (most, rest) = (most(), rest());
     // Clients that hold memory are closed when they have been silent for some seconds.
     let mut holders = Vec::new();
@@ -830,8 +823,7 @@ fn what_is_refused_for_lack_of_memory_is_not_served_stale(engine: Engine) {
 }
 
 fn large_stores_wait_for_memory_that_others_have_for_a_moment(engine: Engine) {
-    let server = engine.with(&["--connection-memory", "5200k"]);
-    let mut client = server.connect();
+    let (server, mut client) = engine.start_and_connect(&["--connection-memory", "5200k"]);
     let mut holders: Vec<Client> = (0..4).map(|_| server.connect()).collect();
     let seen = client.stat("bytes_read") as usize;
     for (n, holder) in holders.iter_mut().enumerate() {
@@ -917,8 +909,7 @@ fn sip(client: &mut Client, requests: String, replies: &str) {
 }
 
 fn large_and_small_replies_keep_their_order_for_a_slow_reader(engine: Engine) {
-    let server = engine.start();
-    let mut client = server.connect();
+    let (server, mut client) = engine.start_and_connect(&[]);
     // Around the size from which values are not copied, and the largest size.
     let sizes = [0, 100, 32_767, 32_768, 40_000, 100_000, 600_000, LARGE];
     let values = sizes.map(pattern);

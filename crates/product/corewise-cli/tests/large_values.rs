@@ -49,8 +49,7 @@ fn send_in_pieces(client: &mut Client, pieces: &[&[u8]]) {
 fn values_of_all_sizes_are_kept_verbatim(engine: Engine) {
     // With segments of three sizes.
     for memory in ["4", "64", "256"] {
-        let server = engine.with(&["-m", memory, "-I", "900k"]);
-        let mut client = server.connect();
+        let (_server, mut client) = engine.start_and_connect(&["-m", memory, "-I", "900k"]);
         let edges = [
             8 << 10,
             16 << 10,
@@ -78,8 +77,7 @@ fn values_of_all_sizes_are_kept_verbatim(engine: Engine) {
 }
 
 fn a_large_store_may_be_cut_anywhere(engine: Engine) {
-    let server = engine.with(&["-m", "16"]);
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&["-m", "16"]);
     let value = value(7, 40_000);
     let requests = format!("{}get k\r\nmn\r\n", set("k", &value));
     let replies = format!("STORED\r\n{}MN\r\n", found("k", &value));
@@ -102,8 +100,7 @@ fn a_large_store_may_be_cut_anywhere(engine: Engine) {
 }
 
 fn a_large_value_without_its_line_break_is_refused_and_reading_goes_on(engine: Engine) {
-    let server = engine.with(&["-m", "16"]);
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&["-m", "16"]);
     client.ask(set("k", "old"), "STORED\r\n");
     let value = value(3, 60_000);
     for end in ["ab", "\n\r", "\rx", "x\n"] {
@@ -123,8 +120,7 @@ fn a_large_value_without_its_line_break_is_refused_and_reading_goes_on(engine: E
 }
 
 fn replies_to_pipelined_large_stores_keep_their_order(engine: Engine) {
-    let server = engine.with(&["-m", "64"]);
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&["-m", "64"]);
     let (mut requests, mut replies) = (String::new(), String::new());
     for n in 0..30 {
         let value = value(n, 20_000 + n * 9_000);
@@ -235,8 +231,7 @@ fn conditions_are_looked_at_when_the_value_has_come(engine: Engine) {
 
 fn clients_that_announce_much_and_stop_hold_up_nobody(engine: Engine) {
     raise_open_files();
-    let server = engine.with(&["-m", "64", "-c", "1000"]);
-    let mut client = server.connect();
+    let (server, mut client) = engine.start_and_connect(&["-m", "64", "-c", "1000"]);
     for round in 0..3 {
         let mut stuck: Vec<Client> = (0..200).map(|_| server.connect()).collect();
         for other in &mut stuck {
@@ -263,8 +258,7 @@ fn clients_that_announce_much_and_stop_hold_up_nobody(engine: Engine) {
 }
 
 fn a_cache_that_may_not_evict_keeps_every_large_value(engine: Engine) {
-    let server = engine.with(&["-m", "16", "-M"]);
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&["-m", "16", "-M"]);
     let length = |key: usize| 50_000 + key % 7 * 10_000;
     let mut kept = Vec::new();
     for key in 0..400 {

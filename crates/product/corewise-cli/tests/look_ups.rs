@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::resp::{connect, hits_and_misses, start};
+use common::resp::{connect, hits_and_misses, start, start_and_connect};
 use common::{Client, Engine, Redis, skip};
 
 for_all_engines_at_once! {
@@ -173,8 +173,7 @@ fn look_ups_count_as_in_redis(engine: Engine) {
 }
 
 fn look_ups_of_an_unfinished_transaction_are_counted(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     execute(&mut client, "set a v\r\nget a\r\nget x");
     client.send(b"multi\r\nget a\r\ngetset x 1\r\nget a\r\ninfo stats\r\nexec\r\n");
     let text = client.read_until(b"keyspace_misses:2\r\n");

@@ -64,8 +64,7 @@ fn flush_all_can_be_refused(engine: Engine) {
 }
 
 fn stats_count_what_was_done(engine: Engine) {
-    let server = engine.start();
-    let mut client = server.connect();
+    let (server, mut client) = engine.start_and_connect(&[]);
     client.ask("set a 0 0 1\r\nx\r\n", "STORED\r\n");
     client.ask("get a b\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
     client.ask("delete b\r\n", "NOT_FOUND\r\n");
@@ -153,8 +152,7 @@ fn listing_keys_can_be_refused(engine: Engine) {
 
 fn shutdown_obeys_where_it_is_enabled(engine: Engine) {
     for (request, code) in [("shutdown\r\n", 0), ("shutdown graceful\r\n", 0)] {
-        let mut server = engine.with(&["-A"]);
-        let mut client = server.connect();
+        let (mut server, mut client) = engine.start_and_connect(&["-A"]);
         client.ask(
             "shutdown nonsense\r\n",
             "CLIENT_ERROR invalid shutdown mode\r\n",
@@ -187,8 +185,7 @@ fn an_item_larger_than_the_limit_is_refused_and_the_old_one_goes(engine: Engine)
 }
 
 fn the_largest_item_just_below_the_limit_is_stored(engine: Engine) {
-    let server = engine.start();
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&[]);
     let large = "x".repeat(1024 * 1024 - 512);
     let length = large.len();
     client.ask(format!("set a 0 0 {length}\r\n{large}\r\n"), "STORED\r\n");
@@ -199,8 +196,7 @@ fn the_largest_item_just_below_the_limit_is_stored(engine: Engine) {
 }
 
 fn without_eviction_a_full_server_refuses_items(engine: Engine) {
-    let server = engine.with(&["-M", "-m", "8"]);
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&["-M", "-m", "8"]);
     let value = "x".repeat(100_000);
     let mut stored = 0;
     let refusal = loop {
@@ -220,8 +216,7 @@ fn without_eviction_a_full_server_refuses_items(engine: Engine) {
 }
 
 fn with_eviction_a_full_server_forgets_something_old(engine: Engine) {
-    let server = engine.with(&["-m", "8"]);
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&["-m", "8"]);
     let value = "x".repeat(50_000);
     for n in 0..1_000 {
         client.ask(

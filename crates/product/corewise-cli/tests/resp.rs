@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::conversation::{converse_in_resp, play_each};
-use common::resp::{connect, converse, hits_and_misses, read_element, request, start};
+use common::resp::{
+    connect, converse, hits_and_misses, read_element, request, start, start_and_connect,
+};
 use common::{Client, Engine, Redis, show, skip, wait_until};
 use corewise_testkit::random::is_short;
 use corewise_wire::resp::{ReplyReader, Value};
@@ -23,7 +25,6 @@ for_every_engine! { of corewise:
     keys_of_resp_break_no_listing_of_memcached
     a_pipeline_of_all_kinds_is_answered_in_order
     connections_choose_their_version
-    errors_show_at_most_128_bytes_of_a_word
     patterns_and_names_are_bounded
     a_memory_limit_is_set_or_refused
     malformed_requests_close_the_connection
@@ -36,7 +37,6 @@ for_every_engine! { of corewise:
     half_a_request_and_silence_take_little_memory
     clients_authenticate
     keys_of_all_lengths_are_set_and_read
-    long_values_have_no_common_subsequence
     all_keys_are_listed_and_one_is_chosen
     size_and_idle_time_of_an_item_are_told
     clients_are_listed_and_closed
@@ -50,12 +50,6 @@ fn commands_are_described_as_by_redis_in_one_engine() {
     Engine::run_of_corewise(Engine::TESTED[0], commands_are_described_as_by_redis);
 }
 
-/// Runs a conversation with a new server.
-fn converse_with(engine: Engine, lines: &[(&str, &str)]) {
-    let server = start(engine, &[]);
-    converse(&mut connect(&server), lines);
-}
-
 /// To add a case, add lines to the file.
 fn conversations_have_exact_replies(engine: Engine) {
     play_each(include_str!("conversations/resp.txt"), |text| {
@@ -65,8 +59,7 @@ fn conversations_have_exact_replies(engine: Engine) {
 }
 
 fn an_item_expires_after_a_millisecond(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     client.ask("set k v px 1\r\n", "+OK\r\n");
     wait_until("the item expires", || {
         client.send(b"exists k\r\n");
@@ -162,8 +155,7 @@ fn keys_of_resp_break_no_listing_of_memcached(engine: Engine) {
 }
 
 fn a_pipeline_of_all_kinds_is_answered_in_order(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     // A pipeline in which operations, frames and calls alternate.
     let (mut requests, mut replies) = (Vec::new(), String::new());
     for i in 0..2_000 {
@@ -179,8 +171,7 @@ fn a_pipeline_of_all_kinds_is_answered_in_order(engine: Engine) {
 }
 
 fn connections_choose_their_version(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (server, mut client) = start_and_connect(engine, &[]);
     let greeting = |version: u8, id: u8| {
         let head = if version == 3 { "%7" } else { "*14" };
         let number = env!("CARGO_PKG_VERSION");
@@ -227,27 +218,8 @@ fn connections_choose_their_version(engine: Engine) {
     client.expect_end();
 }
 
-fn errors_show_at_most_128_bytes_of_a_word(engine: Engine) {
-    let long = "y".repeat(300);
-    let shown = "y".repeat(128);
-    converse_with(
-        engine,
-        &[
-            (
-                &format!("foo {long} z"),
-                &format!("-ERR unknown command 'foo', with args beginning with: '{shown}' \r\n"),
-            ),
-            (
-                &format!("{long} z"),
-                &format!("-ERR unknown command '{shown}', with args beginning with: 'z' \r\n"),
-            ),
-        ],
-    );
-}
-
 fn patterns_and_names_are_bounded(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     let (longest, longer) = ("?".repeat(1_024), "?".repeat(1_025));
     for (request, empty) in [
         ("keys ", "*0\r\n"),
@@ -328,8 +300,7 @@ fn malformed_requests_close_the_connection(engine: Engine) {
 }
 
 fn values_over_the_limit_are_refused_and_change_nothing(engine: Engine) {
-    let server = start(engine, &["-I", "100k"]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &["-I", "100k"]);
     client.ask("set k v\r\n", "+OK\r\n");
     let too_large = "-ERR key or value exceeds the maximum size of an item\r\n";
     let value = "x".repeat(200_000);
@@ -350,8 +321,7 @@ fn values_over_the_limit_are_refused_and_change_nothing(engine: Engine) {
 }
 
 fn large_values_come_back_whole(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     for size in [16_000, 48_000, 100_000, 1_000_000] {
         let value: String = (0..size)
             .map(|i| char::from(b'a' + (i % 23) as u8))
@@ -366,8 +336,7 @@ fn large_values_come_back_whole(engine: Engine) {
 }
 
 fn a_scan_shows_every_key(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     client.ask("set key0 v\r\n", "+OK\r\n");
     let (shown, steps) = scan_in_steps(&mut client, "");
     assert!(shown.contains("key0"));
@@ -416,8 +385,7 @@ fn scan_in_steps(client: &mut Client, options: &str) -> (BTreeSet<String>, u32) 
 /// The table grows meanwhile.
 fn a_scan_shows_the_keys_that_stay_while_others_come_and_go(engine: Engine) {
     const OTHERS: usize = 20_000;
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (server, mut client) = start_and_connect(engine, &[]);
     let stay: BTreeSet<String> = (0..100).map(|i| format!("stay{i}")).collect();
     for key in &stay {
         client.ask(format!("set {key} v\r\n"), "+OK\r\n");
@@ -446,8 +414,7 @@ fn a_scan_shows_the_keys_that_stay_while_others_come_and_go(engine: Engine) {
 }
 
 fn a_client_that_does_not_read_is_bounded_and_loses_nothing(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (server, mut client) = start_and_connect(engine, &[]);
     let value = "v".repeat(10_000);
     client.ask(request(&["SET", "k", &value]), "+OK\r\n");
     let keys = ["k"; 50];
@@ -509,8 +476,7 @@ fn clients_authenticate(engine: Engine) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("users");
     std::fs::write(&file, "ann:secret\ndefault:pass\n").unwrap();
-    let server = start(engine, &["--auth-file", file.to_str().unwrap()]);
-    let mut client = connect(&server);
+    let (server, mut client) = start_and_connect(engine, &["--auth-file", file.to_str().unwrap()]);
     let no_auth = "-NOAUTH Authentication required.\r\n";
     let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
     client.ask("get k\r\nset k v\r\nmget k\r\nping\r\n", no_auth.repeat(4));
@@ -549,8 +515,7 @@ fn clients_authenticate(engine: Engine) {
 }
 
 fn keys_of_all_lengths_are_set_and_read(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     let lengths = [0, 1, 249, 250, 251, 254, 255, 256, 257, 65_535, 65_536];
     let key = |len: usize| -> String { (0..len).map(|i| char::from((i % 128) as u8)).collect() };
     for len in lengths {
@@ -569,25 +534,8 @@ fn keys_of_all_lengths_are_set_and_read(engine: Engine) {
     }
 }
 
-fn long_values_have_no_common_subsequence(engine: Engine) {
-    let long = "x".repeat(5_000);
-    converse_with(
-        engine,
-        &[
-            ("set a ohmytext", "+OK\r\n"),
-            (&format!("set c {long}"), "+OK\r\n"),
-            (
-                "lcs c c",
-                "-ERR Insufficient memory, LCS compares up to 16777216 pairs of bytes\r\n",
-            ),
-            ("lcs c a", "$1\r\nx\r\n"),
-        ],
-    );
-}
-
 fn all_keys_are_listed_and_one_is_chosen(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     client.ask("randomkey\r\nkeys *\r\n", "$-1\r\n*0\r\n");
     let mut names: Vec<String> = (0..3_000).map(|i| format!("key{i:04}")).collect();
     // By visiting all keys, and by a random place.
@@ -612,8 +560,7 @@ fn all_keys_are_listed_and_one_is_chosen(engine: Engine) {
 }
 
 fn size_and_idle_time_of_an_item_are_told(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     client.ask(request(&["SET", "k", &"v".repeat(1_000)]), "+OK\r\n");
     let mut number = |line: &str| -> u64 {
         client.send(format!("{line}\r\n").as_bytes());
@@ -624,8 +571,7 @@ fn size_and_idle_time_of_an_item_are_told(engine: Engine) {
 }
 
 fn clients_are_listed_and_closed(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (server, mut client) = start_and_connect(engine, &[]);
     let mut others: Vec<Client> = (0..3).map(|_| connect(&server)).collect();
     let mut ids = Vec::new();
     for (index, other) in others.iter_mut().enumerate() {

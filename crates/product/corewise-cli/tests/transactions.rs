@@ -7,7 +7,9 @@ use crate::common;
 use std::net::SocketAddr;
 use std::sync::Barrier;
 
-use common::resp::{connect, converse, hits_and_misses, read_element, request, start};
+use common::resp::{
+    connect, converse, hits_and_misses, read_element, request, start, start_and_connect,
+};
 use common::{Client, Engine, Redis, TestServer, show, skip, wait_until};
 use corewise_testkit::history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
 use corewise_testkit::history::{History, Recorder, Recording};
@@ -64,8 +66,7 @@ fn a_transaction_ends_with_its_connection(engine: Engine) {
 
 /// A request that is too long is not executed, so the others of its transaction are not either.
 fn a_request_that_is_too_long_aborts_a_transaction(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     client.ask("set a 1\r\nmulti\r\nset a 3\r\n", [OK, OK, QUEUED].concat());
     let value = "x".repeat(600 << 10);
     let pairs = ["a", "b", "c", "d"].map(|key| [key, &value]);
@@ -256,8 +257,7 @@ fn increment_if_unchanged(client: &mut Client) -> bool {
 
 fn no_increment_is_lost_beside_other_writers(engine: Engine) {
     const ROUNDS: usize = 50;
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (server, mut client) = start_and_connect(engine, &[]);
     client.ask("set n 0\r\n", OK);
     let (resp, text) = (server.resp_address(), server.address());
     let watcher = || {
@@ -374,8 +374,7 @@ fn a_flush_happens_before_or_after_a_transaction(engine: Engine) {
 }
 
 fn a_rename_keeps_flags_and_a_command_that_fails_changes_nothing(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (server, mut client) = start_and_connect(engine, &[]);
     client.ask("set b 2\r\n", OK);
     // Client flags of memcached belong to the item.
     let mut text = server.connect();
@@ -401,8 +400,7 @@ fn a_rename_keeps_flags_and_a_command_that_fails_changes_nothing(engine: Engine)
 }
 
 fn transactions_are_bounded(engine: Engine) {
-    let server = start(engine, &["-I", "1m"]);
-    let mut client = connect(&server);
+    let (server, mut client) = start_and_connect(engine, &["-I", "1m"]);
     let too_long = "-ERR the transaction exceeds the maximum length\r\n";
     // Two MiB fit, as much as one request may have.
     let half = set("k", 1 << 19);
@@ -454,8 +452,7 @@ fn watches_are_refused_without_memory(engine: Engine) {
     const LEN: usize = 65_000;
     // More keys than connections may have memory for.
     const KEYS: usize = (8 << 20) / LEN;
-    let server = start(engine, &["-m", "16"]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &["-m", "16"]);
     let mut watch = |i: usize| {
         client.send(&request(&["WATCH", &format!("{i:0LEN$}")]));
         client.line()
@@ -469,8 +466,7 @@ fn watches_are_refused_without_memory(engine: Engine) {
 }
 
 fn the_largest_transaction_is_executed(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     client.ask("multi\r\n", OK);
     let requests = 1 << 16;
     let mut thread_client = client.socket();

@@ -74,7 +74,8 @@ fn plain(text: &str, bar: &[u8]) -> Vec<u8> {
 }
 
 /// Replaces each `{text*times}`; other braces stay.
-fn repeated(text: &str) -> String {
+#[must_use]
+pub fn repeated(text: &str) -> String {
     let mut parts = text.split('{');
     let mut whole = parts.next().unwrap_or_default().to_owned();
     for part in parts {

@@ -25,7 +25,7 @@
 
 use std::collections::HashMap;
 
-use corewise_testkit::conversation::{bytes, conversations, rows, unescape};
+use corewise_testkit::conversation::{bytes, conversations, repeated, rows, unescape};
 
 use super::{Client, Kind, TestServer, show};
 
@@ -44,10 +44,8 @@ pub(crate) fn converse_in_resp(server: &TestServer, text: &str) {
         println!("{row}");
         let of_second = request.strip_prefix("2> ");
         let client = &mut clients[usize::from(of_second.is_some())];
-        client.ask(
-            of_second.unwrap_or(request).to_owned() + "\r\n",
-            resp_of(reply),
-        );
+        let request = repeated(of_second.unwrap_or(request)) + "\r\n";
+        client.ask(request, resp_of(&repeated(reply)));
     }
 }
 

@@ -15,6 +15,13 @@ pub(crate) fn connect(server: &TestServer) -> Client {
     Client::connect(server.resp_address())
 }
 
+/// The same, and a client of it.
+pub(crate) fn start_and_connect(engine: Engine, options: &[&str]) -> (TestServer, Client) {
+    let server = start(engine, options);
+    let client = connect(&server);
+    (server, client)
+}
+
 /// A request with these words, in multibulk form.
 pub(crate) fn request<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
     let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
