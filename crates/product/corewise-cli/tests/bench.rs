@@ -9,11 +9,15 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_corewise");
 
 fn bench(arguments: &[&str]) -> Output {
     let mut command = Command::new(PROGRAM);
-    command
-        .arg("bench")
-        .args(arguments)
-        .output()
-        .expect("the program starts")
+    let command = command.arg("bench").args(arguments);
+    command.output().expect("the program starts")
+}
+
+/// The words of a line, and further arguments.
+fn words<'a>(line: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    line.split_whitespace()
+        .chain(more.iter().copied())
+        .collect()
 }
 
 /// Standard error of a call that must fail with this status.
@@ -33,76 +37,47 @@ fn succeed(arguments: &[&str]) -> String {
 }
 
 /// Arguments that `bench` refuses, and a word of its error message.
-type Refused = (&'static [&'static str], &'static str);
-
-const REFUSED_BY_RUN: &[Refused] = &[
-    (&["run", "--suite", "slow"], "slow"),
-    (&["run", "--suite", "missing.toml"], "missing.toml"),
-    (&["run", "--section", "speed"], "speed"),
-    (&["run", "--tables", "btree"], "btree"),
-    (&["run", "--reference", "btree"], "btree"),
-    (&["run", "-n", "300"], "300 threads"),
-    (&["run", "-n", "9999", "--oversubscribe"], "9999"),
-    (&["run", "-u", "101"], "updates"),
-    (&["run", "--distribution", "normal"], "normal"),
+const REFUSED: &[(&str, &str)] = &[
+    ("run --suite slow", "slow"),
+    ("run --suite missing.toml", "missing.toml"),
+    ("run --section speed", "speed"),
+    ("run --tables btree", "btree"),
+    ("run --reference btree", "btree"),
+    ("run -n 300", "300 threads"),
+    ("run -n 9999 --oversubscribe", "9999"),
+    ("run -u 101", "updates"),
+    ("run --distribution normal", "normal"),
+    ("run --section resize --buckets 16384-8192", "buckets"),
+    ("run --buckets many", "buckets"),
+    ("run -n 99s", "no cell"),
+    ("run --section paced --loads NaN", "loads"),
+    ("run --section paced --rates=-1", "rates"),
+    ("run --section filter -i 8", "initial: 8"),
+    ("run --section filter --load 110", "110"),
     (
-        &["run", "--section", "resize", "--buckets", "16384-8192"],
-        "buckets",
-    ),
-    (&["run", "--buckets", "many"], "buckets"),
-    (&["run", "-n", "99s"], "no cell"),
-    (&["run", "--section", "paced", "--loads", "NaN"], "loads"),
-    (&["run", "--section", "paced", "--rates=-1"], "rates"),
-    (&["run", "--section", "filter", "-i", "8"], "initial: 8"),
-    (&["run", "--section", "filter", "--load", "110"], "110"),
-    (
-        &["run", "--section", "cache", "-i", "10", "--range", "1000"],
+        "run --section cache -i 10 --range 1000",
         "all keys are stored",
     ),
     (
-        &["run", "--section", "hot", "--distribution", "zipf:0.99"],
+        "run --section hot --distribution zipf:0.99",
         "single, uniform",
     ),
     (
-        &[
-            "run",
-            "--section",
-            "hot",
-            "-i",
-            "1",
-            "-n",
-            "2",
-            "--oversubscribe",
-        ],
+        "run --section hot -i 1 -n 2 --oversubscribe",
         "a key for each thread",
     ),
-];
-
-const REFUSED_BY_OTHERS: &[Refused] = &[
-    (&["replay", "nothing"], "FILE#CELL"),
-    (&["resize", "--buckets", "16384-8192"], "buckets"),
-    (&["resize", "--tables", "btree"], "btree"),
-    (&["resize", "-n", "300"], "300 threads"),
-    (&["resize", "--quick", "--repetitions", "3"], "--quick"),
-    (
-        &["resize", "-u", "10", "--distribution", "single"],
-        "uniform",
-    ),
-    (&["resize", "--rates", "5"], "--rates"),
-    (
-        &["resize", "-o", "a.html", "--report", "a.html"],
-        "results go",
-    ),
-    (&["server"], "--figure"),
-    (&["server", "--figure", "atc11-9"], "atc11-9"),
-    (
-        &["server", "--figure", "atc11-8", "--engine", "btree"],
-        "btree",
-    ),
-    (
-        &["server", "--figure", "atc11-8", "--clients", "4-2"],
-        "4-2",
-    ),
+    ("replay nothing", "FILE#CELL"),
+    ("resize --buckets 16384-8192", "buckets"),
+    ("resize --tables btree", "btree"),
+    ("resize -n 300", "300 threads"),
+    ("resize --quick --repetitions 3", "--quick"),
+    ("resize -u 10 --distribution single", "uniform"),
+    ("resize --rates 5", "--rates"),
+    ("resize -o a.html --report a.html", "results go"),
+    ("server", "--figure"),
+    ("server --figure atc11-9", "atc11-9"),
+    ("server --figure atc11-8 --engine btree", "btree"),
+    ("server --figure atc11-8 --clients 4-2", "4-2"),
 ];
 
 /// Expects one line that contains the word, and status 2.
@@ -114,8 +89,8 @@ fn refused(arguments: &[&str], word: &str) {
 
 #[test]
 fn bad_input_is_one_clear_line_and_status_2() {
-    for (arguments, word) in REFUSED_BY_RUN.iter().chain(REFUSED_BY_OTHERS) {
-        refused(arguments, word);
+    for (line, word) in REFUSED {
+        refused(&words(line, &[]), word);
     }
     if !succeed(&["list"]).contains("oneTBB") {
         let folder = tempfile::tempdir().expect("a folder");
@@ -141,7 +116,7 @@ fn bad_files_are_one_clear_line_and_status_2() {
     let taken = path("taken.jsonl");
     std::fs::write(&taken, "").expect("written");
     let missing = path("none/page.html");
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["run", "--suite", &bad], "threds"),
         (&["run", "-o", &taken], "exists"),
         (&["report", &taken], "taken.jsonl"),
@@ -149,16 +124,12 @@ fn bad_files_are_one_clear_line_and_status_2() {
         (&["resize", "-o", &taken], "exists"),
         (&["resize", "--report", &taken], "exists"),
         (&["resize", "--report", &missing], "No such file"),
-        (
-            &[
-                "server", "--figure", "atc11-8", "--engine", "locked", "-o", &taken,
-            ],
-            "exists",
-        ),
     ];
     for (arguments, word) in cases {
         refused(arguments, word);
     }
+    let server = "server --figure atc11-8 --engine locked -o";
+    refused(&words(server, &[&taken]), "exists");
 }
 
 /// Every section, as small as possible.
@@ -262,15 +233,8 @@ fn a_run_is_verified_drawn_compared_and_replayed() {
 fn run_and_verify(folder: &Path, results: &str) {
     let suite = folder.join("all.toml").display().to_string();
     std::fs::write(&suite, SUITE).expect("written");
-    let said = succeed(&[
-        "run",
-        "--suite",
-        &suite,
-        "-o",
-        results,
-        "--allocator",
-        "system",
-    ]);
+    let files = ["--suite", &suite, "-o", results];
+    let said = succeed(&words("run --allocator system", &files));
     assert!(
         said.contains(", 0 void,") && said.contains("allocator system"),
         "{said}"
@@ -362,7 +326,7 @@ fn the_papers_resize_benchmark_is_measured_and_drawn() {
     let tiny = "resize -n 1 --repetitions 3 -d 50 --warm-ms 1 --buckets 512-1024 -i 4096 --tables \
                 relativistic,chained:atc11,chained:rwlock,dashmap,papaya";
     let files = ["-o", &results, "--report", &page];
-    let arguments: Vec<&str> = tiny.split_whitespace().chain(files).collect();
+    let arguments = words(tiny, &files);
     let said = succeed(&arguments);
     // Lookups and the mix, three cells each; DDDS twice and four more.
     for word in [
@@ -418,33 +382,9 @@ fn the_papers_resize_benchmark_is_measured_and_drawn() {
 fn byte_strings_and_native_hashes_are_verified_too() {
     let folder = tempfile::tempdir().expect("a folder");
     let results = folder.path().join("r.jsonl").display().to_string();
-    let said = succeed(&[
-        "run",
-        "--kind",
-        "bytes",
-        "--key-bytes",
-        "16-250",
-        "--value-bytes",
-        "8,100,4096",
-        "--hash",
-        "native",
-        "-i",
-        "500",
-        "-d",
-        "10",
-        "--slices",
-        "1",
-        "-n",
-        "1",
-        "--repetitions",
-        "1",
-        "-u",
-        "50",
-        "--pin",
-        "default",
-        "-o",
-        &results,
-    ]);
+    let kind = "run --kind bytes --key-bytes 16-250 --value-bytes 8,100,4096 --hash native -i 500";
+    let short = "-d 10 --slices 1 -n 1 --repetitions 1 -u 50 --pin default -o";
+    let said = succeed(&words(kind, &words(short, &[&results])));
     assert!(
         said.contains(", 0 void,") && said.contains("v=4096"),
         "{said}"
@@ -452,18 +392,7 @@ fn byte_strings_and_native_hashes_are_verified_too() {
 }
 
 /// A run of a moment, on one thread.
-const SHORT: [&str; 10] = [
-    "run",
-    "-d",
-    "5",
-    "--slices",
-    "1",
-    "-n",
-    "1",
-    "--repetitions",
-    "1",
-    "-o",
-];
+const SHORT: &str = "run -d 5 --slices 1 -n 1 --repetitions 1 -o";
 
 #[test]
 fn overwriting_or_losing_results_is_reported() {
@@ -471,8 +400,7 @@ fn overwriting_or_losing_results_is_reported() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (results, page) = (path("r.jsonl"), path("r.html"));
     let tables = "mutex,mutex,cphash:lockhash";
-    let words = [results.as_str(), "-i", "500", "--tables", tables];
-    let said = succeed(&[&SHORT[..], &words].concat());
+    let said = succeed(&words(SHORT, &[&results, "-i", "500", "--tables", tables]));
     // One row of a table that is named twice; a table that the section cannot measure is named.
     assert_eq!(said.matches("\n  mutex ").count(), 1, "{said}");
     assert!(said.contains("left out: cphash:lockhash"), "{said}");
@@ -503,9 +431,9 @@ fn small_caches_are_no_smaller_than_they_are_asked_for() {
     let results = folder.path().join("r.jsonl").display().to_string();
     for entries in ["100", "3000", "20000"] {
         let tables = "cphash:lockhash,cphash:lockhash-random,cphash:lockhash-batch";
-        let more = ["--load", "200", "--batch", "8", "--tables", tables];
-        let words = [results.as_str(), "--replace", "-i", entries];
-        let said = succeed(&[&SHORT[..], &words, &["--section", "cache"], &more].concat());
+        let cache = words("--section cache --load 200 --batch 8 --tables", &[tables]);
+        let results = [&results, "--replace", "-i", entries];
+        let said = succeed(&words(SHORT, &[&results[..], &cache].concat()));
         assert!(said.contains(", 0 void,"), "{said}");
     }
 }
@@ -515,8 +443,8 @@ fn edited_numbers_are_no_reason_to_panic() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (results, edited) = (path("r.jsonl"), path("e.jsonl"));
-    let words = [results.as_str(), "--section", "latency", "-i", "500"];
-    succeed(&[&SHORT[..], &words, &["--tables", "mutex"]].concat());
+    let section = words("--section latency -i 500 --tables mutex", &[]);
+    succeed(&words(SHORT, &[&[&*results][..], &section].concat()));
     let text = std::fs::read_to_string(&results).expect("results");
     for field in [
         "initial",
@@ -660,23 +588,14 @@ fn browser() -> Option<&'static str> {
 }
 
 /// The smallest run of a figure's experiment.
-const TINY: [&str; 10] = [
-    "server", "--figure", "atc11-8", "--quick", "--warmup", "0.2", "--sample", "0.3", "--keys",
-    "1000",
-];
-
-fn tiny(more: &[&str]) -> Vec<&'static str> {
-    let more = more.iter().map(|word| &*(*word).to_owned().leak());
-    TINY.into_iter().chain(more).collect()
-}
+const TINY: &str = "server --figure atc11-8 --quick --warmup 0.2 --sample 0.3 --keys 1000";
 
 #[test]
 fn the_papers_server_experiment_is_measured_and_drawn() {
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("figure.html").display().to_string();
-    let chosen = ["--operation", "get", "--clients", "1-2", "-o", &page];
-    let engines = ["--engine", "memcached", "--engine", "global-lock"];
-    let said = succeed(&tiny(&[&chosen[..], &engines].concat()));
+    let chosen = "--operation get --clients 1-2 --engine memcached --engine global-lock -o";
+    let said = succeed(&words(TINY, &words(chosen, &[&page])));
     let has_memcached = Command::new("memcached").arg("-V").output().is_ok();
     for word in ["commit ", "4 connections a client,", "3 samples of 0.3 s"] {
         assert!(said.contains(word), "{word}: {said}");
@@ -710,8 +629,8 @@ fn the_papers_server_experiment_is_measured_and_drawn() {
 fn the_rows_of_the_servers_are_printed_for_programs_too() {
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("figure.html").display().to_string();
-    let chosen = ["--clients", "2", "--engine", "relativistic", "-o", &page];
-    let said = succeed(&tiny(&[&chosen[..], &["--format", "json"]].concat()));
+    let chosen = "--clients 2 --engine relativistic --format json -o";
+    let said = succeed(&words(TINY, &words(chosen, &[&page])));
     let lines = said
         .lines()
         .map(|line| serde_json::from_str(line).expect(line));
@@ -758,16 +677,9 @@ fn a_wrong_reply_voids_the_row_of_a_server() {
     let runs = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(&program, runs).expect("set");
     let page = path("figure.html");
-    let chosen = ["--operation", "set", "--clients", "1", "-o", &page];
-    let others = [
-        "--engine",
-        "locked",
-        "--value-size",
-        "3000",
-        "--program",
-        &program,
-    ];
-    let output = bench(&tiny(&[&chosen[..], &others].concat()));
+    let chosen = "--operation set --clients 1 --engine locked --value-size 3000";
+    let files = ["-o", &page, "--program", &program];
+    let output = bench(&words(TINY, &words(chosen, &files)));
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("wrong reply: "), "{said}");
@@ -779,17 +691,10 @@ fn a_memcached_that_is_missing_is_skipped_unless_nothing_may_be() {
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("figure.html");
     let run = |no_skip: &str| {
-        let engines = [
-            "--engine",
-            "memcached,locked",
-            "--clients",
-            "1",
-            "--operation",
-            "get",
-        ];
+        let chosen = words("--engine memcached,locked --clients 1 --operation get", &[]);
         let output = Command::new(PROGRAM)
             .arg("bench")
-            .args(tiny(&engines))
+            .args(words(TINY, &chosen))
             .arg("-o")
             .arg(&page)
             .env("PATH", "")

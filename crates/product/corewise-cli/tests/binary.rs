@@ -390,7 +390,7 @@ fn covered(mut replies: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn both_protocols_see_the_same_items(engine: Engine) {
-    let mut server = engine.start();
+    let server = engine.start();
     let (mut text, mut binary) = (server.connect(), server.connect());
     assert_eq!(ask(&mut binary, &Request::store(b"k", b"hello"))[7], 0);
     text.ask("get k\r\n", "VALUE k 0 5\r\nhello\r\nEND\r\n");
@@ -418,7 +418,6 @@ fn both_protocols_see_the_same_items(engine: Engine) {
     let refused = ask(&mut binary, &Request::store(b"k", &vec![0; 1 << 20]));
     assert_eq!(refused[24..], *b"Too large.");
     text.ask("get k\r\n", "END\r\n");
-    server.assert_well();
 }
 
 fn a_counter_is_created_once(engine: Engine) {
@@ -454,8 +453,7 @@ fn a_counter_is_created_once(engine: Engine) {
 fn statistics_are_those_of_the_text_protocol() {
     let server = TestServer::start();
     let mut text = server.connect();
-    text.send(b"stats settings\r\n");
-    let lines = String::from_utf8(text.read_until(b"END\r\n")).unwrap();
+    let lines = text.stats("settings");
     let mut binary = server.connect();
     binary.send(&Request::new(STAT, b"settings").bytes(0));
     let mut printed = String::new();
@@ -473,15 +471,6 @@ fn statistics_are_those_of_the_text_protocol() {
     assert!(lines.contains("STAT binding_protocol auto-negotiate\r\n"));
 }
 
-/// The value of a setting.
-fn setting(client: &mut Client, name: &str) -> String {
-    client.send(b"stats settings\r\n");
-    let lines = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
-    let prefix = format!("STAT {name} ");
-    let value = lines.lines().find_map(|line| line.strip_prefix(&prefix));
-    value.expect(name).to_owned()
-}
-
 #[test]
 fn the_protocol_may_be_fixed() {
     if !concerns_the_server_under_test() {
@@ -494,7 +483,10 @@ fn the_protocol_may_be_fixed() {
     text.send(b"get k\r\n");
     assert_eq!(text.read_to_end(), b"");
     let server = TestServer::with(&["-B", "ascii"]);
-    assert_eq!(setting(&mut server.connect(), "binding_protocol"), "ascii");
+    assert_eq!(
+        server.connect().stat_of("settings", "binding_protocol"),
+        "ascii"
+    );
     let mut client = server.connect();
     client.send(&Request::new(NOOP, b"").bytes(0));
     assert!(client.read_to_end().ends_with(b"Unknown command"));
@@ -515,7 +507,7 @@ fn clients_that_must_authenticate_cannot_use_the_binary_protocol() {
     let mut text = server.connect();
     text.ask("set x 0 0 10\r\nann secret\r\n", "STORED\r\n");
     text.ask("get k\r\n", "END\r\n");
-    assert_eq!(setting(&mut text, "binding_protocol"), "ascii");
+    assert_eq!(text.stat_of("settings", "binding_protocol"), "ascii");
 }
 
 #[test]
@@ -532,8 +524,10 @@ fn resp_is_spoken_on_a_unix_socket() {
     server
         .connect()
         .ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
-    assert_eq!(setting(&mut server.connect(), "domain_socket"), "NULL");
-    server.assert_well();
+    assert_eq!(
+        server.connect().stat_of("settings", "domain_socket"),
+        "NULL"
+    );
     server.terminate();
     assert!(server.wait().success());
     assert!(!path.exists());
@@ -541,13 +535,12 @@ fn resp_is_spoken_on_a_unix_socket() {
 
 /// Runs a client against a new server, and requires that it succeeds.
 fn succeeds(engine: Engine, client: &mut Command, arguments: &[&str]) {
-    let mut server = engine.start();
+    let server = engine.start();
     let port = server.address().port().to_string();
     let output = client.arg(port).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{complained}");
-    server.assert_well();
 }
 
 /// libmemcached's test program for servers.

@@ -62,20 +62,8 @@ fn connect(server: &TestServer) -> Client {
     Client::connect(server.cphash_address())
 }
 
-/// A value of `stats`, or of one of its parts.
-fn stat(server: &TestServer, of: &str, name: &str) -> String {
-    let mut client = server.connect();
-    client.send(format!("stats {of}\r\n").as_bytes());
-    let text = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
-    line.unwrap_or_else(|| panic!("no {name} in {text}"))
-        .to_owned()
-}
-
 fn both_protocols_see_the_same_items(engine: Engine) {
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     let (mut text, mut binary) = (server.connect(), connect(&server));
     binary.ask([insert(42, b"hello"), lookup(42)].concat(), hit(b"hello"));
     text.ask(
@@ -107,11 +95,10 @@ fn both_protocols_see_the_same_items(engine: Engine) {
     }
     text.ask("flush_all\r\n", "OK\r\n");
     binary.ask(lookup(2), MISS);
-    server.assert_well();
 }
 
 fn random_requests_of_both_protocols_agree_with_a_table(engine: Engine) {
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     let (mut text, mut binary) = (server.connect(), connect(&server));
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
     let mut table: HashMap<u64, Vec<u8>> = HashMap::new();
@@ -155,11 +142,10 @@ fn random_requests_of_both_protocols_agree_with_a_table(engine: Engine) {
             binary.ask([requests, end].concat(), [&replies[..], &MISS].concat());
         }
     }
-    server.assert_well();
 }
 
 fn bytes_may_arrive_one_at_a_time(engine: Engine) {
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     let input = [
         insert(5, b"hello"),
         lookup(5),
@@ -183,11 +169,10 @@ fn bytes_may_arrive_one_at_a_time(engine: Engine) {
         std::thread::sleep(Duration::from_millis(2));
     }
     client.ask(rest, hit(&value));
-    server.assert_well();
 }
 
 fn random_bytes_do_no_harm(engine: Engine) {
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     let until = Instant::now() + Duration::from_secs(1);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
     let (mut connections, mut closed) = (0, 0);
@@ -219,11 +204,10 @@ fn random_bytes_do_no_harm(engine: Engine) {
         connections > 10 && closed > 0,
         "{connections} connections, {closed} closed"
     );
-    server.assert_well();
 }
 
 fn every_prefix_of_a_request_may_be_the_last_thing_heard(engine: Engine) {
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     for message in [lookup(9), insert(9, b"nine")] {
         for length in 0..message.len() {
             let mut polite = connect(&server);
@@ -240,11 +224,10 @@ fn every_prefix_of_a_request_may_be_the_last_thing_heard(engine: Engine) {
     polite.finish();
     polite.expect(hit(b"nine").repeat(2));
     polite.expect_end();
-    server.assert_well();
 }
 
 fn inserts_over_the_limit_are_skipped_and_remove_the_old_item(engine: Engine) {
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     let mut client = connect(&server);
     for size in [LARGEST + 1, 5_000_000] {
         client.ask([insert(1, b"old"), lookup(1)].concat(), hit(b"old"));
@@ -254,18 +237,17 @@ fn inserts_over_the_limit_are_skipped_and_remove_the_old_item(engine: Engine) {
             [&MISS, &hit(b"in step")[..]].concat(),
         );
     }
-    assert_eq!(stat(&server, "", "store_too_large"), "2");
+    assert_eq!(server.connect().stat("store_too_large"), 2);
     // A size of 4 GiB takes no memory, and its client may leave.
     let mut absurd: Vec<Client> = (0..50).map(|_| connect(&server)).collect();
     for client in &mut absurd {
         client.send(&[request(2, u32::MAX, 3), vec![0; 100_000]].concat());
     }
     wait_until("all are refused", || {
-        stat(&server, "", "store_too_large") == "52"
+        server.connect().stat("store_too_large") == 52
     });
     drop(absurd);
     client.ask(lookup(3), MISS);
-    server.assert_well();
 }
 
 fn a_thousand_connections_are_served_at_once(engine: Engine) {
@@ -274,7 +256,7 @@ fn a_thousand_connections_are_served_at_once(engine: Engine) {
         raise_open_files() > COUNT + 100,
         "more open files are needed"
     );
-    let mut server = start(engine, &["-c", "2000"]);
+    let server = start(engine, &["-c", "2000"]);
     let mut clients: Vec<Client> = (0..COUNT).map(|_| connect(&server)).collect();
     for round in 0..3u8 {
         for (n, client) in clients.iter_mut().enumerate() {
@@ -285,12 +267,11 @@ fn a_thousand_connections_are_served_at_once(engine: Engine) {
             client.expect([&hit(&[round; 9])[..], &MISS].concat());
         }
     }
-    server.assert_well();
 }
 
 fn a_client_that_never_reads_is_bounded_and_holds_nobody_up(engine: Engine) {
     let options = ["--slow-reader-timeout", "2s"];
-    let mut server = start(engine, &options);
+    let server = start(engine, &options);
     let value = vec![b'v'; 10_000];
     let mut client = connect(&server);
     client.ask([insert(1, &value), lookup(1)].concat(), hit(&value));
@@ -311,14 +292,13 @@ fn a_client_that_never_reads_is_bounded_and_holds_nobody_up(engine: Engine) {
         server.rss_kib()
     );
     wait_until("the slow reader is closed", || {
-        stat(&server, "", "curr_connections") == "2"
+        server.connect().stat("curr_connections") == 2
     });
     client.ask(lookup(1), hit(&value));
-    server.assert_well();
 }
 
 fn an_insert_that_finds_no_memory_leaves_a_miss(engine: Engine) {
-    let mut server = start(engine, &["-m", "8", "-M"]);
+    let server = start(engine, &["-m", "8", "-M"]);
     let mut client = connect(&server);
     let value = vec![b'v'; 100_000];
     let count = 200;
@@ -331,13 +311,12 @@ fn an_insert_that_finds_no_memory_leaves_a_miss(engine: Engine) {
             stored += 1;
         }
     }
-    let refused: u64 = stat(&server, "", "store_no_memory").parse().unwrap();
+    let refused = server.connect().stat("store_no_memory");
     assert!(
         stored > 10 && refused > 10,
         "{stored} stored, {refused} refused"
     );
     assert_eq!(stored + refused, count);
-    server.assert_well();
 }
 
 /// Runs the load generator against the server and returns its figures.
@@ -361,24 +340,22 @@ fn load(server: &TestServer, options: &str) -> HashMap<String, f64> {
 }
 
 fn the_load_generator_verifies_every_value(engine: Engine) {
-    let mut server = start(engine, &["-m", "128"]);
+    let server = start(engine, &["-m", "128"]);
     for options in ["--pipeline 32 --mix 7:3", "--rate 2000 --mix 1:1"] {
         let figures = load(&server, options);
         let figure = |name: &str| figures[&format!("targets.a.{name}")];
         assert_eq!(figure("hit_rate"), 1.0, "{options}: {figures:?}");
         assert!(figure("sets") > 50.0, "{options}: {figures:?}");
     }
-    let lookups: f64 = stat(&server, "", "cmd_get").parse().unwrap();
-    assert!(lookups > 100.0);
-    assert_eq!(stat(&server, "", "get_misses"), "0");
-    assert_eq!(stat(&server, "", "curr_items"), "1000");
-    server.assert_well();
+    assert!(server.connect().stat("cmd_get") > 100);
+    assert_eq!(server.connect().stat("get_misses"), 0);
+    assert_eq!(server.connect().stat("curr_items"), 1000);
 }
 
 #[test]
 fn malformed_headers_close_the_connection_behind_earlier_replies() {
     Engine::run(Engine::TESTED[0], |engine| {
-        let mut server = start(engine, &[]);
+        let server = start(engine, &[]);
         for bad in [
             request(0, 0, 1),
             request(3, 0, 1),
@@ -392,7 +369,6 @@ fn malformed_headers_close_the_connection_behind_earlier_replies() {
             client.expect(hit(b"four"));
             client.expect_end();
         }
-        server.assert_well();
     });
 }
 
@@ -406,14 +382,11 @@ fn connections_count_as_those_of_other_listeners_do() {
         text.ask("mn\r\n", "MN\r\n");
         // Turned away without a byte, which would be taken for a size.
         connect(&server).expect_end();
-        text.send(b"stats conns\r\n");
-        let conns = String::from_utf8(text.read_until(b"END\r\n")).unwrap();
+        let conns = text.stats("conns");
         let listener = format!("listen_addr cphash:{}", server.cphash_address());
         assert_eq!(conns.matches(&listener).count(), 2, "{conns}");
-        text.send(b"stats settings\r\n");
-        let settings = String::from_utf8(text.read_until(b"END\r\n")).unwrap();
-        let setting = format!("STAT cphash_listen {}\r\n", server.cphash_address());
-        assert!(settings.contains(&setting), "{settings}");
+        let setting = text.stat_of("settings", "cphash_listen");
+        assert_eq!(setting, server.cphash_address().to_string());
         assert!(
             server.said().contains("--protocol cphash"),
             "{}",

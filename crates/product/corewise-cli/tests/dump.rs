@@ -45,8 +45,7 @@ fn keys_of(dump: &[u8]) -> HashMap<String, usize> {
 }
 
 fn a_metadump_shows_every_item(engine: Engine) {
-    let server = engine.start();
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&[]);
     fill(&mut client, ITEMS, 10);
     for classes in ["all", "hash"] {
         client.send(format!("lru_crawler metadump {classes}\r\n").as_bytes());
@@ -60,8 +59,7 @@ fn an_mgdump_shows_every_item_as_a_request(engine: Engine) {
     if !concerns_the_server_under_test() {
         return; // newer than the memcached of most systems
     }
-    let server = engine.start();
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&[]);
     fill(&mut client, ITEMS, 10);
     client.send(b"lru_crawler mgdump all\r\n");
     let dump = String::from_utf8(client.read_until(b"EN\r\n")).unwrap();
@@ -74,8 +72,7 @@ fn an_mgdump_shows_every_item_as_a_request(engine: Engine) {
 }
 
 fn a_dump_shows_the_classes_that_were_asked_for(engine: Engine) {
-    let server = engine.start();
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&[]);
     client.ask("set small 0 0 1\r\nx\r\n", "STORED\r\n");
     client.ask(
         format!("set large 0 0 50000\r\n{}\r\n", "x".repeat(50_000)),
@@ -114,8 +111,7 @@ fn a_dump_shows_the_classes_that_were_asked_for(engine: Engine) {
 }
 
 fn requests_behind_a_dump_are_answered_after_it(engine: Engine) {
-    let server = engine.start();
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&[]);
     fill(&mut client, ITEMS, 10);
     client
         .send(b"mn\r\nlru_crawler metadump all\r\nget key-7\r\nlru_crawler metadump all\r\nmn\r\n");
@@ -134,23 +130,13 @@ fn requests_behind_a_dump_are_answered_after_it(engine: Engine) {
     client.expect_end();
 }
 
-/// A field of `stats`.
-fn stat(client: &mut Client, name: &str) -> u64 {
-    client.send(b"stats\r\n");
-    let stats = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
-    let start = format!("STAT {name} ");
-    let mut values = stats.lines().filter_map(|line| line.strip_prefix(&start));
-    values.next().expect(name).parse().unwrap()
-}
-
 fn a_client_that_does_not_read_its_dump_holds_up_nobody(engine: Engine) {
     if !concerns_the_server_under_test() {
         return; // memcached reports its buffers under other names
     }
     // Some 8 MB of lines: more than the socket buffers take.
     let items = 120_000;
-    let server = engine.with(&["-m", "256"]);
-    let mut client = server.connect();
+    let (server, mut client) = engine.start_and_connect(&["-m", "256"]);
     fill(&mut client, items, 1);
     let mut slow: Vec<Client> = (0..2).map(|_| server.connect()).collect();
     for other in &mut slow {
@@ -160,10 +146,10 @@ fn a_client_that_does_not_read_its_dump_holds_up_nobody(engine: Engine) {
     let mut written = 0;
     common::wait_until("the dumps wait for their clients", || {
         std::thread::sleep(Duration::from_millis(100));
-        let before = std::mem::replace(&mut written, stat(&mut client, "bytes_written"));
+        let before = std::mem::replace(&mut written, client.stat("bytes_written"));
         written - before < 20_000
     });
-    let held = stat(&mut client, "response_obj_bytes");
+    let held = client.stat("response_obj_bytes");
     assert!(held < 2 * (300 << 10), "{held} bytes of replies are held");
     // A reply that waited for a dump would not come: nobody reads one yet.
     for _ in 0..1_000 {
@@ -176,8 +162,7 @@ fn a_client_that_does_not_read_its_dump_holds_up_nobody(engine: Engine) {
 }
 
 fn a_dump_shows_what_stays_while_others_come_and_go(engine: Engine) {
-    let server = engine.start();
-    let mut client = server.connect();
+    let (server, mut client) = engine.start_and_connect(&[]);
     fill(&mut client, ITEMS, 10);
     std::thread::scope(|scope| {
         let (over, until) = std::sync::mpsc::channel::<()>();

@@ -49,8 +49,7 @@ fn send_in_pieces(client: &mut Client, pieces: &[&[u8]]) {
 fn values_of_all_sizes_are_kept_verbatim(engine: Engine) {
     // With segments of three sizes.
     for memory in ["4", "64", "256"] {
-        let mut server = engine.with(&["-m", memory, "-I", "900k"]);
-        let mut client = server.connect();
+        let (_server, mut client) = engine.start_and_connect(&["-m", memory, "-I", "900k"]);
         let edges = [
             8 << 10,
             16 << 10,
@@ -74,13 +73,11 @@ fn values_of_all_sizes_are_kept_verbatim(engine: Engine) {
             );
             client.ask(format!("get {name}\r\n"), found(&name, &value));
         }
-        server.assert_well();
     }
 }
 
 fn a_large_store_may_be_cut_anywhere(engine: Engine) {
-    let mut server = engine.with(&["-m", "16"]);
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&["-m", "16"]);
     let value = value(7, 40_000);
     let requests = format!("{}get k\r\nmn\r\n", set("k", &value));
     let replies = format!("STORED\r\n{}MN\r\n", found("k", &value));
@@ -100,12 +97,10 @@ fn a_large_store_may_be_cut_anywhere(engine: Engine) {
     pieces.extend(last.chunks(1));
     send_in_pieces(&mut client, &pieces);
     client.expect(&replies);
-    server.assert_well();
 }
 
 fn a_large_value_without_its_line_break_is_refused_and_reading_goes_on(engine: Engine) {
-    let mut server = engine.with(&["-m", "16"]);
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&["-m", "16"]);
     client.ask(set("k", "old"), "STORED\r\n");
     let value = value(3, 60_000);
     for end in ["ab", "\n\r", "\rx", "x\n"] {
@@ -122,12 +117,10 @@ fn a_large_value_without_its_line_break_is_refused_and_reading_goes_on(engine: E
             client.expect(&replies);
         }
     }
-    server.assert_well();
 }
 
 fn replies_to_pipelined_large_stores_keep_their_order(engine: Engine) {
-    let mut server = engine.with(&["-m", "64"]);
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&["-m", "64"]);
     let (mut requests, mut replies) = (String::new(), String::new());
     for n in 0..30 {
         let value = value(n, 20_000 + n * 9_000);
@@ -147,12 +140,11 @@ fn replies_to_pipelined_large_stores_keep_their_order(engine: Engine) {
     });
     client.expect(&replies);
     thread.join().expect("the sender");
-    server.assert_well();
 }
 
 /// Values of several clients become complete in one turn of the loop, each followed by a get of it.
 fn replies_keep_their_order_beside_other_clients_large_values(engine: Engine) {
-    let mut server = engine.with(&["-m", "64", "-t", "1"]);
+    let server = engine.with(&["-m", "64", "-t", "1"]);
     let clients: Vec<Client> = (0..8).map(|_| server.connect()).collect();
     std::thread::scope(|scope| {
         for (n, mut client) in clients.into_iter().enumerate() {
@@ -167,11 +159,10 @@ fn replies_keep_their_order_beside_other_clients_large_values(engine: Engine) {
             });
         }
     });
-    server.assert_well();
 }
 
 fn a_flush_may_come_between_the_line_and_the_end_of_a_value(engine: Engine) {
-    let mut server = engine.with(&["-m", "64"]);
+    let server = engine.with(&["-m", "64"]);
     let (mut client, mut other) = (server.connect(), server.connect());
     for round in 0..20 {
         let value = value(round, 150_000);
@@ -187,11 +178,10 @@ fn a_flush_may_come_between_the_line_and_the_end_of_a_value(engine: Engine) {
         other.ask("flush_all\r\n", "OK\r\n");
         other.ask("get k\r\n", "END\r\n");
     }
-    server.assert_well();
 }
 
 fn conditions_are_looked_at_when_the_value_has_come(engine: Engine) {
-    let mut server = engine.with(&["-m", "64"]);
+    let server = engine.with(&["-m", "64"]);
     let (mut client, mut other) = (server.connect(), server.connect());
     let value = value(1, 200_000);
     for (line, before, meanwhile, reply) in [
@@ -237,13 +227,11 @@ fn conditions_are_looked_at_when_the_value_has_come(engine: Engine) {
         client.expect(reply);
     }
     client.ask("get k\r\n", "END\r\n"); // it has expired
-    server.assert_well();
 }
 
 fn clients_that_announce_much_and_stop_hold_up_nobody(engine: Engine) {
     raise_open_files();
-    let mut server = engine.with(&["-m", "64", "-c", "1000"]);
-    let mut client = server.connect();
+    let (server, mut client) = engine.start_and_connect(&["-m", "64", "-c", "1000"]);
     for round in 0..3 {
         let mut stuck: Vec<Client> = (0..200).map(|_| server.connect()).collect();
         for other in &mut stuck {
@@ -267,12 +255,10 @@ fn clients_that_announce_much_and_stop_hold_up_nobody(engine: Engine) {
     }
     let grown = server.rss_kib();
     assert!(grown < 160 * 1024, "{grown} KiB resident");
-    server.assert_well();
 }
 
 fn a_cache_that_may_not_evict_keeps_every_large_value(engine: Engine) {
-    let mut server = engine.with(&["-m", "16", "-M"]);
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&["-m", "16", "-M"]);
     let length = |key: usize| 50_000 + key % 7 * 10_000;
     let mut kept = Vec::new();
     for key in 0..400 {
@@ -293,9 +279,6 @@ fn a_cache_that_may_not_evict_keeps_every_large_value(engine: Engine) {
         client.ask(format!("get {name}\r\n"), found(&name, &value));
     }
     if Kind::under_test() == Kind::Corewise {
-        client.send(b"stats\r\n");
-        let stats = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
-        assert!(stats.contains("STAT evictions 0\r\n"), "{stats}");
+        assert_eq!(client.stat("evictions"), 0);
     }
-    server.assert_well();
 }

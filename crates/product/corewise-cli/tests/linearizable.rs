@@ -246,7 +246,7 @@ fn quiet(seed: u64) -> Round {
 }
 
 fn histories_are_linearizable(engine: Engine) {
-    let mut server = engine.start();
+    let server = engine.start();
     let mut concurrent = 0;
     for seed in 0..3 {
         // In the last round, a flush comes every few requests.
@@ -260,12 +260,11 @@ fn histories_are_linearizable(engine: Engine) {
         concurrent += verdict.assert_linearizable().concurrent;
     }
     assert!(concurrent > 0, "no request overlapped another");
-    server.assert_well();
 }
 
 fn histories_are_linearizable_while_the_table_grows(engine: Engine) {
     const ITEMS: u64 = 60_000;
-    let mut server = engine.start();
+    let server = engine.start();
     let mut other = server.connect();
     // A flush would empty the table, which would start to grow again.
     let round = Round {
@@ -285,23 +284,12 @@ fn histories_are_linearizable_while_the_table_grows(engine: Engine) {
     println!("{verdict}");
     let summary = verdict.assert_linearizable();
     assert!(summary.concurrent > 0, "no request overlapped another");
-    let items = statistic(&mut other, "curr_items");
+    let items = other.stat("curr_items");
     assert!((ITEMS..=ITEMS + round.keys).contains(&items), "{items}");
-    server.assert_well();
-}
-
-fn statistic(client: &mut Client, name: &str) -> u64 {
-    client.send(b"stats\r\n");
-    let stats = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
-    let line = stats.lines().find_map(|line| {
-        let line = line.strip_prefix("STAT ")?.strip_prefix(name)?;
-        line.strip_prefix(' ')
-    });
-    line.expect(name).parse().unwrap()
 }
 
 fn histories_are_linearizable_while_items_are_evicted(engine: Engine) {
-    let mut server = engine.with(&["-m", "16"]);
+    let server = engine.with(&["-m", "16"]);
     let mut other = server.connect();
     let value = "x".repeat(500_000);
     let mut forgetful = 0;
@@ -332,8 +320,7 @@ fn histories_are_linearizable_while_items_are_evicted(engine: Engine) {
         forgetful > 0 || Kind::under_test() == Kind::Memcached,
         "no request met an eviction"
     );
-    assert!(statistic(&mut other, "evictions") > 0);
-    server.assert_well();
+    assert!(other.stat("evictions") > 0);
 }
 
 fn a_client_that_increments_in_two_steps_is_found_out(engine: Engine) {

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::resp::{connect, hits_and_misses, start};
+use common::resp::{connect, hits_and_misses, start, start_and_connect};
 use common::{Client, Engine, Redis, skip};
 
 for_all_engines_at_once! {
@@ -77,8 +77,7 @@ fn hits_and_misses_of(client: &mut Client, requests: &str) -> [u64; 2] {
 /// whether a miss found an item that has expired or was flushed: it may be removed before.
 fn counts_of(memcached: &mut Client, client: &mut Client, requests: &str) -> String {
     let mut stats = || -> Vec<(String, u64)> {
-        memcached.send(b"stats\r\n");
-        let text = String::from_utf8(memcached.read_until(b"END\r\n")).expect("text");
+        let text = memcached.stats("");
         let stats = text
             .lines()
             .filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '));
@@ -138,7 +137,7 @@ fn every_command_counts_the_same_alone_and_in_a_transaction(engine: Engine) {
 }
 
 fn look_ups_count_as_in_redis(engine: Engine) {
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     let Some(redis) = Redis::start() else {
         return skip("redis-server is not installed");
     };
@@ -171,12 +170,10 @@ fn look_ups_count_as_in_redis(engine: Engine) {
             "{name}"
         );
     }
-    server.assert_well();
 }
 
 fn look_ups_of_an_unfinished_transaction_are_counted(engine: Engine) {
-    let server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     execute(&mut client, "set a v\r\nget a\r\nget x");
     client.send(b"multi\r\nget a\r\ngetset x 1\r\nget a\r\ninfo stats\r\nexec\r\n");
     let text = client.read_until(b"keyspace_misses:2\r\n");

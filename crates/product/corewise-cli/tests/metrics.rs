@@ -228,7 +228,7 @@ fn a_server_that_stops_is_not_ready() {
 
 #[test]
 fn hostile_clients_of_the_metrics_leave_the_cache_alone() {
-    let mut server = start(&[]);
+    let server = start(&[]);
     let address = address(&server);
     let silent: Vec<_> = (0..40)
         .map_while(|_| TcpStream::connect(address).ok())
@@ -248,7 +248,6 @@ fn hostile_clients_of_the_metrics_leave_the_cache_alone() {
     wait_until("scrapes are answered", || {
         get(address, "/readyz", "").0 == 200
     });
-    server.assert_well();
 }
 
 /// Kills the program at the end of a test.

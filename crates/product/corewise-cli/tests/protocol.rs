@@ -18,7 +18,6 @@ for_all_engines_at_once! {
     keys_can_be_listed
     listing_keys_can_be_refused
     shutdown_obeys_where_it_is_enabled
-    keys_have_at_most_250_bytes
     an_item_larger_than_the_limit_is_refused_and_the_old_one_goes
     the_largest_item_just_below_the_limit_is_stored
     without_eviction_a_full_server_refuses_items
@@ -37,104 +36,40 @@ fn conversations_have_exact_replies(engine: Engine) {
     });
 }
 
-/// A key of the given length.
-fn key(length: usize) -> String {
-    "k".repeat(length)
-}
-
 fn an_expiry_time_of_more_than_thirty_days_is_a_date(engine: Engine) {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap()
         .as_secs();
+    let soon = now + 100;
     engine.converse(&format!(
-        "
-        > set past 0 2592001 1
-        > x
-        > get past
-        < STORED
-        < END
-
-        > set days 0 2592000 1
-        > x
-        > mg days t
-        < STORED
-        < HD t2592000
-
-        > set soon 0 {} 1
-        > x
-        > get soon
-        < STORED
-        < VALUE soon 0 1
-        < x
-        < END
-        ",
-        now + 100
+        "set a 0 {soon} 1|x|get a -> STORED|VALUE a 0 1|x|END"
     ));
 }
 
 fn an_item_is_gone_after_its_time(engine: Engine) {
     let server = engine.start();
-    converse_with(
-        &server,
-        r"
-        > set a 0 1 1
-        > x
-        > get a
-        < STORED
-        < VALUE a 0 1
-        < x
-        < END
-        ",
-    );
+    let stored = "set a 0 1 1|x|get a -> STORED|VALUE a 0 1|x|END";
+    converse_with(&server, stored);
     // memcached's clock ticks once a second.
     std::thread::sleep(std::time::Duration::from_millis(2_100));
-    converse_with(
-        &server,
-        r"
-        > get a
-        > mg a v
-        > incr a 1
-        > replace a 0 0 1
-        > x
-        < END
-        < EN
-        < NOT_FOUND
-        < NOT_STORED
-
-        > add a 0 0 1
-        > y
-        < STORED
-        ",
-    );
+    let gone = "get a|mg a v|incr a 1|replace a 0 0 1|x -> END|EN|NOT_FOUND|NOT_STORED";
+    converse_with(&server, &format!("{gone}\nadd a 0 0 1|y -> STORED"));
 }
 
 fn flush_all_can_be_refused(engine: Engine) {
-    converse_with(
-        &engine.with(&["-F"]),
-        r"
-        > set a 0 0 1
-        > x
-        > flush_all
-        > get a
-        < STORED
-        < CLIENT_ERROR flush_all not allowed
-        < VALUE a 0 1
-        < x
-        < END
-        ",
-    );
+    let refused = "CLIENT_ERROR flush_all not allowed";
+    let row = format!("set a 0 0 1|x|flush_all|get a -> STORED|{refused}|VALUE a 0 1|x|END");
+    converse_with(&engine.with(&["-F"]), &row);
 }
 
 fn stats_count_what_was_done(engine: Engine) {
-    let server = engine.start();
-    let mut client = server.connect();
+    let (server, mut client) = engine.start_and_connect(&[]);
     client.ask("set a 0 0 1\r\nx\r\n", "STORED\r\n");
     client.ask("get a b\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
     client.ask("delete b\r\n", "NOT_FOUND\r\n");
     client.ask("touch a 0\r\n", "TOUCHED\r\n");
-    client.send(b"stats\r\n");
-    let stats = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
+    let stats = client.stats("");
     for line in [
         "curr_items 1",
         "total_items 1",
@@ -173,16 +108,14 @@ fn stats_count_what_was_done(engine: Engine) {
         );
     }
     for (group, name) in [("settings", "maxconns 1024"), ("settings", "num_threads 2")] {
-        client.send(format!("stats {group}\r\n").as_bytes());
-        let stats = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
+        let stats = client.stats(group);
         assert!(
             stats.contains(&format!("STAT {name}\r\n")),
             "{name} is not in {stats}"
         );
     }
     for group in ["items", "slabs", "conns"] {
-        client.send(format!("stats {group}\r\n").as_bytes());
-        let stats = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
+        let stats = client.stats(group);
         assert!(stats.starts_with("STAT "), "{stats}");
     }
 }
@@ -190,20 +123,10 @@ fn stats_count_what_was_done(engine: Engine) {
 fn keys_can_be_listed(engine: Engine) {
     // memcached lists only one of its queues, and its maintainer moves items between them.
     let server = engine.with(&["-o", "no_lru_maintainer"]);
-    converse_with(
-        &server,
-        r"
-        > set a 0 0 1
-        > x
-        > me a
-        < STORED
-        < ME a exp=-1 la={any} cas={any} fetch=no cls={class} size={any}
-
-        > stats cachedump {class} 0
-        < ITEM a [1 b; 0 s]
-        < END
-        ",
-    );
+    let rows = "set a 0 0 1|x|me a -> STORED|\
+               ME a exp=-1 la={any} cas={any} fetch=no cls={class} size={any}\n\
+               stats cachedump {class} 0 -> ITEM a [1 b; 0 s]|END";
+    converse_with(&server, rows);
     let mut client = server.connect();
     client.send(b"lru_crawler metadump all\r\n");
     let keys = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
@@ -223,20 +146,13 @@ fn listing_keys_can_be_refused(engine: Engine) {
         let mut client = server.connect();
         client.ask(format!("{request}\r\n"), format!("{reply}\r\n"));
     }
-    converse_with(
-        &server,
-        r"
-        newer
-        > stats detail on
-        < CLIENT_ERROR stats detail not allowed
-        ",
-    );
+    let row = "newer: stats detail on -> CLIENT_ERROR stats detail not allowed";
+    converse_with(&server, row);
 }
 
 fn shutdown_obeys_where_it_is_enabled(engine: Engine) {
     for (request, code) in [("shutdown\r\n", 0), ("shutdown graceful\r\n", 0)] {
-        let mut server = engine.with(&["-A"]);
-        let mut client = server.connect();
+        let (mut server, mut client) = engine.start_and_connect(&["-A"]);
         client.ask(
             "shutdown nonsense\r\n",
             "CLIENT_ERROR invalid shutdown mode\r\n",
@@ -248,60 +164,6 @@ fn shutdown_obeys_where_it_is_enabled(engine: Engine) {
             assert_eq!(status.code(), Some(code), "{request}");
         }
     }
-}
-
-fn keys_have_at_most_250_bytes(engine: Engine) {
-    let (longest, longer) = (key(250), key(251));
-    engine.converse(&format!(
-        "
-        > set {longest} 0 0 1
-        > x
-        > get {longest}
-        < STORED
-        < VALUE {longest} 0 1
-        < x
-        < END
-
-        > get {longer}
-        < CLIENT_ERROR bad command line format
-
-        > get a {longer}
-        < CLIENT_ERROR bad command line format
-
-        > gat 0 {longer}
-        < CLIENT_ERROR bad command line format
-
-        > delete {longer}
-        < CLIENT_ERROR bad command line format
-
-        > incr {longer} 1
-        < CLIENT_ERROR bad command line format
-
-        > touch {longer} 0
-        < CLIENT_ERROR bad command line format
-
-        > mg {longer} v
-        < CLIENT_ERROR bad command line format
-
-        > md {longer}
-        < CLIENT_ERROR bad command line format
-
-        > ma {longer}
-        < CLIENT_ERROR bad command line format
-
-        > me {longer}
-        < CLIENT_ERROR bad command line format
-
-        # An older memcached takes the value for a separate line.
-        newer
-        > set {longer} 0 0 1
-        > x
-        > ms {longer} 1
-        > x
-        < CLIENT_ERROR bad command line format
-        < CLIENT_ERROR bad command line format
-        "
-    ));
 }
 
 fn an_item_larger_than_the_limit_is_refused_and_the_old_one_goes(engine: Engine) {
@@ -323,8 +185,7 @@ fn an_item_larger_than_the_limit_is_refused_and_the_old_one_goes(engine: Engine)
 }
 
 fn the_largest_item_just_below_the_limit_is_stored(engine: Engine) {
-    let server = engine.start();
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&[]);
     let large = "x".repeat(1024 * 1024 - 512);
     let length = large.len();
     client.ask(format!("set a 0 0 {length}\r\n{large}\r\n"), "STORED\r\n");
@@ -335,8 +196,7 @@ fn the_largest_item_just_below_the_limit_is_stored(engine: Engine) {
 }
 
 fn without_eviction_a_full_server_refuses_items(engine: Engine) {
-    let server = engine.with(&["-M", "-m", "8"]);
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&["-M", "-m", "8"]);
     let value = "x".repeat(100_000);
     let mut stored = 0;
     let refusal = loop {
@@ -356,8 +216,7 @@ fn without_eviction_a_full_server_refuses_items(engine: Engine) {
 }
 
 fn with_eviction_a_full_server_forgets_something_old(engine: Engine) {
-    let server = engine.with(&["-m", "8"]);
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&["-m", "8"]);
     let value = "x".repeat(50_000);
     for n in 0..1_000 {
         client.ask(

@@ -95,8 +95,7 @@ fn work(client: &mut Client) {
 }
 
 fn exporters_find_what_they_insist_on_and_it_is_true(engine: Engine) {
-    let server = engine.start();
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&[]);
     work(&mut client);
     let Scraped {
         general,
@@ -323,8 +322,7 @@ fn size_classes_are_counted(engine: Engine) {
     if Kind::under_test() == Kind::Memcached {
         return; // its classes also have other counts
     }
-    let server = engine.start();
-    let mut client = server.connect();
+    let (_server, mut client) = engine.start_and_connect(&[]);
     client.ask(set("old", 20), "STORED\r\n");
     std::thread::sleep(Duration::from_millis(2_100));
     work(&mut client);

@@ -7,12 +7,14 @@ use crate::common;
 use std::net::SocketAddr;
 use std::sync::Barrier;
 
-use common::resp::{connect, converse, hits_and_misses, read_element, start};
+use common::resp::{
+    connect, converse, hits_and_misses, read_element, request, start, start_and_connect,
+};
 use common::{Client, Engine, Redis, TestServer, show, skip, wait_until};
 use corewise_testkit::history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
 use corewise_testkit::history::{History, Recorder, Recording};
 use corewise_testkit::random::is_short;
-use corewise_wire::resp::{ReplyReader, encode_request};
+use corewise_wire::resp::ReplyReader;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -43,7 +45,7 @@ const ABORTED: &str = "-EXECABORT Transaction discarded because of previous erro
 
 /// RESP3 has one null, and `QUIT` discards a transaction.
 fn a_transaction_ends_with_its_connection(engine: Engine) {
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     let (mut one, mut other) = (connect(&server), connect(&server));
     one.send(b"hello 3\r\n");
     reply(&mut one);
@@ -60,33 +62,20 @@ fn a_transaction_ends_with_its_connection(engine: Engine) {
     );
     one.expect_end();
     other.ask("get a\r\n", "$1\r\n5\r\n");
-    server.assert_well();
 }
 
 /// A request that is too long is not executed, so the others of its transaction are not either.
 fn a_request_that_is_too_long_aborts_a_transaction(engine: Engine) {
-    let mut server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     client.ask("set a 1\r\nmulti\r\nset a 3\r\n", [OK, OK, QUEUED].concat());
     let value = "x".repeat(600 << 10);
-    let mut long = Vec::new();
-    encode_request(
-        &[
-            b"MSET",
-            b"a",
-            value.as_bytes(),
-            b"b",
-            value.as_bytes(),
-            b"c",
-            value.as_bytes(),
-            b"d",
-            value.as_bytes(),
-        ],
-        &mut long,
+    let pairs = ["a", "b", "c", "d"].map(|key| [key, &value]);
+    let long = [&["MSET"], pairs.as_flattened()].concat();
+    client.ask(
+        request(&long),
+        "-ERR request exceeds the maximum length\r\n",
     );
-    client.ask(long, "-ERR request exceeds the maximum length\r\n");
     converse(&mut client, &[("exec", ABORTED), ("get a", "$1\r\n1\r\n")]);
-    server.assert_well();
 }
 
 /// What changes between `WATCH k absent` and `EXEC`, its reply, and whether `EXEC` fails.
@@ -141,7 +130,7 @@ const CHANGES_OF_MEMCACHED: &[(&str, &str, bool)] = &[
 ];
 
 fn an_exec_fails_if_a_watched_key_has_changed(engine: Engine) {
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     let (mut one, mut other, mut text) = (connect(&server), connect(&server), server.connect());
     for (change, reply, fails) in CHANGES {
         other.ask("mset k 5 x 1\r\ndel absent\r\n", "+OK\r\n:");
@@ -179,7 +168,6 @@ fn an_exec_fails_if_a_watched_key_has_changed(engine: Engine) {
     one.send(b"multi\r\nping\r\nexec\r\n");
     (0..3).for_each(|_| _ = reply(&mut one));
     one.ask("watch k\r\nmulti\r\nexec\r\n", "+OK\r\n+OK\r\n*0\r\n");
-    server.assert_well();
 }
 
 /// Commands of memcached before and after `WATCH k`, and whether `EXEC` fails.
@@ -197,7 +185,7 @@ const META_GETS: &[(&str, &str, bool)] = &[
 ];
 
 fn a_read_of_memcached_changes_a_watched_key_if_it_writes(engine: Engine) {
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     let (mut one, mut text) = (connect(&server), server.connect());
     for (before, change, fails) in META_GETS {
         text.send(before.as_bytes());
@@ -213,12 +201,11 @@ fn a_read_of_memcached_changes_a_watched_key_if_it_writes(engine: Engine) {
             format!("{OK}{QUEUED}{expected}"),
         );
     }
-    server.assert_well();
 }
 
 /// `EXEC`, `DISCARD`, `UNWATCH`, `RESET` and the end of a connection end watches.
 fn watches_end(engine: Engine) {
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     let (mut one, mut other) = (connect(&server), connect(&server));
     for (end, reply) in [
         ("multi\r\nexec", "+OK\r\n*0\r\n"),
@@ -245,7 +232,6 @@ fn watches_end(engine: Engine) {
         client.ask(format!("watch k\r\n{request}\r\n"), "+OK\r\n+OK\r\n");
     }
     other.ask("set k 1\r\nget k\r\n", "+OK\r\n$1\r\n1\r\n");
-    server.assert_well();
 }
 
 /// Sets `n` to one more than it is, unless it changes meanwhile. Returns whether it was set.
@@ -271,8 +257,7 @@ fn increment_if_unchanged(client: &mut Client) -> bool {
 
 fn no_increment_is_lost_beside_other_writers(engine: Engine) {
     const ROUNDS: usize = 50;
-    let mut server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (server, mut client) = start_and_connect(engine, &[]);
     client.ask("set n 0\r\n", OK);
     let (resp, text) = (server.resp_address(), server.address());
     let watcher = || {
@@ -295,21 +280,17 @@ fn no_increment_is_lost_beside_other_writers(engine: Engine) {
     });
     let n = count.to_string();
     client.ask("get n\r\n", format!("${}\r\n{n}\r\n", n.len()));
-    server.assert_well();
 }
 
 /// `SET key` with a value of this many bytes.
 fn set(key: &str, len: usize) -> Vec<u8> {
-    let mut request = Vec::new();
-    let words = [b"SET", key.as_bytes(), &vec![b'x'; len]];
-    encode_request(&words, &mut request);
-    request
+    request(&["SET", key, &"x".repeat(len)])
 }
 
 fn an_exec_fails_if_a_watched_key_was_evicted(engine: Engine) {
     const MOST: usize = 10_000;
     const LEN: usize = 10_000;
-    let mut server = start(engine, &["-m", "8"]);
+    let server = start(engine, &["-m", "8"]);
     let (mut one, mut other) = (connect(&server), connect(&server));
     other.ask(set("k", LEN), OK);
     one.ask("watch k\r\n", OK);
@@ -321,13 +302,12 @@ fn an_exec_fails_if_a_watched_key_was_evicted(engine: Engine) {
     });
     assert!(is_evicted);
     one.ask("multi\r\nping\r\nexec\r\n", format!("{OK}{QUEUED}*-1\r\n"));
-    server.assert_well();
 }
 
 /// A write that fails is no change of a key that is watched, either.
 fn a_transaction_without_memory_changes_nothing_but_goes_on(engine: Engine) {
     const LEN: usize = 100_000;
-    let mut server = start(engine, &["-M", "-m", "8"]);
+    let server = start(engine, &["-M", "-m", "8"]);
     let (mut one, mut other) = (connect(&server), connect(&server));
     one.ask("set k kept\r\nwatch k\r\n", "+OK\r\n+OK\r\n");
     let out_of_memory = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
@@ -356,13 +336,12 @@ fn a_transaction_without_memory_changes_nothing_but_goes_on(engine: Engine) {
         other.send(&set("k", LEN));
         other.line() == "+OK"
     });
-    server.assert_well();
 }
 
 /// No transaction sees one of two keys that it has set flushed and the other not.
 fn a_flush_happens_before_or_after_a_transaction(engine: Engine) {
     const ROUNDS: usize = 60;
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     let (resp, text) = (server.resp_address(), server.address());
     let transaction = |client: &mut Client, requests: &str| {
         client.ask(
@@ -392,12 +371,10 @@ fn a_flush_happens_before_or_after_a_transaction(engine: Engine) {
             assert_eq!(show(a), show(b));
         }
     });
-    server.assert_well();
 }
 
 fn a_rename_keeps_flags_and_a_command_that_fails_changes_nothing(engine: Engine) {
-    let mut server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (server, mut client) = start_and_connect(engine, &[]);
     client.ask("set b 2\r\n", OK);
     // Client flags of memcached belong to the item.
     let mut text = server.connect();
@@ -416,33 +393,21 @@ fn a_rename_keeps_flags_and_a_command_that_fails_changes_nothing(engine: Engine)
         &["msetnx", "a", "9", &long, "1"],
         &["rename", "u", &long],
     ] {
-        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        let mut request = Vec::new();
-        encode_request(&words, &mut request);
-        client.ask(request, too_large);
+        client.ask(request(words), too_large);
     }
     client.ask("exists a u\r\n", ":1\r\n");
-    let mut request = Vec::new();
-    encode_request(
-        &[b"mset", b"a", b"9", b"b", largest.as_bytes()],
-        &mut request,
-    );
-    client.ask(request, OK);
-    server.assert_well();
+    client.ask(request(&["mset", "a", "9", "b", &largest]), OK);
 }
 
 fn transactions_are_bounded(engine: Engine) {
-    let mut server = start(engine, &["-I", "1m"]);
-    let mut client = connect(&server);
+    let (server, mut client) = start_and_connect(engine, &["-I", "1m"]);
     let too_long = "-ERR the transaction exceeds the maximum length\r\n";
     // Two MiB fit, as much as one request may have.
-    let value = "x".repeat(1 << 19);
-    let mut set = Vec::new();
-    encode_request(&[b"SET", b"k", value.as_bytes()], &mut set);
+    let half = set("k", 1 << 19);
     client.ask("multi\r\n", OK);
-    (0..3).for_each(|_| client.ask(&set, QUEUED));
-    client.ask(&set, too_long);
-    client.ask(&set, QUEUED); // it is not kept
+    (0..3).for_each(|_| client.ask(&half, QUEUED));
+    client.ask(&half, too_long);
+    client.ask(&half, QUEUED); // it is not kept
     client.ask("exec\r\nexists k\r\n", format!("{ABORTED}:0\r\n"));
     // Keys that are watched.
     let many = |count: usize| -> String { (0..count).map(|i| format!(" {i}")).collect() };
@@ -451,10 +416,7 @@ fn transactions_are_bounded(engine: Engine) {
     client.ask("watch 5 7 5\r\n", OK); // they are watched already
     client.ask("unwatch\r\nwatch x\r\nunwatch\r\n", "+OK\r\n+OK\r\n+OK\r\n");
     // Replies: 100 of 1,000,000 bytes.
-    let value = "x".repeat(1_000_000);
-    let mut set = Vec::new();
-    encode_request(&[b"SET", b"k", value.as_bytes()], &mut set);
-    client.ask(&set, OK);
+    client.ask(set("k", 1_000_000), OK);
     let mut transaction = "get k\r\n".repeat(100);
     transaction.push_str("set done 1\r\n");
     client.ask("multi\r\n", OK);
@@ -463,21 +425,12 @@ fn transactions_are_bounded(engine: Engine) {
     client.expect_end();
     // It was executed.
     connect(&server).ask("get done\r\n", "$1\r\n1\r\n");
-    server.assert_well();
 }
 
 fn watches_count_as_memory_of_their_connections(engine: Engine) {
     const CLIENTS: u64 = 8;
-    let mut server = start(engine, &[]);
-    let held = || -> u64 {
-        let mut client = server.connect();
-        client.send(b"stats\r\n");
-        let text = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
-        let mut values = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("STAT read_buf_bytes "));
-        values.next().unwrap().parse().unwrap()
-    };
+    let server = start(engine, &[]);
+    let held = || server.connect().stat("read_buf_bytes");
     let before = held();
     let clients: Vec<Client> = (0..CLIENTS)
         .map(|client| {
@@ -493,19 +446,15 @@ fn watches_count_as_memory_of_their_connections(engine: Engine) {
     });
     drop(clients);
     wait_until("they have gone", || held() <= before);
-    server.assert_well();
 }
 
 fn watches_are_refused_without_memory(engine: Engine) {
     const LEN: usize = 65_000;
     // More keys than connections may have memory for.
     const KEYS: usize = (8 << 20) / LEN;
-    let mut server = start(engine, &["-m", "16"]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &["-m", "16"]);
     let mut watch = |i: usize| {
-        let mut request = Vec::new();
-        encode_request(&[b"WATCH", format!("{i:0LEN$}").as_bytes()], &mut request);
-        client.send(&request);
+        client.send(&request(&["WATCH", &format!("{i:0LEN$}")]));
         client.line()
     };
     let refusal = (0..KEYS).map(&mut watch).find(|line| line != "+OK");
@@ -514,12 +463,10 @@ fn watches_are_refused_without_memory(engine: Engine) {
     assert_eq!(watch(0), "+OK"); // it is watched already
     client.ask("unwatch\r\nping\r\n", "+OK\r\n+PONG\r\n");
     client.ask("watch x\r\n", OK);
-    server.assert_well();
 }
 
 fn the_largest_transaction_is_executed(engine: Engine) {
-    let mut server = start(engine, &[]);
-    let mut client = connect(&server);
+    let (_server, mut client) = start_and_connect(engine, &[]);
     client.ask("multi\r\n", OK);
     let requests = 1 << 16;
     let mut thread_client = client.socket();
@@ -541,7 +488,6 @@ fn the_largest_transaction_is_executed(engine: Engine) {
     client.send(b"exec\r\n");
     client.expect("*1000\r\n");
     (1..=1_000).for_each(|n| client.expect(format!(":{n}\r\n")));
-    server.assert_well();
 }
 
 /// Reads one reply.
@@ -781,7 +727,7 @@ fn record(server: &TestServer, seed: u64) -> Recorded {
 /// At most three operations are open at once, and values are written once, so the checker visits
 /// few configurations and always decides.
 fn histories_with_transactions_are_linearizable(engine: Engine) {
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     let mut concurrent = 0;
     for seed in 0..3 {
         let verdict = record(&server, seed).check(&Several::new(KEYS));
@@ -789,7 +735,6 @@ fn histories_with_transactions_are_linearizable(engine: Engine) {
         concurrent += verdict.assert_linearizable().concurrent;
     }
     assert!(concurrent > 0, "no operation overlapped another");
-    server.assert_well();
 }
 
 /// The check that the histories pass would find an `MSET` that is no transaction: here a client
@@ -930,7 +875,7 @@ impl Requests {
 }
 
 fn conversations_of_two_connections_agree_with_redis(engine: Engine) {
-    let mut server = start(engine, &[]);
+    let server = start(engine, &[]);
     let Some(redis) = Redis::start() else {
         return skip("redis-server is not installed");
     };
@@ -969,5 +914,4 @@ fn conversations_of_two_connections_agree_with_redis(engine: Engine) {
             assert_eq!(ours, theirs, "hits and misses after {line}");
         }
     }
-    server.assert_well();
 }

@@ -109,10 +109,7 @@ impl TimeSource for SystemClock {
         let distance_ns = self.unix_ns() - line_ns;
         self.distance.follow(distance_ns, || self.measure());
         let ms = (line_ns / NS_PER_MS) as u64;
-        Now {
-            ms,
-            unix_s: self.distance.unix_ms(ms) / 1000,
-        }
+        Now::new(ms, self.distance.unix_ms(ms) / 1000)
     }
 
     #[inline]
@@ -265,10 +262,7 @@ impl TimeSource for ManualClock {
     fn now(&self) -> Now {
         // Relaxed: see `advance_ms`.
         let elapsed = self.elapsed_ms.load(Ordering::Relaxed);
-        let now = Now {
-            ms: ORIGIN_MS + elapsed,
-            unix_s: 0,
-        };
+        let now = Now::new(ORIGIN_MS + elapsed, 0);
         Now {
             unix_s: self.unix_ms(now) / 1000,
             ..now

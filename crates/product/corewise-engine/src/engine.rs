@@ -14,7 +14,7 @@
 //!
 //! A lookup engine executes everything inside `submit` and has nothing pending afterwards. A
 //! message-passing engine copies the operations into its rings in `submit` and completes them in
-//! `poll`. Callers are written for message-passing engines and are correct for both kinds.
+//! `poll`. [`Session::LATE`] tells which kind an engine is.
 //!
 //! # Guarantees
 //!
@@ -126,8 +126,9 @@ pub(crate) fn scale(number: usize, fraction: u32) -> (usize, u32) {
 
 /// One thread's handle to an engine.
 pub trait Session: Send {
-    /// Whether the caller goes on with other work while operations are pending. It then saves what
-    /// it needs to print their replies, instead of polling until they have completed.
+    /// Whether operations may be pending after [`submit`](Self::submit). The caller then goes on
+    /// with other work, and saves what it needs to print their replies. Otherwise every operation
+    /// completes in `submit`: where the sink pauses, no later one has been executed.
     const LATE: bool = false;
 
     /// The number of operations that the next [`submit`](Self::submit) accepts at least, unless the
@@ -194,12 +195,6 @@ pub trait Session: Send {
 
     /// Delivers completions that have become ready. Returns how many operations are still pending.
     fn poll<S: ReplySink>(&mut self, now: Now, sink: &mut S) -> usize;
-
-    /// Whether every operation completes in [`submit`](Self::submit): where the sink pauses, no
-    /// later operation has been executed.
-    fn completes_in_submit(&self) -> bool {
-        true
-    }
 
     /// Does a bounded piece of housekeeping (such as freeing flushed items) that takes some tens of
     /// microseconds at most. Returns whether more is waiting.

@@ -112,7 +112,20 @@ pub struct Contents<'a> {
     pub state: u8,
 }
 
-impl Contents<'_> {
+impl<'a> Contents<'a> {
+    /// A value in one part, in no special state.
+    #[inline]
+    #[must_use]
+    pub fn new(key: &'a [u8], value: &'a [u8], client_flags: u32, deadline: Deadline) -> Self {
+        Self {
+            key,
+            value: [value, b""],
+            client_flags,
+            deadline,
+            state: 0,
+        }
+    }
+
     fn value_len(&self) -> usize {
         self.value[0].len() + self.value[1].len()
     }
@@ -618,10 +631,7 @@ mod tests {
     use super::*;
     use crate::alloc::GlobalHeap;
 
-    const NOW: Now = Now {
-        ms: 7_500,
-        unix_s: 0,
-    };
+    const NOW: Now = Now::new(7_500, 0);
 
     fn with_item(contents: &Contents<'_>, f: impl FnOnce(Item<'_, u64>)) {
         let (node, footprint) = create(&GlobalHeap, 0u64, contents, NOW).unwrap();
@@ -634,13 +644,7 @@ mod tests {
     }
 
     fn contents<'a>(key: &'a [u8], value: &'a [u8]) -> Contents<'a> {
-        Contents {
-            key,
-            value: [value, b""],
-            client_flags: 0,
-            deadline: Deadline::NEVER,
-            state: 0,
-        }
+        Contents::new(key, value, 0, Deadline::NEVER)
     }
 
     #[test]

@@ -35,8 +35,8 @@
 //! let mut sink = Values::default();
 //! let set = Verb::Store(Store::new(StoreMode::Set, b"world"));
 //! let ops = [
-//!     Op { token: 0, key: b"hello", verb: set },
-//!     Op { token: 1, key: b"hello", verb: Verb::Get(Get::default()) },
+//!     Op::new(0, b"hello", set),
+//!     Op::new(1, b"hello", Verb::Get(Get::default())),
 //! ];
 //! assert_eq!(session.submit(clock.now(), &ops, &mut sink), 2);
 //! assert_eq!(session.poll(clock.now(), &mut sink), 0);

@@ -121,11 +121,7 @@ impl<E: TestEngine> Compared<E> {
         let now = self.cache.now;
         let old_cas = self.model.live(key, now).map(|item| item.cas);
         let seen = self.cache.run(key, verb);
-        let op = Op {
-            token: 0,
-            key,
-            verb,
-        };
+        let op = Op::new(0, key, verb);
         let expected = Seen::by(|sink| self.model.run(now, &op, sink));
         match (&seen, &expected) {
             (Seen::Found { .. }, Seen::Found { .. }) => {

@@ -2,7 +2,9 @@
 
 use crate::common;
 
-use common::{Cache, Collect, NOW, Seen, Setup, TestEngine, incr, later, stamped, store};
+use common::{
+    Cache, Collect, NOW, Seen, Setup, TestEngine, client_flags, incr, later, stamped, store,
+};
 use corewise_engine::Session;
 use corewise_ops::{
     Absence, Arith, Deadline, Delete, Get, ItemFlags, Op, Store, StoreMode, Verb, Vivify,
@@ -39,25 +41,14 @@ for_every_engine! {
 fn a_value_comes_back_as_it_was_stored<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
     assert!(cache.get(b"k").is_absent());
-    let stored = cache.store(
-        b"k",
-        Store {
-            client_flags: 9,
-            ..store(StoreMode::Set, b"v")
-        },
+    let stored = cache.store(b"k", store(StoreMode::Set, b"v").with_flags(9));
+    let seen = cache.get(b"k");
+    assert_eq!((seen.value(), client_flags(&seen)), (Some(&b"v"[..]), 9));
+    assert_eq!(
+        (seen.cas(), seen.deadline()),
+        (stored.cas(), Deadline::NEVER)
     );
-    let Seen::Found {
-        value,
-        client_flags,
-        cas,
-        deadline,
-        flags,
-    } = cache.get(b"k")
-    else {
-        panic!("not found")
-    };
-    assert_eq!((value, client_flags, cas), (b"v".to_vec(), 9, stored.cas()));
-    assert_eq!((deadline, flags), (Deadline::NEVER, ItemFlags::NONE));
+    assert_eq!(seen.flags(), ItemFlags::NONE);
     assert!(cache.get(b"k").flags().contains(ItemFlags::FETCHED));
 }
 
@@ -79,10 +70,7 @@ fn keys_and_values_of_every_length_come_back_whole<E: TestEngine>() {
     let lengths: Vec<_> = values.map(|length| (8 + length % 243, length)).collect();
     for &(key_length, value_length) in &lengths {
         let (key, value) = pair(key_length, value_length);
-        let request = Store {
-            client_flags: value_length as u32 % 3,
-            ..store(StoreMode::Set, &value)
-        };
+        let request = store(StoreMode::Set, &value).with_flags(value_length as u32 % 3);
         assert_eq!(cache.store(&key, request).value(), Some(&value[..]));
     }
     for &(key_length, value_length) in &lengths {
@@ -132,30 +120,13 @@ fn append_and_prepend_keep_flags_and_deadline<E: TestEngine>() {
     let deadline = Deadline::after_ms(NOW, 60_000);
     cache.store(
         b"k",
-        Store {
-            client_flags: 5,
-            deadline,
-            ..store(StoreMode::Set, b"b")
-        },
+        store(StoreMode::Set, b"b").with_flags(5).until(deadline),
     );
-    cache.store(
-        b"k",
-        Store {
-            client_flags: 6,
-            ..store(StoreMode::Append, b"c")
-        },
-    );
+    cache.store(b"k", store(StoreMode::Append, b"c").with_flags(6));
     cache.store(b"k", store(StoreMode::Prepend, b"a"));
-    let Seen::Found {
-        value,
-        client_flags,
-        deadline: now,
-        ..
-    } = cache.get(b"k")
-    else {
-        panic!("not found")
-    };
-    assert_eq!((value, client_flags, now), (b"abc".to_vec(), 5, deadline));
+    let seen = cache.get(b"k");
+    assert_eq!((seen.value(), client_flags(&seen)), (Some(&b"abc"[..]), 5));
+    assert_eq!(seen.deadline(), deadline);
     let vivified = Store {
         vivify: Some(Deadline::NEVER),
         ..store(StoreMode::Append, b"new")
@@ -165,20 +136,14 @@ fn append_and_prepend_keep_flags_and_deadline<E: TestEngine>() {
 
 fn compare_and_swap_stores_only_over_the_value_that_was_read<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
-    let with = |cas| Store {
-        compare_cas: Some(cas),
-        ..store(StoreMode::Set, b"w")
-    };
+    let with = |cas| store(StoreMode::Set, b"w").if_cas(cas);
     assert!(cache.store(b"k", with(1)).is_absent());
     let first = cache.set(b"k", b"v").cas();
     assert_eq!(cache.store(b"k", with(first + 1)), Seen::Exists);
     let second = cache.store(b"k", with(first)).cas();
     assert!(second > first);
     assert_eq!(cache.store(b"k", with(first)), Seen::Exists);
-    let given = Store {
-        new_cas: Some(77),
-        ..with(second)
-    };
+    let given = with(second).given_cas(77);
     assert_eq!(cache.store(b"k", given).cas(), 77);
 }
 
@@ -192,10 +157,7 @@ fn a_key_is_never_given_the_same_cas_value_again<E: TestEngine>() {
         new(cache.store(b"k", store(StoreMode::Append, b"2")).cas());
         cache.arith(b"k", incr(1));
         new(cache.get(b"k").cas());
-        let stale = Delete {
-            mark_stale: true,
-            ..Delete::default()
-        };
+        let stale = Delete::STALE;
         new(cache.delete(b"k", stale).cas());
         match round % 3 {
             0 => assert_eq!(cache.delete(b"k", Delete::default()), Seen::Deleted),
@@ -297,10 +259,7 @@ fn callers_may_bring_their_own_cas_values<E: TestEngine>() {
 fn an_item_dies_at_its_deadline_and_not_before<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
     let deadline = Deadline::after_ms(NOW, 1_000);
-    let request = Store {
-        deadline,
-        ..store(StoreMode::Set, b"v")
-    };
+    let request = store(StoreMode::Set, b"v").until(deadline);
     cache.store(b"k", request);
     cache.now = later(999);
     assert_eq!(cache.get(b"k").value(), Some(&b"v"[..]));
@@ -333,11 +292,9 @@ fn a_touch_replaces_the_deadline<E: TestEngine>() {
 
 fn a_touch_and_a_win_token_leave_value_flags_and_cas_as_they_are<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
-    let request = Store {
-        client_flags: 7,
-        deadline: Deadline::after_ms(NOW, 100),
-        ..store(StoreMode::Set, b"value")
-    };
+    let request = store(StoreMode::Set, b"value")
+        .with_flags(7)
+        .until(Deadline::after_ms(NOW, 100));
     let stored = cache.store(b"k", request);
     let later = Deadline::after_ms(NOW, 100_000);
     for (touch, recache_below_ms) in [(None, Some(1_000)), (Some(later), None)] {
@@ -347,17 +304,9 @@ fn a_touch_and_a_win_token_leave_value_flags_and_cas_as_they_are<E: TestEngine>(
             ..Get::default()
         };
         cache.run(b"k", Verb::Get(get));
-        let Seen::Found {
-            value,
-            client_flags,
-            cas,
-            ..
-        } = cache.get(b"k")
-        else {
-            panic!("not found")
-        };
-        assert_eq!(value, b"value");
-        assert_eq!((client_flags, cas), (7, stored.cas()));
+        let seen = cache.get(b"k");
+        assert_eq!(seen.value(), Some(&b"value"[..]));
+        assert_eq!((client_flags(&seen), seen.cas()), (7, stored.cas()));
     }
     assert_eq!(cache.get(b"k").deadline(), later);
 }
@@ -377,10 +326,7 @@ fn exactly_one_reader_wins_a_missing_stale_or_expiring_item<E: TestEngine>() {
     assert!(cache.run(b"k", get).flags().contains(ItemFlags::WIN_SENT));
 
     cache.set(b"k", b"v");
-    let stale = Delete {
-        mark_stale: true,
-        ..Delete::default()
-    };
+    let stale = Delete::STALE;
     for _ in 0..2 {
         cache.delete(b"k", stale);
         assert!(
@@ -393,13 +339,7 @@ fn exactly_one_reader_wins_a_missing_stale_or_expiring_item<E: TestEngine>() {
     }
 
     let deadline = Deadline::after_ms(NOW, 5_000);
-    cache.store(
-        b"e",
-        Store {
-            deadline,
-            ..store(StoreMode::Set, b"v")
-        },
-    );
+    cache.store(b"e", store(StoreMode::Set, b"v").until(deadline));
     let early = Verb::Get(Get {
         recache_below_ms: Some(1_000),
         ..Get::default()
@@ -417,13 +357,7 @@ fn a_delete_may_require_a_cas_value_and_may_keep_the_item<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
     assert!(cache.delete(b"k", Delete::default()).is_absent());
     let cas = cache
-        .store(
-            b"k",
-            Store {
-                client_flags: 3,
-                ..store(StoreMode::Set, b"v")
-            },
-        )
+        .store(b"k", store(StoreMode::Set, b"v").with_flags(3))
         .cas();
     let other = Delete {
         compare_cas: Some(cas + 1),
@@ -448,11 +382,7 @@ fn a_delete_that_keeps_the_item_reports_the_rest_of_it<E: TestEngine>() {
         .map(|ms| Deadline::after_ms(NOW, ms))
         .into();
     for (mark_stale, drop_value) in [(true, false), (false, true), (true, true)] {
-        let request = Store {
-            client_flags: 8,
-            deadline: old,
-            ..store(StoreMode::Set, b"value")
-        };
+        let request = store(StoreMode::Set, b"value").with_flags(8).until(old);
         let before = cache.store(b"k", request).cas();
         let delete = Delete {
             mark_stale,
@@ -461,35 +391,26 @@ fn a_delete_that_keeps_the_item_reports_the_rest_of_it<E: TestEngine>() {
             ..Delete::default()
         };
         cache.delete(b"k", delete);
-        let Seen::Found {
-            value,
-            client_flags,
-            cas,
-            deadline,
-            flags,
-        } = cache.get(b"k")
-        else {
-            panic!("not kept")
-        };
+        let seen = cache.get(b"k");
         let (kept, kept_flags) = if drop_value {
             (&b""[..], 0)
         } else {
             (&b"value"[..], 8)
         };
-        assert_eq!((&value[..], client_flags), (kept, kept_flags));
-        assert_eq!(deadline, if mark_stale { new } else { old });
-        assert_eq!(flags.contains(ItemFlags::STALE), mark_stale);
-        assert!(cas > before);
+        assert_eq!(
+            (seen.value(), client_flags(&seen)),
+            (Some(kept), kept_flags)
+        );
+        assert_eq!(seen.deadline(), if mark_stale { new } else { old });
+        assert_eq!(seen.flags().contains(ItemFlags::STALE), mark_stale);
+        assert!(seen.cas() > before);
     }
 }
 
 fn a_quiet_read_leaves_no_trace<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
     cache.set(b"k", b"v");
-    let quiet = Verb::Get(Get {
-        quiet: true,
-        ..Get::default()
-    });
+    let quiet = Verb::Get(Get::QUIET);
     for _ in 0..2 {
         assert_eq!(cache.run(b"k", quiet).flags(), ItemFlags::NONE);
     }
@@ -538,11 +459,9 @@ fn counters_wrap_stop_pad_and_refuse_text<E: TestEngine>() {
 fn a_counter_keeps_what_is_not_its_value<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
     let (soon, late) = (NOW.ms + 1_000, NOW.ms + 90_000);
-    let request = Store {
-        client_flags: 5,
-        deadline: Deadline::at_ms(soon),
-        ..store(StoreMode::Set, b"8")
-    };
+    let request = store(StoreMode::Set, b"8")
+        .with_flags(5)
+        .until(Deadline::at_ms(soon));
     let mut cas = cache.store(b"n", request).cas();
     // The third value needs one more digit.
     let touches = [None, Some(Deadline::at_ms(late)), None, None];
@@ -559,23 +478,14 @@ fn a_counter_keeps_what_is_not_its_value<E: TestEngine>() {
             matches!(seen, Seen::Counter { value, .. } if value == step),
             "{seen:?}"
         );
-        let Seen::Found {
-            value,
-            client_flags,
-            cas: next,
-            deadline,
-            ..
-        } = cache.get(b"n")
-        else {
-            panic!("not found")
-        };
-        assert_eq!((value, client_flags), (step.to_string().into_bytes(), 5));
-        assert_eq!(
-            deadline,
-            Deadline::at_ms(if step == 9 { soon } else { late })
-        );
-        assert!(next > cas, "a counter's cas value grows");
-        cas = next;
+        let seen = cache.get(b"n");
+        let text = step.to_string();
+        assert_eq!(seen.value(), Some(text.as_bytes()));
+        assert_eq!(client_flags(&seen), 5);
+        let deadline = Deadline::at_ms(if step == 9 { soon } else { late });
+        assert_eq!(seen.deadline(), deadline);
+        assert!(seen.cas() > cas, "a counter's cas value grows");
+        cas = seen.cas();
     }
 }
 
@@ -638,10 +548,7 @@ fn an_item_over_the_limit_is_refused<E: TestEngine>() {
     );
     let cas = cache.set(b"k", &[0; 900]).cas();
     let large = [1; 1_000];
-    let compared = Store {
-        compare_cas: Some(cas),
-        ..store(StoreMode::Set, &large)
-    };
+    let compared = store(StoreMode::Set, &large).if_cas(cas);
     for request in [
         store(StoreMode::Append, &large[..500]),
         store(StoreMode::Prepend, &large[..500]),
@@ -674,7 +581,7 @@ fn a_long_batch_completes_in_order<E: TestEngine>() {
             Verb::Get(Get::default()),
         ] {
             let token = ops.len() as u32;
-            ops.push(Op { token, key, verb });
+            ops.push(Op::new(token, key, verb));
         }
     }
     let mut sink = Collect::new();
@@ -697,11 +604,7 @@ fn operations_on_one_key_see_those_before_them_in_their_batch<E: TestEngine>() {
     ];
     let held: [&[u8]; 6] = [b"1", b"12", b"15", b"", b"", b"5"];
     let verbs = changes.map(|change| [change, Verb::Get(Get::default())]);
-    let op = |(token, &verb)| Op {
-        token,
-        key: b"k",
-        verb,
-    };
+    let op = |(token, &verb)| Op::new(token, b"k", verb);
     let ops: Vec<Op<'_>> = (0..).zip(verbs.as_flattened()).map(op).collect();
     let mut sink = Collect::new();
     assert_eq!(cache.session.submit(NOW, &ops, &mut sink), ops.len());
@@ -712,13 +615,15 @@ fn operations_on_one_key_see_those_before_them_in_their_batch<E: TestEngine>() {
 }
 
 fn a_paused_batch_tells_how_far_it_came<E: TestEngine>() {
-    let op = |token| Op {
-        token,
-        key: b"n",
-        verb: Verb::Arith(Arith {
-            vivify: Some((0, Deadline::NEVER)),
-            ..incr(1)
-        }),
+    let op = |token| {
+        Op::new(
+            token,
+            b"n",
+            Verb::Arith(Arith {
+                vivify: Some((0, Deadline::NEVER)),
+                ..incr(1)
+            }),
+        )
     };
     let ops: Vec<Op<'_>> = (0..100).map(op).collect();
     for first in [1, 31, 32, 33, 40, 64, 99] {

@@ -24,10 +24,7 @@ for_every_engine! {
 const LATE_MS: u64 = 2_000;
 
 fn until<'v>(value: &'v [u8], deadline: Deadline) -> Store<'v> {
-    Store {
-        deadline,
-        ..store(StoreMode::Set, value)
-    }
+    store(StoreMode::Set, value).until(deadline)
 }
 
 /// Advances the clock second by second until `ms`, with the upkeep of one session.
@@ -153,10 +150,7 @@ impl<E: TestEngine> Watched<E> {
             0 => _ = cache.get(&bytes),
             1 => _ = cache.delete(&bytes, Delete::default()),
             2 | 3 => {
-                let get = Get {
-                    touch: Some(deadline),
-                    ..Get::default()
-                };
+                let get = Get::touching(deadline);
                 cache.run(&bytes, Verb::Get(get));
             }
             4 | 5 => _ = cache.session.update(now, &bytes, &mut Touching(deadline)),
@@ -270,13 +264,7 @@ fn deadlines_that_were_moved_are_kept<E: TestEngine>() {
     let soon = Deadline::after_ms(cache.now, 1_500);
     for key in keys.clone() {
         let bytes = key.to_le_bytes();
-        let (now, get) = (
-            cache.now,
-            Get {
-                touch: Some(soon),
-                ..Get::default()
-            },
-        );
+        let (now, get) = (cache.now, Get::touching(soon));
         match key % 4 {
             0 => _ = cache.run(&bytes, Verb::Get(get)),
             1 => _ = cache.session.update(now, &bytes, &mut Touching(soon)),

@@ -8,9 +8,7 @@ use corewise_engine::alloc::{GlobalHeap, ItemAllocator};
 use corewise_engine::engines::global_lock::GlobalLock;
 use corewise_engine::engines::locked::Config;
 use corewise_engine::{Engine, Session};
-use corewise_ops::{
-    Deadline, Delete, Flow, Get, Op, Outcome, ReplySink, Store, StoreMode, Token, Verb,
-};
+use corewise_ops::{Deadline, Delete, Flow, Get, Op, Outcome, ReplySink, StoreMode, Token, Verb};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -56,22 +54,14 @@ impl<F: FnMut()> ReplySink for Meanwhile<F> {
 fn get_and_meanwhile(engine: &Arc<GlobalLock<Counting>>, act: impl Fn(&Arc<GlobalLock<Counting>>)) {
     let mut session = engine.session();
     let verb = Verb::Get(Get::default());
-    let ops = [Op {
-        token: 0,
-        key: b"k",
-        verb,
-    }];
+    let ops = [Op::new(0, b"k", verb)];
     let mut sink = Meanwhile(|| act(engine));
     assert_eq!(session.submit(NOW, &ops, &mut sink), 1);
 }
 
 fn run(engine: &Arc<GlobalLock<Counting>>, key: &[u8], verb: Verb<'_>) -> Seen {
     let mut sink = common::Collect::new();
-    let ops = [Op {
-        token: 0,
-        key,
-        verb,
-    }];
+    let ops = [Op::new(0, key, verb)];
     assert_eq!(engine.session().submit(NOW, &ops, &mut sink), 1);
     sink.seen.remove(0).1
 }
@@ -143,10 +133,7 @@ fn there_is_one_lock_whatever_the_threads_and_it_is_lru() {
     });
     assert_eq!(cache.engine.stats().shards, 1);
     assert_eq!(cache.engine.name(), "global-lock");
-    let request = Store {
-        deadline: Deadline::after_ms(NOW, 1_000),
-        ..store(StoreMode::Set, b"v")
-    };
+    let request = store(StoreMode::Set, b"v").until(Deadline::after_ms(NOW, 1_000));
     assert!(cache.store(b"k", request).is_stored());
     let mut tight = Cache::<GlobalLock>::new(Setup::tight::<GlobalLock>(1));
     for i in 0u64..20_000 {

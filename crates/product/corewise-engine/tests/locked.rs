@@ -5,9 +5,7 @@ use crate::common;
 use common::{Cache, NOW, Seen, Setup, later, store};
 use corewise_engine::engines::locked::Locked;
 use corewise_engine::{Engine, Session};
-use corewise_ops::{
-    Absence, Deadline, Flow, Get, Op, Outcome, ReplySink, Store, StoreMode, Token, Verb,
-};
+use corewise_ops::{Absence, Deadline, Flow, Get, Op, Outcome, ReplySink, StoreMode, Token, Verb};
 
 /// A cache with one shard.
 fn tight() -> Cache<Locked> {
@@ -47,10 +45,7 @@ fn a_read_item_outlives_its_unread_contemporaries() {
 #[test]
 fn the_first_lookup_removes_an_expired_item() {
     let mut cache = Cache::<Locked>::roomy();
-    let request = Store {
-        deadline: Deadline::after_ms(NOW, 1_000),
-        ..store(StoreMode::Set, b"v")
-    };
+    let request = store(StoreMode::Set, b"v").until(Deadline::after_ms(NOW, 1_000));
     cache.store(b"k", request);
     cache.now = later(1_000);
     assert_eq!(cache.get(b"k"), Seen::Missing(Absence::Expired));
@@ -104,11 +99,7 @@ fn the_time_for_which_others_wait_for_the_lock_is_counted() {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let verb = Verb::Get(Get::default());
-                let ops = [Op {
-                    token: 0,
-                    key: b"k",
-                    verb,
-                }];
+                let ops = [Op::new(0, b"k", verb)];
                 holder.submit(NOW, &ops, &mut Lingers(tell));
             });
             told.recv().expect("the holder replies");

@@ -4,7 +4,7 @@ use crate::common;
 
 use common::{Cache, NOW, Seen, Setup, TestEngine, fewer, incr, later, stamp_of, stamped, store};
 use corewise_engine::ScanStep;
-use corewise_ops::{Deadline, Delete, Store, StoreMode};
+use corewise_ops::{Deadline, Delete, StoreMode};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 for_every_engine! {
@@ -58,10 +58,7 @@ fn fill_until<E: TestEngine>(
     let most = from + 2 * cache.engine.memory_limit() / length as u64;
     for i in from..most {
         let value = stamped(i, length);
-        let request = Store {
-            deadline,
-            ..store(StoreMode::Set, &value)
-        };
+        let request = store(StoreMode::Set, &value).until(deadline);
         match cache.store(&i.to_le_bytes(), request) {
             Seen::Stored { .. } => {}
             Seen::OutOfMemory => return i,
@@ -392,10 +389,7 @@ fn refused_changes_leave_the_item<E: TestEngine>() {
     let count = fill(&mut cache, 0, LENGTH);
     let large = stamped(0, cache_largest::<E>() - LENGTH - 100);
     let key = 7u64.to_le_bytes();
-    let compared = Store {
-        compare_cas: Some(cache.get(&key).cas()),
-        ..store(StoreMode::Set, &large)
-    };
+    let compared = store(StoreMode::Set, &large).if_cas(cache.get(&key).cas());
     for request in [
         compared,
         store(StoreMode::Replace, &large),
@@ -640,10 +634,7 @@ fn a_scan_shows_what_is_alive_and_no_more<E: TestEngine>() {
         } else {
             Deadline::NEVER
         };
-        let request = Store {
-            deadline,
-            ..store(StoreMode::Set, &value)
-        };
+        let request = store(StoreMode::Set, &value).until(deadline);
         cache.store(&i.to_le_bytes(), request);
     }
     for most_looks in [0, 1, 10, 100_000] {

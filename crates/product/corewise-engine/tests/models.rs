@@ -24,11 +24,7 @@ for_every_engine! {
 
 fn run<E: TestEngine>(engine: &Arc<E>, verb: Verb<'_>) -> Seen {
     let mut sink = Collect::new();
-    let ops = [Op {
-        token: 0,
-        key: b"n",
-        verb,
-    }];
+    let ops = [Op::new(0, b"n", verb)];
     assert_eq!(engine.session().submit(NOW, &ops, &mut sink), 1);
     sink.seen.remove(0).1
 }
@@ -152,11 +148,7 @@ fn a_held_item_is_not_freed_while_its_reply_is_made() {
         };
         let engine = Arc::new(GlobalLock::with_allocator(config, heap.clone()));
         let submit = |engine: &Arc<GlobalLock<Quarantine>>, verb: Verb<'_>, heap: &Quarantine| {
-            let ops = [Op {
-                token: 0,
-                key: b"n",
-                verb,
-            }];
+            let ops = [Op::new(0, b"n", verb)];
             engine.session().submit(NOW, &ops, &mut Looks(heap));
         };
         submit(&engine, Verb::Store(store(StoreMode::Set, b"0")), &heap);

@@ -7,8 +7,8 @@ use common::{
 };
 use corewise_engine::{Cursor, ScanStep, Session};
 use corewise_ops::{
-    Arith, Deadline, Delete, Flow, Get, ItemFlags, Op, Outcome, ReplySink, Store, StoreMode, Token,
-    Verb, Vivify,
+    Arith, Deadline, Delete, Flow, Get, ItemFlags, Op, Outcome, ReplySink, StoreMode, Token, Verb,
+    Vivify,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -187,11 +187,8 @@ fn a_view_is_whole_for_as_long_as_the_sink_looks_at_it<E: TestEngine>() {
         }
         for one in (0..).map(random).take_while(|_| !worker.is_over()) {
             let mut sink = Linger { stamp: None };
-            let ops = [Op {
-                token: 0,
-                key: &key(one % KEYS),
-                verb: Verb::Get(Get::default()),
-            }];
+            let key = key(one % KEYS);
+            let ops = [Op::new(0, &key, Verb::Get(Get::default()))];
             cache.session.submit(NOW, &ops, &mut sink);
             if let Some(stamp) = sink.stamp {
                 assert_eq!(stamp % KEYS, one % KEYS, "another key's value");
@@ -460,17 +457,12 @@ fn of_several_conditional_writes_one_succeeds<E: TestEngine>() {
     let add = write(StoreMode::Add);
     rounds(&engine, count, nothing, add, exactly_one(Seen::is_stored));
     let swap = |cache: &mut Cache<E>, round: u64| {
-        let request = Store {
-            compare_cas: Some(round + 1),
-            new_cas: Some(round + 2),
-            ..store(StoreMode::Set, b"2")
-        };
+        let request = store(StoreMode::Set, b"2")
+            .if_cas(round + 1)
+            .given_cas(round + 2);
         cache.store(b"swapped", request)
     };
-    let first = Store {
-        new_cas: Some(1),
-        ..store(StoreMode::Set, b"1")
-    };
+    let first = store(StoreMode::Set, b"1").given_cas(1);
     Cache::over(&engine).store(b"swapped", first);
     rounds(&engine, count, nothing, swap, exactly_one(Seen::is_stored));
     let delete = |cache: &mut Cache<E>, round| cache.delete(&key(round), Delete::default());
@@ -568,18 +560,12 @@ fn one_reader_wins_what_is_missing_stale_or_expiring<E: TestEngine>() {
     rounds(&engine, count, |_, _| (), get, won());
     let mark = |cache: &mut Cache<E>, round| {
         cache.set(&key(round), b"v");
-        let stale = Delete {
-            mark_stale: true,
-            ..Delete::default()
-        };
+        let stale = Delete::STALE;
         cache.delete(&key(round), stale);
     };
     rounds(&engine, count, mark, get, won());
     let soon = |cache: &mut Cache<E>, round| {
-        let request = Store {
-            deadline: Deadline::after_ms(NOW, 500),
-            ..store(StoreMode::Set, b"v")
-        };
+        let request = store(StoreMode::Set, b"v").until(Deadline::after_ms(NOW, 500));
         cache.store(&key(round), request);
     };
     rounds(&engine, count, soon, get, won());
@@ -622,10 +608,8 @@ fn no_version_of_an_item_has_two_winners<E: TestEngine>() {
 fn store_or_mark<E: TestEngine>(cache: &mut Cache<E>, round: u64) {
     std::thread::yield_now(); // so that the other threads get to run
     if round.is_multiple_of(4) {
-        let request = Store {
-            deadline: Deadline::after_ms(NOW, 500 + round % 8 * 1_000),
-            ..store(StoreMode::Set, b"v")
-        };
+        let request =
+            store(StoreMode::Set, b"v").until(Deadline::after_ms(NOW, 500 + round % 8 * 1_000));
         cache.store(b"k", request);
         return;
     }
@@ -642,10 +626,7 @@ fn a_touch_is_not_lost_to_win_tokens_nor_to_stale_marks<E: TestEngine>() {
     Cache::over(&engine).set(b"k", b"v");
     at_once(&engine, THREADS, |cache, worker| {
         if worker.thread > 0 {
-            let stale = Delete {
-                mark_stale: true,
-                ..Delete::default()
-            };
+            let stale = Delete::STALE;
             while !worker.is_over() {
                 match worker.thread {
                     1 => drop(cache.run(b"k", Verb::Get(ask(false)))),
@@ -656,10 +637,7 @@ fn a_touch_is_not_lost_to_win_tokens_nor_to_stale_marks<E: TestEngine>() {
         }
         for i in 0..fewer(10_000) {
             let deadline = Deadline::after_ms(NOW, 100_000 + i);
-            let touch = Get {
-                touch: Some(deadline),
-                ..Get::default()
-            };
+            let touch = Get::touching(deadline);
             assert_eq!(cache.run(b"k", Verb::Get(touch)).deadline(), deadline);
             assert_eq!(cache.get(b"k").deadline(), deadline, "touch {i} was lost");
         }

@@ -3,12 +3,12 @@
 
 use crate::common;
 
-use common::{Cache, NOW, Seen, Setup, TestEngine, Worker, fewer, later, store};
+use common::{Cache, NOW, Seen, Setup, TestEngine, Worker, client_flags, fewer, later, store};
 use corewise_engine::item::MAX_KEY_BYTES;
 use corewise_engine::{Cursor, ScanStep, Session};
 use corewise_ops::{
-    Change, Deadline, Decided, Decision, Delete, Edit, Get, ItemView, Store, StoreMode, StoreRule,
-    Update, Updated, Verb,
+    Change, Deadline, Decided, Decision, Delete, Edit, Get, ItemView, StoreMode, StoreRule, Update,
+    Updated, Verb,
 };
 use std::sync::Arc;
 
@@ -58,11 +58,9 @@ fn write(value: &'static [u8]) -> Change<'static> {
 
 fn an_update_sees_the_item_and_may_leave_it<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
-    let request = Store {
-        client_flags: 9,
-        deadline: Deadline::after_ms(NOW, 100),
-        ..store(StoreMode::Set, b"value")
-    };
+    let request = store(StoreMode::Set, b"value")
+        .with_flags(9)
+        .until(Deadline::after_ms(NOW, 100));
     let cas = cache.store(b"k", request).cas();
     let mut seen = None;
     let updated = update(&mut cache, b"k", |old| {
@@ -79,19 +77,10 @@ fn an_update_writes_touches_and_removes<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
     let cas = cache.set(b"k", b"old").cas();
     assert_eq!(update(&mut cache, b"k", |_| write(b"new")), Updated::Done);
-    let Seen::Found {
-        value,
-        client_flags,
-        deadline,
-        cas: new_cas,
-        ..
-    } = cache.get(b"k")
-    else {
-        panic!()
-    };
-    assert_eq!((&value[..], client_flags), (&b"new"[..], 3));
-    assert_eq!(deadline, Deadline::after_ms(NOW, 500));
-    assert_ne!(cas, new_cas);
+    let seen = cache.get(b"k");
+    assert_eq!((seen.value(), client_flags(&seen)), (Some(&b"new"[..]), 3));
+    assert_eq!(seen.deadline(), Deadline::after_ms(NOW, 500));
+    assert_ne!(cas, seen.cas());
     let touched = update(&mut cache, b"k", |_| Change::Touch(Deadline::NEVER));
     assert_eq!(touched, Updated::Done);
     assert_eq!(cache.get(b"k").deadline(), Deadline::NEVER);
@@ -161,10 +150,7 @@ fn an_overwrite_is_a_set_otherwise<E: TestEngine>() {
             .is_stored()
     );
     assert_eq!(cache.get(b"k").value(), Some(&b"2"[..]));
-    let compared = Store {
-        compare_cas: Some(cas),
-        ..store(StoreMode::Overwrite, b"3")
-    };
+    let compared = store(StoreMode::Overwrite, b"3").if_cas(cas);
     assert_eq!(cache.store(b"k", compared), Seen::Exists);
     cache.delete(b"k", Delete::default());
     assert!(cache.store(b"k", compared).is_absent());
@@ -194,10 +180,7 @@ fn keys_of_every_length_are_keys<E: TestEngine>() {
     for len in lengths {
         let value = len.to_string();
         assert!(cache.get(&bytes[..len]).is_absent());
-        let request = Store {
-            client_flags: len as u32 % 2,
-            ..store(StoreMode::Overwrite, value.as_bytes())
-        };
+        let request = store(StoreMode::Overwrite, value.as_bytes()).with_flags(len as u32 % 2);
         assert!(cache.store(&bytes[..len], request).is_stored());
     }
     for len in lengths {
@@ -386,17 +369,9 @@ fn an_edit_changes_the_item_and_reports_what_it_was<E: TestEngine>() {
     assert_eq!(edit(&mut cache, 1, b"new"), edited(700, Some(&long)));
     assert_eq!(cache.get(b"k").deadline(), Deadline::after_ms(NOW, 100));
     assert_eq!(edit(&mut cache, 3, b"new"), edited(700, Some(&long)));
-    let Seen::Found {
-        value,
-        client_flags,
-        deadline,
-        ..
-    } = cache.get(b"k")
-    else {
-        panic!()
-    };
-    assert_eq!((&value[..], client_flags), (&b"new"[..], 5));
-    assert_eq!(deadline, Deadline::NEVER);
+    let seen = cache.get(b"k");
+    assert_eq!((seen.value(), client_flags(&seen)), (Some(&b"new"[..]), 5));
+    assert_eq!(seen.deadline(), Deadline::NEVER);
     assert_eq!(edit(&mut cache, 2, b""), edited(3, Some(b"new")));
     assert!(cache.get(b"k").is_absent());
 }

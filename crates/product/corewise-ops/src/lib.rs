@@ -45,6 +45,12 @@ pub struct Now {
 }
 
 impl Now {
+    /// These milliseconds and seconds.
+    #[must_use]
+    pub const fn new(ms: u64, unix_s: u64) -> Self {
+        Self { ms, unix_s }
+    }
+
     /// Whole seconds on the monotonic time line, as stored in an item's access time.
     #[inline]
     #[must_use]
@@ -124,6 +130,15 @@ pub struct Op<'a> {
     pub verb: Verb<'a>,
 }
 
+impl<'a> Op<'a> {
+    /// An operation on `key`.
+    #[inline]
+    #[must_use]
+    pub const fn new(token: Token, key: &'a [u8], verb: Verb<'a>) -> Self {
+        Self { token, key, verb }
+    }
+}
+
 /// The kind of an operation. Each verb is atomic with respect to every other operation on the same
 /// key.
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +174,31 @@ pub struct Get {
     pub claim_stale: bool,
     /// Do not change the item's place in the eviction order, its fetched bit and its access time.
     pub quiet: bool,
+}
+
+impl Get {
+    /// A read that leaves no trace.
+    pub const QUIET: Self = Self {
+        quiet: true,
+        ..Self::touch_or_not(None)
+    };
+
+    /// A read that replaces the deadline.
+    #[inline]
+    #[must_use]
+    pub const fn touching(deadline: Deadline) -> Self {
+        Self::touch_or_not(Some(deadline))
+    }
+
+    const fn touch_or_not(touch: Option<Deadline>) -> Self {
+        Self {
+            touch,
+            vivify: None,
+            recache_below_ms: None,
+            claim_stale: false,
+            quiet: false,
+        }
+    }
 }
 
 /// How to create an item that is absent.
@@ -233,6 +273,34 @@ impl<'a> Store<'a> {
             vivify: None,
         }
     }
+
+    /// The same with these client flags.
+    #[must_use]
+    pub const fn with_flags(mut self, client_flags: u32) -> Self {
+        self.client_flags = client_flags;
+        self
+    }
+
+    /// The same with this deadline.
+    #[must_use]
+    pub const fn until(mut self, deadline: Deadline) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// The same if the item's cas value is `cas`.
+    #[must_use]
+    pub const fn if_cas(mut self, cas: u64) -> Self {
+        self.compare_cas = Some(cas);
+        self
+    }
+
+    /// The same with `cas` as the new cas value.
+    #[must_use]
+    pub const fn given_cas(mut self, cas: u64) -> Self {
+        self.new_cas = Some(cas);
+        self
+    }
 }
 
 /// Parameters of a removal.
@@ -251,6 +319,17 @@ pub struct Delete {
     pub touch: Option<Deadline>,
     /// With `mark_stale` or `drop_value`: the new cas value, instead of the next one.
     pub new_cas: Option<u64>,
+}
+
+impl Delete {
+    /// Marks the item stale.
+    pub const STALE: Self = Self {
+        compare_cas: None,
+        mark_stale: true,
+        drop_value: false,
+        touch: None,
+        new_cas: None,
+    };
 }
 
 /// Parameters of a counter operation.

@@ -254,6 +254,19 @@ pub(crate) enum Form<'i> {
 // A batch has one for each operation.
 const _: () = assert!(size_of::<Form<'static>>() <= 40);
 
+/// How a call was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    Fully,
+    /// Fully, and it was a flush. One that follows it at once has nothing to do: it had arrived
+    /// before the first one was executed, so both may take effect together.
+    ByFlush,
+    /// It goes on in the next turn.
+    NotYet,
+    /// Not at all: the connection has changed its codec, which reads the request in the next turn.
+    ByNewCodec,
+}
+
 impl<'i> From<Admin<'i>> for Call<'i> {
     #[inline]
     fn from(admin: Admin<'i>) -> Self {

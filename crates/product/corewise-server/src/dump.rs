@@ -182,11 +182,7 @@ mod tests {
         for i in 0..items {
             let store = Store::new(StoreMode::Set, b"v");
             let key = format!("{i:0250}");
-            let op = Op {
-                token: 0,
-                key: key.as_bytes(),
-                verb: Verb::Store(store),
-            };
+            let op = Op::new(0, key.as_bytes(), Verb::Store(store));
             assert_eq!(session.submit(now, &[op], &mut Ignore), 1);
         }
         (engine, now)

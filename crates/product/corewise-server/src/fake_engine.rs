@@ -56,7 +56,7 @@ pub(crate) struct Script {
     pub(crate) classes: Vec<ClassStats>,
 }
 
-/// An engine whose caller polls until its operations have completed.
+/// An engine that completes operations in `submit`.
 pub(crate) type FakeEngine = Fake<false>;
 
 /// The engine. With `LATE`, its caller saves the replies until operations have completed.
@@ -94,12 +94,8 @@ impl<const LATE: bool> Fake<LATE> {
 impl Script {
     pub(crate) fn set(&mut self, key: &str, value: &[u8]) {
         let verb = Verb::Store(Store::new(StoreMode::Set, value));
-        let op = Op {
-            token: 0,
-            key: key.as_bytes(),
-            verb,
-        };
-        let now = Now { ms: 1, unix_s: 0 };
+        let op = Op::new(0, key.as_bytes(), verb);
+        let now = Now::new(1, 0);
         let seen = Seen::by(|sink| self.model.run(now, &op, sink));
         assert!(seen.is_stored(), "{seen:?}");
     }
@@ -181,11 +177,7 @@ impl Queued {
             }),
             verb => verb,
         };
-        Op {
-            token: self.token,
-            key: &self.key,
-            verb,
-        }
+        Op::new(self.token, &self.key, verb)
     }
 }
 
@@ -287,10 +279,6 @@ impl<const LATE: bool> Session for FakeSession<LATE> {
             }
         }
         self.queue.len()
-    }
-
-    fn completes_in_submit(&self) -> bool {
-        matches!(self.completion(), Completion::InSubmit)
     }
 
     fn maintain(&mut self, _: Now) -> bool {

@@ -18,7 +18,7 @@
 //! use corewise_ops::{Absence, Now, Outcome};
 //! use corewise_wire::memcached::{Codec, Limits, Step};
 //!
-//! let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
+//! let now = Now::new(1_000, 1_800_000_000);
 //! let (limits, scratch) = (Limits::default(), Bump::new());
 //! let mut codec = Codec::new(false);
 //!

@@ -83,7 +83,24 @@ pub enum Tally {
     Unread,
 }
 
-impl<F, C> Step<'_, F, C> {
+impl<'i, F, C> Step<'i, F, C> {
+    /// An operation on `key`.
+    #[inline]
+    pub fn op(consumed: usize, key: &'i [u8], verb: Verb<'i>, form: F) -> Self {
+        Self::Op {
+            consumed,
+            key,
+            verb,
+            form,
+        }
+    }
+
+    /// Bytes to send.
+    #[inline]
+    pub fn frame(consumed: usize, bytes: &'i [u8]) -> Self {
+        Self::Frame { consumed, bytes }
+    }
+
     /// A fixed reply, or silence.
     #[inline]
     pub(crate) fn answer(consumed: usize, bytes: &'static [u8], silent: bool) -> Self {

@@ -6,15 +6,9 @@ use corewise_ops::{Now, StoreMode, Verb};
 use corewise_wire::memcached::{Announced, Codec, Limits, Step};
 use proptest::prelude::*;
 
-const NOW: Now = Now {
-    ms: 1_000_000,
-    unix_s: 1_800_000_000,
-};
+const NOW: Now = Now::new(1_000_000, 1_800_000_000);
 /// The time at which the data has arrived.
-const LATER: Now = Now {
-    ms: 1_007_000,
-    unix_s: 1_800_000_007,
-};
+const LATER: Now = Now::new(1_007_000, 1_800_000_007);
 
 fn limits() -> Limits {
     Limits {

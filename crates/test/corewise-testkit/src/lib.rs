@@ -2,6 +2,7 @@
 //! in their tests, and no user's program contains it.
 //!
 //! - [`history`]: histories of concurrent operations, checked for linearizability.
+//! - [`conversation`]: requests and their replies as text.
 //! - [`memcached`]: what memcached does, as a model that executes operations.
 //! - [`operation_pairs`]: models of two operations that run concurrently on a set of keys.
 //! - [`for_every`]: the same tests for every type.
@@ -17,6 +18,7 @@
 #![deny(unsafe_code)]
 
 pub mod auto_traits;
+pub mod conversation;
 mod every;
 pub mod hashing;
 pub mod history;

@@ -158,6 +158,27 @@ impl Client {
         }
     }
 
+    /// The lines of `stats`, or of one of its parts.
+    pub(crate) fn stats(&mut self, part: &str) -> String {
+        self.send(format!("stats {part}\r\n").as_bytes());
+        String::from_utf8(self.read_until(b"END\r\n")).expect("statistics are text")
+    }
+
+    /// One of them.
+    pub(crate) fn stat_of(&mut self, part: &str, name: &str) -> String {
+        let stats = self.stats(part);
+        let start = format!("STAT {name} ");
+        let value = stats.lines().find_map(|line| line.strip_prefix(&start));
+        value
+            .unwrap_or_else(|| panic!("no {name} in {stats}"))
+            .to_owned()
+    }
+
+    /// A number of the general statistics.
+    pub(crate) fn stat(&mut self, name: &str) -> u64 {
+        self.stat_of("", name).parse().expect("a number")
+    }
+
     /// Reads until nothing has arrived for `idle`, or the server hangs up.
     pub(crate) fn read_until_idle(&mut self, idle: Duration) -> Vec<u8> {
         self.stream.set_read_timeout(Some(idle)).unwrap();

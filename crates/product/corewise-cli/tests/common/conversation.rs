@@ -1,24 +1,17 @@
-//! Conversations as text: what the client sends (`>`), and what the server must reply (`<`).
+//! Conversations of `corewise_testkit::conversation`, with a server.
 //!
 //! ```text
-//! > set greeting 5 0 5
-//! > hello
-//! < STORED
-//!
-//! newer
-//! > mg greeting C
-//! < CLIENT_ERROR invalid flag
+//! set greeting 5 0 5|hello -> STORED
+//! newer: mg greeting C -> CLIENT_ERROR invalid flag
 //! ```
 //!
-//! Each line stands for its text and a line break; `>.` omits the line break. A blank line ends an
-//! exchange: all its requests are sent, then all its replies are expected, and nothing else.
-//! Requests and replies may contain Rust's escapes for bytes. In a reply `{any}` stands for any
-//! number, and `{name}` for a number that is remembered: from then on it stands for this number.
-//! `< closed` expects that the server hangs up. An exchange that begins with `newer` is about the
-//! behaviour of memcached since 1.6.45, and is skipped with an older one.
-
+//! The requests of a row are sent together, then all its replies are expected, and nothing else. In
+//! a reply `{any}` stands for any number, and `{name}` for a number that is remembered: from then
+//! on it stands for this number. `<closed>` expects that the server hangs up. A row that begins
+//! with `newer: ` is about the behaviour of memcached since 1.6.45, and is skipped with an older
+//! one.
 //!
-//! A conversation in RESP has a request and its reply in each line:
+//! A conversation in RESP has one request in each row:
 //!
 //! ```text
 //! set greeting hello -> +OK
@@ -28,17 +21,17 @@
 //!
 //! Words and quotes are those of inline requests. The words of a reply are its lines, and `"hello"`
 //! stands for a bulk string. An error goes to the end of the line or to ` |`. `2>` begins a line of
-//! the second client. In files a line `== title` begins a conversation.
+//! the second client.
 
 use std::collections::HashMap;
+
+use corewise_testkit::conversation::{bytes, conversations, repeated, rows, unescape};
 
 use super::{Client, Kind, TestServer, show};
 
 /// Plays each conversation of a file, after it has printed its title.
 pub(crate) fn play_each(file: &str, play: impl Fn(&str)) {
-    let file = file.strip_prefix("== ").expect("a title");
-    for conversation in file.split("\n== ") {
-        let (title, text) = conversation.split_once('\n').expect(conversation);
+    for (title, text) in conversations(file) {
         println!("conversation: {title}");
         play(text);
     }
@@ -47,16 +40,12 @@ pub(crate) fn play_each(file: &str, play: impl Fn(&str)) {
 /// Runs a conversation in RESP on new connections.
 pub(crate) fn converse_in_resp(server: &TestServer, text: &str) {
     let mut clients = [(); 2].map(|()| super::resp::connect(server));
-    let is_said = |line: &&str| !line.is_empty() && !line.starts_with('#');
-    for line in text.lines().filter(is_said) {
-        println!("{line}");
-        let (request, reply) = line.split_once(" -> ").expect(line);
+    for (row, [request, reply]) in rows(text) {
+        println!("{row}");
         let of_second = request.strip_prefix("2> ");
         let client = &mut clients[usize::from(of_second.is_some())];
-        client.ask(
-            of_second.unwrap_or(request).to_owned() + "\r\n",
-            resp_of(reply),
-        );
+        let request = repeated(of_second.unwrap_or(request)) + "\r\n";
+        client.ask(request, resp_of(&repeated(reply)));
     }
 }
 
@@ -95,9 +84,11 @@ pub(crate) fn converse_with(server: &TestServer, text: &str) {
         client: server.connect(),
         numbers: HashMap::new(),
     };
-    for exchange in exchanges(text) {
-        if !(exchange.newer && old) {
-            talk.hold(&exchange);
+    for (row, [request, reply]) in rows(text) {
+        match row.strip_prefix("newer: ") {
+            Some(_) if old => {}
+            Some(_) => talk.hold(row, &request["newer: ".len()..], reply),
+            None => talk.hold(row, request, reply),
         }
     }
 }
@@ -111,62 +102,6 @@ pub(crate) fn is_old(server: &TestServer) -> bool {
     patch.is_none_or(|patch| patch.parse().is_ok_and(|patch: u32| patch < 45))
 }
 
-#[derive(Default)]
-struct Exchange {
-    newer: bool,
-    requests: Vec<u8>,
-    replies: Vec<u8>,
-    closed: bool,
-}
-
-fn exchanges(text: &str) -> Vec<Exchange> {
-    let mut all = vec![Exchange::default()];
-    for line in text.lines().map(str::trim_start) {
-        let exchange = all.last_mut().unwrap();
-        match line.split_once(' ').unwrap_or((line, "")) {
-            (">", words) => {
-                exchange.requests.extend(unescape(words));
-                exchange.requests.extend(b"\r\n");
-            }
-            (">.", words) => exchange.requests.extend(unescape(words)),
-            ("<", "closed") => exchange.closed = true,
-            ("<", words) => {
-                exchange.replies.extend(unescape(words));
-                exchange.replies.extend(b"\r\n");
-            }
-            ("newer", "") => exchange.newer = true,
-            ("", "") => all.push(Exchange::default()),
-            ("#", _) => {}
-            _ => panic!("a line of a conversation begins with > >. < # or newer: {line}"),
-        }
-    }
-    all.retain(|exchange| !exchange.requests.is_empty());
-    all
-}
-
-fn unescape(text: &str) -> Vec<u8> {
-    let mut bytes = text.bytes();
-    let mut plain = Vec::new();
-    while let Some(byte) = bytes.next() {
-        if byte != b'\\' {
-            plain.push(byte);
-            continue;
-        }
-        plain.push(match bytes.next().expect("something behind a backslash") {
-            b'r' => b'\r',
-            b'n' => b'\n',
-            b't' => b'\t',
-            b'0' => 0,
-            b'x' => {
-                let digits = [bytes.next().unwrap(), bytes.next().unwrap()];
-                u8::from_str_radix(str::from_utf8(&digits).unwrap(), 16).unwrap()
-            }
-            other => other,
-        });
-    }
-    plain
-}
-
 struct Talk<'a> {
     server: &'a TestServer,
     client: Client,
@@ -174,9 +109,10 @@ struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    fn hold(&mut self, exchange: &Exchange) {
-        self.client.send(&self.fill_in(&exchange.requests));
-        let got = if exchange.closed {
+    fn hold(&mut self, row: &str, request: &str, reply: &str) {
+        self.client.send(&self.fill_in(&bytes(request)));
+        let open = reply.strip_suffix("<closed>");
+        let got = if open.is_some() {
             let got = self.client.read_to_end();
             self.client = self.server.connect();
             got
@@ -186,13 +122,9 @@ impl Talk<'_> {
             got.truncate(got.len() - MARK_REPLY.len());
             got
         };
-        assert!(
-            self.matches(&exchange.replies, &got),
-            "\n  asked    {}\n  expected {}\n  got      {}\n",
-            show(&exchange.requests),
-            show(&exchange.replies),
-            show(&got)
-        );
+        let expected = bytes(&open.map_or(reply.to_owned(), |reply| reply.to_owned() + "\\."));
+        let is_expected = self.matches(&expected, &got);
+        assert!(is_expected, "\n  {row}\n  got {}\n", show(&got));
     }
 
     /// Replaces each `{name}` with the number that was remembered.

@@ -5,7 +5,7 @@ use std::thread;
 
 use super::conversation::converse_with;
 use super::server::COREWISE;
-use super::{Kind, TestServer, concerns_the_server_under_test};
+use super::{Client, Kind, TestServer, concerns_the_server_under_test};
 
 /// Passes all engines, followed by its own input, to another macro. To add an engine, add one line
 /// here: a module for its tests, and its name in `--engine`.
@@ -85,6 +85,13 @@ impl Engine {
             Kind::Corewise => TestServer::with(&[&["--engine", self.0], options].concat()),
             Kind::Memcached => TestServer::with(options),
         }
+    }
+
+    /// The same, and a client of it.
+    pub(crate) fn start_and_connect(self, options: &[&str]) -> (TestServer, Client) {
+        let server = self.with(options);
+        let client = server.connect();
+        (server, client)
     }
 
     /// Runs a conversation with a new server.

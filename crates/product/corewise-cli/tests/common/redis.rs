@@ -1,13 +1,14 @@
 //! A redis-server to compare with.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use super::server::Running;
 use super::{Client, wait_until};
 
 /// A redis-server on a Unix socket; killed on drop.
 pub(crate) struct Redis {
-    child: Child,
+    _running: Running,
     folder: tempfile::TempDir,
 }
 
@@ -16,15 +17,8 @@ impl Redis {
     pub(crate) fn start() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let child = Command::new("redis-server")
-            .args([
-                "--port",
-                "0",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--unixsocket",
-            ])
+            .args(["--port", "0", "--save", "", "--appendonly", "no"])
+            .arg("--unixsocket")
             .arg(Self::socket(folder.path()))
             .arg("--dir")
             .arg(folder.path())
@@ -32,7 +26,8 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn()
             .ok()?;
-        let redis = Self { child, folder };
+        let _running = Running(child);
+        let redis = Self { _running, folder };
         wait_until("redis-server listens", || {
             std::os::unix::net::UnixStream::connect(Self::socket(redis.folder.path())).is_ok()
         });
@@ -45,12 +40,5 @@ impl Redis {
 
     pub(crate) fn connect(&self) -> Client {
         Client::connect_unix(&Self::socket(self.folder.path()))
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

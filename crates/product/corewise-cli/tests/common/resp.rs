@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Client, Engine, TestServer};
+use corewise_wire::resp::encode_request;
 
 /// A server with a listener for RESP.
 pub(crate) fn start(engine: Engine, options: &[&str]) -> TestServer {
@@ -12,6 +13,21 @@ pub(crate) fn start(engine: Engine, options: &[&str]) -> TestServer {
 
 pub(crate) fn connect(server: &TestServer) -> Client {
     Client::connect(server.resp_address())
+}
+
+/// The same, and a client of it.
+pub(crate) fn start_and_connect(engine: Engine, options: &[&str]) -> (TestServer, Client) {
+    let server = start(engine, options);
+    let client = connect(&server);
+    (server, client)
+}
+
+/// A request with these words, in multibulk form.
+pub(crate) fn request<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
+    let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
+    let mut request = Vec::new();
+    encode_request(&words, &mut request);
+    request
 }
 
 /// Sends each line as one pipeline of inline requests, and expects the replies.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -58,9 +59,22 @@ impl Kind {
     }
 }
 
-/// A running server; killed on drop.
+/// A process; killed on drop.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A running server. On drop it must be well, unless it was to end, and is killed.
 pub(crate) struct TestServer {
-    child: Child,
+    child: Running,
+    is_to_end: AtomicBool,
+    /// Whether clients can ask for its version without a user.
+    is_open: bool,
     address: Option<SocketAddr>,
     /// Its output to standard output and standard error.
     said: Arc<Mutex<Vec<u8>>>,
@@ -119,8 +133,11 @@ impl TestServer {
         let said = Arc::new(Mutex::new(Vec::new()));
         collect(child.stdout.take().unwrap(), &said);
         collect(child.stderr.take().unwrap(), &said);
+        let restricts = ["-Y", "--auth-file", "binary"];
         let mut server = Self {
-            child,
+            child: Running(child),
+            is_to_end: AtomicBool::new(false),
+            is_open: !options.iter().any(|option| restricts.contains(option)),
             address: None,
             said,
             _folder: folder,
@@ -185,7 +202,7 @@ impl TestServer {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Resident memory.
@@ -216,20 +233,22 @@ impl TestServer {
     }
 
     pub(crate) fn has_stopped(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some()
+        self.child.0.try_wait().unwrap().is_some()
     }
 
     /// Asks the server to stop.
     pub(crate) fn terminate(&self) {
+        self.is_to_end.store(true, Ordering::Relaxed); // one thread
         let pid = Pid::from_raw(self.pid() as i32).expect("a process id");
         kill_process(pid, Signal::TERM).unwrap();
     }
 
     /// Waits until the server has stopped.
     pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.is_to_end.store(true, Ordering::Relaxed); // one thread
         let start = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.child.0.try_wait().unwrap() {
                 return status;
             }
             assert!(start.elapsed() < PATIENCE, "the server goes on running");
@@ -237,26 +256,33 @@ impl TestServer {
         }
     }
 
-    /// Fails unless the server answers `version` on a new connection and has not panicked.
-    pub(crate) fn assert_well(&mut self) {
-        assert!(!self.has_stopped(), "the server is gone: {}", self.said());
-        self.assert_no_panic();
-        let mut client = self.connect();
-        client.send(b"version\r\n");
-        let line = client.line();
-        assert!(line.starts_with("VERSION "), "{line}");
-    }
-
-    pub(crate) fn assert_no_panic(&self) {
+    /// Fails unless the server has not panicked, and answers `version` on a new connection if it
+    /// was not to end.
+    fn assert_well(&mut self) {
         let said = self.said();
         assert!(!said.contains("panicked"), "{said}");
+        if self.is_to_end.load(Ordering::Relaxed) {
+            return;
+        }
+        assert!(!self.has_stopped(), "the server is gone: {said}");
+        let Some(address) = self.address.filter(|_| self.is_open) else {
+            return;
+        };
+        // The clients of a test may not have left yet, and there may be no room for another one.
+        wait_until("the server tells its version", || {
+            let mut client = Client::connect(address);
+            let is_sent = client.try_send(b"version\r\n").is_ok();
+            let line = client.try_line().filter(|_| is_sent);
+            line.is_some_and(|line| line.starts_with("VERSION "))
+        });
     }
 }
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if !std::thread::panicking() {
+            self.assert_well();
+        }
     }
 }
 

@@ -87,7 +87,7 @@ mod models {
     #[test]
     fn a_thread_that_sees_no_due_flush_sees_its_effects() {
         model(|| {
-            let now = Now { ms: 7, unix_s: 0 };
+            let now = Now::new(7, 0);
             let shared = Arc::new((DelayedFlush::new(), AtomicUsize::new(0)));
             shared.0.order(Deadline::at_ms(7));
             let run = move |shared: &(DelayedFlush, AtomicUsize)| {
@@ -107,7 +107,7 @@ mod models {
     #[test]
     fn a_thread_that_sees_a_later_flush_sees_the_effects_of_the_one_before() {
         model(|| {
-            let now = Now { ms: 7, unix_s: 0 };
+            let now = Now::new(7, 0);
             let shared = Arc::new((DelayedFlush::new(), AtomicUsize::new(0)));
             shared.0.order(Deadline::at_ms(7));
             let other = Arc::clone(&shared);
@@ -129,7 +129,7 @@ mod models {
     #[test]
     fn a_flush_of_the_same_time_follows_the_one_that_is_performed() {
         model(|| {
-            let now = Now { ms: 7, unix_s: 0 };
+            let now = Now::new(7, 0);
             // The last change, and the last change before a flush.
             let (change, flushed) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let shared = Arc::new((DelayedFlush::new(), change, flushed));

@@ -144,10 +144,7 @@ mod tests {
     use super::*;
 
     const fn at(second: u64) -> Now {
-        Now {
-            ms: second * 1000,
-            unix_s: 0,
-        }
+        Now::new(second * 1000, 0)
     }
 
     #[test]

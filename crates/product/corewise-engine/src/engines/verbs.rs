@@ -329,13 +329,7 @@ pub(crate) fn make_and_put<K: ItemStore>(
     store: &Store<'_>,
     report: Report<'_>,
 ) -> Attempt {
-    let contents = Contents {
-        key,
-        value: [store.value, b""],
-        client_flags: store.client_flags,
-        deadline: store.deadline,
-        state: 0,
-    };
+    let contents = Contents::new(key, store.value, store.client_flags, store.deadline);
     let old = items.find().ok();
     // Checked before room is made, so that a store that is refused evicts nothing.
     if items.may_create(&contents) {
@@ -420,13 +414,7 @@ pub(crate) fn extend<K: ItemStore>(
         (Some(old), _) => unsafe { extended(items, store, old) },
         (None, Some(deadline)) => {
             let key = items.key().to_owned();
-            let contents = Contents {
-                key: &key,
-                value: [store.value, b""],
-                client_flags: store.client_flags,
-                deadline,
-                state: 0,
-            };
+            let contents = Contents::new(&key, store.value, store.client_flags, deadline);
             // SAFETY: `find` has found no item of the key, so there is no old one (1).
             unsafe { rewrite(items, &contents, None, store.new_cas) }
         }
@@ -611,13 +599,7 @@ fn new_counter<K: ItemStore>(
     };
     let text = counter::Text::new(value, 0);
     let key = items.key().to_owned();
-    let contents = Contents {
-        key: &key,
-        value: [text.as_bytes(), b""],
-        client_flags: 0,
-        deadline,
-        state: 0,
-    };
+    let contents = Contents::new(&key, text.as_bytes(), 0, deadline);
     // SAFETY: `find` has found no item of the key, so there is no old one. `rewrite` has just
     // linked the one that it made.
     unsafe {
@@ -748,13 +730,7 @@ unsafe fn carry_out<K: ItemStore>(
             },
             _,
         ) => {
-            let contents = Contents {
-                key,
-                value: [value, b""],
-                client_flags,
-                deadline,
-                state: 0,
-            };
+            let contents = Contents::new(key, value, client_flags, deadline);
             // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
             match unsafe { rewrite(items, &contents, old, None) } {
                 Ok(_) => {}

@@ -6,12 +6,9 @@ use corewise_atomic::cell::DataCell;
 use corewise_atomic::{model, model_bounded, thread};
 use corewise_ops::{Change, Deadline, Flow, Get, ItemFlags, ItemView, Op, Outcome, Verb};
 
-const NOW: Now = Now { ms: 0, unix_s: 0 };
+const NOW: Now = Now::new(0, 0);
 /// The gate may be opened by now.
-const LATER: Now = Now {
-    ms: LINGER_MS,
-    unix_s: 0,
-};
+const LATER: Now = Now::new(LINGER_MS, 0);
 const A: &[u8] = b"a";
 const B: &[u8] = b"b";
 
@@ -109,11 +106,7 @@ impl ReplySink for Read {
 }
 
 fn get(key: &[u8]) -> Op<'_> {
-    Op {
-        token: 0,
-        key,
-        verb: Verb::Get(Get::default()),
-    }
+    Op::new(0, key, Verb::Get(Get::default()))
 }
 
 impl IsolatedTransaction<'_> {

@@ -9,10 +9,7 @@ use corewise_ops::{
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-const NOW: Now = Now {
-    ms: 5_000,
-    unix_s: 1_800_000_000,
-};
+const NOW: Now = Now::new(5_000, 1_800_000_000);
 
 fn at(ms: u64) -> Now {
     Now { ms, ..NOW }
@@ -40,11 +37,7 @@ impl ReplySink for Keep {
 }
 
 fn op<'o>(key: &'o [u8], verb: Verb<'o>) -> Op<'o> {
-    Op {
-        token: 0,
-        key,
-        verb,
-    }
+    Op::new(0, key, verb)
 }
 
 /// One thread's member and session.
@@ -160,10 +153,7 @@ fn a_watch_sees_changes_and_nothing_else() {
                 _ = c.run(NOW, b"k", Verb::Arith(one));
             }),
             ("touch", true, |c| {
-                let touch = Get {
-                    touch: Some(Deadline::at_ms(1 << 40)),
-                    ..Get::default()
-                };
+                let touch = Get::touching(Deadline::at_ms(1 << 40));
                 _ = c.run(NOW, b"k", Verb::Get(touch));
             }),
             ("create by a read", true, |c| {
@@ -202,10 +192,7 @@ fn a_watch_sees_that_an_item_expires() {
         let Verb::Store(plain) = set(b"5") else {
             unreachable!("it is a store");
         };
-        let verb = Verb::Store(Store {
-            deadline: Deadline::at_ms(NOW.ms + 10),
-            ..plain
-        });
+        let verb = Verb::Store(plain.until(Deadline::at_ms(NOW.ms + 10)));
         one.run(NOW, b"k", verb);
         let mut watches = Watches::new(&isolation, NOW);
         watches.add(&mut one.session, NOW, b"k");

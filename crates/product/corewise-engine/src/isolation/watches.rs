@@ -142,15 +142,8 @@ fn version<S: Session>(session: &mut S, now: Now, key: &[u8]) -> Version {
             Flow::Continue
         }
     }
-    let verb = Verb::Get(Get {
-        quiet: true,
-        ..Get::default()
-    });
-    let op = Op {
-        token: 0,
-        key,
-        verb,
-    };
+    let verb = Verb::Get(Get::QUIET);
+    let op = Op::new(0, key, verb);
     let mut sink = VersionSink(None);
     let accepted = session.submit(now, &[op], &mut sink);
     debug_assert_eq!(accepted, 1, "nothing is pending");

@@ -15,16 +15,10 @@ use corewise_engine::{Cursor, Engine, ScanStep, Session};
 use corewise_ops::{Arith, Delete, Get, ItemView, Now, Op, Store, StoreMode, Verb};
 use std::sync::Arc;
 
-pub const NOW: Now = Now {
-    ms: 10_000,
-    unix_s: 1_700_000_000,
-};
+pub const NOW: Now = Now::new(10_000, 1_700_000_000);
 
 pub fn later(ms: u64) -> Now {
-    Now {
-        ms: NOW.ms + ms,
-        unix_s: NOW.unix_s + ms / 1_000,
-    }
+    Now::new(NOW.ms + ms, NOW.unix_s + ms / 1_000)
 }
 
 pub struct Cache<E: Engine> {
@@ -54,11 +48,7 @@ impl<E: TestEngine> Cache<E> {
 
     pub fn run(&mut self, key: &[u8], verb: Verb<'_>) -> Seen {
         let mut sink = Collect::new();
-        let ops = [Op {
-            token: 7,
-            key,
-            verb,
-        }];
+        let ops = [Op::new(7, key, verb)];
         assert_eq!(self.session.submit(self.now, &ops, &mut sink), 1);
         assert_eq!(self.session.poll(self.now, &mut sink), 0);
         let (token, seen) = sink.seen.pop().expect("one outcome");
@@ -144,6 +134,14 @@ pub fn stamp_of(value: &[u8]) -> u64 {
         .find(|&(at, byte)| *byte != filler(stamp, at));
     assert_eq!(torn, None, "stamp {stamp}, {} bytes", value.len());
     stamp
+}
+
+/// The client flags of an item that was found.
+pub fn client_flags(seen: &Seen) -> u32 {
+    match seen {
+        Seen::Found { client_flags, .. } => *client_flags,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// The number of which a value is the decimal form.

@@ -76,7 +76,7 @@ fn rewrite_if_changed(old: Option<&ItemView<'_>>, new: &[u8]) -> Decision {
 /// Shows the value of a key; `None` if there is none.
 fn read<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], mut look: impl FnMut(Option<&[u8]>)) {
     let verb = Verb::Get(Get::default());
-    cx.operate(Tally::Get, key, verb, |outcome| match outcome {
+    cx.operate(cx.tally, key, verb, |outcome| match outcome {
         Outcome::Found(view) => look(Some(view.value)),
         _ => look(None),
     });

@@ -232,7 +232,7 @@ pub(super) fn object<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     use Description::{Error, Number, Word};
     let [subcommand] = first(&mut args);
     let [key] = first(&mut args);
-    let tally = Tally::Get;
+    let tally = cx.tally;
     match subcommand.to_ascii_lowercase().as_slice() {
         b"encoding" => describe(cx, tally, key, |item| Word(encoding(item.value))),
         b"idletime" => describe(cx, tally, key, |item| Number(item.idle_s.into())),

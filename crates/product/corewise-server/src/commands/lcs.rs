@@ -3,7 +3,6 @@
 use super::{Context, first, text};
 use corewise_engine::Engine;
 use corewise_ops::{Get, Outcome, Verb};
-use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};
 
 /// The most pairs of bytes that are compared. A call holds up the connections of its loop for about
@@ -82,7 +81,7 @@ pub(super) fn lcs<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 
 fn value<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> Vec<u8> {
     let mut value = None;
-    cx.operate(Tally::Get, key, Verb::Get(Get::default()), |outcome| {
+    cx.operate(cx.tally, key, Verb::Get(Get::default()), |outcome| {
         if let Outcome::Found(view) = outcome {
             value = Some(view.value.to_vec());
         }

@@ -71,11 +71,10 @@ mod transactions;
 
 use crate::budget::Budget;
 use crate::classes::ClassCounts;
-use crate::codec::Parse;
+use crate::codec::{Answered, Parse};
 use crate::conn::Conn;
 use crate::metrics::Counters;
 use crate::shared::Shared;
-use crate::turn::Answered;
 use corewise_engine::Engine;
 use corewise_engine::isolation::{IsolatedTransaction, Isolation, Member};
 use corewise_ops::{
@@ -164,6 +163,8 @@ pub(crate) struct Context<'c, E: Engine> {
     pub(crate) conn: &'c mut Conn,
     pub(crate) codec: &'c mut RespSession,
     pub(crate) out: &'c mut Vec<u8>,
+    /// What the operations of the command count as, according to its row.
+    pub(crate) tally: Tally,
     /// The client does not want the reply to this command.
     pub(crate) is_silent: bool,
     /// The command directly follows a flush of the same connection.
@@ -255,13 +256,12 @@ impl<'c, E: Engine> Context<'c, E> {
 
     /// Executes a command, and prints its reply.
     fn perform(&mut self, command: Command, args: Args<'_>) {
+        self.tally = command.tally;
         match (command.parse)(args, &self.parse) {
-            Ok(Action::Op(operation) | Action::Alone(operation)) => {
-                self.run(&operation, command.tally)
-            }
-            Ok(Action::Count(operation)) => self.count(args, operation, command.tally),
+            Ok(Action::Op(operation) | Action::Alone(operation)) => self.run(&operation),
+            Ok(Action::Count(operation)) => self.count(args, operation),
             Ok(Action::Reply(bytes)) => self.out.extend_from_slice(bytes),
-            Ok(Action::GetEach) => self.get_each(args, command.tally),
+            Ok(Action::GetEach) => self.get_each(args),
             Ok(Action::Call) => command.run()(self, args),
             Err(failure) => self.reply().error(&failure.0),
         }
@@ -378,12 +378,7 @@ impl<'c, E: Engine> Context<'c, E> {
 
     /// Executes an operation on each key, and prints how many have found an item. Other requests
     /// may be executed between two of them.
-    fn count<'i>(
-        &mut self,
-        keys: Args<'i>,
-        operation: fn(&'i [u8]) -> Operation<'i>,
-        tally: Tally,
-    ) {
+    fn count<'i>(&mut self, keys: Args<'i>, operation: fn(&'i [u8]) -> Operation<'i>) {
         let (mut done, mut count) = match self.take_progress() {
             Some(Progress::Keys { done, count }) => (done, count),
             _ => (0, 0),
@@ -391,9 +386,14 @@ impl<'c, E: Engine> Context<'c, E> {
         let part = KEYS_PART.max(keys.len() / MAX_PARTS);
         for key in keys.skip(done) {
             let operation = operation(key);
-            self.operate(operation.tally(tally), key, operation.verb, |outcome| {
-                count += i64::from(matches!(outcome, Outcome::Found(_) | Outcome::Deleted));
-            });
+            self.operate(
+                operation.tally(self.tally),
+                key,
+                operation.verb,
+                |outcome| {
+                    count += i64::from(matches!(outcome, Outcome::Found(_) | Outcome::Deleted));
+                },
+            );
             done += 1;
             if done.is_multiple_of(part) && self.must_pause() {
                 return self.pause(Progress::Keys { done, count });
@@ -403,10 +403,10 @@ impl<'c, E: Engine> Context<'c, E> {
     }
 
     /// Prints the values of the keys, unless the replies to a transaction become too long.
-    fn get_each(&mut self, keys: Args<'_>, tally: Tally) {
+    fn get_each(&mut self, keys: Args<'_>) {
         self.reply().array(keys.len());
         for key in keys {
-            self.run(&Operation::read(key, ReplyShape::Value), tally);
+            self.run(&Operation::read(key, ReplyShape::Value));
             if transactions::is_too_long(self) {
                 return; // `EXEC` closes the connection
             }
@@ -414,8 +414,9 @@ impl<'c, E: Engine> Context<'c, E> {
     }
 
     /// Executes one operation, and prints its reply.
-    fn run(&mut self, operation: &Operation<'_>, tally: Tally) {
-        let (form, now) = (operation.form(tally, self.codec.version()), self.parse.now);
+    fn run(&mut self, operation: &Operation<'_>) {
+        let form = operation.form(self.tally, self.codec.version());
+        let now = self.parse.now;
         let mut out = std::mem::take(self.out);
         self.operate(form.tally(), operation.key, operation.verb, |outcome| {
             form.encode(outcome, now, &mut out);
@@ -440,11 +441,7 @@ impl<'c, E: Engine> Context<'c, E> {
         verb: Verb<'_>,
         look: impl FnMut(&Outcome<'_>),
     ) {
-        let ops = [Op {
-            token: 0,
-            key,
-            verb,
-        }];
+        let ops = [Op::new(0, key, verb)];
         let mut sink = Counting {
             counters: self.counters,
             classes: &self.shared.loops[self.loop_index].classes,
@@ -462,7 +459,7 @@ impl<'c, E: Engine> Context<'c, E> {
 
     /// Executes operations of the transaction that runs, counts each, and shows their outcomes to
     /// `look`. Their tokens are their places.
-    fn operate_on_all(&mut self, tally: Tally, ops: &[Op<'_>], look: impl FnMut(&Outcome<'_>)) {
+    fn operate_on_all(&mut self, ops: &[Op<'_>], look: impl FnMut(&Outcome<'_>)) {
         debug_assert!(self.transaction.is_some());
         let Some(transaction) = &mut self.transaction else {
             return;
@@ -470,7 +467,7 @@ impl<'c, E: Engine> Context<'c, E> {
         let mut sink = Counting {
             counters: self.counters,
             classes: &self.shared.loops[self.loop_index].classes,
-            tally,
+            tally: self.tally,
             ops,
             look,
         };
@@ -486,10 +483,7 @@ impl<'c, E: Engine> Context<'c, E> {
 
     /// Shows the item of the key. Does not count as a use of the item.
     fn peek(&mut self, tally: Tally, key: &[u8], mut look: impl FnMut(Option<&ItemView<'_>>)) {
-        let get = Get {
-            quiet: true,
-            ..Get::default()
-        };
+        let get = Get::QUIET;
         self.operate(tally, key, Verb::Get(get), |outcome| match outcome {
             Outcome::Found(view) => look(Some(view)),
             _ => look(None),

@@ -105,19 +105,13 @@ impl<'i> Operation<'i> {
 
     /// A look-up that does not.
     pub(super) fn peek(key: &'i [u8], kind: ReplyShape) -> Self {
-        let get = Get {
-            quiet: true,
-            ..Get::default()
-        };
+        let get = Get::QUIET;
         Self::new(key, Verb::Get(get), kind)
     }
 
     /// A look-up that replaces the deadline.
     pub(super) fn touch(key: &'i [u8], deadline: Deadline, kind: ReplyShape) -> Self {
-        let get = Get {
-            touch: Some(deadline),
-            ..Get::default()
-        };
+        let get = Get::touching(deadline);
         Self::new(key, Verb::Get(get), kind)
     }
 

@@ -1,9 +1,9 @@
 //! Commands on the server.
 
 use super::{Context, first, glob, text, until_nul};
+use crate::codec::Answered;
 use crate::config::Eviction;
 use crate::metrics;
-use crate::turn::Answered;
 use corewise_engine::Engine;
 use corewise_ops::Deadline;
 use corewise_wire::resp::{Args, parse_integer};

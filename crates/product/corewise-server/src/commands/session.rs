@@ -225,10 +225,7 @@ impl RespSession {
         if is_silent {
             return Step::Skip { consumed };
         }
-        Step::Frame {
-            consumed,
-            bytes: refusal.line(),
-        }
+        Step::frame(consumed, refusal.line())
     }
 
     #[inline]
@@ -289,7 +286,7 @@ impl RespSession {
     ) -> Step<'i> {
         match parsed {
             Ok(Action::Op(operation)) => self.operation(consumed, &operation, tally),
-            Ok(Action::Reply(bytes)) => Step::Frame { consumed, bytes },
+            Ok(Action::Reply(bytes)) => Step::frame(consumed, bytes),
             Ok(Action::GetEach) => self.multiget(consumed, request.args(), input, parse),
             Ok(Action::Alone(_) | Action::Count(_) | Action::Call) => Step::Call {
                 consumed,
@@ -301,12 +298,12 @@ impl RespSession {
 
     #[inline]
     fn operation<'i>(&self, consumed: usize, operation: &Operation<'i>, tally: Tally) -> Step<'i> {
-        Step::Op {
+        Step::op(
             consumed,
-            key: operation.key,
-            verb: operation.verb,
-            form: operation.form(tally, self.version()),
-        }
+            operation.key,
+            operation.verb,
+            operation.form(tally, self.version()),
+        )
     }
 
     /// The frame of an `MGET`. Its keys are left in the input, one for each of the steps after it.
@@ -320,10 +317,7 @@ impl RespSession {
         let (keys, keys_at) = args.position_in(input, consumed, parse.scratch);
         self.keys = Some(keys);
         self.keys_left = args.len() as u32;
-        Step::Frame {
-            consumed: keys_at,
-            bytes: array_head(args.len(), parse.scratch),
-        }
+        Step::frame(keys_at, array_head(args.len(), parse.scratch))
     }
 
     /// The next key of an `MGET`.
@@ -348,10 +342,7 @@ impl RespSession {
 fn failed<'i>(consumed: usize, failure: &Failure<'_>, parse: &Parse<'i>) -> Step<'i> {
     let mut line = Vec::new();
     Encoder::new(Version::Resp2, &mut line).error(&failure.0);
-    Step::Frame {
-        consumed,
-        bytes: parse.scratch.alloc_slice_copy(&line),
-    }
+    Step::frame(consumed, parse.scratch.alloc_slice_copy(&line))
 }
 
 /// The head of an array of `len` elements.

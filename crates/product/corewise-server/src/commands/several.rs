@@ -71,15 +71,17 @@ fn set_all<E: Engine>(cx: &mut Context<'_, E>, mut pairs: Pairs<'_>) -> bool {
     while failure.is_none() {
         batch.clear();
         let part = (0..BATCH as Token).zip(pairs.by_ref());
-        batch.extend(part.map(|(token, (key, value))| Op {
-            token,
-            key,
-            verb: Verb::Store(Store::new(StoreMode::Overwrite, value)),
+        batch.extend(part.map(|(token, (key, value))| {
+            Op::new(
+                token,
+                key,
+                Verb::Store(Store::new(StoreMode::Overwrite, value)),
+            )
         }));
         if batch.is_empty() {
             return true;
         }
-        cx.operate_on_all(Tally::Store, &batch, |outcome| {
+        cx.operate_on_all(&batch, |outcome| {
             if !matches!(outcome, Outcome::Stored(_)) {
                 failure = Some(ReplyForm::error_text(outcome));
             }
@@ -125,17 +127,15 @@ enum Transfer {
     Failed,
 }
 
-/// Stores a copy of the item of one key, its deadline included, under another. Looking it up counts
-/// as `tally`.
+/// Stores a copy of the item of one key, its deadline included, under another.
 fn transfer<E: Engine>(
     cx: &mut Context<'_, E>,
-    tally: Tally,
     from: &[u8],
     to: &[u8],
     replaces: bool,
 ) -> Transfer {
     let mut source = None;
-    cx.peek(tally, from, |item| {
+    cx.peek(cx.tally, from, |item| {
         source = item.map(|item| (item.value.to_vec(), item.client_flags, item.deadline));
     });
     let Some((value, client_flags, deadline)) = source else {
@@ -172,7 +172,7 @@ fn move_item<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, replaces: b
                 (true, false) => Transfer::Taken,
             };
         }
-        let transfer = transfer(cx, Tally::None, from, to, replaces);
+        let transfer = transfer(cx, from, to, replaces);
         if transfer == Transfer::Done {
             cx.operate(Tally::None, from, Verb::Delete(Delete::default()), |_| ());
         }
@@ -218,9 +218,7 @@ pub(super) fn copy<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     if from == to {
         return cx.error("ERR source and destination objects are the same");
     }
-    let transfer = cx.atomically([from, to], |cx| {
-        transfer(cx, Tally::Get, from, to, replaces)
-    });
+    let transfer = cx.atomically([from, to], |cx| transfer(cx, from, to, replaces));
     match transfer {
         Transfer::NoSource | Transfer::Taken => cx.reply().integer(0),
         Transfer::Done => cx.reply().integer(1),

@@ -216,7 +216,7 @@ pub(super) fn getex<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
 /// `GETEX` with a wrong time, which is an error if there is an item.
 pub(super) fn getex_wrongly<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    let exists = cx.exists(Tally::Get, key);
+    let exists = cx.exists(cx.tally, key);
     let time = Options::parse(args, false).and_then(|options| options.time);
     match time.map(|(time, form)| deadline_of(time, form, &cx.parse, "getex")) {
         Some(Err(failure)) if exists => cx.reply().error(&failure.0),

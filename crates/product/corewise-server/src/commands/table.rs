@@ -35,8 +35,8 @@ pub(super) struct Row {
     /// What the command does with keys, and where they are.
     pub(super) keys: &'static [(&'static str, KeyRange)],
     /// What the operations count as that `parse` returns, unless they are
-    /// [counted otherwise](super::operation::Operation::counting_as) for their arguments. A call
-    /// says what each of its operations counts as.
+    /// [counted otherwise](super::operation::Operation::counting_as) for their arguments; and
+    /// those of a call, unless it says that one counts as nothing.
     pub(super) tally: Tally,
     /// Reads the arguments, of which the command accepts the number.
     pub(super) parse: for<'i> fn(Args<'i>, &Parse<'_>) -> Parsed<'i>,
@@ -73,11 +73,11 @@ macro_rules! rows {
 rows! {
     "append", 3, "write denyoom fast", "string", "", [("RW insert", [1, 0, 1])], Store, strings::append, batched;
     "auth", -2, "noscript loading stale fast no_auth allow_busy", "connection", "", [], None, calls, connection::auth;
-    "bitcount", -2, "readonly", "bitmap", "", [("RO access", [1, 0, 1])], None, calls, bits::bitcount;
-    "bitfield", -2, "write denyoom", "bitmap", "", [("RW access update variable_flags", [1, 0, 1])], None, calls, bits::bitfield;
-    "bitfield_ro", -2, "readonly fast", "bitmap", "", [("RO access", [1, 0, 1])], None, calls, bits::bitfield_ro;
-    "bitop", -4, "write denyoom", "bitmap", "", [("OW update", [2, 0, 1]), ("RO access", [3, -1, 1])], None, calls, bits::bitop;
-    "bitpos", -3, "readonly", "bitmap", "", [("RO access", [1, 0, 1])], None, calls, bits::bitpos;
+    "bitcount", -2, "readonly", "bitmap", "", [("RO access", [1, 0, 1])], Get, calls, bits::bitcount;
+    "bitfield", -2, "write denyoom", "bitmap", "", [("RW access update variable_flags", [1, 0, 1])], Get, calls, bits::bitfield;
+    "bitfield_ro", -2, "readonly fast", "bitmap", "", [("RO access", [1, 0, 1])], Get, calls, bits::bitfield_ro;
+    "bitop", -4, "write denyoom", "bitmap", "", [("OW update", [2, 0, 1]), ("RO access", [3, -1, 1])], Get, calls, bits::bitop;
+    "bitpos", -3, "readonly", "bitmap", "", [("RO access", [1, 0, 1])], Get, calls, bits::bitpos;
     "client", -2, "", "connection", "", [], None, calls, client::client_command;
     "client|getname", 2, "noscript loading stale", "connection", "", [], None, calls, batched;
     "client|help", 2, "loading stale", "connection", "", [], None, calls, batched;
@@ -101,7 +101,7 @@ rows! {
     "config|help", 2, "loading stale", "server", "", [], None, calls, batched;
     "config|resetstat", 2, "admin noscript loading stale", "server", "", [], None, calls, batched;
     "config|set", -4, "admin noscript loading stale", "server", "request_policy:all_nodes response_policy:all_succeeded", [], None, calls, batched;
-    "copy", -3, "write denyoom", "generic", "", [("RO access", [1, 0, 1]), ("OW update", [2, 0, 1])], None, calls, several::copy;
+    "copy", -3, "write denyoom", "generic", "", [("RO access", [1, 0, 1]), ("OW update", [2, 0, 1])], Get, calls, several::copy;
     "dbsize", 1, "readonly fast", "server keyspace", "request_policy:all_shards response_policy:agg_sum", [], None, calls, server::dbsize;
     "decr", 2, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], None, strings::decr, batched;
     "decrby", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], None, strings::decrby, batched;
@@ -127,15 +127,15 @@ rows! {
     "incrbyfloat", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], None, calls, strings::incrbyfloat;
     "info", -1, "loading stale", "server dangerous", "nondeterministic_output request_policy:all_shards response_policy:special", [], None, calls, server::info;
     "keys", 2, "readonly", "generic dangerous", "request_policy:all_shards nondeterministic_output_order", [], None, calls, keyspace::keys;
-    "lcs", -3, "readonly", "string", "", [("RO access", [1, 1, 1])], None, calls, lcs::lcs;
+    "lcs", -3, "readonly", "string", "", [("RO access", [1, 1, 1])], Get, calls, lcs::lcs;
     "memory", -2, "", "server", "", [], None, calls, keyspace::memory;
     "memory|help", 2, "loading stale", "server", "", [], None, calls, batched;
     "memory|usage", -3, "readonly", "server", "", [("RO", [2, 0, 1])], None, calls, batched;
     "mget", -2, "readonly fast", "string", "request_policy:multi_shard", [("RO access", [1, -1, 1])], Get, several::mget, batched;
-    "mset", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:all_succeeded", [("OW update", [1, -1, 2])], None, calls, several::mset;
-    "msetnx", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:agg_min", [("OW insert", [1, -1, 2])], None, calls, several::msetnx;
+    "mset", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:all_succeeded", [("OW update", [1, -1, 2])], Store, calls, several::mset;
+    "msetnx", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:agg_min", [("OW insert", [1, -1, 2])], Store, calls, several::msetnx;
     "multi", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::multi;
-    "object", -2, "", "generic", "", [], None, calls, keyspace::object;
+    "object", -2, "", "generic", "", [], Get, calls, keyspace::object;
     "object|encoding", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], None, calls, batched;
     "object|freq", 3, "readonly", "generic", "nondeterministic_output", [("RO", [2, 0, 1])], None, calls, batched;
     "object|help", 2, "loading stale", "generic", "", [], None, calls, batched;

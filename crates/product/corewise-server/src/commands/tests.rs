@@ -10,10 +10,7 @@ use corewise_ops::{
 use corewise_wire::Step;
 use corewise_wire::resp::{self, Refusal, Version, encode_request};
 
-const NOW: Now = Now {
-    ms: 1_000_000,
-    unix_s: 1_800_000_000,
-};
+const NOW: Now = Now::new(1_000_000, 1_800_000_000);
 
 fn parse<'i>(limits: &'i Limits, scratch: &'i Bump) -> Parse<'i> {
     Parse {

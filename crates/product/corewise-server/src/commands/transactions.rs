@@ -15,7 +15,7 @@
 
 use super::table;
 use super::{Context, cost, text};
-use crate::turn::Answered;
+use crate::codec::Answered;
 use corewise_engine::Engine;
 use corewise_engine::isolation::{IsolatedTransaction, Watches};
 use corewise_wire::resp::{Args, Request, RequestQueue};
@@ -234,6 +234,7 @@ fn execute<'c, E: Engine>(
         conn: cx.conn,
         codec: cx.codec,
         out: cx.out,
+        tally: cx.tally,
         is_silent: cx.is_silent,
         follows_flush: false,
         answered: Answered::Fully,

@@ -95,7 +95,7 @@ impl<'i> Batch<'i> {
     #[inline]
     pub(super) fn push_op(&mut self, key: &'i [u8], verb: Verb<'i>, reply: PendingReply<'i>) {
         let token = self.replies.len() as Token;
-        self.ops.push(Op { token, key, verb });
+        self.ops.push(Op::new(token, key, verb));
         self.replies.push(reply);
     }
 

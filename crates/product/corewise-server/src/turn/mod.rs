@@ -14,8 +14,7 @@
 //! 2. A request is executed only if its connection's earlier replies are written or fit the output
 //!    buffer. When the buffer is full ([`OUTPUT_PAUSE`]) the batch pauses and the replies are
 //!    written. If the socket of a connection is full, its later requests are *rewound*: they stay
-//!    in the input, unexecuted, until the socket takes bytes again. Operations that the engine has
-//!    accepted but not completed are not rewound; their replies wait for the socket.
+//!    in the input, unexecuted, until the socket takes bytes again.
 //! 3. A value of [`LARGE_VALUE`] bytes or more is not copied, except for the part that the socket
 //!    does not take. Inside the engine's critical section, one vectored write, which never blocks,
 //!    sends the replies of its connection so far, its head, the value from the item, and its tail.
@@ -38,7 +37,7 @@ mod printer;
 use crate::admin;
 use crate::budget::Budget;
 use crate::buffer_accounting::{OUTPUT_PAUSE, ReplyRoom};
-use crate::codec::{Call, Codec, Parse, Protocol, StepOf, with_codec};
+use crate::codec::{Answered, Call, Codec, Parse, Protocol, StepOf, with_codec};
 use crate::commands;
 use crate::config::BindingProtocol;
 use crate::conn::Conn;
@@ -49,13 +48,12 @@ use crate::transport::length;
 use batch::{Batch, PendingReply, ReplyKind, Segment};
 pub(crate) use batch::{ConnectionInput, RecycledBatch};
 use bumpalo::Bump;
-use corewise_atomic::Backoff;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::isolation::Member;
 use corewise_engine::{Engine, Session};
 use corewise_ops::{Now, Op};
 use corewise_wire::memcached::Admin;
-use corewise_wire::{Step, binary};
+use corewise_wire::{Step, Tally, binary};
 pub(crate) use late::Late;
 #[cfg(test)]
 pub(crate) use late::{MOST_BYTES, MOST_OF_CONN, MOST_REPLIES};
@@ -63,12 +61,6 @@ use printer::Printer;
 use slab::Slab;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How often in a row an engine may be polled without completing anything; this takes some minutes,
-/// since the thread yields in between.
-/// An engine that exceeds it is broken: the loop panics and the server ends with an error, rather
-/// than spin forever.
-const MOST_IDLE_ROUNDS: u64 = 1 << 28;
 
 /// The state that a turn works with.
 pub(crate) struct Turn<'t, E: Engine> {
@@ -91,19 +83,6 @@ pub(crate) struct Turn<'t, E: Engine> {
     pub(crate) late: &'t mut Late,
 }
 
-/// How a call was answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answered {
-    Fully,
-    /// Fully, and it was a flush. One that follows it at once has nothing to do: it had arrived
-    /// before the first one was executed, so both may take effect together.
-    ByFlush,
-    /// It goes on in the next turn.
-    NotYet,
-    /// Not at all: the connection has changed its codec, which reads the request in the next turn.
-    ByNewCodec,
-}
-
 /// A printer of this turn, for replies from `next` on.
 macro_rules! printer {
     ($turn:ident, $inputs:expr, $replies:expr, $next:expr, $segments:expr) => {{
@@ -118,7 +97,6 @@ macro_rules! printer {
             blocked: false,
             pause_at: $turn.room.pause,
             large: $turn.room.large,
-            may_put_off: $turn.session.completes_in_submit(),
             has_put_off: false,
             out: &mut *$turn.out,
             segments: $segments,
@@ -205,11 +183,7 @@ impl<E: Engine> Turn<'_, E> {
         let Some((key, verb)) = op else {
             return printer.bytes_until(1);
         };
-        let op = Op {
-            token: 0,
-            key,
-            verb,
-        };
+        let op = Op::new(0, key, verb);
         self.member
             .run_reserved(self.session, self.now, &op, reservation, &mut printer);
     }
@@ -377,8 +351,6 @@ impl<E: Engine> Turn<'_, E> {
         let mut first = 0; // first operation that is not executed
         let mut next = 0; // first reply that is not answered
         let mut pause_at = OUTPUT_PAUSE;
-        let mut idle_rounds = 0;
-        let mut backoff = Backoff::new();
         loop {
             let mut printer = printer!(self, inputs, &batch.replies, next, &mut batch.segments);
             printer.pause_at = printer.pause_at.min(pause_at);
@@ -386,25 +358,14 @@ impl<E: Engine> Turn<'_, E> {
             let counts = self.member.run(self.session, self.now, ops, &mut printer);
             // An operation that was put off is the last one that the engine accepted.
             first += counts.accepted - usize::from(printer.has_put_off);
-            if first == batch.ops.len() && counts.pending == 0 {
+            debug_assert_eq!(counts.pending, 0, "the engine completes in `submit`");
+            if first == batch.ops.len() {
                 printer.bytes_until(batch.replies.len());
                 break;
             }
             let blocked = printer.blocked;
             pause_at = printer.pause_at;
-            // Every engine completes something, or waits for another session for a bounded time.
-            if printer.next == next {
-                idle_rounds += 1;
-            } else {
-                idle_rounds = 0;
-                backoff.reset();
-            }
-            assert!(
-                idle_rounds < MOST_IDLE_ROUNDS,
-                "the engine makes no progress"
-            );
             next = printer.next;
-            backoff.snooze();
             let full = self.out.len() >= self.room.pause;
             let mut spent = None;
             if self.out.len() >= pause_at {
@@ -560,6 +521,7 @@ impl<E: Engine> Turn<'_, E> {
                 conn: &mut self.conns[conn],
                 codec,
                 out: self.out,
+                tally: Tally::None,
                 is_silent: false,
                 follows_flush,
                 answered: Answered::Fully,

@@ -29,8 +29,6 @@ pub(super) struct Printer<'t, 'i, 'r> {
     pub(super) pause_at: usize,
     /// See [`ReplyRoom::large`].
     pub(super) large: usize,
-    /// Whether the engine executes nothing behind an operation at which the printer pauses.
-    pub(super) may_put_off: bool,
     /// The last operation was not answered, and is to be executed again.
     pub(super) has_put_off: bool,
     pub(super) out: &'t mut Vec<u8>,
@@ -107,7 +105,7 @@ impl Printer<'_, '_, '_> {
         let Outcome::Found(view) = outcome else {
             return Some(false);
         };
-        if !self.may_put_off || !is_repeatable(verb, view) {
+        if !is_repeatable(verb, view) {
             return Some(false);
         }
         let key = self.inputs[input].conn;

@@ -14,7 +14,7 @@ use crate::memcached::{Admin, StatsRequest};
 /// let (limits, scratch) = (Limits::default(), Bump::new());
 /// let mut request = [0; 24];
 /// request[..2].copy_from_slice(&[0x80, 0x10]);
-/// let now = Now { ms: 1, unix_s: 1 };
+/// let now = Now::new(1, 1);
 /// let step = Codec::default().next(&request, &limits, now, &scratch);
 /// let Step::Call { call, .. } = step else { panic!() };
 ///

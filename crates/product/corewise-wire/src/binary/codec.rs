@@ -117,12 +117,7 @@ impl<'i> Request<'i> {
     /// An operation of the whole request except its value.
     #[inline]
     fn operation(&self, verb: Verb<'i>) -> Step<'i> {
-        Step::Op {
-            consumed: self.header.head_len(),
-            key: self.key,
-            verb,
-            form: self.form(),
-        }
+        Step::op(self.header.head_len(), self.key, verb, self.form())
     }
 
     #[inline]
@@ -131,10 +126,7 @@ impl<'i> Request<'i> {
     }
 
     fn frame(&self, bytes: &'i [u8]) -> Step<'i> {
-        Step::Frame {
-            consumed: self.header.head_len(),
-            bytes,
-        }
+        Step::frame(self.header.head_len(), bytes)
     }
 
     fn call(&self, admin: Admin<'i>) -> Step<'i> {
@@ -158,7 +150,7 @@ impl<'i> Request<'i> {
 /// use corewise_ops::{Absence, Now, Outcome, Verb};
 /// use corewise_wire::{Step, binary::Codec, memcached::Limits};
 ///
-/// let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
+/// let now = Now::new(1_000, 1_800_000_000);
 /// let (limits, scratch) = (Limits::default(), Bump::new());
 /// let mut request = [0; 25];
 /// request[0] = 0x80;
@@ -303,10 +295,9 @@ impl Codec {
         use Command as C;
         match request.command {
             C::Get | C::GetKey => request.operation(Verb::Get(Get::default())),
-            C::Touch | C::GetAndTouch | C::GetKeyAndTouch => request.operation(Verb::Get(Get {
-                touch: Some(deadline(request.extra_u32(0), cx.now)),
-                ..Get::default()
-            })),
+            C::Touch | C::GetAndTouch | C::GetKeyAndTouch => request.operation(Verb::Get(
+                Get::touching(deadline(request.extra_u32(0), cx.now)),
+            )),
             C::Set | C::Add | C::Replace | C::Append | C::Prepend => {
                 self.store(input, &request, cx)
             }
@@ -328,10 +319,10 @@ impl Codec {
             },
             Rejected::Unknown => {
                 self.rest = header.body_len;
-                Step::Frame {
-                    consumed: HEADER_LEN,
-                    bytes: header.echo.failure(Failure::UNKNOWN_COMMAND, scratch),
-                }
+                Step::frame(
+                    HEADER_LEN,
+                    header.echo.failure(Failure::UNKNOWN_COMMAND, scratch),
+                )
             }
         }
     }
@@ -364,15 +355,15 @@ impl Codec {
             compare_cas,
             ..Store::new(mode(request.command, compare_cas.is_some()), value)
         });
-        Step::Op {
+        Step::op(
             consumed,
-            key: request.key,
+            request.key,
             verb,
-            form: match compare_cas {
+            match compare_cas {
                 Some(_) => request.form().counting(Tally::Cas),
                 None => request.form(),
             },
-        }
+        )
     }
 
     /// Refuses a store: its value is discarded, and a `Set` removes the old item, so that no client
@@ -389,12 +380,12 @@ impl Codec {
         if request.command != Command::Set {
             return request.frame(request.echo().failure(failure, scratch));
         }
-        Step::Op {
-            consumed: request.header.head_len(),
-            key: request.key,
-            verb: Verb::Delete(Delete::default()),
-            form: request.form().counting(tally),
-        }
+        Step::op(
+            request.header.head_len(),
+            request.key,
+            Verb::Delete(Delete::default()),
+            request.form().counting(tally),
+        )
     }
 
     /// Discards the bytes at hand, up to the end of the body.

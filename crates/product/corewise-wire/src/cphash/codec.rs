@@ -86,7 +86,7 @@ enum Missing {
 /// use corewise_ops::{Absence, Now, Outcome, Verb};
 /// use corewise_wire::{Step, cphash::Codec, memcached::Limits};
 ///
-/// let now = Now { ms: 1_000, unix_s: 1_800_000_000 };
+/// let now = Now::new(1_000, 1_800_000_000);
 /// let (limits, scratch) = (Limits::default(), Bump::new());
 /// let input = b"\x01\0\0\0\0\0\0\0\x2a\0\0\0\0\0\0\0";
 /// let Step::Op { consumed: 16, key, verb: Verb::Get(_), form } =
@@ -193,12 +193,12 @@ impl Codec {
             return self.insert(input, &header, limits, scratch, missing);
         }
         let key = scratch.alloc(header.key.text());
-        Step::Op {
-            consumed: HEADER_LEN,
+        Step::op(
+            HEADER_LEN,
             key,
-            verb: Verb::Get(Get::default()),
-            form: ReplyEncoder::lookup(key),
-        }
+            Verb::Get(Get::default()),
+            ReplyEncoder::lookup(key),
+        )
     }
 
     #[inline]
@@ -225,12 +225,7 @@ impl Codec {
         };
         let key = scratch.alloc(header.key.text());
         let verb = Verb::Store(Store::new(StoreMode::Set, value));
-        Step::Op {
-            consumed,
-            key,
-            verb,
-            form: ReplyEncoder::silent(Command::Set, key),
-        }
+        Step::op(consumed, key, verb, ReplyEncoder::silent(Command::Set, key))
     }
 
     /// Refuses an INSERT: its value is discarded, and the old item is removed, so that a later
@@ -244,12 +239,12 @@ impl Codec {
     ) -> Step<'i> {
         self.rest = header.size;
         let key = scratch.alloc(header.key.text());
-        Step::Op {
-            consumed: HEADER_LEN,
+        Step::op(
+            HEADER_LEN,
             key,
-            verb: Verb::Delete(Delete::default()),
-            form: ReplyEncoder::silent(command, key),
-        }
+            Verb::Delete(Delete::default()),
+            ReplyEncoder::silent(command, key),
+        )
     }
 
     /// Discards the bytes at hand, up to the end of the value.

@@ -196,17 +196,11 @@ pub(super) fn authenticate<'i>(codec: &mut Codec, line: Line<'i>) -> Step<'i> {
         _ => None,
     };
     let Some(length) = length else {
-        return Step::Frame {
-            consumed: line.len,
-            bytes: reply::UNAUTHENTICATED,
-        };
+        return Step::frame(line.len, reply::UNAUTHENTICATED);
     };
     if length as usize > MAX_COMMAND_LINE {
         codec.swallow(u64::from(length) + 2);
-        return Step::Frame {
-            consumed: line.len,
-            bytes: reply::AUTH_BAD_TOKEN,
-        };
+        return Step::frame(line.len, reply::AUTH_BAD_TOKEN);
     }
     let consumed = line.len + length as usize + 2;
     let bytes = match line.input.get(line.len..consumed) {
@@ -220,7 +214,7 @@ pub(super) fn authenticate<'i>(codec: &mut Codec, line: Line<'i>) -> Step<'i> {
         Some([.., b'\r', b'\n']) => reply::AUTH_BAD_TOKEN,
         Some(_) => reply::AUTH_BAD_TERMINATION,
     };
-    Step::Frame { consumed, bytes }
+    Step::frame(consumed, bytes)
 }
 
 /// The result of parsing a command line.
@@ -239,10 +233,7 @@ pub(super) fn command<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let noreply = args.noreply();
     let verdict = match line.word {
         b"version" => {
-            return Step::Frame {
-                consumed,
-                bytes: cx.limits.version,
-            };
+            return Step::frame(consumed, cx.limits.version);
         }
         b"quit" => HangUp,
         b"stats" => stats(&args, cx),
@@ -263,7 +254,7 @@ pub(super) fn command<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
             call: admin,
         },
         Say(b"") => Step::Skip { consumed },
-        Say(bytes) => Step::Frame { consumed, bytes },
+        Say(bytes) => Step::frame(consumed, bytes),
         HangUp => Step::Close { reply: b"" },
     }
 }

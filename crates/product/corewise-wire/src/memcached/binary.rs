@@ -37,7 +37,7 @@ impl BinaryRequest {
     /// use corewise_wire::memcached::{Admin, Codec, Limits};
     ///
     /// let (limits, scratch) = (Limits::default(), Bump::new());
-    /// let now = Now { ms: 1, unix_s: 1 };
+    /// let now = Now::new(1, 1);
     /// let mut request = [0; 24];
     /// request[..2].copy_from_slice(&[0x80, 0x0b]);
     /// let step = Codec::new(false).next(&request, &limits, now, &scratch);

@@ -133,12 +133,7 @@ impl Codec {
             ..Store::new(mode(s.command), value)
         });
         let encoder = ReplyEncoder::classic(s.command, s.key, s.noreply);
-        Step::Op {
-            consumed,
-            key: s.key,
-            verb,
-            form: encoder,
-        }
+        Step::op(consumed, s.key, verb, encoder)
     }
 
     /// Refuses a store: its data is discarded, and a `set` removes the old item.
@@ -148,12 +143,12 @@ impl Codec {
         if s.command != Command::Set {
             return Step::answer(line_len, refused.reply(), s.noreply);
         }
-        Step::Op {
-            consumed: line_len,
-            key: s.key,
-            verb: Verb::Delete(Delete::default()),
-            form: ReplyEncoder::classic(refused.command(), s.key, s.noreply),
-        }
+        Step::op(
+            line_len,
+            s.key,
+            Verb::Delete(Delete::default()),
+            ReplyEncoder::classic(refused.command(), s.key, s.noreply),
+        )
     }
 }
 
@@ -179,10 +174,7 @@ pub(super) fn store<'i>(
     let args = Args::split(line.args);
     let wanted = if command == Command::Cas { 5 } else { 4 };
     if args.count != wanted && args.count != wanted + 1 {
-        return Step::Frame {
-            consumed: line.len,
-            bytes: reply::ERROR,
-        };
+        return Step::frame(line.len, reply::ERROR);
     }
     let noreply = args.noreply();
     let Some(length) = data_length(args.get(3)) else {
@@ -231,20 +223,17 @@ pub(super) fn delete(line: Line<'_>) -> Step<'_> {
         3 if zero && noreply => {}
         2 | 3 => return Step::answer(consumed, reply::DELETE_USAGE, noreply),
         _ => {
-            return Step::Frame {
-                consumed,
-                bytes: reply::ERROR,
-            };
+            return Step::frame(consumed, reply::ERROR);
         }
     }
     match legal_key(args.get(0)) {
         None => Step::answer(consumed, reply::BAD_FORMAT, noreply),
-        Some(key) => Step::Op {
+        Some(key) => Step::op(
             consumed,
             key,
-            verb: Verb::Delete(Delete::default()),
-            form: ReplyEncoder::classic(Command::Delete, key, noreply),
-        },
+            Verb::Delete(Delete::default()),
+            ReplyEncoder::classic(Command::Delete, key, noreply),
+        ),
     }
 }
 
@@ -253,10 +242,7 @@ pub(super) fn arith(line: Line<'_>, command: Command) -> Step<'_> {
     let args = Args::split(line.args);
     let consumed = line.len;
     if args.count != 2 && args.count != 3 {
-        return Step::Frame {
-            consumed,
-            bytes: reply::ERROR,
-        };
+        return Step::frame(consumed, reply::ERROR);
     }
     let noreply = args.noreply();
     let Some(key) = legal_key(args.get(0)) else {
@@ -269,12 +255,12 @@ pub(super) fn arith(line: Line<'_>, command: Command) -> Step<'_> {
         decrement: command == Command::Decr,
         ..Arith::new(delta)
     });
-    Step::Op {
+    Step::op(
         consumed,
         key,
         verb,
-        form: ReplyEncoder::classic(command, key, noreply),
-    }
+        ReplyEncoder::classic(command, key, noreply),
+    )
 }
 
 /// `touch KEY EXPTIME [noreply]`.
@@ -282,10 +268,7 @@ pub(super) fn touch(line: Line<'_>, now: Now) -> Step<'_> {
     let args = Args::split(line.args);
     let consumed = line.len;
     if args.count != 2 && args.count != 3 {
-        return Step::Frame {
-            consumed,
-            bytes: reply::ERROR,
-        };
+        return Step::frame(consumed, reply::ERROR);
     }
     let noreply = args.noreply();
     let Some(key) = legal_key(args.get(0)) else {
@@ -294,14 +277,11 @@ pub(super) fn touch(line: Line<'_>, now: Now) -> Step<'_> {
     let Some(exptime_s) = exptime_token(args.get(1)) else {
         return Step::answer(consumed, reply::BAD_EXPTIME, noreply);
     };
-    let verb = Verb::Get(Get {
-        touch: Some(deadline(exptime_s, now)),
-        ..Get::default()
-    });
-    Step::Op {
+    let verb = Verb::Get(Get::touching(deadline(exptime_s, now)));
+    Step::op(
         consumed,
         key,
         verb,
-        form: ReplyEncoder::classic(Command::Touch, key, noreply),
-    }
+        ReplyEncoder::classic(Command::Touch, key, noreply),
+    )
 }

@@ -81,7 +81,7 @@ enum Mode {
 /// # use bumpalo::Bump;
 /// # use corewise_ops::Now;
 /// use corewise_wire::memcached::{Codec, Limits, Step};
-/// # let now = Now { ms: 1, unix_s: 1 };
+/// # let now = Now::new(1, 1);
 /// # let (limits, scratch) = (Limits::default(), Bump::new());
 /// let input = b"get a b\r\n";
 /// let mut codec = Codec::new(false);
@@ -210,12 +210,12 @@ impl Codec {
         match input.first_chunk::<4>() {
             Some(b"get ") if plain => {
                 if let Some(key) = fast_get(input) {
-                    return Step::Op {
-                        consumed: 4 + key.len() + 2,
+                    return Step::op(
+                        4 + key.len() + 2,
                         key,
-                        verb: Verb::Get(Get::default()),
-                        form: ReplyEncoder::get(Command::Get, Tally::Get, key, true),
-                    };
+                        Verb::Get(Get::default()),
+                        ReplyEncoder::get(Command::Get, Tally::Get, key, true),
+                    );
                 }
             }
             Some(b"set ") if plain => {
@@ -412,10 +412,7 @@ impl Codec {
             b"md" => meta::delete(line, cx),
             b"ma" => meta::arith(line, cx),
             b"me" => meta::debug(line, cx),
-            b"mn" => Step::Frame {
-                consumed: line.len,
-                bytes: reply::META_NOOP,
-            },
+            b"mn" => Step::frame(line.len, reply::META_NOOP),
             b"get" => self.multiget(line, Command::Get),
             b"gets" => self.multiget(line, Command::Gets),
             b"gat" => self.get_and_touch(line, Command::Gat, cx.now),
@@ -438,10 +435,7 @@ impl Codec {
     fn multiget<'i>(&mut self, line: Line<'i>, command: Command) -> Step<'i> {
         self.deadline = Deadline::NEVER;
         if skip_spaces(line.args) == line.args.len() {
-            return Step::Frame {
-                consumed: line.len,
-                bytes: reply::ERROR,
-            };
+            return Step::frame(line.len, reply::ERROR);
         }
         self.keys(line, line.args, command)
     }
@@ -452,22 +446,13 @@ impl Codec {
         let text = &line.args[skip_spaces(line.args)..];
         let (exptime, keys) = text.split_at(find_space(text));
         if exptime.is_empty() {
-            return Step::Frame {
-                consumed,
-                bytes: reply::ERROR,
-            };
+            return Step::frame(consumed, reply::ERROR);
         }
         let Some(exptime_s) = exptime_token(exptime) else {
-            return Step::Frame {
-                consumed,
-                bytes: reply::BAD_EXPTIME,
-            };
+            return Step::frame(consumed, reply::BAD_EXPTIME);
         };
         if skip_spaces(keys) == keys.len() {
-            return Step::Frame {
-                consumed,
-                bytes: reply::END,
-            };
+            return Step::frame(consumed, reply::END);
         }
         self.deadline = deadline(exptime_s, now);
         self.keys(line, keys, command)
@@ -476,10 +461,7 @@ impl Codec {
     /// Checks all keys of a multiget, then returns the first.
     fn keys<'i>(&mut self, line: Line<'i>, keys: &'i [u8], command: Command) -> Step<'i> {
         if has_long_key(keys) {
-            return Step::Frame {
-                consumed: line.len,
-                bytes: reply::BAD_FORMAT,
-            };
+            return Step::frame(line.len, reply::BAD_FORMAT);
         }
         self.command = command;
         self.mode = Mode::Keys;
@@ -516,12 +498,12 @@ impl Codec {
             touch,
             ..Get::default()
         });
-        Step::Op {
+        Step::op(
             consumed,
             key,
             verb,
-            form: ReplyEncoder::get(self.command, tally, key, last),
-        }
+            ReplyEncoder::get(self.command, tally, key, last),
+        )
     }
 }
 
@@ -602,10 +584,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const NOW: Now = Now {
-        ms: 5_000,
-        unix_s: 1_800_000_000,
-    };
+    const NOW: Now = Now::new(5_000, 1_800_000_000);
 
     /// Requests near the limits of what the fast paths accept.
     fn request() -> impl Strategy<Value = String> {

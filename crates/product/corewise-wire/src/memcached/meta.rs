@@ -166,12 +166,7 @@ impl<'i> Request<'i> {
 
     /// An operation that needs no data.
     fn step(&self, consumed: usize, command: Command, tally: Tally, verb: Verb<'i>) -> Step<'i> {
-        Step::Op {
-            consumed,
-            key: self.key,
-            verb,
-            form: self.encoder(command, tally),
-        }
+        Step::op(consumed, self.key, verb, self.encoder(command, tally))
     }
 }
 
@@ -195,10 +190,7 @@ fn first(args: &[u8]) -> Option<(&[u8], &[u8])> {
 pub(super) fn get<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let mut r = Request::new();
     if let Err(bytes) = r.read(line.args, cx) {
-        return Step::Frame {
-            consumed: line.len,
-            bytes,
-        };
+        return Step::frame(line.len, bytes);
     }
     let verb = Verb::Get(Get {
         touch: r.touch,
@@ -222,10 +214,7 @@ pub(super) fn get<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
 pub(super) fn delete<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let mut r = Request::new();
     if let Err(bytes) = r.read(line.args, cx) {
-        return Step::Frame {
-            consumed: line.len,
-            bytes,
-        };
+        return Step::frame(line.len, bytes);
     }
     let verb = Verb::Delete(Delete {
         compare_cas: r.compare_cas,
@@ -241,19 +230,13 @@ pub(super) fn delete<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
 pub(super) fn arith<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let mut r = Request::new();
     if let Err(bytes) = r.read(line.args, cx) {
-        return Step::Frame {
-            consumed: line.len,
-            bytes,
-        };
+        return Step::frame(line.len, bytes);
     }
     let tally = match r.mode {
         0 | b'I' | b'+' => Tally::Incr,
         b'D' | b'-' => Tally::Decr,
         _ => {
-            return Step::Frame {
-                consumed: line.len,
-                bytes: reply::META_BAD_ARITH_MODE,
-            };
+            return Step::frame(line.len, reply::META_BAD_ARITH_MODE);
         }
     };
     let verb = Verb::Arith(Arith {
@@ -284,22 +267,11 @@ pub(super) fn debug<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         ))
     });
     let Some((sent_key, key)) = keys else {
-        return Step::Frame {
-            consumed,
-            bytes: reply::BAD_FORMAT,
-        };
+        return Step::frame(consumed, reply::BAD_FORMAT);
     };
-    let verb = Verb::Get(Get {
-        quiet: true,
-        ..Get::default()
-    });
+    let verb = Verb::Get(Get::QUIET);
     let encoder = ReplyEncoder::meta(Command::MetaDebug, Tally::None, sent_key, b"", Bits::NONE);
-    Step::Op {
-        consumed,
-        key,
-        verb,
-        form: encoder,
-    }
+    Step::op(consumed, key, verb, encoder)
 }
 
 /// `ms KEY LENGTH FLAG…` and its data.
@@ -309,10 +281,7 @@ pub(super) fn set<'i>(codec: &mut Codec, line: Line<'i>, cx: Context<'_, 'i>) ->
         Some((key, data_length(length)?, text))
     });
     let Some((key, length, text)) = fields else {
-        return Step::Frame {
-            consumed: line.len,
-            bytes: reply::BAD_FORMAT,
-        };
+        return Step::frame(line.len, reply::BAD_FORMAT);
     };
     let mut request = Request::new();
     let mode = match request
@@ -322,10 +291,7 @@ pub(super) fn set<'i>(codec: &mut Codec, line: Line<'i>, cx: Context<'_, 'i>) ->
         Ok(mode) => mode,
         Err(bytes) => {
             codec.swallow(length as u64 + 2);
-            return Step::Frame {
-                consumed: line.len,
-                bytes,
-            };
+            return Step::frame(line.len, bytes);
         }
     };
     if is_too_large(request.key.len(), request.client_flags, length, cx.limits) {
@@ -334,10 +300,7 @@ pub(super) fn set<'i>(codec: &mut Codec, line: Line<'i>, cx: Context<'_, 'i>) ->
     match data(line.input, line.len, length, cx.missing) {
         Data::Refused => refuse(codec, line.len, length, &request, Refused::NoRoom),
         Data::Partial(need) => Step::Incomplete { need },
-        Data::Bad => Step::Frame {
-            consumed: line.len + length + 2,
-            bytes: reply::BAD_DATA_CHUNK,
-        },
+        Data::Bad => Step::frame(line.len + length + 2, reply::BAD_DATA_CHUNK),
         Data::Value(value) => stored((line.len, length), &request, mode, value),
     }
 }
@@ -365,12 +328,12 @@ fn refuse<'i>(
 ) -> Step<'i> {
     codec.swallow(length as u64 + 2);
     let encoder = ReplyEncoder::classic(refused.command(), request.sent_key, false);
-    Step::Op {
+    Step::op(
         consumed,
-        key: request.key,
-        verb: Verb::Delete(Delete::default()),
-        form: encoder,
-    }
+        request.key,
+        Verb::Delete(Delete::default()),
+        encoder,
+    )
 }
 
 /// The operation of a meta set whose data has arrived, given the lengths of the line and the value.
@@ -406,10 +369,5 @@ fn stored<'i>(
     let encoder = request
         .encoder(Command::MetaSet, tally)
         .storing(length as u32, appending);
-    Step::Op {
-        consumed: line_len + length + 2,
-        key: request.key,
-        verb,
-        form: encoder,
-    }
+    Step::op(line_len + length + 2, request.key, verb, encoder)
 }

@@ -114,7 +114,7 @@ impl Bits {
 /// # use corewise_ops::{Absence, Now, Outcome};
 /// # use corewise_wire::Tally;
 /// # use corewise_wire::memcached::{Codec, Limits, Step};
-/// # let now = Now { ms: 1, unix_s: 1 };
+/// # let now = Now::new(1, 1);
 /// # let (limits, scratch) = (Limits::default(), Bump::new());
 /// let request = b"mg k Oabc k v\r\n";
 /// let Step::Op { form, .. } = Codec::new(false).next(request, &limits, now, &scratch)
@@ -288,7 +288,7 @@ impl<'i> ReplyEncoder<'i> {
     /// # use bumpalo::Bump;
     /// # use corewise_ops::{Deadline, ItemFlags, ItemView, Now, Outcome};
     /// # use corewise_wire::memcached::{Codec, Limits, Step};
-    /// # let now = Now { ms: 1, unix_s: 1 };
+    /// # let now = Now::new(1, 1);
     /// # let (limits, scratch) = (Limits::default(), Bump::new());
     /// # let view = ItemView { key: b"k", value: b"hello", client_flags: 7, cas: 1,
     /// #     deadline: Deadline::NEVER, idle_s: 0, flags: ItemFlags::NONE, footprint: 64,

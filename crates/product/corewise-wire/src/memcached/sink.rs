@@ -13,7 +13,7 @@ use super::ReplyEncoder;
 /// # use bumpalo::Bump;
 /// # use corewise_ops::{Absence, Now, Outcome, ReplySink, Flow};
 /// # use corewise_wire::memcached::{Codec, Limits, ReplyWriter, Step};
-/// # let now = Now { ms: 1, unix_s: 1 };
+/// # let now = Now::new(1, 1);
 /// # let (limits, scratch) = (Limits::default(), Bump::new());
 /// let Step::Op { form, .. } =
 ///     Codec::new(false).next(b"delete k\r\n", &limits, now, &scratch)

@@ -144,10 +144,7 @@ mod tests {
     use super::*;
     use corewise_ops::Deadline;
 
-    const NOW: Now = Now {
-        ms: 10_000,
-        unix_s: 1_700_000_000,
-    };
+    const NOW: Now = Now::new(10_000, 1_700_000_000);
 
     fn item<'a>(key: &'a [u8], deadline: Deadline) -> ItemView<'a> {
         ItemView {

@@ -53,10 +53,7 @@ pub(super) fn seconds_left(deadline: Deadline, now: Now) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const NOW: Now = Now {
-        ms: 10_000,
-        unix_s: 1_700_000_000,
-    };
+    const NOW: Now = Now::new(10_000, 1_700_000_000);
 
     #[test]
     fn zero_is_never_and_negative_is_past() {

@@ -9,10 +9,7 @@ use corewise_wire::Step;
 use corewise_wire::binary::{Codec, ReplyForm};
 use corewise_wire::memcached::{Admin, Limits};
 
-pub(crate) const NOW: Now = Now {
-    ms: 1_000_000,
-    unix_s: 1_800_000_000,
-};
+pub(crate) const NOW: Now = Now::new(1_000_000, 1_800_000_000);
 
 /// The opaque value of all requests.
 pub(crate) const OPAQUE: [u8; 4] = [1, 2, 0xfe, 0xff];
@@ -145,11 +142,7 @@ impl Connection {
                 form,
             } => {
                 assert!((1..=250).contains(&key.len()));
-                let op = Op {
-                    token: 0,
-                    key,
-                    verb,
-                };
+                let op = Op::new(0, key, verb);
                 let mut printer = Printer {
                     form,
                     in_parts: self.in_parts,

@@ -8,10 +8,7 @@ use corewise_testkit::memcached::MemcachedModel;
 use corewise_wire::cphash;
 use corewise_wire::memcached::{self, Admin, Limits, ReplyWriter, StatsRequest, Step, reply};
 
-pub(crate) const NOW: Now = Now {
-    ms: 1_000_000,
-    unix_s: 1_800_000_000,
-};
+pub(crate) const NOW: Now = Now::new(1_000_000, 1_800_000_000);
 
 /// The codec of a connection to a model.
 #[derive(Clone, Copy)]
@@ -153,11 +150,7 @@ impl Session {
                     assert!((1..=250).contains(&key.len()));
                     let mut sink =
                         ReplyWriter::new(std::slice::from_ref(&form), NOW, &mut self.out);
-                    let op = Op {
-                        token: 0,
-                        key,
-                        verb,
-                    };
+                    let op = Op::new(0, key, verb);
                     let flow = self.model.run(NOW, &op, &mut sink);
                     assert_eq!((flow, sink.completed()), (Flow::Continue, 1));
                     consumed
@@ -221,4 +214,10 @@ pub(crate) fn transcript(session: &Session) -> String {
         text.push_str("<closed>");
     }
     text
+}
+
+/// Checks a conversation: sends all input at once and compares all replies.
+#[track_caller]
+pub(crate) fn says(input: &str, expected: &str) {
+    assert_eq!(talk(input.as_bytes()), expected, "to {input:?}");
 }

@@ -147,13 +147,7 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
             return self.inside(key, |inside| verbs::extend(inside, store, report));
         }
         // Outside the lock: allocate and copy.
-        let contents = Contents {
-            key,
-            value: [store.value, b""],
-            client_flags: store.client_flags,
-            deadline: store.deadline,
-            state: 0,
-        };
+        let contents = Contents::new(key, store.value, store.client_flags, store.deadline);
         let fresh = self.create(&contents);
         // SAFETY: made above, for this operation (1).
         self.inside(key, |inside| unsafe {
@@ -162,8 +156,8 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
     }
 }
 
-// SAFETY: 1: the shard's lock is held until this is dropped. What is unlinked meanwhile is garbage,
-// which is freed after that. 2: see `publish`.
+// SAFETY: the shard's lock is held until this is dropped, and what is unlinked meanwhile is garbage,
+// which is freed after that (1). 2: see `publish`.
 unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R> {
     type Links = Links<R>;
 
@@ -221,8 +215,8 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         }
         // SAFETY: an item of ours, which this function keeps (1).
         unsafe { item(node) }.set_cas(cas.unwrap_or_else(|| self.shard.next_cas()));
-        // SAFETY: 1: `old` is in the table still, since `make_room` has kept it. 2, and 1 for
-        // `link`: only we can reach the new item.
+        // SAFETY: `old` is in the table still, since `make_room` has kept it (1). Only we can reach
+        // the new item (2, and 1 for `link`).
         unsafe {
             match old {
                 Some(old) => {
@@ -263,8 +257,8 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         flags: ItemFlags,
         report: &mut impl FnMut(Outcome<'_>) -> Flow,
     ) -> Flow {
-        // SAFETY: 1, both: an item of ours, alive until the lock is released or, if the view is
-        // reported later, until the reference that is acquired below is dropped.
+        // SAFETY: an item of ours, alive until the lock is released or, if the view is reported
+        // later, until the reference that is acquired below is dropped (1, both).
         let view = unsafe { item(node).view(before, flags, footprint(node)) };
         if !R::COUNTED {
             return report(Outcome::Found(view));

@@ -65,7 +65,7 @@ pub struct ReferenceCount {
     unlinked: bool,
 }
 
-// SAFETY: 1: there are `holders` references. 2: it is counted.
+// SAFETY: there are `holders` references (1), and each is counted (2).
 unsafe impl References for ReferenceCount {
     const ENGINE: &'static str = "global-lock";
     const COUNTED: bool = true;

@@ -102,8 +102,8 @@ impl<R: References> List<R> {
     /// 1. The item is one of the list's shard, alive and in no list, and stays alive while it is in
     ///    this one.
     unsafe fn push_newest(&mut self, node: Ptr<R>) {
-        // SAFETY: 1 and 2: items of our shard, which we have exclusively; each reference ends with
-        // its statement.
+        // SAFETY: items of our shard, which we have exclusively (1); each reference ends with its
+        // statement (2).
         unsafe {
             links(node).newer = None;
             links(node).older = self.newest;
@@ -316,7 +316,7 @@ impl<R: References> Shard<R> {
     /// 1. The item is in this shard's table.
     #[inline]
     pub(super) unsafe fn refresh(&mut self, node: Ptr<R>, now: Now) {
-        // SAFETY: 1: in the table, and the shard is ours. 2: the reference ends here.
+        // SAFETY: the item is in the table, and the shard is ours (1); the reference ends here (2).
         let moved_s = unsafe { links(node) }.moved_s;
         if now.seconds().saturating_sub(moved_s) >= self.refresh_after_s {
             // SAFETY: what is in the table is in `lru` (1).
@@ -329,8 +329,8 @@ impl<R: References> Shard<R> {
     /// 1. The item is in `lru`.
     #[cold]
     unsafe fn move_to_front(&mut self, node: Ptr<R>, now: Now) {
-        // SAFETY: 1, all: in the list, from which it is removed before it is pushed; the shard is
-        // ours. 2: the reference ends with its statement.
+        // SAFETY: the item is in the list, from which it is removed before it is pushed, and the
+        // shard is ours (1, all). The reference ends with its statement (2).
         unsafe {
             links(node).moved_s = now.seconds();
             if self.lru.newest != Some(node) {
@@ -377,8 +377,8 @@ impl<R: References> Shard<R> {
         if buckets != buckets_before {
             hint.set(element, bucket, buckets);
         }
-        // SAFETY: 1, all: alive and ours, by our 1, and in no list. 2: the reference ends with its
-        // statement.
+        // SAFETY: the item is alive and ours, by our 1, and in no list (1, all). The reference ends
+        // with its statement (2).
         unsafe {
             links(node).moved_s = now.seconds();
             self.charge(node);
@@ -404,8 +404,8 @@ impl<R: References> Shard<R> {
         if let Some(slot) = self.table.find_mut(hash, |&node| node == old) {
             *slot = new;
         }
-        // SAFETY: 1, all: alive and ours, by our 1 and 2; `old` was in `lru`, and `new` in no list;
-        // `old` is unlinked at the end. 2: the reference ends with its statement.
+        // SAFETY: both are alive and ours, by our 1 and 2; `old` was in `lru`, and `new` in no list;
+        // `old` is unlinked at the end (1, all). The reference ends with its statement (2).
         unsafe {
             links(new).moved_s = now.seconds();
             self.charge(new);
@@ -442,7 +442,7 @@ impl<R: References> Shard<R> {
     /// 1. The item is alive and this shard's, and was just removed from its table and lists.
     #[inline]
     unsafe fn give_up(&mut self, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
-        // SAFETY: 1: by our 1. 2: the reference ends here.
+        // SAFETY: the item is alive and ours, by our 1 (1); the reference ends here (2).
         if unsafe { links(node) }.references.unlink() {
             garbage.push(node);
         }
@@ -509,7 +509,7 @@ impl<R: References> Shard<R> {
     /// 1. The item is in this shard's table.
     #[inline]
     pub(super) unsafe fn acquire(&mut self, node: Ptr<R>) {
-        // SAFETY: 1: by our 1. 2: the reference ends here.
+        // SAFETY: the item is alive and ours, by our 1 (1); the reference ends here (2).
         unsafe { links(node) }.references.acquire();
     }
 
@@ -519,7 +519,7 @@ impl<R: References> Shard<R> {
     ///
     /// 1. The caller has acquired the reference in this shard, and no longer uses the item.
     pub(super) unsafe fn release(&mut self, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
-        // SAFETY: 1: the reference keeps the item alive. 2: the borrow ends here.
+        // SAFETY: the reference keeps the item alive (1); the borrow ends here (2).
         if unsafe { links(node) }.references.release() {
             garbage.push(node);
         }
@@ -605,13 +605,13 @@ impl<R: References> Shard<R> {
         loop {
             let oldest = self.lru.oldest?;
             let victim = if Some(oldest) == room.keep {
-                // SAFETY: 1: in `lru`, and the shard is ours. 2: the reference ends here.
+                // SAFETY: the item is in `lru`, and the shard is ours (1); the reference ends here (2).
                 unsafe { links(oldest) }.newer?
             } else {
                 oldest
             };
-            // SAFETY: 1: in `lru`, until this function returns. 1 and 2: likewise; the reference
-            // ends here.
+            // SAFETY: the item is in `lru` until this function returns (1, both); the reference to
+            // its links ends here (2).
             let (found, moved_s) = unsafe { (item(victim), links(victim).moved_s) };
             if found.deadline().is_past(room.now) {
                 return Some(victim);
@@ -734,19 +734,10 @@ mod tests {
     use crate::alloc::GlobalHeap;
     use crate::item::{self, Contents};
 
-    const NOW: Now = Now {
-        ms: 9_000,
-        unix_s: 0,
-    };
+    const NOW: Now = Now::new(9_000, 0);
 
     fn node<R: References>(key: &[u8]) -> Ptr<R> {
-        let contents = Contents {
-            key,
-            value: [b"v", b""],
-            client_flags: 0,
-            deadline: Deadline::NEVER,
-            state: 0,
-        };
+        let contents = Contents::new(key, b"v", 0, Deadline::NEVER);
         let (node, footprint) =
             item::create(&GlobalHeap, Links::default(), &contents, NOW).unwrap();
         // SAFETY: just made (1 and 2).
@@ -816,8 +807,8 @@ mod tests {
         for way in 0u64..3 {
             let (held, other) = (node(&[1]), node(&[1]));
             assert!(shard.reserve_slot(|_| 7));
-            // SAFETY: 1 and 2, all: both were just made; `held` is in the table, and alive as long
-            // as the reference.
+            // SAFETY: both were just made; `held` is in the table, and alive as long as the
+            // reference (1 and 2, all).
             unsafe {
                 shard.link(7, held, NOW, &hint);
                 shard.acquire(held);

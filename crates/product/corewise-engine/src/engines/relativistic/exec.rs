@@ -115,13 +115,7 @@ impl<'e> Exec<'e> {
         report: &mut dyn FnMut(Outcome<'_>) -> Flow,
         mut when_made: impl FnMut(),
     ) -> Flow {
-        let contents = Contents {
-            key,
-            value: [store.value, b""],
-            client_flags: store.client_flags,
-            deadline: store.deadline,
-            state: 0,
-        };
+        let contents = Contents::new(key, store.value, store.client_flags, store.deadline);
         let (state, old_bytes) = self.peek(key);
         self.enter(state);
         if let Ok(bytes) = self.engine.size(&contents) {

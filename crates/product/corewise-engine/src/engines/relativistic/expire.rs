@@ -343,7 +343,7 @@ mod tests {
     }
 
     const fn at(ms: u64) -> Now {
-        Now { ms, unix_s: 0 }
+        Now::new(ms, 0)
     }
 
     /// On an idle cache no store continues the walk.
@@ -356,16 +356,9 @@ mod tests {
         }));
         let mut session = engine.session();
         for key in 0..1_000u32 {
-            let store = Store {
-                deadline: Deadline::at_ms(6_000),
-                ..Store::new(StoreMode::Set, b"v")
-            };
-            let op = Op {
-                token: 0,
-                key: &key.to_le_bytes(),
-                verb: Verb::Store(store),
-            };
-            session.submit(at(5_000), &[op], &mut Ignore);
+            let store = Store::new(StoreMode::Set, b"v").until(Deadline::at_ms(6_000));
+            let (key, verb) = (key.to_le_bytes(), Verb::Store(store));
+            session.submit(at(5_000), &[Op::new(0, &key, verb)], &mut Ignore);
         }
         engine.seal_older(u32::MAX);
         {

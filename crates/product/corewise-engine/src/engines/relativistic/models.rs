@@ -8,10 +8,7 @@ use crate::engines::verbs::ItemStore;
 use corewise_atomic::thread;
 use corewise_ops::{Arith, Delete, Get, Outcome, Store, StoreMode, Verb};
 
-const NOW: Now = Now {
-    ms: 5_000,
-    unix_s: 0,
-};
+const NOW: Now = Now::new(5_000, 0);
 
 /// The result of a get.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,11 +36,7 @@ impl ReplySink for Slow {
 
 fn run(session: &mut RelativisticSession, key: &[u8], verb: Verb<'_>) -> Option<GetResult> {
     let mut sink = Slow::default();
-    let ops = [Op {
-        token: 0,
-        key,
-        verb,
-    }];
+    let ops = [Op::new(0, key, verb)];
     assert_eq!(session.submit(NOW, &ops, &mut sink), 1);
     sink.0
 }
@@ -186,13 +179,7 @@ fn nothing_is_made_of_an_item_that_is_evicted_meanwhile() {
             hash: engine.hash(b"k"),
             now: NOW,
         };
-        let contents = Contents {
-            key: b"k",
-            value: [b"2", b""],
-            client_flags: 0,
-            deadline: Deadline::NEVER,
-            state: 0,
-        };
+        let contents = Contents::new(b"k", b"2", 0, Deadline::NEVER);
         let bytes = engine.size(&contents).unwrap();
         let wanted = Wanted {
             bytes,
@@ -252,11 +239,7 @@ fn a_value_stays_whole_while_it_is_read() {
             }
             assert_eq!(value, [1; 100]);
         });
-        let ops = [Op {
-            token: 0,
-            key: b"k",
-            verb: get(None),
-        }];
+        let ops = [Op::new(0, b"k", get(None))];
         engine.session().submit(NOW, &ops, &mut sink);
         assert_eq!(reads, 1);
     });
@@ -269,16 +252,10 @@ fn an_item_stored_beside_a_search_is_not_forgotten() {
     corewise_atomic::model(|| {
         let engine = engine();
         let [mut mine, mut other] = [(); 2].map(|()| engine.session());
-        let set = Store {
-            deadline: Deadline::at_ms(5_500),
-            ..Store::new(StoreMode::Set, b"v")
-        };
+        let set = Store::new(StoreMode::Set, b"v").until(Deadline::at_ms(5_500));
         run(&mut mine, b"k", Verb::Store(set));
         let search = |second: u64| {
-            let now = Now {
-                ms: second * 1_000,
-                unix_s: 0,
-            };
+            let now = Now::new(second * 1_000, 0);
             let site = mine.session_state.site(&engine, now);
             while engine.search.lock().step(&site, MAINTENANCE_BYTES) {}
         };

@@ -67,10 +67,7 @@ fn stamp_of(value: &[u8]) -> u64 {
 
 /// A plain `set`.
 fn set_of(value: &[u8], deadline: Deadline) -> Verb<'_> {
-    Verb::Store(Store {
-        deadline,
-        ..Store::new(StoreMode::Set, value)
-    })
+    Verb::Store(Store::new(StoreMode::Set, value).until(deadline))
 }
 
 /// Fills `value` with `length` bytes that begin and end with the stamp.
@@ -115,10 +112,7 @@ impl Cache {
             sessions: (0..sessions).map(|_| engine.session()).collect(),
             engine,
             turn: 0,
-            now: Now {
-                ms: 10_000,
-                unix_s: 1_700_000_000,
-            },
+            now: Now::new(10_000, 1_700_000_000),
             oracle: HashMap::new(),
             stamps: 0,
             value: Vec::new(),
@@ -131,11 +125,7 @@ impl Cache {
         self.turn = (self.turn + 1) % self.sessions.len();
         let mut sink = Sink(None);
         let key = key.to_le_bytes();
-        let ops = [Op {
-            token: 0,
-            key: &key,
-            verb,
-        }];
+        let ops = [Op::new(0, &key, verb)];
         self.sessions[self.turn].submit(self.now, &ops, &mut sink);
         sink.0.expect("an outcome")
     }
@@ -180,11 +170,7 @@ impl Cache {
         let mut value = Vec::new();
         stamp_value(&mut value, stamp, length);
         reservation.extend(&value);
-        let op = Op {
-            token: 0,
-            key: &bytes,
-            verb: set_of(b"", Deadline::NEVER),
-        };
+        let op = Op::new(0, &bytes, set_of(b"", Deadline::NEVER));
         let mut sink = Sink(None);
         self.sessions[turn].submit_reserved(self.now, &op, reservation, &mut sink);
         let is_stored = sink.0 == Some(LastOutcome::Stored);
@@ -215,10 +201,7 @@ impl Cache {
     }
 
     fn touch(&mut self, key: u64, deadline: Deadline) -> LastOutcome {
-        let get = Get {
-            touch: Some(deadline),
-            ..Get::default()
-        };
+        let get = Get::touching(deadline);
         self.run(key, Verb::Get(get))
     }
 

@@ -51,13 +51,7 @@ impl Exec<'_> {
         arrived: usize,
     ) -> Option<Reservation> {
         let engine = self.engine;
-        let contents = Contents {
-            key,
-            value: [b"", b""],
-            client_flags,
-            deadline: Deadline::NEVER,
-            state: 0,
-        };
+        let contents = Contents::new(key, b"", client_flags, Deadline::NEVER);
         let fits = contents.fits_header() && value_len <= item::MAX_VALUE_BYTES;
         if !fits || contents.payload() + value_len > engine.max_item_bytes {
             return None;

@@ -2,55 +2,13 @@
 //! meanwhile.
 
 use super::*;
-use corewise_ops::{Get, Outcome, Store, StoreMode, Token, Verb};
+use corewise_ops::{Get, Store, StoreMode, Verb};
+use corewise_testkit::memcached::Seen;
 use heap::Kind;
 
 const MEMORY: u64 = 16 << 20;
-const NOW: Now = Now {
-    ms: 10_000,
-    unix_s: 1_700_000_000,
-};
-const LATER: Now = Now {
-    ms: 17_000,
-    unix_s: 1_700_000_007,
-};
-
-/// A value that is too long to be printed.
-#[derive(PartialEq)]
-struct Bytes(Vec<u8>);
-
-impl std::fmt::Debug for Bytes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} bytes", self.0.len())
-    }
-}
-
-#[derive(Debug, Default, PartialEq)]
-enum OwnedOutcome {
-    Value(Bytes, u32, Deadline),
-    Stored(u64),
-    NotStored,
-    Exists,
-    Missing,
-    OutOfMemory,
-    #[default]
-    Nothing,
-}
-
-impl ReplySink for OwnedOutcome {
-    fn complete(&mut self, _: Token, outcome: Outcome<'_>) -> Flow {
-        *self = match outcome {
-            Outcome::Found(v) => Self::Value(Bytes(v.value.to_vec()), v.client_flags, v.deadline),
-            Outcome::Stored(view) => Self::Stored(view.cas),
-            Outcome::NotStored => Self::NotStored,
-            Outcome::Exists => Self::Exists,
-            Outcome::Missing(_) => Self::Missing,
-            Outcome::OutOfMemory => Self::OutOfMemory,
-            other => panic!("{other:?}"),
-        };
-        Flow::Continue
-    }
-}
+const NOW: Now = Now::new(10_000, 1_700_000_000);
+const LATER: Now = Now::new(17_000, 1_700_000_007);
 
 fn engine(memory: u64, eviction: Eviction) -> Arc<Relativistic> {
     Arc::new(Relativistic::new(Config {
@@ -66,27 +24,16 @@ fn store(mode: StoreMode) -> Store<'static> {
 }
 
 fn op<'a>(key: &'a [u8], verb: Verb<'a>) -> Op<'a> {
-    Op {
-        token: 0,
-        key,
-        verb,
-    }
+    Op::new(0, key, verb)
 }
 
-fn get(session: &mut RelativisticSession, key: &[u8]) -> OwnedOutcome {
-    let mut seen = OwnedOutcome::default();
-    session.submit(LATER, &[op(key, Verb::Get(Get::default()))], &mut seen);
-    seen
+fn get(session: &mut RelativisticSession, key: &[u8]) -> Seen {
+    Seen::by(|sink| session.submit(LATER, &[op(key, Verb::Get(Get::default()))], sink))
 }
 
-fn set(session: &mut RelativisticSession, key: &[u8], value: &[u8]) -> OwnedOutcome {
-    let mut seen = OwnedOutcome::default();
-    let verb = Verb::Store(Store {
-        value,
-        ..store(StoreMode::Set)
-    });
-    session.submit(NOW, &[op(key, verb)], &mut seen);
-    seen
+fn set(session: &mut RelativisticSession, key: &[u8], value: &[u8]) -> Seen {
+    let verb = Verb::Store(Store::new(StoreMode::Set, value));
+    Seen::by(|sink| session.submit(NOW, &[op(key, verb)], sink))
 }
 
 fn finish(
@@ -94,11 +41,23 @@ fn finish(
     key: &[u8],
     store: Store<'static>,
     reservation: Reservation,
-) -> OwnedOutcome {
-    let mut seen = OwnedOutcome::default();
-    let verb = Verb::Store(store);
-    assert!(session.submit_reserved(LATER, &op(key, verb), reservation, &mut seen));
-    seen
+) -> Seen {
+    let op = op(key, Verb::Store(store));
+    Seen::by(|sink| assert!(session.submit_reserved(LATER, &op, reservation, sink)))
+}
+
+/// The value without client flags and deadline. Does not print it, since it may be long.
+#[track_caller]
+fn assert_holds(session: &mut RelativisticSession, key: &[u8], value: &[u8]) {
+    assert_has(&get(session, key), value, 0, Deadline::NEVER);
+}
+
+#[track_caller]
+fn assert_has(seen: &Seen, value: &[u8], flags: u32, until: Deadline) {
+    let is_whole = seen.value() == Some(value);
+    let is_same =
+        matches!(seen, Seen::Found { client_flags, .. } if is_whole && *client_flags == flags);
+    assert!(is_same && seen.deadline() == until);
 }
 
 fn value(length: usize) -> Vec<u8> {
@@ -121,24 +80,14 @@ fn a_value_that_comes_later_is_stored_where_it_lies() {
         .expect("room");
     let place = reservation.spare().as_ptr().addr();
     for part in value.chunks(777) {
-        assert_eq!(get(&mut session, b"key"), OwnedOutcome::Missing);
+        assert!(get(&mut session, b"key").is_absent());
         assert_eq!(reservation.extend(part), part.len());
     }
     assert_eq!(reservation.extend(b"more"), 0);
     let deadline = Deadline::at_ms(500_000);
-    let store = Store {
-        client_flags: 77,
-        deadline,
-        ..store(StoreMode::Set)
-    };
-    assert!(matches!(
-        finish(&mut session, b"key", store, reservation),
-        OwnedOutcome::Stored(1..)
-    ));
-    assert_eq!(
-        get(&mut session, b"key"),
-        OwnedOutcome::Value(Bytes(value), 77, deadline)
-    );
+    let store = store(StoreMode::Set).with_flags(77).until(deadline);
+    assert!(finish(&mut session, b"key", store, reservation).is_stored());
+    assert_has(&get(&mut session, b"key"), &value, 77, deadline);
     let guard = engine.table.domain().pin();
     // SAFETY: the guard is of the table's domain (1).
     let node = unsafe { engine.find_any(&guard, engine.hash(b"key"), b"key") }.unwrap();
@@ -163,41 +112,22 @@ fn reservations_leave_nothing_behind() {
     assert_eq!((engine.heap.held(), engine.heap.awaited()), (empty, 0));
     let refused = reserve(&mut session, b"a", &value);
     let seen = finish(&mut session, b"a", store(StoreMode::Replace), refused);
-    assert_eq!(seen, OwnedOutcome::NotStored);
+    assert_eq!(seen, Seen::NotStored);
     engine.heap.collect(engine.table.domain());
     assert_eq!((engine.heap.held(), engine.heap.awaited()), (empty, 0));
     // A reservation for another key, one that is not full, and one of another engine are copied.
     let other = reserve(&mut session, b"b", &value);
-    assert!(matches!(
-        finish(&mut session, b"a", store(StoreMode::Add), other),
-        OwnedOutcome::Stored(_)
-    ));
+    assert!(finish(&mut session, b"a", store(StoreMode::Add), other).is_stored());
     let mut short = session.reserve(NOW, b"b", 50_000, 0, 0).expect("room");
     short.extend(b"short");
-    assert!(matches!(
-        finish(&mut session, b"b", store(StoreMode::Set), short),
-        OwnedOutcome::Stored(_)
-    ));
+    assert!(finish(&mut session, b"b", store(StoreMode::Set), short).is_stored());
     let mut stranger = self::engine(MEMORY, Eviction::S3Fifo).session();
     let foreign = reserve(&mut stranger, b"c", &value);
     drop(stranger);
-    assert!(matches!(
-        finish(&mut session, b"c", store(StoreMode::Set), foreign),
-        OwnedOutcome::Stored(_)
-    ));
-    let never = Deadline::NEVER;
-    assert_eq!(
-        get(&mut session, b"a"),
-        OwnedOutcome::Value(Bytes(value.clone()), 0, never)
-    );
-    assert_eq!(
-        get(&mut session, b"b"),
-        OwnedOutcome::Value(Bytes(b"short".to_vec()), 0, never)
-    );
-    assert_eq!(
-        get(&mut session, b"c"),
-        OwnedOutcome::Value(Bytes(value), 0, never)
-    );
+    assert!(finish(&mut session, b"c", store(StoreMode::Set), foreign).is_stored());
+    assert_holds(&mut session, b"a", &value);
+    assert_holds(&mut session, b"b", b"short");
+    assert_holds(&mut session, b"c", &value);
     assert_eq!(engine.heap.awaited(), 0);
 }
 
@@ -207,31 +137,17 @@ fn conditions_hold_when_the_value_has_come() {
     let mut session = engine.session();
     let value = value(40_000);
     let early = reserve(&mut session, b"k", &value);
-    let OwnedOutcome::Stored(cas) = set(&mut session, b"k", b"meanwhile") else {
-        panic!()
-    };
+    let cas = set(&mut session, b"k", b"meanwhile").cas();
     assert_eq!(
         finish(&mut session, b"k", store(StoreMode::Add), early),
-        OwnedOutcome::NotStored
+        Seen::NotStored
     );
-    let with = |cas| Store {
-        compare_cas: Some(cas),
-        ..store(StoreMode::Set)
-    };
+    let with = |cas| store(StoreMode::Set).if_cas(cas);
     let old = reserve(&mut session, b"k", &value);
-    assert_eq!(
-        finish(&mut session, b"k", with(cas + 1), old),
-        OwnedOutcome::Exists
-    );
+    assert_eq!(finish(&mut session, b"k", with(cas + 1), old), Seen::Exists);
     let right = reserve(&mut session, b"k", &value);
-    let OwnedOutcome::Stored(next) = finish(&mut session, b"k", with(cas), right) else {
-        panic!()
-    };
-    assert!(next > cas);
-    assert_eq!(
-        get(&mut session, b"k"),
-        OwnedOutcome::Value(Bytes(value), 0, Deadline::NEVER)
-    );
+    assert!(finish(&mut session, b"k", with(cas), right).cas() > cas);
+    assert_holds(&mut session, b"k", &value);
 }
 
 /// Mutant `publishes_in_any_generation`.
@@ -250,17 +166,11 @@ fn a_flush_before_the_value_has_come_takes_nothing_of_it() {
         !engine.generation().has_older,
         "maintenance would look for more without end"
     );
-    assert!(matches!(
-        finish(&mut session, b"k", store(StoreMode::Set), reservation),
-        OwnedOutcome::Stored(_)
-    ));
-    assert_eq!(
-        get(&mut session, b"k"),
-        OwnedOutcome::Value(Bytes(value), 0, Deadline::NEVER)
-    );
+    assert!(finish(&mut session, b"k", store(StoreMode::Set), reservation).is_stored());
+    assert_holds(&mut session, b"k", &value);
     assert_eq!(engine.heap.awaited(), 0);
     engine.flush_all(Deadline::PAST, NOW);
-    assert_eq!(get(&mut session, b"k"), OwnedOutcome::Missing);
+    assert!(get(&mut session, b"k").is_absent());
 }
 
 /// A flush between the read of the generation and the publication, which the reservation survives.
@@ -308,10 +218,7 @@ fn an_eighth_of_the_memory_may_be_reserved_and_the_rest_goes_on() {
     let value = value(60_000);
     for key in 0..2_000u32 {
         let seen = set(&mut session, &key.to_le_bytes(), &value);
-        assert!(
-            matches!(seen, OwnedOutcome::Stored(_)),
-            "store {key}: {seen:?}"
-        );
+        assert!(seen.is_stored(), "store {key}: {seen:?}");
         session.maintain(NOW);
     }
     assert!(engine.heap.held() <= engine.heap.allowed());
@@ -328,12 +235,9 @@ fn an_eighth_of_the_memory_may_be_reserved_and_the_rest_goes_on() {
             store(StoreMode::Set),
             reservation,
         );
-        assert!(matches!(seen, OwnedOutcome::Stored(_)), "{seen:?}");
+        assert!(seen.is_stored(), "{seen:?}");
     }
-    assert_eq!(
-        get(&mut session, &[3]),
-        OwnedOutcome::Value(Bytes(value), 0, Deadline::NEVER)
-    );
+    assert_holds(&mut session, &[3], &value);
     assert_eq!(engine.heap.awaited(), 0);
 }
 
@@ -352,7 +256,7 @@ fn half_of_the_memory_may_be_reserved_for_values_of_which_a_quarter_has_arrived(
         // The largest item has room beside them.
         let largest = vec![0; engine.max_item_bytes - 200];
         let seen = set(&mut session, b"largest", &largest);
-        assert!(matches!(seen, OwnedOutcome::Stored(_)), "{seen:?}");
+        assert!(seen.is_stored(), "{seen:?}");
         assert!(engine.heap.held() <= engine.heap.allowed());
         engine.heap.awaited() as f64 / engine.heap.allowed() as f64
     };
@@ -403,11 +307,8 @@ fn a_full_cache_makes_room_for_announced_items() {
             store(StoreMode::Set),
             reservation,
         );
-        assert!(matches!(seen, OwnedOutcome::Stored(_)), "{seen:?}");
-        assert_eq!(
-            get(&mut session, &key.to_le_bytes()),
-            OwnedOutcome::Value(Bytes(value.clone()), 0, Deadline::NEVER)
-        );
+        assert!(seen.is_stored(), "{seen:?}");
+        assert_holds(&mut session, &key.to_le_bytes(), &value);
     }
     assert!(engine.stats().evictions > 100);
 }
@@ -429,7 +330,7 @@ fn a_full_cache_that_refuses_reserves_nothing_more() {
         finish(&mut session, &key, store(StoreMode::Set), reservation);
         keys += 1;
     };
-    assert_eq!(last, OwnedOutcome::OutOfMemory);
+    assert_eq!(last, Seen::OutOfMemory);
     assert!(keys > 100, "{keys} items");
     // Overwriting at the same size keeps working.
     for round in 0..500u32 {
@@ -441,18 +342,10 @@ fn a_full_cache_that_refuses_reserves_nothing_more() {
             }
             None => set(&mut session, &key, &value),
         };
-        assert!(
-            matches!(seen, OwnedOutcome::Stored(_)),
-            "round {round}: {seen:?}"
-        );
+        assert!(seen.is_stored(), "round {round}: {seen:?}");
     }
     for key in 0..keys {
-        let seen = get(&mut session, &key.to_le_bytes());
-        assert_eq!(
-            seen,
-            OwnedOutcome::Value(Bytes(value.clone()), 0, Deadline::NEVER),
-            "key {key}"
-        );
+        assert_holds(&mut session, &key.to_le_bytes(), &value);
     }
     assert_eq!(engine.stats().evictions, 0);
 }
@@ -486,10 +379,7 @@ fn the_smallest_large_items_fill_the_memory() {
     let mut session = engine.session();
     let value = value(32 << 10);
     for key in 0..4_000u32 {
-        assert!(matches!(
-            set(&mut session, &key.to_le_bytes(), &value),
-            OwnedOutcome::Stored(_)
-        ));
+        assert!(set(&mut session, &key.to_le_bytes(), &value).is_stored());
     }
     assert!(engine.stats().bytes as f64 > 0.8 * (64 << 20) as f64);
 }

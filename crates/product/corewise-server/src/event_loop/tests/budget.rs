@@ -10,120 +10,110 @@ use std::collections::HashSet;
 const OPERATION: Duration = Duration::from_micros(100);
 
 /// A server with an engine whose operations take long.
-fn slow_server(completion: Completion) -> TestServer {
-    slow_server_with(completion, Config::default())
+fn slow_server() -> TestServer {
+    slow_server_with(Config::default())
 }
 
-fn slow_server_with(completion: Completion, config: Config) -> TestServer {
-    let mut server = TestServer::with(completion, config);
+fn slow_server_with(config: Config) -> TestServer {
+    let mut server = TestServer::with(config);
     let engine = Arc::clone(&server.engine);
     let clock = move || OPERATION * engine.script.lock().executed.len() as u32;
     server.event_loop.budget.clock = Box::new(clock);
     server
 }
 
-/// The most operations in a turn, for a connection whose steps have this number of them. A queue
-/// of the engine is executed to its end.
-fn most(step: usize, completion: Completion) -> usize {
+/// The most operations in a turn, for a connection whose steps have this number of them.
+fn most(step: usize) -> usize {
     let budget = BUDGET.as_nanos() / OPERATION.as_nanos();
-    budget as usize + 2 * step + queue_of(completion)
+    budget as usize + 2 * step
 }
 
 #[test]
 fn a_connection_has_a_time_budget_for_its_calls() {
     const REQUESTS: usize = 50;
-    for &completion in COMPLETIONS {
-        let mut server = slow_server(completion);
-        let mut clients: Vec<Client> = (0..3)
-            .map(|_| server.connect_with(RespSession::new(true)))
-            .collect();
-        let mut other = server.connect();
-        server.set("w", b"w");
-        let request = format!("exists{}\r\necho x\r\n", " k".repeat(8));
-        for client in &mut clients {
-            client.send(request.repeat(REQUESTS).as_bytes());
-        }
-        let mut replies = vec![Vec::new(); clients.len()];
-        while replies.iter().any(|replies| replies.len() < 11 * REQUESTS) {
-            other.send(b"get w\r\n");
-            let before = server.executed().len();
-            server.turn();
-            assert_eq!(other.taken(), hit("w", "w"), "{completion:?}");
-            let executed = server.executed().len() - before - 1;
-            assert!(
-                executed <= clients.len() * most(8, completion),
-                "{executed}"
-            );
-            for (client, replies) in clients.iter_mut().zip(&mut replies) {
-                let before = replies.len();
-                client.take(replies);
-                assert!(replies.len() > before, "a connection was not served");
-            }
-        }
-        for replies in replies {
-            let expected = ":0\r\n$1\r\nx\r\n".repeat(REQUESTS);
-            assert_same(&String::from_utf8(replies).unwrap(), &expected);
-        }
-        assert!(server.counters().conn_yields > 0);
+    let mut server = slow_server();
+    let mut clients: Vec<Client> = (0..3)
+        .map(|_| server.connect_with(RespSession::new(true)))
+        .collect();
+    let mut other = server.connect();
+    server.set("w", b"w");
+    let request = format!("exists{}\r\necho x\r\n", " k".repeat(8));
+    for client in &mut clients {
+        client.send(request.repeat(REQUESTS).as_bytes());
     }
+    let mut replies = vec![Vec::new(); clients.len()];
+    while replies.iter().any(|replies| replies.len() < 11 * REQUESTS) {
+        other.send(b"get w\r\n");
+        let before = server.executed().len();
+        server.turn();
+        assert_eq!(other.taken(), hit("w", "w"));
+        let executed = server.executed().len() - before - 1;
+        assert!(executed <= clients.len() * most(8), "{executed}");
+        for (client, replies) in clients.iter_mut().zip(&mut replies) {
+            let before = replies.len();
+            client.take(replies);
+            assert!(replies.len() > before, "a connection was not served");
+        }
+    }
+    for replies in replies {
+        let expected = ":0\r\n$1\r\nx\r\n".repeat(REQUESTS);
+        assert_same(&String::from_utf8(replies).unwrap(), &expected);
+    }
+    assert!(server.counters().conn_yields > 0);
 }
 
 #[test]
 fn a_connection_has_a_time_budget_for_operations_on_large_values() {
     const REQUESTS: usize = 300;
     const STEP: usize = 3;
-    for &completion in COMPLETIONS {
-        let mut server = slow_server(completion);
-        let (mut client, mut other) = (server.connect(), server.connect());
-        server.set("v", &vec![b'v'; OUTPUT_PAUSE / STEP]);
-        server.set("w", b"w");
-        // The last requests depend on the state of the codec.
-        let request = "append v 0 0 1\r\nx\r\nmn\r\n".repeat(REQUESTS) + "get w w\r\n";
-        client.send(request.as_bytes());
-        let mut replies = String::new();
-        while !replies.ends_with("END\r\n") {
-            other.send(b"get w\r\n");
-            let before = server.executed().len();
-            server.turn();
-            assert_eq!(other.taken(), hit("w", "w"), "{completion:?}");
-            let executed = server.executed().len() - before - 1;
-            assert!(executed <= most(STEP, completion), "{executed}");
-            replies += &client.taken();
-        }
-        let expected = "STORED\r\nMN\r\n".repeat(REQUESTS) + &hit("w", "w").replace("END\r\n", "");
-        let expected = expected + &hit("w", "w");
-        assert_same(&replies, &expected);
-        assert_eq!(
-            server
-                .executed()
-                .iter()
-                .filter(|line| *line == "store v")
-                .count(),
-            REQUESTS
-        );
+    let mut server = slow_server();
+    let (mut client, mut other) = (server.connect(), server.connect());
+    server.set("v", &vec![b'v'; OUTPUT_PAUSE / STEP]);
+    server.set("w", b"w");
+    // The last requests depend on the state of the codec.
+    let request = "append v 0 0 1\r\nx\r\nmn\r\n".repeat(REQUESTS) + "get w w\r\n";
+    client.send(request.as_bytes());
+    let mut replies = String::new();
+    while !replies.ends_with("END\r\n") {
+        other.send(b"get w\r\n");
+        let before = server.executed().len();
+        server.turn();
+        assert_eq!(other.taken(), hit("w", "w"));
+        let executed = server.executed().len() - before - 1;
+        assert!(executed <= most(STEP), "{executed}");
+        replies += &client.taken();
     }
+    let expected = "STORED\r\nMN\r\n".repeat(REQUESTS) + &hit("w", "w").replace("END\r\n", "");
+    let expected = expected + &hit("w", "w");
+    assert_same(&replies, &expected);
+    assert_eq!(
+        server
+            .executed()
+            .iter()
+            .filter(|line| *line == "store v")
+            .count(),
+        REQUESTS
+    );
 }
 
 #[test]
 fn a_multiget_goes_on_where_its_budget_ended() {
-    for &completion in COMPLETIONS {
-        let mut server = slow_server(completion);
-        let mut client = server.connect();
-        server.set("v", b"v");
-        let times = 3 * BATCH + 5;
-        let line = format!("get{}\r\n", " v".repeat(times));
-        let replies = server.talk(&mut client, line.as_bytes());
-        assert_same(
-            &replies,
-            &("VALUE v 0 1\r\nv\r\n".repeat(times) + "END\r\n"),
-        );
-        assert!(server.counters().conn_yields > 0);
-    }
+    let mut server = slow_server();
+    let mut client = server.connect();
+    server.set("v", b"v");
+    let times = 3 * BATCH + 5;
+    let line = format!("get{}\r\n", " v".repeat(times));
+    let replies = server.talk(&mut client, line.as_bytes());
+    assert_same(
+        &replies,
+        &("VALUE v 0 1\r\nv\r\n".repeat(times) + "END\r\n"),
+    );
+    assert!(server.counters().conn_yields > 0);
 }
 
 #[test]
 fn a_stopping_loop_does_not_wait_for_all_requests_of_a_pipeline() {
-    let mut server = slow_server(Completion::InSubmit);
+    let mut server = slow_server();
     let mut client = server.connect_with(RespSession::new(true));
     let request = format!("exists{}\r\n", " k".repeat(40));
     client.send(request.repeat(100).as_bytes());
@@ -145,7 +135,7 @@ fn a_connection_whose_requests_wait_for_their_turn_is_not_silent() {
         idle_timeout: Some(Duration::from_secs(10)),
         ..Config::default()
     };
-    let mut server = slow_server_with(Completion::InSubmit, config);
+    let mut server = slow_server_with(config);
     let mut client = server.connect_with(RespSession::new(true));
     let request = format!("exists{}\r\n", " k".repeat(40));
     client.send(request.repeat(REQUESTS).as_bytes());
@@ -173,7 +163,7 @@ fn a_reply_that_begins_to_wait_is_not_given_up() {
         eviction: crate::config::Eviction::None,
         ..Config::default()
     };
-    let mut server = slow_server_with(Completion::InSubmit, config);
+    let mut server = slow_server_with(config);
     server.set("v", &[b'v'; 300_000]);
     server.event_loop.sweep_if_due(server.now);
     let mut clients: Vec<Client> = (0..CLIENTS)
@@ -207,7 +197,7 @@ fn a_reply_that_begins_to_wait_is_not_given_up() {
 #[test]
 fn a_flush_that_follows_a_flush_is_the_same() {
     for resp in [false, true] {
-        let mut server = TestServer::new(Completion::InSubmit);
+        let mut server = TestServer::new();
         let (mut client, flush, get) = if resp {
             let client = server.connect_with(RespSession::new(true));
             (client, "flushall\r\nflushdb async\r\n", "get k\r\n")
@@ -246,7 +236,7 @@ fn converse(server: &mut TestServer, client: &mut Client, other: &mut Client) ->
         turns += 1;
         assert_eq!(other.taken(), hit("w", "w"));
         let executed = server.executed().len() - before - 1;
-        assert!(executed <= most(64, Completion::InSubmit), "{executed}");
+        assert!(executed <= most(64), "{executed}");
         reply = client.taken();
     }
     (reply, turns)
@@ -255,7 +245,7 @@ fn converse(server: &mut TestServer, client: &mut Client, other: &mut Client) ->
 #[test]
 fn a_long_call_goes_on_where_its_budget_ended() {
     const KEYS: usize = 500;
-    let mut server = slow_server(Completion::InSubmit);
+    let mut server = slow_server();
     let (mut client, mut other) = (
         server.connect_with(RespSession::new(true)),
         server.connect(),
@@ -289,7 +279,7 @@ fn a_long_call_goes_on_where_its_budget_ended() {
 #[test]
 fn a_call_on_many_keys_goes_on_in_a_bounded_number_of_turns() {
     const KEYS: usize = 6_400;
-    let mut server = slow_server(Completion::InSubmit);
+    let mut server = slow_server();
     let mut client = server.connect_with(RespSession::new(true));
     let request = format!("exists{}\r\n", " k".repeat(KEYS));
     client.send(request.as_bytes());
@@ -307,7 +297,7 @@ fn a_call_on_many_keys_goes_on_in_a_bounded_number_of_turns() {
 #[test]
 fn keys_are_listed_in_steps() {
     const KEYS: usize = 20_000;
-    let mut server = slow_server(Completion::InSubmit);
+    let mut server = slow_server();
     let (mut client, mut other) = (
         server.connect_with(RespSession::new(true)),
         server.connect(),
@@ -411,7 +401,7 @@ const ON_KEYS: &[&str] = &[
 /// Executes a command several times in a transaction. Returns the reply to `EXEC`, and what the
 /// engine has executed for it.
 fn transaction(command: &str, times: usize) -> (String, Vec<String>) {
-    let mut server = TestServer::new(Completion::InSubmit);
+    let mut server = TestServer::new();
     let mut client = server.connect_with(RespSession::new(true));
     server.set("v", &[b'1'; 1_000_000]);
     let queue = format!("multi\r\n{}", format!("{command}\r\n").repeat(times));
@@ -457,7 +447,7 @@ fn the_cost_of_a_transaction_follows_what_it_writes() {
         (&["incr w", "append w 1", "incrby w 5", "set w 1"], 1_000),
     ] {
         for (times, is_executed) in [(most * 9 / 10, true), (most * 11 / 10, most == 1_000)] {
-            let mut server = TestServer::new(Completion::InSubmit);
+            let mut server = TestServer::new();
             let mut client = server.connect_with(RespSession::new(true));
             let [half, long] = [500_000, 1_000_000].map(|len| "1".repeat(len));
             let writes = writes
@@ -485,7 +475,7 @@ fn the_cost_of_a_transaction_follows_what_it_writes() {
 
 #[test]
 fn a_bitop_of_too_many_bytes_changes_nothing() {
-    let mut server = TestServer::new(Completion::InSubmit);
+    let mut server = TestServer::new();
     let mut client = server.connect_with(RespSession::new(true));
     server.set("v", &[b'v'; 1_000_000]);
     for (sources, reply) in [(3, ":1000000"), (80, "-ERR BITOP reads too many bytes")] {

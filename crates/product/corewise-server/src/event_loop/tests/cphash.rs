@@ -48,29 +48,27 @@ fn talk(server: &mut TestServer, client: &mut Client, request: &[u8]) -> Vec<u8>
 
 #[test]
 fn both_protocols_share_items_and_batches() {
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let mut memcached = server.connect();
-        let mut binary = server.connect_with(cphash::Codec::default());
-        memcached.send(format!("set {} 5 0 1\r\na\r\nget {}\r\n", text(1), text(2)).as_bytes());
-        binary.send(&[insert(2, b"bb"), lookup(1), lookup(2), lookup(3)].concat());
-        let before = server.counters().batches;
-        server.turn();
-        assert_eq!(server.counters().batches, before + 1);
-        // The connections are served in the order in which they became ready.
-        assert_eq!(memcached.taken(), "STORED\r\nEND\r\n");
-        let mut replies = Vec::new();
-        binary.take(&mut replies);
-        let expected = [found(b"a"), found(b"bb"), MISS.to_vec()].concat();
-        assert_eq!(replies, expected, "{completion:?}");
-        let replies = server.talk(&mut memcached, format!("get {}\r\n", text(2)).as_bytes());
-        assert_eq!(replies, hit(&text(2), "bb"));
-    }
+    let mut server = TestServer::new();
+    let mut memcached = server.connect();
+    let mut binary = server.connect_with(cphash::Codec::default());
+    memcached.send(format!("set {} 5 0 1\r\na\r\nget {}\r\n", text(1), text(2)).as_bytes());
+    binary.send(&[insert(2, b"bb"), lookup(1), lookup(2), lookup(3)].concat());
+    let before = server.counters().batches;
+    server.turn();
+    assert_eq!(server.counters().batches, before + 1);
+    // The connections are served in the order in which they became ready.
+    assert_eq!(memcached.taken(), "STORED\r\nEND\r\n");
+    let mut replies = Vec::new();
+    binary.take(&mut replies);
+    let expected = [found(b"a"), found(b"bb"), MISS.to_vec()].concat();
+    assert_eq!(replies, expected);
+    let replies = server.talk(&mut memcached, format!("get {}\r\n", text(2)).as_bytes());
+    assert_eq!(replies, hit(&text(2), "bb"));
 }
 
 #[test]
 fn lookups_and_inserts_are_counted_as_gets_and_sets() {
-    let mut server = TestServer::new(Completion::InSubmit);
+    let mut server = TestServer::new();
     let mut client = server.connect_with(cphash::Codec::default());
     let most = cphash::max_value_len(&server.event_loop.shared.limits.memcached);
     let request = [
@@ -94,61 +92,52 @@ fn lookups_and_inserts_are_counted_as_gets_and_sets() {
 #[test]
 fn a_client_that_reads_nothing_is_paused_and_rewound() {
     const TIMES: usize = 300;
-    for &completion in COMPLETIONS {
-        for bytes in [600, LARGE + 5] {
-            let mut server = TestServer::new(completion);
-            let mut slow = server.connect_with(cphash::Codec::default());
-            let value = vec![b'v'; bytes];
-            server.set(&text(1), &value);
-            let mut expected = Vec::new();
-            let mut request = Vec::new();
-            for n in 0..TIMES {
-                request.extend(insert(2, n.to_string().as_bytes()));
-                request.extend([lookup(2), lookup(1)].concat());
-                expected.extend([found(n.to_string().as_bytes()), found(&value)].concat());
-            }
-            let (mut sent, mut replies, mut turns) = (0, Vec::new(), 0);
-            while replies.len() < expected.len() {
-                sent += slow.send_some(&request[sent..]);
-                server.turn();
-                let bound = OUTPUT_PAUSE + (1 + queue_of(completion)) * (bytes + 100);
-                assert!(server.waiting_bytes() <= bound);
-                turns += 1;
-                // It begins to read after a while.
-                if turns > 20 {
-                    slow.take(&mut replies);
-                }
-                assert!(turns < 1_000_000, "the server stopped answering");
-            }
-            assert!(replies == expected, "{completion:?} {bytes}");
-            // What an engine has accepted is not rewound.
-            let is_rewound = bytes >= LARGE && queue_of(completion) < TIMES;
-            assert!(
-                !is_rewound || server.counters().conn_yields > 0,
-                "{completion:?}"
-            );
+    for bytes in [600, LARGE + 5] {
+        let mut server = TestServer::new();
+        let mut slow = server.connect_with(cphash::Codec::default());
+        let value = vec![b'v'; bytes];
+        server.set(&text(1), &value);
+        let mut expected = Vec::new();
+        let mut request = Vec::new();
+        for n in 0..TIMES {
+            request.extend(insert(2, n.to_string().as_bytes()));
+            request.extend([lookup(2), lookup(1)].concat());
+            expected.extend([found(n.to_string().as_bytes()), found(&value)].concat());
         }
+        let (mut sent, mut replies, mut turns) = (0, Vec::new(), 0);
+        while replies.len() < expected.len() {
+            sent += slow.send_some(&request[sent..]);
+            server.turn();
+            let bound = OUTPUT_PAUSE + bytes + 100;
+            assert!(server.waiting_bytes() <= bound);
+            turns += 1;
+            // It begins to read after a while.
+            if turns > 20 {
+                slow.take(&mut replies);
+            }
+            assert!(turns < 1_000_000, "the server stopped answering");
+        }
+        assert!(replies == expected, "{bytes}");
+        assert!(bytes < LARGE || server.counters().conn_yields > 0);
     }
 }
 
 #[test]
 fn a_large_value_is_received_in_place_and_nothing_follows_it() {
-    for &completion in COMPLETIONS {
-        for reserves in [true, false] {
-            let mut server = TestServer::new(completion);
-            server.engine.script.lock().reserves = reserves;
-            let mut client = server.connect_with(cphash::Codec::default());
-            let value = vec![b'l'; 100_000];
-            let behind = [lookup(1), insert(2, b"x"), lookup(2)].concat();
-            let request = [insert(1, &value), behind].concat();
-            let expected = [found(&value), found(b"x")].concat();
-            assert!(talk(&mut server, &mut client, &request) == expected);
-            let stored = server.engine.script.lock().stored_reserved;
-            assert_eq!(
-                (stored, server.engine.reservations()),
-                (usize::from(reserves), 0)
-            );
-        }
+    for reserves in [true, false] {
+        let mut server = TestServer::new();
+        server.engine.script.lock().reserves = reserves;
+        let mut client = server.connect_with(cphash::Codec::default());
+        let value = vec![b'l'; 100_000];
+        let behind = [lookup(1), insert(2, b"x"), lookup(2)].concat();
+        let request = [insert(1, &value), behind].concat();
+        let expected = [found(&value), found(b"x")].concat();
+        assert!(talk(&mut server, &mut client, &request) == expected);
+        let stored = server.engine.script.lock().stored_reserved;
+        assert_eq!(
+            (stored, server.engine.reservations()),
+            (usize::from(reserves), 0)
+        );
     }
 }
 
@@ -172,7 +161,7 @@ fn cuts_change_nothing() {
         .chain(end - 20..end);
     for cut in cuts {
         for reserves in [true, false] {
-            let mut server = TestServer::new(Completion::InSubmit);
+            let mut server = TestServer::new();
             server.engine.script.lock().reserves = reserves;
             let mut client = server.connect_with(cphash::Codec::default());
             let mut replies = talk(&mut server, &mut client, &request[..cut]);
@@ -184,23 +173,21 @@ fn cuts_change_nothing() {
 
 #[test]
 fn a_malformed_header_closes_behind_the_replies_to_earlier_requests() {
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let mut client = server.connect_with(cphash::Codec::default());
-        let request = [insert(1, b"a"), lookup(1), vec![9; 16], insert(1, b"b")].concat();
-        assert_eq!(talk(&mut server, &mut client, &request), found(b"a"));
-        assert!(client.is_closed);
-        assert_eq!(
-            server.executed(),
-            [format!("store {}", text(1)), format!("get {}", text(1))]
-        );
-    }
+    let mut server = TestServer::new();
+    let mut client = server.connect_with(cphash::Codec::default());
+    let request = [insert(1, b"a"), lookup(1), vec![9; 16], insert(1, b"b")].concat();
+    assert_eq!(talk(&mut server, &mut client, &request), found(b"a"));
+    assert!(client.is_closed);
+    assert_eq!(
+        server.executed(),
+        [format!("store {}", text(1)), format!("get {}", text(1))]
+    );
 }
 
 #[test]
 fn what_is_received_before_the_end_is_answered() {
     for rest in [0, 1, 4, 15, 17] {
-        let mut server = TestServer::new(Completion::InSubmit);
+        let mut server = TestServer::new();
         let mut client = server.connect_with(cphash::Codec::default());
         client.send(
             &[
@@ -232,23 +219,21 @@ fn a_value_for_which_connections_have_no_memory_is_skipped_and_leaves_a_miss() {
         connection_memory: Some(FREE as u64),
         ..Config::default()
     };
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::with(completion, config.clone());
-        let mut client = server.connect_with(cphash::Codec::default());
-        server.engine.script.lock().reserves = false;
-        server.set(&text(1), b"old");
-        let request = [insert(1, &vec![b'l'; 100_000]), lookup(1), lookup(2)].concat();
-        // It waits for memory; meanwhile the socket's buffer may fill up.
-        client.send(&request[..40_000]);
-        for _ in 0..10 {
-            server.turn();
-        }
-        assert_eq!(client.taken(), "");
-        server.now.ms += WAIT_MS;
-        let replies = talk(&mut server, &mut client, &request[40_000..]);
-        assert_eq!(replies, MISS.repeat(2), "{completion:?}");
-        let executed = ["delete", "get"].map(|verb| format!("{verb} {}", text(1)));
-        assert_eq!(server.executed()[..2], executed, "{completion:?}");
-        assert_eq!(server.counters().read_buf_oom, 1);
+    let mut server = TestServer::with(config.clone());
+    let mut client = server.connect_with(cphash::Codec::default());
+    server.engine.script.lock().reserves = false;
+    server.set(&text(1), b"old");
+    let request = [insert(1, &vec![b'l'; 100_000]), lookup(1), lookup(2)].concat();
+    // It waits for memory; meanwhile the socket's buffer may fill up.
+    client.send(&request[..40_000]);
+    for _ in 0..10 {
+        server.turn();
     }
+    assert_eq!(client.taken(), "");
+    server.now.ms += WAIT_MS;
+    let replies = talk(&mut server, &mut client, &request[40_000..]);
+    assert_eq!(replies, MISS.repeat(2));
+    let executed = ["delete", "get"].map(|verb| format!("{verb} {}", text(1)));
+    assert_eq!(server.executed()[..2], executed);
+    assert_eq!(server.counters().read_buf_oom, 1);
 }

@@ -117,7 +117,7 @@ fn answers<const LATE: bool>(
     trickles: bool,
     requests: &[Vec<u8>],
 ) -> Vec<Vec<u8>> {
-    let mut server = Server::<LATE>::new(completion);
+    let mut server = Server::<LATE>::completing(completion);
     let codec = protocol.facts().codec;
     let mut clients = [(); 2].map(|()| server.connect_with(codec(true, BindingProtocol::Auto)));
     for (_, conn) in &mut server.event_loop.conns {
@@ -155,11 +155,79 @@ fn late_replies_are_the_same_bytes() {
     }
 }
 
+/// Reads until nothing more comes. Returns the number of bytes.
+fn read_all(server: &mut LateServer, client: &mut Client) -> usize {
+    let mut replies = Vec::new();
+    loop {
+        let before = replies.len();
+        client.take(&mut replies);
+        serve_pending(server);
+        if replies.len() == before {
+            return before;
+        }
+    }
+}
+
+/// Serves until no operation is pending.
+fn serve_pending(server: &mut LateServer) {
+    server.turn();
+    while server.event_loop.late.is_waiting() {
+        server.turn();
+    }
+}
+
+/// If the engine may have executed later requests already, a connection is closed when its reply
+/// does not fit, or when it has taken nothing for a while and another one needs the memory.
+#[test]
+fn replies_wait_for_their_clients_within_a_limit() {
+    const VALUE: usize = 4 << 20;
+    let limit = 32 << 20; // half of the memory
+    let whole = hit("v", &"v".repeat(VALUE)).len();
+    for &completion in &LATE[1..] {
+        let mut server = LateServer::completing(completion);
+        server.set("v", &vec![b'v'; VALUE]);
+        let mut clients: Vec<Client> = (0..12).map(|_| server.connect()).collect();
+        for client in &mut clients {
+            client.send(b"get v\r\n");
+            serve_pending(&mut server);
+            assert!(server.waiting_bytes() <= limit);
+            server.now.ms += 1;
+        }
+        let kept = server.event_loop.conns.len();
+        assert_eq!(kept, limit / VALUE);
+        assert_eq!(server.counters().replies_refused, 12 - kept as u64);
+
+        server.now.ms += TAKES_NOTHING_MS;
+        let mut part = [0; 100_000];
+        for _ in 0..20 {
+            let _ = clients[0].stream.read(&mut part);
+            server.turn(); // the first client takes something now and then
+        }
+        let mut late = server.connect();
+        late.send(b"get v\r\n");
+        serve_pending(&mut server);
+        assert!(server.waiting_bytes() <= limit);
+        assert_eq!(read_all(&mut server, &mut late), whole);
+        let rest = clients
+            .iter_mut()
+            .map(|client| read_all(&mut server, client));
+        let rest: Vec<usize> = rest.collect();
+        assert!(rest[0] > VALUE / 2 && !clients[0].is_closed);
+        assert!(
+            clients[1].is_closed && rest[1] < VALUE,
+            "it gave its memory"
+        );
+        assert!(rest[2..kept].iter().all(|&bytes| bytes == whole));
+        assert!(clients[kept..].iter().all(|client| client.is_closed));
+        assert_eq!(server.counters().replies_refused, 13 - kept as u64);
+    }
+}
+
 /// Guarantee 4.
 #[test]
 fn the_replies_of_a_closed_connection_go_to_no_other() {
     for &completion in &[later(1_000, 1, 0), later(300, 2, 1)] {
-        let mut server = LateServer::new(completion);
+        let mut server = LateServer::completing(completion);
         server.set("gone", b"gone");
         server.set("here", b"here");
         let mut gone = server.connect();
@@ -183,7 +251,7 @@ fn the_replies_of_a_closed_connection_go_to_no_other() {
 #[test]
 fn a_client_that_sends_no_more_gets_all_its_replies() {
     for &completion in LATE {
-        let mut server = LateServer::new(completion);
+        let mut server = LateServer::completing(completion);
         server.set("n", b"0");
         let client = server.connect();
         let request = [&b"incr n 1\r\n".repeat(600)[..], b"quit\r\n"].concat();
@@ -201,7 +269,7 @@ fn a_client_that_sends_no_more_gets_all_its_replies() {
 #[test]
 fn a_stopping_loop_answers_what_is_pending() {
     for &completion in LATE {
-        let mut server = LateServer::new(completion);
+        let mut server = LateServer::completing(completion);
         server.set("n", b"0");
         let mut client = server.connect();
         client.send(&b"incr n 1\r\n".repeat(400));
@@ -225,7 +293,7 @@ fn a_stopping_loop_answers_what_is_pending() {
 #[test]
 fn saved_replies_are_bounded() {
     for (count, key_len, least) in [(18, 8, MOST_REPLIES), (4, 2_000, MOST_BYTES / 2_001)] {
-        let mut server = LateServer::new(later(100_000, 100, 0));
+        let mut server = LateServer::completing(later(100_000, 100, 0));
         server.engine.script.lock().is_asleep = true;
         let codec = ProtocolKind::Resp.facts().codec;
         let mut clients: Vec<Client> = (0..count)
@@ -258,7 +326,7 @@ fn saved_replies_are_bounded() {
 /// clients send more.
 #[test]
 fn a_transaction_begins_although_the_clients_of_a_loop_go_on() {
-    let mut server = LateServer::new(later(50, 3, 0));
+    let mut server = LateServer::completing(later(50, 3, 0));
     let isolation = Arc::clone(&server.event_loop.shared.isolation);
     let now = server.now;
     let has_begun = AtomicBool::new(false);
@@ -296,7 +364,7 @@ fn a_transaction_begins_although_the_clients_of_a_loop_go_on() {
 fn a_loop_sleeps_while_operations_are_pending_if_the_engine_wakes_it() {
     let long = Some(Duration::from_secs(60));
     let start = Instant::now();
-    let mut server = LateServer::new(later(50, 3, 0));
+    let mut server = LateServer::completing(later(50, 3, 0));
     let mut client = server.connect();
     client.send(&b"get a\r\n".repeat(20));
     server.turn();

@@ -5,8 +5,7 @@
 //! few KiB.
 
 use super::*;
-use crate::buffer_accounting::TAKES_NOTHING_MS;
-use crate::buffer_accounting::{LARGE_VALUE as LARGE, OUTPUT_PAUSE};
+use crate::buffer_accounting::{LARGE_VALUE as LARGE, OUTPUT_PAUSE, TAKES_NOTHING_MS};
 use crate::conn::WAIT_MS;
 use crate::fake_engine::{Completion, Fake};
 use crate::shared::BATCH;
@@ -27,33 +26,10 @@ mod resp;
 mod same_answer;
 mod unfinished;
 
-/// An engine for each way to complete operations.
-const COMPLETIONS: &[Completion] = &[
-    Completion::InSubmit,
-    Completion::InPoll {
-        queue: 1_000,
-        at_once: 7,
-        idle: 0,
-    },
-    Completion::InPoll {
-        queue: 3,
-        at_once: 1,
-        idle: 2,
-    },
-];
-
-/// Most operations that an engine holds after `submit`.
-fn queue_of(completion: Completion) -> usize {
-    match completion {
-        Completion::InSubmit => 0,
-        Completion::InPoll { queue, .. } => queue,
-    }
-}
-
 /// Bytes of the buffer of a socket, about.
 const SOCKET_BYTES: usize = 4 << 10;
 
-/// A server whose loop waits until the operations of a turn have completed.
+/// A server whose engine completes operations when they are submitted.
 type TestServer = Server<false>;
 
 struct Server<const LATE: bool> {
@@ -66,13 +42,19 @@ struct Server<const LATE: bool> {
     _poll: Poll,
 }
 
-impl<const LATE: bool> Server<LATE> {
-    fn new(completion: Completion) -> Self {
-        Self::with(completion, Config::default())
+impl TestServer {
+    fn new() -> Self {
+        Self::with(Config::default())
     }
 
-    fn with(completion: Completion, config: Config) -> Self {
-        Self::on(Arc::new(SystemClock::new()), completion, config)
+    fn with(config: Config) -> Self {
+        Self::on(Arc::new(SystemClock::new()), Completion::InSubmit, config)
+    }
+}
+
+impl<const LATE: bool> Server<LATE> {
+    fn completing(completion: Completion) -> Self {
+        Self::on(Arc::new(SystemClock::new()), completion, Config::default())
     }
 
     /// A server with this clock, which a test moves.
@@ -273,65 +255,59 @@ fn assert_same(found: &str, expected: &str) {
 
 #[test]
 fn replies_leave_in_the_order_of_the_requests() {
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let mut client = server.connect();
-        let request = b"set a 0 0 1\r\n1\r\nget a\r\nbogus\r\nincr a 2\r\nmn\r\nget a b\r\n\
-            verbosity 1\r\nincr a 1\r\ndelete a\r\nget a\r\nmn\r\n";
-        let replies = server.talk(&mut client, request);
-        let expected = "STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\nERROR\r\n3\r\nMN\r\n\
-            VALUE a 0 1\r\n3\r\nEND\r\nOK\r\n4\r\nDELETED\r\nEND\r\nMN\r\n";
-        assert_eq!(replies, expected, "{completion:?}");
-    }
+    let mut server = TestServer::new();
+    let mut client = server.connect();
+    let request = b"set a 0 0 1\r\n1\r\nget a\r\nbogus\r\nincr a 2\r\nmn\r\nget a b\r\n\
+        verbosity 1\r\nincr a 1\r\ndelete a\r\nget a\r\nmn\r\n";
+    let replies = server.talk(&mut client, request);
+    let expected = "STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\nERROR\r\n3\r\nMN\r\n\
+        VALUE a 0 1\r\n3\r\nEND\r\nOK\r\n4\r\nDELETED\r\nEND\r\nMN\r\n";
+    assert_eq!(replies, expected);
 }
 
 #[test]
 fn a_turn_answers_more_requests_than_a_batch_holds() {
     const REQUESTS: usize = 3 * BATCH + 7;
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let mut client = server.connect();
-        server.set("n", b"0");
-        let request: String = (0..REQUESTS)
-            .map(|i| format!("incr n 1\r\nbad{i}\r\n"))
-            .collect();
-        let expected: String = (1..=REQUESTS)
-            .map(|n| format!("{n}\r\nERROR\r\n"))
-            .collect();
-        assert_same(&server.talk(&mut client, request.as_bytes()), &expected);
-        assert_eq!(server.executed().len(), REQUESTS);
-        // One line, which the codec returns key by key.
-        let keys: String = (0..REQUESTS)
-            .map(|i| format!(" {}", ["n", "x"][i % 2]))
-            .collect();
-        let replies = server.talk(&mut client, format!("get{keys}\r\n").as_bytes());
-        let item = format!("VALUE n 0 3\r\n{REQUESTS}\r\n");
-        assert_same(&replies, &(item.repeat(REQUESTS.div_ceil(2)) + "END\r\n"));
-        assert!(server.counters().batches > 6);
-    }
+    let mut server = TestServer::new();
+    let mut client = server.connect();
+    server.set("n", b"0");
+    let request: String = (0..REQUESTS)
+        .map(|i| format!("incr n 1\r\nbad{i}\r\n"))
+        .collect();
+    let expected: String = (1..=REQUESTS)
+        .map(|n| format!("{n}\r\nERROR\r\n"))
+        .collect();
+    assert_same(&server.talk(&mut client, request.as_bytes()), &expected);
+    assert_eq!(server.executed().len(), REQUESTS);
+    // One line, which the codec returns key by key.
+    let keys: String = (0..REQUESTS)
+        .map(|i| format!(" {}", ["n", "x"][i % 2]))
+        .collect();
+    let replies = server.talk(&mut client, format!("get{keys}\r\n").as_bytes());
+    let item = format!("VALUE n 0 3\r\n{REQUESTS}\r\n");
+    assert_same(&replies, &(item.repeat(REQUESTS.div_ceil(2)) + "END\r\n"));
+    assert!(server.counters().batches > 6);
 }
 
 #[test]
 fn connections_that_are_ready_together_share_a_batch() {
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let mut clients: Vec<Client> = (0..10).map(|_| server.connect()).collect();
-        for (i, client) in clients.iter_mut().enumerate() {
-            client.send(format!("set k{i} 0 0 1\r\n{i}\r\nget k{i}\r\nbogus\r\n").as_bytes());
-        }
-        let before = server.counters();
-        server.turn();
-        let counters = server.counters();
-        assert_eq!(counters.turns, before.turns + 1);
-        assert_eq!(counters.batches, before.batches + 1);
-        assert_eq!(counters.operations, before.operations + 20);
-        for (i, client) in clients.iter_mut().enumerate() {
-            let expected = format!(
-                "STORED\r\n{}ERROR\r\n",
-                hit(&format!("k{i}"), &i.to_string())
-            );
-            assert_eq!(client.taken(), expected, "{completion:?}");
-        }
+    let mut server = TestServer::new();
+    let mut clients: Vec<Client> = (0..10).map(|_| server.connect()).collect();
+    for (i, client) in clients.iter_mut().enumerate() {
+        client.send(format!("set k{i} 0 0 1\r\n{i}\r\nget k{i}\r\nbogus\r\n").as_bytes());
+    }
+    let before = server.counters();
+    server.turn();
+    let counters = server.counters();
+    assert_eq!(counters.turns, before.turns + 1);
+    assert_eq!(counters.batches, before.batches + 1);
+    assert_eq!(counters.operations, before.operations + 20);
+    for (i, client) in clients.iter_mut().enumerate() {
+        let expected = format!(
+            "STORED\r\n{}ERROR\r\n",
+            hit(&format!("k{i}"), &i.to_string())
+        );
+        assert_eq!(client.taken(), expected);
     }
 }
 
@@ -343,9 +319,9 @@ fn count_and_read(times: usize, bytes: usize) -> (String, String) {
 }
 
 /// A client that reads nothing for a while, beside one that does.
-fn slow_reader(completion: Completion, bytes: usize) {
+fn slow_reader(bytes: usize) {
     const TIMES: usize = 60;
-    let mut server = TestServer::new(completion);
+    let mut server = TestServer::new();
     server.set("n", b"0");
     server.set("v", "v".repeat(bytes).as_bytes());
     server.set("w", b"w");
@@ -361,7 +337,7 @@ fn slow_reader(completion: Completion, bytes: usize) {
     }
     let (mut replies, mut turns) = (Vec::new(), 0);
     while !slow.is_closed {
-        let bound = OUTPUT_PAUSE + (1 + queue_of(completion)) * (bytes + 100);
+        let bound = OUTPUT_PAUSE + bytes + 100;
         assert!(
             server.waiting_bytes() <= bound,
             "{}",
@@ -370,154 +346,83 @@ fn slow_reader(completion: Completion, bytes: usize) {
         slow.take(&mut replies);
         server.turn();
         turns += 1;
-        assert!(turns < 10_000, "{completion:?}");
+        assert!(turns < 10_000);
     }
     assert_same(std::str::from_utf8(&replies).unwrap(), &expected);
     let executed = server.executed();
     let count = |name| executed.iter().filter(|op| *op == name).count();
     let counts = (count("arith n"), count("get v"), count("get w"));
-    assert_eq!(counts, (TIMES, TIMES, 40), "{completion:?}");
+    assert_eq!(counts, (TIMES, TIMES, 40));
 }
 
 #[test]
 fn a_slow_reader_delays_nobody_and_loses_nothing() {
-    for &completion in COMPLETIONS {
-        slow_reader(completion, LARGE - 1);
-    }
+    slow_reader(LARGE - 1);
 }
 
 #[test]
 fn large_values_for_a_slow_reader_delay_nobody_and_lose_nothing() {
-    for &completion in COMPLETIONS {
-        slow_reader(completion, LARGE);
-    }
+    slow_reader(LARGE);
 }
 
 /// Its input then lies in a separate buffer: the arena of a loop does not hold it.
 #[test]
 fn a_slow_reader_may_have_sent_more_than_one_read_takes() {
     const REQUESTS: usize = 5_000;
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        server.set("n", b"0");
-        server.set("v", &[b'v'; 900]);
-        let mut client = server.connect();
-        let (request, expected) = count_and_read(REQUESTS, 900);
-        let sent = client.send_some(request.as_bytes());
-        assert!(sent > SLICE);
-        for _ in 0..100 {
-            server.turn();
-        }
-        let queued = queue_of(completion);
-        let most = OUTPUT_PAUSE / 900 + 3 + queued;
-        assert!(
-            server.executed().len() <= 2 * most,
-            "{}",
-            server.executed().len()
-        );
-        let replies = server.talk(&mut client, &request.as_bytes()[sent..]);
-        assert_same(&replies, &expected);
-        assert_eq!(server.executed().len(), 2 * REQUESTS);
-    }
-}
-
-/// Reads until nothing more comes. Returns the number of bytes.
-fn read_all(server: &mut TestServer, client: &mut Client) -> usize {
-    let mut replies = Vec::new();
-    loop {
-        let before = replies.len();
-        client.take(&mut replies);
+    let mut server = TestServer::new();
+    server.set("n", b"0");
+    server.set("v", &[b'v'; 900]);
+    let mut client = server.connect();
+    let (request, expected) = count_and_read(REQUESTS, 900);
+    let sent = client.send_some(request.as_bytes());
+    assert!(sent > SLICE);
+    for _ in 0..100 {
         server.turn();
-        if replies.len() == before {
-            return before;
-        }
     }
-}
-
-/// If the engine may have executed later requests already, a connection is closed when its reply
-/// does not fit, or when it has taken nothing for a while and another one needs the memory.
-#[test]
-fn replies_wait_for_their_clients_within_a_limit() {
-    const VALUE: usize = 4 << 20;
-    let limit = 32 << 20; // half of the memory
-    let whole = hit("v", &"v".repeat(VALUE)).len();
-    for &completion in &COMPLETIONS[1..] {
-        let mut server = TestServer::new(completion);
-        server.set("v", &vec![b'v'; VALUE]);
-        let mut clients: Vec<Client> = (0..12).map(|_| server.connect()).collect();
-        for client in &mut clients {
-            client.send(b"get v\r\n");
-            server.turn();
-            assert!(server.waiting_bytes() <= limit);
-            server.now.ms += 1;
-        }
-        let kept = server.event_loop.conns.len();
-        assert_eq!(kept, limit / VALUE);
-        assert_eq!(server.counters().replies_refused, 12 - kept as u64);
-
-        server.now.ms += TAKES_NOTHING_MS;
-        let mut part = [0; 100_000];
-        for _ in 0..20 {
-            let _ = clients[0].stream.read(&mut part);
-            server.turn(); // the first client takes something now and then
-        }
-        let mut late = server.connect();
-        late.send(b"get v\r\n");
-        server.turn();
-        assert!(server.waiting_bytes() <= limit);
-        assert_eq!(read_all(&mut server, &mut late), whole);
-        let rest = clients
-            .iter_mut()
-            .map(|client| read_all(&mut server, client));
-        let rest: Vec<usize> = rest.collect();
-        assert!(rest[0] > VALUE / 2 && !clients[0].is_closed);
-        assert!(
-            clients[1].is_closed && rest[1] < VALUE,
-            "it gave its memory"
-        );
-        assert!(rest[2..kept].iter().all(|&bytes| bytes == whole));
-        assert!(clients[kept..].iter().all(|client| client.is_closed));
-        assert_eq!(server.counters().replies_refused, 13 - kept as u64);
-    }
+    let most = OUTPUT_PAUSE / 900 + 3;
+    assert!(
+        server.executed().len() <= 2 * most,
+        "{}",
+        server.executed().len()
+    );
+    let replies = server.talk(&mut client, &request.as_bytes()[sent..]);
+    assert_same(&replies, &expected);
+    assert_eq!(server.executed().len(), 2 * REQUESTS);
 }
 
 #[test]
 fn an_unfinished_request_does_not_hold_back_those_before_it() {
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        server.set("n", b"0");
-        server.set("v", &[b'v'; LARGE]);
-        let mut client = server.connect();
-        let (request, expected) = count_and_read(10, LARGE);
-        let unfinished = format!("{request}set v 0 0 10000\r\n");
-        assert_same(&server.talk(&mut client, unfinished.as_bytes()), &expected);
-        let rest = "w".repeat(10_000) + "\r\n";
-        let stored = server.talk(&mut client, rest.as_bytes());
-        assert_eq!(stored, "STORED\r\n", "{completion:?}");
-    }
+    let mut server = TestServer::new();
+    server.set("n", b"0");
+    server.set("v", &[b'v'; LARGE]);
+    let mut client = server.connect();
+    let (request, expected) = count_and_read(10, LARGE);
+    let unfinished = format!("{request}set v 0 0 10000\r\n");
+    assert_same(&server.talk(&mut client, unfinished.as_bytes()), &expected);
+    let rest = "w".repeat(10_000) + "\r\n";
+    let stored = server.talk(&mut client, rest.as_bytes());
+    assert_eq!(stored, "STORED\r\n");
 }
 
 #[test]
 fn a_multiget_goes_on_where_its_socket_was_full() {
     const KEYS: usize = 40;
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let mut client = server.connect();
-        let mut expected = String::new();
-        let mut line = "gets".to_owned();
-        for i in 0..KEYS {
-            let value = format!("{i:02}").repeat(LARGE / 2);
-            let key = format!("k{i}");
-            server.set(&key, value.as_bytes());
-            let cas = server.engine.script.lock().model.items[key.as_bytes()].cas;
-            line += &format!(" {key} missing");
-            expected += &format!("VALUE {key} 0 {} {cas}\r\n{value}\r\n", value.len());
-        }
-        line += "\r\nmn\r\n";
-        expected += "END\r\nMN\r\n";
-        assert_same(&server.talk(&mut client, line.as_bytes()), &expected);
-        assert_eq!(server.executed().len(), 2 * KEYS, "{completion:?}");
+    let mut server = TestServer::new();
+    let mut client = server.connect();
+    let mut expected = String::new();
+    let mut line = "gets".to_owned();
+    for i in 0..KEYS {
+        let value = format!("{i:02}").repeat(LARGE / 2);
+        let key = format!("k{i}");
+        server.set(&key, value.as_bytes());
+        let cas = server.engine.script.lock().model.items[key.as_bytes()].cas;
+        line += &format!(" {key} missing");
+        expected += &format!("VALUE {key} 0 {} {cas}\r\n{value}\r\n", value.len());
     }
+    line += "\r\nmn\r\n";
+    expected += "END\r\nMN\r\n";
+    assert_same(&server.talk(&mut client, line.as_bytes()), &expected);
+    assert_eq!(server.executed().len(), 2 * KEYS);
 }
 
 #[test]
@@ -537,50 +442,44 @@ fn an_error_does_not_disturb_its_neighbours() {
     ];
     let request: String = steps.iter().map(|(request, _)| request.as_str()).collect();
     let expected: String = steps.iter().map(|(_, reply)| *reply).collect();
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let mut client = server.connect();
-        server.set("text", b"abc");
-        server
-            .engine
-            .script
-            .lock()
-            .no_memory
-            .insert(b"full".to_vec());
-        assert_eq!(server.talk(&mut client, request.as_bytes()), expected);
-        assert!(!client.is_closed);
-    }
+    let mut server = TestServer::new();
+    let mut client = server.connect();
+    server.set("text", b"abc");
+    server
+        .engine
+        .script
+        .lock()
+        .no_memory
+        .insert(b"full".to_vec());
+    assert_eq!(server.talk(&mut client, request.as_bytes()), expected);
+    assert!(!client.is_closed);
 }
 
 #[test]
 fn noreply_is_executed_and_not_answered() {
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let mut client = server.connect();
-        let request = b"set a 0 0 1 noreply\r\n1\r\nincr a 1 noreply\r\nincr a 1\r\n\
-            delete b noreply\r\nflush_all noreply\r\nget a\r\n";
-        assert_eq!(server.talk(&mut client, request), "3\r\nEND\r\n");
-        let executed = [
-            "store a", "arith a", "arith a", "delete b", "flush", "get a",
-        ];
-        assert_eq!(server.executed(), executed, "{completion:?}");
-    }
+    let mut server = TestServer::new();
+    let mut client = server.connect();
+    let request = b"set a 0 0 1 noreply\r\n1\r\nincr a 1 noreply\r\nincr a 1\r\n\
+        delete b noreply\r\nflush_all noreply\r\nget a\r\n";
+    assert_eq!(server.talk(&mut client, request), "3\r\nEND\r\n");
+    let executed = [
+        "store a", "arith a", "arith a", "delete b", "flush", "get a",
+    ];
+    assert_eq!(server.executed(), executed);
 }
 
 #[test]
 fn quit_closes_behind_the_replies_to_what_was_sent_before() {
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let (mut client, mut other) = (server.connect(), server.connect());
-        client.send(b"set a 0 0 1\r\n1\r\nget a\r\nquit\r\nset a 0 0 1\r\n2\r\n");
-        other.send(b"mn\r\n");
-        server.turn();
-        assert_eq!(client.taken(), format!("STORED\r\n{}", hit("a", "1")));
-        assert!(client.is_closed);
-        assert_eq!(server.executed(), ["store a", "get a"]);
-        assert_eq!(other.taken(), "MN\r\n");
-        assert!(!other.is_closed);
-    }
+    let mut server = TestServer::new();
+    let (mut client, mut other) = (server.connect(), server.connect());
+    client.send(b"set a 0 0 1\r\n1\r\nget a\r\nquit\r\nset a 0 0 1\r\n2\r\n");
+    other.send(b"mn\r\n");
+    server.turn();
+    assert_eq!(client.taken(), format!("STORED\r\n{}", hit("a", "1")));
+    assert!(client.is_closed);
+    assert_eq!(server.executed(), ["store a", "get a"]);
+    assert_eq!(other.taken(), "MN\r\n");
+    assert!(!other.is_closed);
 }
 
 #[test]
@@ -589,7 +488,7 @@ fn shutdown_is_the_last_request_of_its_connection() {
         enable_shutdown: true,
         ..Config::default()
     };
-    let mut server = TestServer::with(Completion::InSubmit, config);
+    let mut server = TestServer::with(config);
     let mut client = server.connect();
     let replies = server.talk(
         &mut client,
@@ -603,7 +502,7 @@ fn shutdown_is_the_last_request_of_its_connection() {
 /// The accepting thread may still be handing over connections when another thread stops the server.
 #[test]
 fn a_loop_ends_only_when_no_more_connections_come() {
-    let mut server = TestServer::new(Completion::InSubmit);
+    let mut server = TestServer::new();
     server.event_loop.shared.stop();
     server.inbox.waker.wake().unwrap();
     server.turn();
@@ -622,7 +521,7 @@ fn a_loop_ends_only_when_no_more_connections_come() {
 /// Otherwise items that expire on a server without clients would stay.
 #[test]
 fn one_loop_wakes_for_upkeep_without_connections() {
-    let mut server = TestServer::new(Completion::InSubmit);
+    let mut server = TestServer::new();
     let often = Some(Duration::from_millis(SWEEP_EVERY_MS));
     assert_eq!(server.event_loop.timeout(false), often);
     server.event_loop.index = 1;
@@ -632,7 +531,7 @@ fn one_loop_wakes_for_upkeep_without_connections() {
 
 #[test]
 fn a_loop_that_loses_its_poller_ends_with_an_error() {
-    let server = TestServer::new(Completion::InSubmit);
+    let server = TestServer::new();
     let other = std::fs::File::open("/dev/null").unwrap();
     let poller = server.event_loop.poll.as_raw_fd();
     // SAFETY: both descriptors are open and stay open. That of the poller, which the loop owns,
@@ -643,42 +542,35 @@ fn a_loop_that_loses_its_poller_ends_with_an_error() {
 
 #[test]
 fn a_command_for_the_server_takes_effect_between_its_neighbours() {
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let (mut client, mut other) = (server.connect(), server.connect());
-        let request = b"set a 0 0 1\r\n1\r\nflush_all\r\nget a\r\nset a 0 0 1\r\n2\r\nget a\r\n";
-        let expected = format!("STORED\r\nOK\r\nEND\r\nSTORED\r\n{}", hit("a", "2"));
-        assert_eq!(server.talk(&mut client, request), expected);
-        let executed = ["store a", "flush", "get a", "store a", "get a"];
-        assert_eq!(server.executed(), executed, "{completion:?}");
-        // The replies of a turn to several connections stay apart.
-        client.send(b"get a\r\n");
-        other.send(b"verbosity 1\r\nget b\r\n");
-        server.turn();
-        assert_eq!(client.taken(), hit("a", "2"));
-        assert_eq!(other.taken(), "OK\r\nEND\r\n");
-    }
+    let mut server = TestServer::new();
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let request = b"set a 0 0 1\r\n1\r\nflush_all\r\nget a\r\nset a 0 0 1\r\n2\r\nget a\r\n";
+    let expected = format!("STORED\r\nOK\r\nEND\r\nSTORED\r\n{}", hit("a", "2"));
+    assert_eq!(server.talk(&mut client, request), expected);
+    let executed = ["store a", "flush", "get a", "store a", "get a"];
+    assert_eq!(server.executed(), executed);
+    // The replies of a turn to several connections stay apart.
+    client.send(b"get a\r\n");
+    other.send(b"verbosity 1\r\nget b\r\n");
+    server.turn();
+    assert_eq!(client.taken(), hit("a", "2"));
+    assert_eq!(other.taken(), "OK\r\nEND\r\n");
 }
 
 #[test]
 fn a_dump_ends_before_the_next_request_is_executed() {
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let mut client = server.connect();
-        let request = b"set a 0 0 1\r\n1\r\nlru_crawler mgdump all\r\nset b 0 0 1\r\n2\r\n";
-        let replies = server.talk(&mut client, request);
-        assert_eq!(
-            replies, "STORED\r\nmg a\r\nEN\r\nSTORED\r\n",
-            "{completion:?}"
-        );
-    }
+    let mut server = TestServer::new();
+    let mut client = server.connect();
+    let request = b"set a 0 0 1\r\n1\r\nlru_crawler mgdump all\r\nset b 0 0 1\r\n2\r\n";
+    let replies = server.talk(&mut client, request);
+    assert_eq!(replies, "STORED\r\nmg a\r\nEN\r\nSTORED\r\n");
 }
 
 /// Their replies are many times longer than they are.
 #[test]
 fn unread_statistics_are_bounded() {
     const REQUESTS: usize = 1_500;
-    let mut server = TestServer::new(Completion::InSubmit);
+    let mut server = TestServer::new();
     let mut client = server.connect();
     client.send(&b"stats\r\n".repeat(REQUESTS));
     server.turn();
@@ -691,18 +583,16 @@ fn unread_statistics_are_bounded() {
 
 #[test]
 fn a_client_that_is_gone_harms_no_other() {
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        server.set("v", &[b'v'; LARGE]);
-        let (mut gone, mut other) = (server.connect(), server.connect());
-        gone.send(&b"get v\r\n".repeat(50));
-        other.send(b"get a\r\nmn\r\n");
-        drop(gone);
-        server.turn();
-        assert_eq!(other.taken(), "END\r\nMN\r\n");
-        server.turn();
-        assert_eq!(server.event_loop.conns.len(), 1, "{completion:?}");
-    }
+    let mut server = TestServer::new();
+    server.set("v", &[b'v'; LARGE]);
+    let (mut gone, mut other) = (server.connect(), server.connect());
+    gone.send(&b"get v\r\n".repeat(50));
+    other.send(b"get a\r\nmn\r\n");
+    drop(gone);
+    server.turn();
+    assert_eq!(other.taken(), "END\r\nMN\r\n");
+    server.turn();
+    assert_eq!(server.event_loop.conns.len(), 1);
 }
 
 /// A value that is received in place if the engine reserves memory for it.
@@ -712,66 +602,60 @@ fn long_value() -> String {
 
 #[test]
 fn a_large_value_is_received_in_place() {
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let (mut client, mut other) = (server.connect(), server.connect());
-        let value = long_value();
-        client.send(b"get v\r\nset v 0 0 100000\r\n");
-        client.send(&value.as_bytes()[..50_000]);
-        server.turn();
-        assert_eq!(client.taken(), "END\r\n");
-        assert_eq!(server.engine.reservations(), 1);
-        assert_eq!(server.talk(&mut other, b"get v\r\n"), "END\r\n");
-        // Read back in the turn that stores it: `STORED` must leave first.
-        let rest = format!("{}\r\nget v\r\nmn\r\n", &value[50_000..]);
-        let replies = server.talk(&mut client, rest.as_bytes());
-        assert_same(&replies, &format!("STORED\r\n{}MN\r\n", hit("v", &value)));
-        assert_eq!(server.engine.reservations(), 0);
-        assert_eq!(server.engine.script.lock().stored_reserved, 1);
-        assert_eq!(server.executed(), ["get v", "get v", "store v", "get v"]);
-    }
+    let mut server = TestServer::new();
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let value = long_value();
+    client.send(b"get v\r\nset v 0 0 100000\r\n");
+    client.send(&value.as_bytes()[..50_000]);
+    server.turn();
+    assert_eq!(client.taken(), "END\r\n");
+    assert_eq!(server.engine.reservations(), 1);
+    assert_eq!(server.talk(&mut other, b"get v\r\n"), "END\r\n");
+    // Read back in the turn that stores it: `STORED` must leave first.
+    let rest = format!("{}\r\nget v\r\nmn\r\n", &value[50_000..]);
+    let replies = server.talk(&mut client, rest.as_bytes());
+    assert_same(&replies, &format!("STORED\r\n{}MN\r\n", hit("v", &value)));
+    assert_eq!(server.engine.reservations(), 0);
+    assert_eq!(server.engine.script.lock().stored_reserved, 1);
+    assert_eq!(server.executed(), ["get v", "get v", "store v", "get v"]);
 }
 
 #[test]
 fn a_store_whose_reply_waits_delays_the_requests_behind_it() {
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let mut client = server.connect();
-        let value = long_value();
-        client.send(format!("set v 0 0 100000\r\n{}", &value[1..]).as_bytes());
-        server.turn();
-        let filler = server.fill_sockets();
-        client.send(format!("{}\r\nget v\r\n", &value[..1]).as_bytes());
-        server.turn();
-        assert_eq!(server.executed(), ["store v"], "{completion:?}");
-        let rotated = format!("{}{}", &value[1..], &value[..1]);
-        let expected = format!("{filler}STORED\r\n{}", hit("v", &rotated));
-        assert_same(&server.talk(&mut client, b""), &expected);
-    }
+    let mut server = TestServer::new();
+    let mut client = server.connect();
+    let value = long_value();
+    client.send(format!("set v 0 0 100000\r\n{}", &value[1..]).as_bytes());
+    server.turn();
+    let filler = server.fill_sockets();
+    client.send(format!("{}\r\nget v\r\n", &value[..1]).as_bytes());
+    server.turn();
+    assert_eq!(server.executed(), ["store v"]);
+    let rotated = format!("{}{}", &value[1..], &value[..1]);
+    let expected = format!("{filler}STORED\r\n{}", hit("v", &rotated));
+    assert_same(&server.talk(&mut client, b""), &expected);
 }
 
 #[test]
 fn values_of_several_connections_may_be_complete_in_one_turn() {
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::new(completion);
-        let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
-        let value = "x".repeat(LARGE);
-        for (i, client) in clients.iter_mut().enumerate() {
-            client.send(format!("set v{i} 0 0 {LARGE}\r\n{}", &value[1..]).as_bytes());
-        }
-        server.turn();
-        assert_eq!(server.engine.reservations(), 3);
-        for (i, client) in clients.iter_mut().enumerate() {
-            client.send(format!("x\r\nget v{i} v{i}\r\n").as_bytes());
-        }
-        server.turn();
-        let stored = server.engine.script.lock().stored_reserved;
-        assert_eq!(stored, 3, "{completion:?}");
-        for (i, client) in clients.iter_mut().enumerate() {
-            let item = format!("VALUE v{i} 0 {LARGE}\r\n{value}\r\n");
-            let expected = format!("STORED\r\n{item}{item}END\r\n");
-            assert_same(&server.talk(client, b""), &expected);
-        }
+    let mut server = TestServer::new();
+    let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    let value = "x".repeat(LARGE);
+    for (i, client) in clients.iter_mut().enumerate() {
+        client.send(format!("set v{i} 0 0 {LARGE}\r\n{}", &value[1..]).as_bytes());
+    }
+    server.turn();
+    assert_eq!(server.engine.reservations(), 3);
+    for (i, client) in clients.iter_mut().enumerate() {
+        client.send(format!("x\r\nget v{i} v{i}\r\n").as_bytes());
+    }
+    server.turn();
+    let stored = server.engine.script.lock().stored_reserved;
+    assert_eq!(stored, 3);
+    for (i, client) in clients.iter_mut().enumerate() {
+        let item = format!("VALUE v{i} 0 {LARGE}\r\n{value}\r\n");
+        let expected = format!("STORED\r\n{item}{item}END\r\n");
+        assert_same(&server.talk(client, b""), &expected);
     }
 }
 
@@ -823,7 +707,7 @@ fn a_value_is_answered_alike_in_place_and_copied() {
             end + 5,
         ] {
             for reserves in [true, false] {
-                let mut server = TestServer::new(COMPLETIONS[cut % COMPLETIONS.len()]);
+                let mut server = TestServer::new();
                 let mut client = server.connect();
                 server.set("a", b"1");
                 let mut script = server.engine.script.lock();
@@ -847,16 +731,14 @@ fn a_value_over_the_limit_is_refused_and_skipped() {
         ..Config::default()
     };
     let value = long_value();
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::with(completion, config.clone());
-        let mut client = server.connect();
-        server.set("v", b"old");
-        let request = format!("set v 0 0 100000\r\n{value}\r\nget v\r\nmn\r\n");
-        let replies = server.talk(&mut client, request.as_bytes());
-        // The old value goes, too: its owner meant to overwrite it.
-        assert_eq!(replies, format!("{}END\r\nMN\r\n", ascii(reply::TOO_LARGE)));
-        assert_eq!(server.executed(), ["delete v", "get v"], "{completion:?}");
-    }
+    let mut server = TestServer::with(config.clone());
+    let mut client = server.connect();
+    server.set("v", b"old");
+    let request = format!("set v 0 0 100000\r\n{value}\r\nget v\r\nmn\r\n");
+    let replies = server.talk(&mut client, request.as_bytes());
+    // The old value goes, too: its owner meant to overwrite it.
+    assert_eq!(replies, format!("{}END\r\nMN\r\n", ascii(reply::TOO_LARGE)));
+    assert_eq!(server.executed(), ["delete v", "get v"]);
 }
 
 #[test]
@@ -866,43 +748,39 @@ fn a_value_for_which_connections_have_no_memory_is_refused_and_skipped() {
         ..Config::default()
     };
     let value = long_value();
-    for &completion in COMPLETIONS {
-        let mut server = TestServer::with(completion, config.clone());
-        let mut client = server.connect();
-        server.engine.script.lock().reserves = false;
-        server.set("v", b"old");
-        let request = format!("set v 0 0 100000\r\n{value}\r\nget v\r\nmn\r\n");
-        // It waits for memory; meanwhile the socket's buffer may fill up.
-        client.send(&request.as_bytes()[..40_000]);
-        for _ in 0..10 {
-            server.turn();
-        }
-        assert_eq!(client.taken(), "");
-        server.now.ms += WAIT_MS;
-        let replies = server.talk(&mut client, &request.as_bytes()[40_000..]);
-        let refused = ascii(reply::OUT_OF_MEMORY_READING);
-        assert_eq!(replies, format!("{refused}END\r\nMN\r\n"));
-        assert_eq!(server.executed(), ["delete v", "get v"], "{completion:?}");
+    let mut server = TestServer::with(config.clone());
+    let mut client = server.connect();
+    server.engine.script.lock().reserves = false;
+    server.set("v", b"old");
+    let request = format!("set v 0 0 100000\r\n{value}\r\nget v\r\nmn\r\n");
+    // It waits for memory; meanwhile the socket's buffer may fill up.
+    client.send(&request.as_bytes()[..40_000]);
+    for _ in 0..10 {
+        server.turn();
     }
+    assert_eq!(client.taken(), "");
+    server.now.ms += WAIT_MS;
+    let replies = server.talk(&mut client, &request.as_bytes()[40_000..]);
+    let refused = ascii(reply::OUT_OF_MEMORY_READING);
+    assert_eq!(replies, format!("{refused}END\r\nMN\r\n"));
+    assert_eq!(server.executed(), ["delete v", "get v"]);
 }
 
 #[test]
 fn a_value_is_discarded_if_its_client_disconnects() {
     for reserves in [true, false] {
-        for &completion in COMPLETIONS {
-            let mut server = TestServer::new(completion);
-            server.engine.script.lock().reserves = reserves;
-            let mut client = server.connect();
-            client.send(b"get a\r\nset v 0 0 100000\r\n0123456789");
-            server.turn();
-            assert_eq!(server.engine.reservations(), usize::from(reserves));
-            client.stream.shutdown(std::net::Shutdown::Write).unwrap();
-            server.turn();
-            server.turn();
-            assert_eq!(client.taken(), "END\r\n");
-            assert!(client.is_closed);
-            assert_eq!(server.engine.reservations(), 0);
-            assert_eq!(server.executed(), ["get a"], "{completion:?}");
-        }
+        let mut server = TestServer::new();
+        server.engine.script.lock().reserves = reserves;
+        let mut client = server.connect();
+        client.send(b"get a\r\nset v 0 0 100000\r\n0123456789");
+        server.turn();
+        assert_eq!(server.engine.reservations(), usize::from(reserves));
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        server.turn();
+        server.turn();
+        assert_eq!(client.taken(), "END\r\n");
+        assert!(client.is_closed);
+        assert_eq!(server.engine.reservations(), 0);
+        assert_eq!(server.executed(), ["get a"]);
     }
 }

@@ -12,7 +12,7 @@ fn server() -> TestServer {
         eviction: crate::config::Eviction::None,
         ..Config::default()
     };
-    let mut server = TestServer::with(Completion::InSubmit, config);
+    let mut server = TestServer::with(config);
     server.set("n", b"0");
     server.event_loop.sweep_if_due(server.now);
     server
@@ -137,7 +137,7 @@ fn a_reply_over_the_limit_waits_for_others_that_wait_and_for_nothing_else() {
         eviction: crate::config::Eviction::None,
         ..Config::default()
     };
-    let mut server = TestServer::with(Completion::InSubmit, config);
+    let mut server = TestServer::with(config);
     server.set("v", &[b'v'; 300_000]);
     server.event_loop.sweep_if_due(server.now);
     let mut clients = [server.connect(), server.connect()];
@@ -156,7 +156,7 @@ fn a_reply_over_the_limit_waits_for_others_that_wait_and_for_nothing_else() {
 /// Items make room for buffers between turns, so one turn must not take much.
 #[test]
 fn one_turn_keeps_few_replies() {
-    let mut server = TestServer::new(Completion::InSubmit);
+    let mut server = TestServer::new();
     server.set("v", &[b'v'; 1_000]);
     let mut clients: Vec<Client> = (0..25).map(|_| server.connect()).collect();
     for client in &mut clients {
@@ -186,7 +186,7 @@ fn replies_wait_while_items_make_room() {
             connection_memory: Some(32 << 20),
             ..Config::default()
         };
-        let mut server = TestServer::with(Completion::InSubmit, config);
+        let mut server = TestServer::with(config);
         server.set("v", "v".repeat(bytes).as_bytes());
         let mut clients: Vec<Client> = (0..16).map(|_| server.connect()).collect();
         server.engine.script.lock().excess = 1 << 20;

@@ -46,12 +46,12 @@ fn requests(len: usize) -> Vec<(Codec, Vec<u8>, bool)> {
 }
 
 /// A server whose connections have only the memory that each of them is promised.
-fn strict_server(completion: Completion) -> TestServer {
+fn strict_server() -> TestServer {
     let config = Config {
         connection_memory: Some(0),
         ..Config::default()
     };
-    let server = TestServer::with(completion, config);
+    let server = TestServer::with(config);
     server.engine.script.lock().reserves = false;
     server
 }
@@ -61,33 +61,31 @@ fn a_request_of_the_promised_length_is_never_refused_however_it_arrives() {
     for (len, parts) in [(12, 12), (100, 40), (3_000, 300), (20_000, 9), (FREE, 5)] {
         for (which, (_, request, _)) in requests(len).iter().enumerate() {
             assert!(request.len() <= FREE, "{which}: {}", request.len());
-            for &completion in &COMPLETIONS[..2] {
-                let mut server = strict_server(completion);
-                server.set("k", b"");
-                let mut clients: Vec<Client> = (0..3)
-                    .map(|_| server.connect_with(requests(len)[which].0))
-                    .collect();
-                let part = request.len().div_ceil(parts);
-                for (i, bytes) in request.chunks(part).enumerate() {
-                    for client in &mut clients {
-                        let mut sent = client.send_some(bytes);
-                        for _ in 0..3 {
-                            server.turn();
-                            sent += client.send_some(&bytes[sent..]);
-                        }
-                        assert_eq!(sent, bytes.len(), "{which}: part {i} of {len} bytes");
-                    }
-                    server.now.ms += WAIT_MS;
-                }
-                for _ in 0..3 {
-                    server.turn();
-                }
-                assert_eq!(server.counters().read_buf_oom, 0, "{which}: {len} bytes");
+            let mut server = strict_server();
+            server.set("k", b"");
+            let mut clients: Vec<Client> = (0..3)
+                .map(|_| server.connect_with(requests(len)[which].0))
+                .collect();
+            let part = request.len().div_ceil(parts);
+            for (i, bytes) in request.chunks(part).enumerate() {
                 for client in &mut clients {
-                    let mut replies = Vec::new();
-                    client.take(&mut replies);
-                    assert!(!client.is_closed && !replies.is_empty(), "{which}: {len}");
+                    let mut sent = client.send_some(bytes);
+                    for _ in 0..3 {
+                        server.turn();
+                        sent += client.send_some(&bytes[sent..]);
+                    }
+                    assert_eq!(sent, bytes.len(), "{which}: part {i} of {len} bytes");
                 }
+                server.now.ms += WAIT_MS;
+            }
+            for _ in 0..3 {
+                server.turn();
+            }
+            assert_eq!(server.counters().read_buf_oom, 0, "{which}: {len} bytes");
+            for client in &mut clients {
+                let mut replies = Vec::new();
+                client.take(&mut replies);
+                assert!(!client.is_closed && !replies.is_empty(), "{which}: {len}");
             }
         }
     }
@@ -98,7 +96,7 @@ fn an_unfinished_request_is_charged_what_has_arrived_of_it() {
     const CLIENTS: usize = 20;
     for (len, steps) in [(12, 12), (2_000, 200), (40_000, 12), (300_000, 40)] {
         for (which, (codec, request, is_known)) in requests(len).iter().enumerate() {
-            let mut server = TestServer::new(Completion::InSubmit);
+            let mut server = TestServer::new();
             server.engine.script.lock().reserves = false;
             let mut clients: Vec<Client> =
                 (0..CLIENTS).map(|_| server.connect_with(*codec)).collect();
@@ -139,7 +137,7 @@ fn an_unfinished_request_is_charged_what_has_arrived_of_it() {
 /// The allocator keeps pages of each size.
 #[test]
 fn inputs_have_few_sizes_however_requests_arrive() {
-    let mut server = TestServer::new(Completion::InSubmit);
+    let mut server = TestServer::new();
     server.engine.script.lock().reserves = false;
     let mut sizes = std::collections::BTreeSet::new();
     for len in (15_000..40_000).step_by(2_500) {
@@ -170,7 +168,7 @@ fn a_value_is_received_in_place_once_a_quarter_of_it_is_there() {
     let text = String::from_utf8(set.1).unwrap();
     set.1 = text.replacen("append", "set", 1).into();
     for (codec, request, _) in [set, insert] {
-        let mut server = TestServer::new(Completion::InSubmit);
+        let mut server = TestServer::new();
         server.engine.script.lock().least_arrived = 100_000;
         let mut client = server.connect_with(codec);
         for part in request.chunks(50_000) {
@@ -191,7 +189,7 @@ fn a_value_is_received_in_place_once_a_quarter_of_it_is_there() {
 /// Otherwise the loop would let the connection wait between its next turns, too.
 #[test]
 fn a_connection_whose_value_is_received_in_place_waits_for_no_memory() {
-    let mut server = strict_server(Completion::InSubmit);
+    let mut server = strict_server();
     let mut client = server.connect();
     // So that the loop reads more than is promised to a connection at a time.
     for bytes in ["set a 0 0 20000\r\n".into(), "x".repeat(20_000) + "\r\n"] {
@@ -217,7 +215,7 @@ fn a_connection_whose_value_is_received_in_place_waits_for_no_memory() {
 /// The promised memory is for the requests of a transaction, too.
 #[test]
 fn a_short_transaction_is_never_refused() {
-    let mut server = strict_server(Completion::InSubmit);
+    let mut server = strict_server();
     let mut client = server.connect_with(RespSession::new(true));
     let value = "x".repeat(1_000);
     let queued = format!("set k {value}\r\n").repeat(FREE / 1_100);

@@ -10,10 +10,7 @@ use mio::{Poll, Token, Waker};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-const NOW: Now = Now {
-    ms: 5_000_000,
-    unix_s: 1_800_000_000,
-};
+const NOW: Now = Now::new(5_000_000, 1_800_000_000);
 
 /// A server that has counted nothing.
 struct Server {

@@ -74,8 +74,8 @@ impl Drop for Execution<'_> {
     }
 }
 
-// SAFETY: 1: what was found and what was made is referenced until this is dropped; a second search
-// finds the same item, because only we change the partition. 2: see `publish`.
+// SAFETY: what was found and what was made is referenced until this is dropped; a second search
+// finds the same item, because only we change the partition (1). 2: see `publish`.
 unsafe impl ItemStore for Execution<'_> {
     type Links = Links;
 

@@ -155,7 +155,7 @@ impl Partition {
     /// 1. As described for the type.
     #[inline]
     pub(super) unsafe fn footprint(&self, node: Ptr) -> usize {
-        // SAFETY: 1, both.
+        // SAFETY: the item is alive and ours, by our 1 (1, both).
         unsafe { self.raw.block_bytes_of(element(node)) }
     }
 
@@ -216,8 +216,8 @@ impl Partition {
             moved_s: now.seconds(),
             generation: self.generation,
         };
-        // SAFETY: 1: the value has this length, is aligned to eight bytes, and nothing else uses it
-        // yet. 2: checked above.
+        // SAFETY: the value has this length, is aligned to eight bytes, and nothing else uses it yet
+        // (1). 2: checked above.
         Some(unsafe { item::write(made.value(), links, contents, now) })
     }
 
@@ -227,7 +227,8 @@ impl Partition {
     ///
     /// 1. As described for the type; `node` came from `create` and was not linked before.
     pub(super) unsafe fn link(&mut self, node: Ptr) {
-        // SAFETY: 1 and 2 of `RawPartition::link`: by our 1. 1, all.
+        // SAFETY: the item is alive, ours and not linked, by our 1 (1 and 2 of `RawPartition::link`,
+        // and 1 of the others).
         unsafe {
             self.raw.link(element(node));
             let bytes = self.footprint(node);
@@ -247,7 +248,7 @@ impl Partition {
     ///
     /// 1. As described for the type; the item is linked.
     pub(super) unsafe fn unlink(&mut self, node: Ptr) {
-        // SAFETY: 1, all.
+        // SAFETY: the item is alive and ours, by our 1 (1, all).
         unsafe {
             let bytes = self.footprint(node);
             if self.is_flushed(node) {
@@ -316,7 +317,7 @@ impl Partition {
     /// 1. As described for the type.
     #[inline]
     pub(super) unsafe fn acquire(&mut self, node: Ptr) {
-        // SAFETY: 1, both.
+        // SAFETY: the item is alive and ours, by our 1 (1, both).
         unsafe { self.raw.acquire(element(node)) };
     }
 
@@ -327,7 +328,7 @@ impl Partition {
     /// 1. As described for the type; the reference is the caller's.
     #[inline]
     pub(super) unsafe fn release(&mut self, node: Ptr) {
-        // SAFETY: 1, both.
+        // SAFETY: the item is alive and ours, by our 1 (1, both).
         unsafe { self.raw.release(element(node)) };
     }
 
@@ -338,7 +339,7 @@ impl Partition {
     ///
     /// 1. As described for the type.
     pub(super) unsafe fn returned(&self, node: Ptr) -> usize {
-        // SAFETY: 1, all.
+        // SAFETY: the item is alive and ours, by our 1 (1, all).
         unsafe {
             match self.raw.references(element(node)) {
                 1 => self.footprint(node),

@@ -15,17 +15,8 @@ fn heap() -> (Heap, Domain) {
 }
 
 fn write(memory: NonNull<u8>, value: &[u8]) -> Ptr {
-    let contents = Contents {
-        key: b"key",
-        value: [value, b""],
-        client_flags: 0,
-        deadline: corewise_ops::Deadline::NEVER,
-        state: 0,
-    };
-    let now = Now {
-        ms: 5_000,
-        unix_s: 0,
-    };
+    let contents = Contents::new(b"key", value, 0, corewise_ops::Deadline::NEVER);
+    let now = Now::new(5_000, 0);
     // SAFETY: the tests append the number of bytes that the item takes.
     unsafe { item::write(memory, Link::new(7), &contents, now) }
 }
