@@ -1,9 +1,9 @@
 //! Programs that must not compile, each in a twin that does.
 //!
-//! A row has the lines before, the line that is accepted, the line that must be refused in its place
-//! with this error, and the lines after. So the refused line is the reason of the error. The error
-//! codes are checked with `RUSTDOC=.ci/rustdoc`. `tests/auto_traits.rs` states for every public type
-//! whether it is `Send` and `Sync`.
+//! A row has the lines before, the line that is accepted, the line that must be refused in its
+//! place with this error, and the lines after. So the refused line is the reason of the error. The
+//! error codes are checked with `RUSTDOC=.ci/rustdoc`. `tests/auto_traits.rs` states for every
+//! public type whether it is `Send` and `Sync`.
 
 use corewise_testkit::refused;
 

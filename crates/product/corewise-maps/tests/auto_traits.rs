@@ -34,67 +34,45 @@ fn the_probe_tells_the_traits_apart() {
     }
 }
 
-type RelativisticKeys<T> = RelativisticMap<T, u64>;
-type RelativisticValues<T> = RelativisticMap<u64, T>;
-type RelativisticHasher<T> = RelativisticMap<u64, u64, T>;
-type RelIter<T> = rel::Iter<'static, T, u64>;
-type RelIterValues<T> = rel::Iter<'static, u64, T>;
-type RelKeys<T> = rel::Keys<'static, T, u64>;
-type RelValues<T> = rel::Values<'static, u64, T>;
-type RelBuilder<T> = rel::Builder<u64, u64, T>;
-type RelBuilderContents<T> = rel::Builder<T, T>;
-type RelOccupied<T> = rel::OccupiedError<'static, T>;
-type RelCompute<T> = rel::Compute<'static, T, T>;
-type RelOperation<T> = rel::Operation<T>;
-type RelIterMut<T> = rel::IterMut<'static, T, u64>;
-type RelIterMutValues<T> = rel::IterMut<'static, u64, T>;
-type RelValuesMut<T> = rel::ValuesMut<'static, u64, T>;
-type RelIntoIter<T> = rel::IntoIter<u64, T, DefaultHasher>;
-type RelDrainMut<T> = rel::DrainMut<'static, u64, T, DefaultHasher>;
-type Set<T> = rel::RelativisticSet<T>;
-type SetIter<T> = rel::set::Iter<'static, T>;
-type SetIntoIter<T> = rel::set::IntoIter<T, DefaultHasher>;
-/// A handle that may move is sent if the map may be shared.
-type RelOwned<T> = MapRef<'static, u64, T, DefaultHasher, OwnedGuard<'static>>;
-type SetOwned<T> = rel::SetRef<'static, T, DefaultHasher, OwnedGuard<'static>>;
+type S = DefaultHasher;
 
 #[test]
 fn relativistic_maps_are_shared_and_sent_if_their_contents_are_both() {
     expect_of_contents! {
-        RelativisticKeys: (true true), (false false), (false false), (false false);
-        RelativisticValues: (true true), (false false), (false false), (false false);
-        RelativisticHasher: (true true), (true false), (false true), (false false);
+        RelativisticMap<T, u64>: both, neither, neither, neither;
+        RelativisticMap<u64, T>: both, neither, neither, neither;
+        RelativisticMap<u64, u64, T>: both, send, sync, neither;
         // They lend references.
-        RelIter: (true true), (false false), (true true), (false false);
-        RelIterValues: (true true), (false false), (true true), (false false);
-        RelKeys: (true true), (false false), (true true), (false false);
-        RelValues: (true true), (false false), (true true), (false false);
-        RelBuilder: (true true), (true false), (false true), (false false);
+        rel::Iter<'static, T, u64>: both, neither, both, neither;
+        rel::Iter<'static, u64, T>: both, neither, both, neither;
+        rel::Keys<'static, T, u64>: both, neither, both, neither;
+        rel::Values<'static, u64, T>: both, neither, both, neither;
+        rel::Builder<u64, u64, T>: both, send, sync, neither;
         // It has no entries.
-        RelBuilderContents: (true true), (true true), (true true), (true true);
+        rel::Builder<T, T>: both, both, both, both;
         // It contains a reference and a value.
-        RelOccupied: (true true), (false false), (false true), (false false);
-        RelCompute: (true true), (false false), (true true), (false false);
-        RelOperation: (true true), (true false), (false true), (false false);
+        rel::OccupiedError<'static, T>: both, neither, sync, neither;
+        rel::Compute<'static, T, T>: both, neither, both, neither;
+        rel::Operation<T>: both, send, sync, neither;
         // They lend values exclusively.
-        RelIterMut: (true true), (true false), (false true), (false false);
-        RelIterMutValues: (true true), (true false), (false true), (false false);
-        RelValuesMut: (true true), (true false), (false true), (false false);
+        rel::IterMut<'static, T, u64>: both, send, sync, neither;
+        rel::IterMut<'static, u64, T>: both, send, sync, neither;
+        rel::ValuesMut<'static, u64, T>: both, send, sync, neither;
         // They own a map, or have it alone.
-        RelIntoIter: (true false), (false false), (false false), (false false);
-        RelDrainMut: (true true), (false false), (false false), (false false);
-        Set: (true true), (false false), (false false), (false false);
-        SetIter: (true true), (false false), (true true), (false false);
-        SetIntoIter: (true false), (false false), (false false), (false false);
-        RelOwned: (true false), (false false), (false false), (false false);
-        SetOwned: (true false), (false false), (false false), (false false);
+        rel::IntoIter<u64, T, S>: send, neither, neither, neither;
+        rel::DrainMut<'static, u64, T, S>: both, neither, neither, neither;
+        rel::RelativisticSet<T>: both, neither, neither, neither;
+        rel::set::Iter<'static, T>: both, neither, both, neither;
+        rel::set::IntoIter<T, S>: send, neither, neither, neither;
+        // A handle that may move is sent if the map may be shared.
+        MapRef<'static, u64, T, S, OwnedGuard<'static>>: send, neither, neither, neither;
+        rel::SetRef<'static, T, S, OwnedGuard<'static>>: send, neither, neither, neither;
     }
 }
 
 #[test]
 fn handles_and_entries_belong_to_their_thread() {
     type G = Guard<'static>;
-    type S = DefaultHasher;
     expect_traits! {
         MapRef<'static, u64, u64>: false false,
         MapRef<'static, u64, u64, S, &'static G>: false false,
@@ -121,7 +99,6 @@ fn handles_and_entries_belong_to_their_thread() {
 #[test]
 fn owned_handles_of_copies_may_be_sent() {
     type G = OwnedGuard<'static>;
-    type S = DefaultHasher;
     expect_traits! {
         CopyMapRef<'static, LockBasedTable<u64, u64>, S, G>: true false,
         CopyMapRef<'static, LockFreeTable<u64, u64>, S, G>: true false,
@@ -133,12 +110,10 @@ fn owned_handles_of_copies_may_be_sent() {
 #[cfg(feature = "raw")]
 #[test]
 fn raw_tables_are_as_their_arenas() {
-    type RawTableOf<T> = rel::RawTable<T>;
-    type Iter<T> = rel::RawIter<'static, T>;
     expect_of_contents! {
-        RawTableOf: (true true), (true false), (false true), (false false);
+        rel::RawTable<T>: both, send, sync, neither;
         // It contains a reference to an arena.
-        Iter: (true true), (false false), (true true), (false false);
+        rel::RawIter<'static, T>: both, neither, both, neither;
     }
     expect_traits! {
         rel::Link: true true,
@@ -156,52 +131,32 @@ fn answers_of_a_resize_are_plain_data() {
     }
 }
 
-type LockBased<T> = clht::LockBased<u64, u64, T>;
-type LockFree<T> = clht_lock_free::LockFree<u64, u64, T>;
-type LockBasedPointers<T> = clht::LockBased<NonNull<T>, *const T>;
-type CuckooKeys<T> = cuckoo::CuckooMap<T, u64>;
-type CuckooValues<T> = cuckoo::CuckooMap<u64, T>;
-type CuckooHasher<T> = cuckoo::CuckooMap<u64, u64, T>;
-type HopscotchKeys<T> = hopscotch::HopscotchMap<T, u64>;
-type HopscotchValues<T> = hopscotch::HopscotchMap<u64, T>;
-type HopscotchHasher<T> = hopscotch::HopscotchMap<u64, u64, T>;
-type CopyIter<T> = copy_map::Iter<'static, CuckooTable<u64, T>, DefaultHasher>;
-type CopyIterHasher<T> = copy_map::Iter<'static, HopscotchTable<u64, u64>, T>;
-type CopyKeys<T> = copy_map::Keys<'static, CuckooTable<u64, T>, DefaultHasher>;
-type CopyValues<T> = copy_map::Values<'static, CuckooTable<u64, T>, DefaultHasher>;
-type CopyIntoIter<T> = copy_map::IntoIter<CuckooTable<u64, T>, DefaultHasher, copy_map::Limited>;
-type CopyComputed<T> = copy_map::Computed<T>;
-type CopyLimited<T> = cuckoo::CuckooMap<u64, T, DefaultHasher, copy_map::Limited>;
-type CopyBuilder<T> = copy_map::Builder<CuckooTable<T, T>>;
-type CopyBuilderHasher<T> = copy_map::Builder<CuckooTable<u64, u64>, T>;
-type TryInsert<T> = TryInsertError<T>;
-
 #[test]
 fn maps_of_copies_are_shared_and_sent_if_their_contents_may_be_sent() {
     expect_of_contents! {
-        LockBased: (true true), (true false), (false true), (false false);
-        LockFree: (true true), (true false), (false true), (false false);
+        clht::LockBased<u64, u64, T>: both, send, sync, neither;
+        clht_lock_free::LockFree<u64, u64, T>: both, send, sync, neither;
         // As for `AtomicPtr`: code that dereferences a pointer is responsible for it.
-        LockBasedPointers: (true true), (true true), (true true), (true true);
+        clht::LockBased<NonNull<T>, *const T>: both, both, both, both;
         // They return copies and no references.
-        CuckooKeys: (true true), (true true), (false false), (false false);
-        CuckooValues: (true true), (true true), (false false), (false false);
-        CuckooHasher: (true true), (true false), (false true), (false false);
-        HopscotchKeys: (true true), (true true), (false false), (false false);
-        HopscotchValues: (true true), (true true), (false false), (false false);
-        HopscotchHasher: (true true), (true false), (false true), (false false);
+        cuckoo::CuckooMap<T, u64>: both, both, neither, neither;
+        cuckoo::CuckooMap<u64, T>: both, both, neither, neither;
+        cuckoo::CuckooMap<u64, u64, T>: both, send, sync, neither;
+        hopscotch::HopscotchMap<T, u64>: both, both, neither, neither;
+        hopscotch::HopscotchMap<u64, T>: both, both, neither, neither;
+        hopscotch::HopscotchMap<u64, u64, T>: both, send, sync, neither;
         // It contains a reference to a map, and pairs.
-        CopyIter: (true true), (true false), (false false), (false false);
-        CopyIterHasher: (true true), (false false), (true true), (false false);
-        CopyKeys: (true true), (true false), (false false), (false false);
-        CopyValues: (true true), (true false), (false false), (false false);
+        copy_map::Iter<'static, CuckooTable<u64, T>, S>: both, send, neither, neither;
+        copy_map::Iter<'static, HopscotchTable<u64, u64>, T>: both, neither, both, neither;
+        copy_map::Keys<'static, CuckooTable<u64, T>, S>: both, send, neither, neither;
+        copy_map::Values<'static, CuckooTable<u64, T>, S>: both, send, neither, neither;
         // It owns a map, and pairs.
-        CopyIntoIter: (true true), (true false), (false false), (false false);
-        CopyComputed: (true true), (true false), (false true), (false false);
-        CopyLimited: (true true), (true true), (false false), (false false);
-        CopyBuilder: (true true), (true true), (true true), (true true);
-        CopyBuilderHasher: (true true), (true false), (false true), (false false);
-        TryInsert: (true true), (true false), (false true), (false false);
+        copy_map::IntoIter<CuckooTable<u64, T>, S, copy_map::Limited>: both, send, neither, neither;
+        copy_map::Computed<T>: both, send, sync, neither;
+        cuckoo::CuckooMap<u64, T, S, copy_map::Limited>: both, both, neither, neither;
+        copy_map::Builder<CuckooTable<T, T>>: both, both, both, both;
+        copy_map::Builder<CuckooTable<u64, u64>, T>: both, send, sync, neither;
+        TryInsertError<T>: both, send, sync, neither;
     }
 }
 
@@ -220,11 +175,9 @@ fn maps_of_addresses_are_shared_and_sent_if_addresses_are_words() {
 #[cfg(feature = "rayon")]
 #[test]
 fn parallel_iterators_are_sent_if_what_they_lend_is_shared() {
-    type ParIter<T> = rel::ParIter<'static, T, T>;
-    type CopyParIter<T> = copy_map::ParIter<'static, CuckooTable<u64, T>, DefaultHasher>;
     expect_of_contents! {
-        ParIter: (true true), (false false), (true true), (false false);
-        CopyParIter: (true true), (true false), (false false), (false false);
+        rel::ParIter<'static, T, T>: both, neither, both, neither;
+        copy_map::ParIter<'static, CuckooTable<u64, T>, S>: both, send, neither, neither;
     }
 }
 

@@ -34,6 +34,7 @@ for_all_tables! {{
     closures_that_panic_at_the_second_call_change_nothing
     a_retain_that_panics_has_removed_what_it_has_decided_about
     closures_may_change_their_entry
+    updates_may_change_their_entry
     closures_may_change_neighbours_at_every_call
     closures_may_replace_the_table_and_empty_the_map
 }}
@@ -473,7 +474,13 @@ fn closures_may_change_their_entry<M: NumberMap>() {
         },
     );
     assert_eq!((new, map.get(91), calls), (70, Some(70), 1));
-    // An update is asked again about each new value, and not after the entry has gone.
+    check_at_rest(&map);
+}
+
+/// An update is asked again about each new value, and not after the entry has gone.
+fn updates_may_change_their_entry<M: NumberMap>() {
+    let map = M::new(1, Hashing::Mixed, true);
+    (0..50).for_each(|key| assert_eq!(map.insert(key, key), None));
     let mut calls = 0;
     let new = map.update(9, |old| {
         calls += 1;

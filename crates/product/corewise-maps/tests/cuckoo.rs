@@ -1,7 +1,7 @@
 //! Guarantees of `cuckoo::CuckooMap` beyond those of every map of words (`tests/words.rs`): dense
 //! tables, moved entries, pairs of any shape.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -14,6 +14,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::common::fewer;
+use crate::hostile::{FUSE, InconsistentHashing, Key};
 use corewise_testkit::hashing::Hashing;
 
 type Map<L = Unlimited> = CuckooMap<u64, u64, Hashing, L>;
@@ -332,51 +333,25 @@ fn what_overflowed_comes_back_into_the_bucket() {
     assert_eq!(keys, [3, 4, 7, 8, 9, 10]);
 }
 
-thread_local! {
-    /// Number of comparisons that succeed before one panics.
-    static COMPARISONS_LEFT: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
-}
-
-/// Panics when it is compared too often.
-#[derive(Clone, Copy, Debug)]
-struct LimitedComparisons(u64);
-
-impl Hash for LimitedComparisons {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.0.hash(hasher);
-    }
-}
-
-impl PartialEq for LimitedComparisons {
-    fn eq(&self, other: &Self) -> bool {
-        let left = COMPARISONS_LEFT.get();
-        assert!(left > 0, "a comparison");
-        COMPARISONS_LEFT.set(left - 1);
-        self.0 == other.0
-    }
-}
-
-impl Eq for LimitedComparisons {}
-
 #[test]
-fn a_panic_in_a_comparison_leaves_the_map_as_it_was() {
-    let map = CuckooMap::<LimitedComparisons, u64>::new();
-    (0..200).for_each(|n| assert_eq!(map.pin().insert(LimitedComparisons(n), n), None));
-    for patience in 0..3 {
+fn a_panic_in_a_hasher_or_a_comparison_leaves_the_map_as_it_was() {
+    let map = CuckooMap::<Key, u64, _>::with_hasher(InconsistentHashing);
+    (0..200).for_each(|n| assert_eq!(map.pin().insert(Key(n), n), None));
+    for patience in 0..5 {
         for n in 0..200 {
             let patient = |act: &dyn Fn() -> bool| {
-                COMPARISONS_LEFT.set(patience);
+                FUSE.set(patience);
                 // Nothing is changed before all comparisons are done.
                 let answer = catch_unwind(AssertUnwindSafe(act));
-                COMPARISONS_LEFT.set(usize::MAX);
+                FUSE.set(-1);
                 assert!(answer.unwrap_or(true));
             };
-            patient(&|| map.pin().insert(LimitedComparisons(n), n) == Some(n));
-            patient(&|| map.pin().try_insert(LimitedComparisons(n), 0).is_err());
-            patient(&|| map.pin().update(&LimitedComparisons(n), |value| value) == Some(n));
-            patient(&|| map.pin().get(&LimitedComparisons(n)) == Some(n));
+            patient(&|| map.pin().insert(Key(n), n) == Some(n));
+            patient(&|| map.pin().try_insert(Key(n), 0).is_err());
+            patient(&|| map.pin().update(&Key(n), |value| value) == Some(n));
+            patient(&|| map.pin().get(&Key(n)) == Some(n));
         }
     }
-    assert!((0..200).all(|n| map.pin().remove(&LimitedComparisons(n)) == Some(n)));
+    assert!((0..200).all(|n| map.pin().remove(&Key(n)) == Some(n)));
     assert!(map.is_empty());
 }

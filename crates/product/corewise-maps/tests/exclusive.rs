@@ -1,9 +1,7 @@
 //! Access by the exclusive owner: in the middle of resizes, with hashers and comparisons that are
 //! wrong, and with values that panic when they are dropped.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicIsize;
@@ -14,6 +12,7 @@ use corewise_rcu::Domain;
 use corewise_testkit::hashing::Hashing;
 
 use crate::common::Counted;
+use crate::hostile::{Behaviour, InconsistentHashing, Key, be};
 
 type Map = RelativisticMap<u64, Counted>;
 
@@ -196,54 +195,17 @@ fn values_that_panic_when_dropped_leak_no_others() {
     assert_eq!(alive.load(SeqCst), 0);
 }
 
-thread_local! {
-    static IS_INCONSISTENT: Cell<bool> = const { Cell::new(false) };
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn anything() -> u64 {
-    CALLS.set(CALLS.get().wrapping_mul(0x5851_f42d_4c95_7f2d) + 1);
-    CALLS.get() >> 20
-}
-
-/// A key whose hash and comparisons are inconsistent while `IS_INCONSISTENT` is set.
-#[derive(Debug)]
-struct InconsistentKey(u64);
-
-impl Hash for InconsistentKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let number = if IS_INCONSISTENT.get() {
-            anything()
-        } else {
-            self.0
-        };
-        number.hash(state);
-    }
-}
-
-impl PartialEq for InconsistentKey {
-    fn eq(&self, other: &Self) -> bool {
-        if IS_INCONSISTENT.get() {
-            anything().is_multiple_of(4)
-        } else {
-            self.0 == other.0
-        }
-    }
-}
-
-impl Eq for InconsistentKey {}
-
 #[test]
 fn inconsistent_keys_get_no_value_twice() {
     let alive = Arc::default();
     for round in 0..50 {
         let domain = Domain::new();
         let builder = RelativisticMap::builder().domain(domain.clone()).buckets(1);
-        let mut map: RelativisticMap<InconsistentKey, Counted> = builder.build();
-        IS_INCONSISTENT.set(true);
+        let mut map: RelativisticMap<Key, Counted, _> = builder.hasher(InconsistentHashing).build();
+        be(Behaviour::Random, Behaviour::Random);
         let guard = domain.pin();
         for n in 0..300 {
-            let key = || InconsistentKey(n % 50);
+            let key = || Key(n % 50);
             match (n + round) % 8 {
                 0..=2 => drop(map.insert(key(), Counted::new(n, &alive))),
                 3 => map.update_or_insert(
@@ -271,7 +233,7 @@ fn inconsistent_keys_get_no_value_twice() {
         let distinct: BTreeSet<_> = all.iter().map(|(_, value)| &raw const **value).collect();
         assert_eq!((all.len(), distinct.len()), (entries, entries));
         for n in 0..100 {
-            if let Some(value) = map.get_mut(&InconsistentKey(n)) {
+            if let Some(value) = map.get_mut(&Key(n)) {
                 value.n += 1;
             }
         }
@@ -281,7 +243,7 @@ fn inconsistent_keys_get_no_value_twice() {
             assert_eq!(map.drain().count(), left);
         }
         assert!(map.into_iter().take(5).count() <= 5);
-        IS_INCONSISTENT.set(false);
+        be(Behaviour::Consistent, Behaviour::Consistent);
         assert_eq!(alive.load(SeqCst), 0, "round {round}");
     }
 }

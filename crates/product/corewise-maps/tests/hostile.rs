@@ -21,13 +21,13 @@ thread_local! {
     static HASHES: Cell<Behaviour> = const { Cell::new(Behaviour::Consistent) };
     static EQUALS: Cell<Behaviour> = const { Cell::new(Behaviour::Consistent) };
     /// Calls of a hasher or a comparison until one panics; never, if negative.
-    static FUSE: Cell<i64> = const { Cell::new(-1) };
+    pub(crate) static FUSE: Cell<i64> = const { Cell::new(-1) };
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// How a hasher or a comparison behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Behaviour {
+pub(crate) enum Behaviour {
     Consistent,
     /// A different result each time.
     Random,
@@ -56,7 +56,8 @@ fn mixed(number: u64) -> u64 {
     (product ^ product >> 64) as u64
 }
 
-fn burn() {
+/// Panics if the fuse has burnt down; called by user code.
+pub(crate) fn burn() {
     let left = FUSE.get();
     FUSE.set((left - 1).max(-1));
     if left == 0 {
@@ -67,9 +68,9 @@ fn burn() {
 
 /// Hashes numbers.
 #[derive(Clone, Copy, Default)]
-struct InconsistentHashing;
+pub(crate) struct InconsistentHashing;
 
-struct NumberHasher(u64);
+pub(crate) struct NumberHasher(u64);
 
 impl BuildHasher for InconsistentHashing {
     type Hasher = NumberHasher;
@@ -98,7 +99,7 @@ impl Hasher for NumberHasher {
 
 /// A key whose comparison has the [`Behaviour`] of `EQUALS`.
 #[derive(Clone, Copy, Debug)]
-struct Key(u64);
+pub(crate) struct Key(pub(crate) u64);
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
@@ -158,7 +159,7 @@ fn quietly<R>(run: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(run)).ok()
 }
 
-fn be(hashes: Behaviour, equals: Behaviour) {
+pub(crate) fn be(hashes: Behaviour, equals: Behaviour) {
     HASHES.set(hashes);
     EQUALS.set(equals);
 }

@@ -258,7 +258,7 @@ fn a_full_table_reports_it_and_loses_nothing<T: Table<Key = u64, Value = u64>>()
     }
 }
 
-/// Memory suffices for the new table, but not for what overflows from it.
+/// Memory suffices for the new table, but not for its overflow.
 fn a_resize_that_lacks_memory_can_be_repeated<T: Table<Key = u64, Value = u64>>() {
     let [many, one] = [32, 1].map(|buckets| map::<T>(buckets, usize::MAX, Hashing::Own).bytes());
     let map = map::<T>(32, many + one, Hashing::Own);

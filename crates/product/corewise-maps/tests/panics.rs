@@ -1,30 +1,17 @@
 //! Panics in all code that users provide, at every call: the map stays consistent, no lock stays
 //! held, and nothing is dropped twice or leaked.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
 
 use corewise_maps::RelativisticMap;
 use corewise_maps::relativistic::Operation;
 
-thread_local! {
-    /// Calls of user code until one panics; never, if negative.
-    static FUSE: Cell<i64> = const { Cell::new(-1) };
-}
+use crate::hostile::{FUSE, burn};
 
 static ALIVE: AtomicIsize = AtomicIsize::new(0);
-
-fn user_code() {
-    let left = FUSE.get();
-    FUSE.set(left - 1);
-    if left == 0 {
-        // Without a report.
-        resume_unwind(Box::new(()));
-    }
-}
 
 #[derive(Debug)]
 struct Key(u64);
@@ -38,7 +25,7 @@ impl Key {
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        user_code();
+        burn();
         // Few values, so that keys are compared.
         state.write_u64(self.0 % 8);
     }
@@ -46,7 +33,7 @@ impl Hash for Key {
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        user_code();
+        burn();
         self.0 == other.0
     }
 }
@@ -55,7 +42,7 @@ impl Eq for Key {}
 
 impl Clone for Key {
     fn clone(&self) -> Self {
-        user_code();
+        burn();
         Self::new(self.0)
     }
 }
@@ -64,7 +51,7 @@ impl Drop for Key {
     fn drop(&mut self) {
         ALIVE.fetch_sub(1, SeqCst);
         if !std::thread::panicking() {
-            user_code();
+            burn();
         }
     }
 }
@@ -78,35 +65,35 @@ fn exercise(map: &Map) {
     handle.insert(Key::new(60), Key::new(2));
     drop(handle.try_insert(Key::new(60), Key::new(3)));
     handle.get_or_insert_with(Key::new(61), || {
-        user_code();
+        burn();
         Key::new(4)
     });
     handle.update(&Key::new(61), |old| {
-        user_code();
+        burn();
         old.clone()
     });
     handle.compute(Key::new(62), |entry| {
-        user_code();
+        burn();
         match entry {
             None => Operation::<_, ()>::Insert(Key::new(5)),
             Some(_) => Operation::Remove,
         }
     });
     let _ = handle.remove_if(&Key::new(62), |_, _| {
-        user_code();
+        burn();
         true
     });
     let change = |old: &Key| {
-        user_code();
+        burn();
         old.clone()
     };
     let make = || {
-        user_code();
+        burn();
         Key::new(6)
     };
     handle.update_or_insert_with(Key::new(63), change, make);
     handle.update_or_insert_with(Key::new(63), change, make);
-    let modify = |_: &mut Key| user_code();
+    let modify = |_: &mut Key| burn();
     handle
         .entry(Key::new(64))
         .and_modify(modify)
@@ -117,18 +104,18 @@ fn exercise(map: &Map) {
         .or_insert_with(make);
     handle.entry(Key::new(65)).or_insert_with_key(|_| make());
     let _ = handle.get_or_try_insert_with(Key::new(66), || {
-        user_code();
+        burn();
         Err(Key::new(7))
     });
     let _ = handle.try_insert_with(Key::new(66), make);
     handle.remove(&Key::new(60));
     let extracted = handle.extract_if(|key, _| {
-        user_code();
+        burn();
         key.0 == 66
     });
     extracted.for_each(drop);
     handle.retain(|key, _| {
-        user_code();
+        burn();
         key.0 < 50
     });
     handle.remove(&Key::new(61));

@@ -75,17 +75,24 @@ macro_rules! expect_traits {
     })+};
 }
 
-/// Checks a type whose other parameters are both, for contents that are both, `Send`, `Sync`, and
-/// neither.
+/// Checks whether a type is `both` `Send` and `Sync`, only `send`, only `sync` or `neither`, if its
+/// part `T` is both, only `Send`, only `Sync`, and neither.
 #[macro_export]
 macro_rules! expect_of_contents {
-    ($($type:ident: $both:tt, $send:tt, $sync:tt, $neither:tt;)+) => {$(
-        $crate::expect_of_contents!(@ $type, $crate::auto_traits::Both, $both);
-        $crate::expect_of_contents!(@ $type, $crate::auto_traits::OnlySend, $send);
-        $crate::expect_of_contents!(@ $type, $crate::auto_traits::OnlySync, $sync);
-        $crate::expect_of_contents!(@ $type, $crate::auto_traits::Neither, $neither);
-    )+};
-    (@ $type:ident, $contents:ty, ($send:literal $sync:literal)) => {
-        $crate::expect_traits! { $type<$contents>: $send $sync, }
-    };
+    ($($type:ty: $($is:ident),+;)+) => {$({
+        use $crate::auto_traits::{Both, Neither, OnlySend, OnlySync};
+        type Of<T> = $type;
+        let is = [
+            ($crate::implements!(Of<Both>: Send), $crate::implements!(Of<Both>: Sync)),
+            ($crate::implements!(Of<OnlySend>: Send), $crate::implements!(Of<OnlySend>: Sync)),
+            ($crate::implements!(Of<OnlySync>: Send), $crate::implements!(Of<OnlySync>: Sync)),
+            ($crate::implements!(Of<Neither>: Send), $crate::implements!(Of<Neither>: Sync)),
+        ];
+        let expected = [$($crate::expect_of_contents!(@ $is)),+];
+        assert_eq!(is, expected, "(Send, Sync) of {}", stringify!($type));
+    })+};
+    (@ both) => { (true, true) };
+    (@ send) => { (true, false) };
+    (@ sync) => { (false, true) };
+    (@ neither) => { (false, false) };
 }
