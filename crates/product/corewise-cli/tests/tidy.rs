@@ -520,8 +520,8 @@ fn links_between_documents_lead_somewhere() {
     assert_none(&dead);
 }
 
-/// A package is published without what lies above it, so it has the licences in its own folder: links,
-/// which cargo follows when it packages. `.ci/package` looks into the packages.
+/// A package is published without what lies above it, so it has the licences in its own folder:
+/// links, which cargo follows when it packages. `.ci/package` looks into the packages.
 #[test]
 fn published_crates_have_the_licences() {
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
