@@ -55,18 +55,12 @@ const IDLE: Sleeps = Sleeps {
 /// operation has up to 48 bytes; for each replica 256 bytes a slot.
 ///
 /// ```
-/// # use corewise_nr::{Builder, Sequential};
-/// # struct Counter(u64);
-/// # impl Sequential for Counter {
-/// #     type Read = ();
-/// #     type Write = u64;
-/// #     type Response = u64;
-/// #     fn read(&self, (): &()) -> u64 { self.0 }
-/// #     fn write(&mut self, more: &u64) -> u64 { self.0 += more; self.0 }
-/// # }
-/// let counter = Builder::new().replicas(2).log(256).max_batch(32).build(|_| Counter(0))?;
-/// counter.write(5);
-/// assert_eq!(counter.read(|counter| counter.0), 5);
+/// use corewise_nr::structures::priority_queue::{Read, Response, SkipListQueue, Write};
+/// use corewise_nr::{Builder, Sequential};
+/// let builder = Builder::new().replicas(2).log(256).max_batch(32);
+/// let queue = builder.build(|_| SkipListQueue::new())?;
+/// queue.write(Write::Insert(5));
+/// assert_eq!(queue.read(|queue| queue.read(&Read::Min)), Response::Key(Some(5)));
 /// # Ok::<(), corewise_nr::BuildError>(())
 /// ```
 #[derive(Clone, Debug)]
