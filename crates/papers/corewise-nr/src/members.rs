@@ -244,8 +244,8 @@ impl Builder {
         /// Sets the entries of the log at first.
         log(entries: usize);
 
-        /// Limits the entries of the log. It doubles when it is full because a replica is behind whose
-        /// combiner is busy. At the limit writers wait for that replica.
+        /// Limits the entries of the log. It doubles when it is full because a replica is behind
+        /// whose combiner is busy. At the limit writers wait for that replica.
         max_log(entries: usize);
 
         /// Limits the writes of a batch.
@@ -260,13 +260,13 @@ impl Builder {
         /// Sets the number of slots that all further threads of a replica share.
         shared_slots(count: usize);
 
-        /// Sets whether a lone replica skips the log (the default). Then it is a structure with flat
-        /// combining and a readers-writer lock.
+        /// Sets whether a lone replica skips the log (the default). Then it is a structure with
+        /// flat combining and a readers-writer lock.
         bypass_single(is_on: bool);
 
-        /// Compares the digests of replicas at every multiple of `entries` of the log; 0, the default,
-        /// for never. Costs a [`digest`](Sequential::digest) of each replica each time; meant for
-        /// tests. See [`NodeReplicated::divergence`].
+        /// Compares the digests of replicas at every multiple of `entries` of the log; 0, the
+        /// default, for never. Costs a [`digest`](Sequential::digest) of each replica each time;
+        /// meant for tests. See [`NodeReplicated::divergence`].
         compare_every(entries: u64);
     }
 
