@@ -150,52 +150,54 @@ impl Config {
     setters! {
         /// The number of partitions, up to [`MAX_PARTITIONS`].
         ///
-        /// By default it follows the budget, so that large values fit: one for each MiB, but at least
-        /// 16 (fewer below 2 KiB, where a partition has 128 bytes), and at most 4,096 (\[CPHASH\]
-        /// §6.1). A `CpHash` has no more than one for each CPU. More partitions than these mean less
-        /// waiting for locks, and smaller values.
+        /// By default it follows the budget, so that large values fit: one for each MiB, but at
+        /// least 16 (fewer below 2 KiB, where a partition has 128 bytes), and at most 4,096
+        /// (\[CPHASH\] §6.1). A `CpHash` has no more than one for each CPU. More partitions than
+        /// these mean less waiting for locks, and smaller values.
         partitions(count: usize);
 
         /// Which element makes room for a new one.
         eviction(eviction: Eviction);
 
-        /// When an insertion removes the element that it replaces. Matters to `CpHash`, and to values
-        /// of more than 256 bytes in a `LockHash` with [`Eviction::Lru`]; other insertions replace in
-        /// one step.
+        /// When an insertion removes the element that it replaces. Matters to `CpHash`, and to
+        /// values of more than 256 bytes in a `LockHash` with [`Eviction::Lru`]; other insertions
+        /// replace in one step.
         replace(replace: Replace);
 
-        /// The expected bytes of an element, 128 by default, from which the number of buckets follows:
-        /// one for each element that fits into the budget, rounded up to a power of two in each
-        /// partition. The number never changes; smaller elements mean longer chains.
+        /// The expected bytes of an element, 128 by default, from which the number of buckets
+        /// follows: one for each element that fits into the budget, rounded up to a power of two in
+        /// each partition. The number never changes; smaller elements mean longer chains.
         element_bytes(bytes: usize);
 
-        /// The number of operations that a client of a `CpHash` may have outstanding: 64 to 16,384, and
-        /// 1,024 by default. (\[CPHASH\] §6.1 finds 512 to 8,192 equally fast.)
+        /// The number of operations that a client of a `CpHash` may have outstanding: 64 to 16,384,
+        /// and 1,024 by default. (\[CPHASH\] §6.1 finds 512 to 8,192 equally fast.)
         pipeline(operations: usize);
 
         /// Where the server threads of a `CpHash` run. With [`PinPolicy::SmtPair`], server thread n
-        /// runs on the second hardware thread of the nth core, and its client on the first (\[CPHASH\]
-        /// §6.1); see [`CpHash::client_cpu`](crate::CpHash::client_cpu). Otherwise server threads have
-        /// the first CPUs of the policy, and clients the next ones. By default the system chooses.
+        /// runs on the second hardware thread of the nth core, and its client on the first
+        /// (\[CPHASH\] §6.1); see [`CpHash::client_cpu`](crate::CpHash::client_cpu). Otherwise
+        /// server threads have the first CPUs of the policy, and clients the next ones. By default
+        /// the system chooses.
         placement(policy: PinPolicy);
 
-        /// Whether the servers of a `CpHash` move memory from partitions that evict little to
-        /// those that evict much. Then a partition has between half of an equal share and two of them,
+        /// Whether the servers of a `CpHash` move memory from partitions that evict little to those
+        /// that evict much. Then a partition has between half of an equal share and two of them,
         /// and so has the largest element. Off by default, because hashing makes partitions equal
         /// unless the sizes of values differ much.
         moving_budgets(on: bool);
 
-        /// Whether the outcome of an insertion that is *submitted* to a `CpHash` is delivered as soon
-        /// as the client has copied the value and sent READY, as in the paper (\[CPHASH\] §3.2). This
-        /// saves the reply to READY. But other clients may then find the former value for a short time
-        /// after the outcome, until the server has executed READY, so such insertions are not
-        /// linearizable. Off by default. Blocking insertions always wait, and those that a message
-        /// carries need no READY.
+        /// Whether the outcome of an insertion that is *submitted* to a `CpHash` is delivered as
+        /// soon as the client has copied the value and sent READY, as in the paper (\[CPHASH\]
+        /// §3.2). This saves the reply to READY. But other clients may then find the former value
+        /// for a short time after the outcome, until the server has executed READY, so such
+        /// insertions are not linearizable. Off by default. Blocking insertions always wait, and
+        /// those that a message carries need no READY.
         early_outcomes(on: bool);
 
-        /// Whether the message of an insertion into a `CpHash` carries key and value if they have up to
-        /// 40 bytes together. Then the server copies them, and the insertion takes one round trip. On
-        /// by default; off is the paper's way, in which clients copy all values (\[CPHASH\] §3.2).
+        /// Whether the message of an insertion into a `CpHash` carries key and value if they have
+        /// up to 40 bytes together. Then the server copies them, and the insertion takes one round
+        /// trip. On by default; off is the paper's way, in which clients copy all values
+        /// (\[CPHASH\] §3.2).
         inline_values(on: bool);
     }
 

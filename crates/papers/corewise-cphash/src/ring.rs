@@ -31,7 +31,7 @@
 //! let (mut producer, mut consumer) = ring::with_capacity(64);
 //! std::thread::scope(|scope| {
 //!     scope.spawn(move || {
-//!         assert_eq!(producer.push_all(&[1, 2, 3]), 3);
+//!         assert!(producer.push(1) && producer.push(2) && producer.push(3));
 //!         producer.flush(); // three words do not fill a line
 //!     });
 //!     let mut sum = 0;
@@ -73,15 +73,10 @@ struct Ring {
 
 impl Ring {
     #[inline(always)]
-    fn line(&self, index: usize) -> &RingLine {
+    fn word(&self, index: usize) -> &DataCell<u64> {
         let line = (index / LINE_WORDS) & (self.lines.len() - 1);
         // SAFETY: the number of lines is a power of two, so the mask keeps the index below it.
-        unsafe { self.lines.get_unchecked(line) }
-    }
-
-    #[inline(always)]
-    fn word(&self, index: usize) -> &DataCell<u64> {
-        &self.line(index).0[index % LINE_WORDS]
+        &unsafe { self.lines.get_unchecked(line) }.0[index % LINE_WORDS]
     }
 }
 
@@ -156,57 +151,23 @@ impl Producer {
         if self.room(1) == 0 {
             return false;
         }
-        self.write(word);
-        true
-    }
-
-    /// Writes words while there is room, and returns how many. Full lines are flushed, all at once.
-    #[inline]
-    pub fn push_all(&mut self, words: &[u64]) -> usize {
-        let count = self.room(words.len()).min(words.len());
-        let mut rest = &words[..count];
-        while !rest.is_empty() {
-            let line = self.ring.line(self.next);
-            let start = self.next % LINE_WORDS;
-            let (now, later) = rest.split_at(rest.len().min(LINE_WORDS - start));
-            for (slot, &word) in line.0[start..].iter().zip(now) {
-                // SAFETY: the slot is free, and only the producer writes; see `room`.
-                unsafe { slot.write(word) };
-            }
-            self.next = self.next.wrapping_add(now.len());
-            rest = later;
-        }
-        self.publish(self.next - self.next % LINE_WORDS);
-        count
-    }
-
-    /// Writes a word for which there is room.
-    #[inline(always)]
-    fn write(&mut self, word: u64) {
-        debug_assert!(self.next != self.end);
         // SAFETY: the slot is free, and only the producer writes; see `room`.
         unsafe { self.ring.word(self.next).write(word) };
         self.next = self.next.wrapping_add(1);
         if self.next.is_multiple_of(LINE_WORDS) {
             self.flush();
         }
+        true
     }
 
     /// Makes all written words readable.
     #[inline]
     pub fn flush(&mut self) {
-        self.publish(self.next);
-    }
-
-    /// Makes the words before `end` readable, unless they are.
-    #[inline(always)]
-    fn publish(&mut self, end: usize) {
-        let unpublished = self.next.wrapping_sub(self.flushed);
-        if self.next.wrapping_sub(end) < unpublished {
-            self.flushed = end;
+        if self.is_dirty() {
+            self.flushed = self.next;
             // Release: pairs with the Acquire in `Consumer::readable`, so the words are seen.
             let release = ordering!(Release, "ring_relaxed_flush");
-            self.ring.write.store(end, release);
+            self.ring.write.store(self.next, release);
         }
     }
 
@@ -271,43 +232,6 @@ impl Consumer {
         Some(word)
     }
 
-    /// Calls `each` with up to `most` words and returns how many there were. Their room is given
-    /// back at the end; if `each` panics, its word counts as read.
-    #[inline]
-    pub fn pop_all(&mut self, most: usize, mut each: impl FnMut(u64)) -> usize {
-        struct Read<'a> {
-            consumer: &'a mut Consumer,
-            count: usize,
-        }
-        impl Drop for Read<'_> {
-            #[inline]
-            fn drop(&mut self) {
-                self.consumer.advance(self.count);
-            }
-        }
-        let count = self.readable(most).min(most);
-        let mut read = Read {
-            consumer: self,
-            count: 0,
-        };
-        while read.count < count {
-            let at = read.consumer.next.wrapping_add(read.count);
-            let left = count - read.count;
-            let line = read.consumer.ring.line(at);
-            let mut words = [0; LINE_WORDS];
-            let here = left.min(LINE_WORDS - at % LINE_WORDS);
-            for (word, slot) in words.iter_mut().zip(&line.0[at % LINE_WORDS..][..here]) {
-                // SAFETY: the word was flushed, and is not overwritten before it has been read.
-                *word = unsafe { slot.read() };
-            }
-            for &word in &words[..here] {
-                read.count += 1;
-                each(word);
-            }
-        }
-        count
-    }
-
     /// Marks words that were peeked at as read.
     ///
     /// # Panics
@@ -349,33 +273,6 @@ mod models {
     use super::*;
     use corewise_atomic::{model_bounded, thread};
 
-    /// The same for several words at a time.
-    #[test]
-    fn batches_of_words_arrive_once_and_in_order() {
-        const WORDS: u64 = 3 * LEAST as u64 / 2 + 1;
-        model_bounded(3, || {
-            let (mut producer, mut consumer) = with_capacity(LEAST);
-            let writer = thread::spawn(move || {
-                let words: Vec<u64> = (0..WORDS).collect();
-                let mut sent = 0;
-                while sent < words.len() {
-                    sent += producer.push_all(&words[sent..]);
-                    producer.flush();
-                    thread::yield_now();
-                }
-            });
-            let mut expected = 0;
-            while expected < WORDS {
-                consumer.pop_all(LEAST, |word| {
-                    assert_eq!(word, expected);
-                    expected += 1;
-                });
-                thread::yield_now();
-            }
-            writer.join().unwrap();
-        });
-    }
-
     /// Guarantees 1 and 2, in a ring of two lines that is filled more than once.
     #[test]
     fn words_arrive_once_and_in_order() {
@@ -412,7 +309,7 @@ mod tests {
     fn words_become_readable_line_by_line_or_when_flushed() {
         let (mut producer, mut consumer) = with_capacity(1);
         assert_eq!(producer.capacity(), 16);
-        assert_eq!(producer.push_all(&[7; 7]), 7);
+        assert!((0..7).all(|_| producer.push(7)));
         assert_eq!(consumer.pop(), None);
         assert!(producer.push(7) && !producer.is_dirty());
         assert_eq!(consumer.readable(1), 8);
@@ -426,9 +323,9 @@ mod tests {
     #[test]
     fn a_full_ring_accepts_words_when_a_line_was_read() {
         let (mut producer, mut consumer) = with_capacity(16);
-        assert_eq!(producer.push_all(&[1; 20]), 16);
+        assert!((0..16).all(|_| producer.push(1)));
         assert!(!producer.push(2));
-        assert_eq!(consumer.pop_all(7, |word| assert_eq!(word, 1)), 7);
+        assert!((0..7).all(|_| consumer.pop() == Some(1)));
         assert!(!producer.push(2));
         assert_eq!(consumer.pop(), Some(1));
         assert_eq!(producer.room(1), 8);
@@ -448,17 +345,5 @@ mod tests {
             producer.flush();
             assert_eq!(consumer.pop(), Some(word));
         }
-    }
-
-    #[test]
-    fn a_panic_while_reading_loses_one_word() {
-        let (mut producer, mut consumer) = with_capacity(16);
-        producer.push_all(&[1, 2, 3]);
-        producer.flush();
-        let read = std::panic::AssertUnwindSafe(|| {
-            consumer.pop_all(3, |word| assert!(word < 2, "expected"));
-        });
-        assert!(std::panic::catch_unwind(read).is_err());
-        assert_eq!(consumer.pop(), Some(3));
     }
 }

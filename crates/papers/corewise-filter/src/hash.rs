@@ -75,6 +75,18 @@ pub(crate) fn hash_of<T: Hash + ?Sized>(item: &T, seed: u64) -> u64 {
     hasher.finish()
 }
 
+/// Methods that absorb an integer as one word, by way of an integer that says how it is widened.
+macro_rules! absorb {
+    ($($write:ident: $integer:ty as $widened:ty,)*) => {
+        $(
+            #[inline]
+            fn $write(&mut self, number: $integer) {
+                self.absorb(number as $widened as u64);
+            }
+        )*
+    };
+}
+
 impl Hasher for FilterHasher {
     #[inline]
     fn finish(&self) -> u64 {
@@ -94,56 +106,24 @@ impl Hasher for FilterHasher {
         self.absorb(u64::from_le_bytes(last) | (bytes.len() as u64) << 56);
     }
 
-    #[inline]
-    fn write_u8(&mut self, number: u8) {
-        self.absorb(number.into());
-    }
-
-    #[inline]
-    fn write_u16(&mut self, number: u16) {
-        self.absorb(number.into());
-    }
-
-    #[inline]
-    fn write_u32(&mut self, number: u32) {
-        self.absorb(number.into());
-    }
-
-    #[inline]
-    fn write_u64(&mut self, number: u64) {
-        self.absorb(number);
+    absorb! {
+        write_u8: u8 as u8,
+        write_u16: u16 as u16,
+        write_u32: u32 as u32,
+        write_u64: u64 as u64,
+        write_usize: usize as u64,
+        write_i8: i8 as u8,
+        write_i16: i16 as u16,
+        write_i32: i32 as u32,
+        write_i64: i64 as u64,
+        // The width of `isize` must not matter.
+        write_isize: isize as i64,
     }
 
     #[inline]
     fn write_u128(&mut self, number: u128) {
         self.absorb(number as u64);
         self.absorb((number >> 64) as u64);
-    }
-
-    #[inline]
-    fn write_usize(&mut self, number: usize) {
-        self.absorb(number as u64);
-    }
-
-    // As the unsigned integers of the same width, except that the width of `isize` must not matter.
-    #[inline]
-    fn write_isize(&mut self, number: isize) {
-        self.absorb(number as i64 as u64);
-    }
-
-    #[inline]
-    fn write_i16(&mut self, number: i16) {
-        self.write_u16(number.cast_unsigned());
-    }
-
-    #[inline]
-    fn write_i32(&mut self, number: i32) {
-        self.write_u32(number.cast_unsigned());
-    }
-
-    #[inline]
-    fn write_i64(&mut self, number: i64) {
-        self.write_u64(number.cast_unsigned());
     }
 
     #[inline]

@@ -38,20 +38,13 @@ impl<D: Sequential> NodeReplicated<D> {
     /// If the replica has left.
     ///
     /// ```
-    /// # use corewise_nr::{Builder, Sequential};
-    /// # struct Counter(u64);
-    /// # impl Sequential for Counter {
-    /// #     type Read = ();
-    /// #     type Write = u64;
-    /// #     type Response = u64;
-    /// #     fn read(&self, (): &()) -> u64 { self.0 }
-    /// #     fn write(&mut self, more: &u64) -> u64 { self.0 += more; self.0 }
-    /// # }
-    /// let counter = Builder::new().replicas(2).build(|_| Counter(0)).unwrap();
-    /// let [one, other] = counter.replicas()[..] else { unreachable!() };
-    /// let (one, other) = (counter.handle(Some(one))?, counter.handle(Some(other))?);
-    /// one.write(2);
-    /// assert_eq!(other.read(|counter| counter.0), 2);
+    /// use corewise_nr::structures::priority_queue::{Read, Response, SkipListQueue, Write};
+    /// use corewise_nr::{Builder, Sequential};
+    /// let queue = Builder::new().replicas(2).build(|_| SkipListQueue::new()).unwrap();
+    /// let [one, other] = queue.replicas()[..] else { unreachable!() };
+    /// let (one, other) = (queue.handle(Some(one))?, queue.handle(Some(other))?);
+    /// one.write(Write::Insert(2));
+    /// assert_eq!(other.read(|queue| queue.read(&Read::Min)), Response::Key(Some(2)));
     /// # Ok::<(), corewise_nr::NoReplica>(())
     /// ```
     pub fn handle(&self, replica: Option<ReplicaId>) -> Result<Handle<'_, D>, NoReplica> {

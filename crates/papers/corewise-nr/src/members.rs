@@ -55,18 +55,12 @@ const IDLE: Sleeps = Sleeps {
 /// operation has up to 48 bytes; for each replica 256 bytes a slot.
 ///
 /// ```
-/// # use corewise_nr::{Builder, Sequential};
-/// # struct Counter(u64);
-/// # impl Sequential for Counter {
-/// #     type Read = ();
-/// #     type Write = u64;
-/// #     type Response = u64;
-/// #     fn read(&self, (): &()) -> u64 { self.0 }
-/// #     fn write(&mut self, more: &u64) -> u64 { self.0 += more; self.0 }
-/// # }
-/// let counter = Builder::new().replicas(2).log(256).max_batch(32).build(|_| Counter(0))?;
-/// counter.write(5);
-/// assert_eq!(counter.read(|counter| counter.0), 5);
+/// use corewise_nr::structures::priority_queue::{Read, Response, SkipListQueue, Write};
+/// use corewise_nr::{Builder, Sequential};
+/// let builder = Builder::new().replicas(2).log(256).max_batch(32);
+/// let queue = builder.build(|_| SkipListQueue::new())?;
+/// queue.write(Write::Insert(5));
+/// assert_eq!(queue.read(|queue| queue.read(&Read::Min)), Response::Key(Some(5)));
 /// # Ok::<(), corewise_nr::BuildError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -250,8 +244,8 @@ impl Builder {
         /// Sets the entries of the log at first.
         log(entries: usize);
 
-        /// Limits the entries of the log. It doubles when it is full because a replica is behind whose
-        /// combiner is busy. At the limit writers wait for that replica.
+        /// Limits the entries of the log. It doubles when it is full because a replica is behind
+        /// whose combiner is busy. At the limit writers wait for that replica.
         max_log(entries: usize);
 
         /// Limits the writes of a batch.
@@ -266,13 +260,13 @@ impl Builder {
         /// Sets the number of slots that all further threads of a replica share.
         shared_slots(count: usize);
 
-        /// Sets whether a lone replica skips the log (the default). Then it is a structure with flat
-        /// combining and a readers-writer lock.
+        /// Sets whether a lone replica skips the log (the default). Then it is a structure with
+        /// flat combining and a readers-writer lock.
         bypass_single(is_on: bool);
 
-        /// Compares the digests of replicas at every multiple of `entries` of the log; 0, the default,
-        /// for never. Costs a [`digest`](Sequential::digest) of each replica each time; meant for
-        /// tests. See [`NodeReplicated::divergence`].
+        /// Compares the digests of replicas at every multiple of `entries` of the log; 0, the
+        /// default, for never. Costs a [`digest`](Sequential::digest) of each replica each time;
+        /// meant for tests. See [`NodeReplicated::divergence`].
         compare_every(entries: u64);
     }
 

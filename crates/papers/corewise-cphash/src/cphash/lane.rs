@@ -270,9 +270,9 @@ impl Lane {
             }
         }
         self.replies.flush();
-        leftover
-            .replies
-            .pop_all(usize::MAX, |reply| give_up(partition, reply));
+        while let Some(reply) = leftover.replies.pop() {
+            give_up(partition, reply);
+        }
     }
 }
 

@@ -237,17 +237,11 @@ impl<D: Sequential> Drop for Combiner<D> {
 /// gets a panic.
 ///
 /// ```
-/// # use corewise_nr::{Concurrent, Operation, Sequential, baseline::FlatCombining};
-/// # struct Counter(u64);
-/// # impl Sequential for Counter {
-/// #     type Read = ();
-/// #     type Write = u64;
-/// #     type Response = u64;
-/// #     fn read(&self, (): &()) -> u64 { self.0 }
-/// #     fn write(&mut self, more: &u64) -> u64 { self.0 += more; self.0 }
-/// # }
-/// let counter = FlatCombining::new(Counter(0));
-/// assert_eq!(counter.execute(Operation::Write(3)), 3);
+/// use corewise_nr::structures::priority_queue::{Read, Response, SkipListQueue, Write};
+/// use corewise_nr::{Concurrent, Operation, baseline::FlatCombining};
+/// let queue = FlatCombining::new(SkipListQueue::new());
+/// assert_eq!(queue.execute(Operation::Write(Write::Insert(3))), Response::Inserted);
+/// assert_eq!(queue.execute(Operation::Read(Read::Min)), Response::Key(Some(3)));
 /// ```
 pub struct FlatCombining<D: Sequential>(Combiner<D>);
 
@@ -276,18 +270,11 @@ impl<D: Sequential> Concurrent<D> for FlatCombining<D> {
 /// structure that executes it gets a panic.
 ///
 /// ```
-/// # use corewise_nr::{Concurrent, Operation, Sequential, baseline::FlatCombiningPlus};
-/// # struct Counter(u64);
-/// # impl Sequential for Counter {
-/// #     type Read = ();
-/// #     type Write = u64;
-/// #     type Response = u64;
-/// #     fn read(&self, (): &()) -> u64 { self.0 }
-/// #     fn write(&mut self, more: &u64) -> u64 { self.0 += more; self.0 }
-/// # }
-/// let counter = FlatCombiningPlus::new(Counter(0));
-/// assert_eq!(counter.execute(Operation::Write(3)), 3);
-/// assert_eq!(counter.execute(Operation::Read(())), 3);
+/// use corewise_nr::structures::priority_queue::{Read, Response, SkipListQueue, Write};
+/// use corewise_nr::{Concurrent, Operation, baseline::FlatCombiningPlus};
+/// let queue = FlatCombiningPlus::new(SkipListQueue::new());
+/// assert_eq!(queue.execute(Operation::Write(Write::Insert(3))), Response::Inserted);
+/// assert_eq!(queue.execute(Operation::Read(Read::Min)), Response::Key(Some(3)));
 /// ```
 pub struct FlatCombiningPlus<D: Sequential> {
     combiner: Combiner<D>,

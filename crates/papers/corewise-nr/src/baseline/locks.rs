@@ -26,17 +26,11 @@ corewise_atomic::thread_local! {
 /// that calls the structure that executes it gets a panic.
 ///
 /// ```
-/// # use corewise_nr::{Concurrent, Operation, Sequential, baseline::SpinLocked};
-/// # struct Counter(u64);
-/// # impl Sequential for Counter {
-/// #     type Read = ();
-/// #     type Write = u64;
-/// #     type Response = u64;
-/// #     fn read(&self, (): &()) -> u64 { self.0 }
-/// #     fn write(&mut self, more: &u64) -> u64 { self.0 += more; self.0 }
-/// # }
-/// let counter = SpinLocked::new(Counter(0));
-/// assert_eq!(counter.execute(Operation::Write(3)), 3);
+/// use corewise_nr::structures::priority_queue::{Read, Response, SkipListQueue, Write};
+/// use corewise_nr::{Concurrent, Operation, baseline::SpinLocked};
+/// let queue = SpinLocked::new(SkipListQueue::new());
+/// assert_eq!(queue.execute(Operation::Write(Write::Insert(3))), Response::Inserted);
+/// assert_eq!(queue.execute(Operation::Read(Read::Min)), Response::Key(Some(3)));
 /// ```
 pub struct SpinLocked<D> {
     /// The thread that holds the lock, or [`NONE`].
@@ -106,18 +100,11 @@ impl<D: Sequential> Concurrent<D> for SpinLocked<D> {
 /// releases the lock. An operation that calls the structure that executes it gets a panic.
 ///
 /// ```
-/// # use corewise_nr::{Concurrent, Operation, Sequential, baseline::ReadersWriterLocked};
-/// # struct Counter(u64);
-/// # impl Sequential for Counter {
-/// #     type Read = ();
-/// #     type Write = u64;
-/// #     type Response = u64;
-/// #     fn read(&self, (): &()) -> u64 { self.0 }
-/// #     fn write(&mut self, more: &u64) -> u64 { self.0 += more; self.0 }
-/// # }
-/// let counter = ReadersWriterLocked::new(Counter(0));
-/// assert_eq!(counter.execute(Operation::Write(3)), 3);
-/// assert_eq!(counter.execute(Operation::Read(())), 3);
+/// use corewise_nr::structures::priority_queue::{Read, Response, SkipListQueue, Write};
+/// use corewise_nr::{Concurrent, Operation, baseline::ReadersWriterLocked};
+/// let queue = ReadersWriterLocked::new(SkipListQueue::new());
+/// assert_eq!(queue.execute(Operation::Write(Write::Insert(3))), Response::Inserted);
+/// assert_eq!(queue.execute(Operation::Read(Read::Min)), Response::Key(Some(3)));
 /// ```
 pub struct ReadersWriterLocked<D> {
     lock: CachePadded<FlagRw>,
