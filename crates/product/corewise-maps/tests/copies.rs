@@ -8,10 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use corewise_maps::clht::{LockBased, LockBasedTable};
 use corewise_maps::copy_map::{Computed, CopyMap, Full, Operation, Table, TryInsertError};
-use corewise_maps::cuckoo::{CuckooMap, CuckooTable};
+use corewise_maps::cuckoo::CuckooTable;
 use corewise_maps::relativistic::ResizeError;
 use corewise_maps_lab::clht_lock_free::{LockFree, LockFreeTable};
-use corewise_maps_lab::hopscotch::{HopscotchMap, HopscotchTable};
+use corewise_maps_lab::hopscotch::HopscotchTable;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -374,6 +374,8 @@ fn a_map_without_a_limit_panics_where_one_with_a_limit_reports() {
 #[cfg(feature = "serde")]
 #[test]
 fn maps_are_serialized_as_maps() {
+    use corewise_maps::cuckoo::CuckooMap;
+    use corewise_maps_lab::hopscotch::HopscotchMap;
     let map = CuckooMap::from([(1u64, (2u32, true))]);
     let text = serde_json::to_string(&map).unwrap();
     assert_eq!(text, "{\"1\":[2,true]}");
@@ -386,6 +388,7 @@ fn maps_are_serialized_as_maps() {
 #[cfg(feature = "rayon")]
 #[test]
 fn parallel_iteration_visits_all_entries() {
+    use corewise_maps::cuckoo::CuckooMap;
     use rayon::iter::ParallelIterator;
     const ENTRIES: u64 = 20_000;
     let map: CuckooMap<u64, u64> = (0..ENTRIES).map(|n| (n, n)).collect();
