@@ -1,0 +1,84 @@
+//! Prints the bytes that a sorted set requests for a member, in all: record, index and tree.
+//!
+//! ```sh
+//! cargo run --release -p corewise-nr --example sorted_set_memory -- [MEMBERS]
+//! ```
+//!
+//! Members of 20 bytes are added with ascending scores and with random ones. Members that are
+//! decimal numbers below twice the number of members are added with random scores; then as many
+//! times as there are members one leaves and another one comes, and as many scores change.
+
+use corewise_nr::SortedSet;
+use corewise_nr::sorted_set::{Bounds, Direction};
+
+/// The next number of a xorshift generator.
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+fn print(name: &str, set: &SortedSet) {
+    let bytes = set.memory() as f64 / set.len() as f64;
+    println!("{name:<44} {bytes:>5.1}");
+}
+
+fn add(set: &mut SortedSet, member: &[u8], score: f64) {
+    set.insert(member, score).expect("a number, and room");
+}
+
+fn main() {
+    let members = std::env::args().nth(1).map_or(5_000_000, |text| {
+        text.parse::<u64>()
+            .ok()
+            .filter(|number| *number > 0)
+            .unwrap_or_else(|| {
+                eprintln!("{text} is no number of members");
+                std::process::exit(2)
+            })
+    });
+    println!("bytes a member, of {members}");
+    let mut state = 0x9e37_79b9_7f4a_7c15;
+    let mut score = move || next(&mut state) as f64 / u64::MAX as f64;
+
+    let mut set = SortedSet::new();
+    for number in 0..members {
+        add(&mut set, format!("{number:020}").as_bytes(), number as f64);
+    }
+    print("20 bytes, ascending scores", &set);
+
+    let mut set = SortedSet::new();
+    for number in 0..members {
+        add(&mut set, format!("{number:020}").as_bytes(), score());
+    }
+    print("20 bytes, random scores", &set);
+    let half = members as i64 / 2;
+    set.remove_range(Bounds::Rank(0, half / 4));
+    while set.len() as i64 > half {
+        let rank = (score() * set.len() as f64) as usize;
+        let (member, _) = set.at(rank, Direction::Ascending).expect("a rank");
+        let member = member.to_vec();
+        set.remove(&member);
+    }
+    print("20 bytes, random scores, half was removed", &set);
+
+    let mut state = 1;
+    let mut number = move || (next(&mut state) % (2 * members)).to_string();
+    let mut set = SortedSet::new();
+    while (set.len() as u64) < members {
+        add(&mut set, number().as_bytes(), score());
+    }
+    print("integers, random scores", &set);
+    for _ in 0..members {
+        while set.remove(number().as_bytes()).is_none() {}
+        while (set.len() as u64) < members {
+            add(&mut set, number().as_bytes(), score());
+        }
+        let rank = (score() * members as f64) as usize;
+        let (member, _) = set.at(rank, Direction::Ascending).expect("a rank");
+        let member = member.to_vec();
+        add(&mut set, &member, score());
+    }
+    print("integers, random scores, after churn", &set);
+}
