@@ -7,8 +7,8 @@
 //! ```
 //!
 //! An array has the entries whose hashes begin with the same `depth` bits, its *prefix*. There are
-//! `2^level + split` arrays: those with the first `split` prefixes of `level` bits are split in two,
-//! the others are not. So arrays are split in the order of their prefixes, one after [`MEAN`]
+//! `2^level + split` arrays: those with the first `split` prefixes of `level` bits are split in
+//! two, the others are not. So arrays are split in the order of their prefixes, one after [`MEAN`]
 //! insertions, and no directory is needed (linear hashing, Litwin 1980, with the first bits of the
 //! hash in place of the last ones, so that the arrays have the order of the hashes). An array that
 //! is to be split next has at most `2 * MEAN` entries on average; more than 512 are six standard
@@ -49,7 +49,7 @@ use super::records::Records;
 const MEAN: usize = if TINY { 3 } else { 192 };
 /// Bits of a tag that splits use up before tags are computed anew.
 const REUSED: u32 = 4;
-/// Bits of a cursor. So many are exact in a client that has floating-point numbers only.
+/// Bits of a cursor: a client that has floating-point numbers only represents it exactly.
 const CURSOR_BITS: u32 = 48;
 
 /// A tag, and the two halves of an id.
@@ -94,10 +94,11 @@ pub(super) struct HashIndex {
     hasher: SeedableRandomState,
 }
 
-/// The first bits of a hash.
+/// The first bits of a hash, 63 at most.
 #[inline(always)]
 fn first_bits(hash: u64, bits: u32) -> u64 {
-    hash.checked_shr(64 - bits).unwrap_or(0)
+    // In two steps, because a shift by 64 is not defined.
+    hash >> 1 >> (63 - bits)
 }
 
 /// The number of the array with this prefix.
@@ -135,17 +136,12 @@ fn lower_bound(entries: &[TaggedId], hash: u64, depth: u32) -> usize {
     at
 }
 
-/// The place in an array, from `at` on, of the entry with this tag for which `is_wanted`.
-#[inline]
-fn find_from(
-    entries: &[TaggedId],
-    at: usize,
-    tag: u16,
-    is_wanted: impl Fn(u32) -> bool,
-) -> Option<usize> {
-    let equal = entries[at..].iter().take_while(|entry| entry.tag == tag);
-    let found = equal.into_iter().position(|entry| is_wanted(entry.id()))?;
-    Some(at + found)
+/// The place in an array of the entry with this id, and with the tag of this hash.
+fn place_of(entries: &[TaggedId], hash: u64, depth: u32, id: u32) -> usize {
+    let at = lower_bound(entries, hash, depth);
+    let wanted = TaggedId::new(tag(hash, depth), id);
+    let found = entries[at..].iter().position(|entry| *entry == wanted);
+    at + found.expect("the member has an entry")
 }
 
 impl HashIndex {
@@ -194,9 +190,16 @@ impl HashIndex {
         }
         let Position { array, depth } = self.position(hash);
         let entries = &self.arrays[array][..];
-        let at = lower_bound(entries, hash, depth);
-        let found = find_from(entries, at, tag(hash, depth), is_member)?;
-        Some(entries[found].id())
+        let tag = tag(hash, depth);
+        for entry in &entries[lower_bound(entries, hash, depth)..] {
+            if entry.tag != tag {
+                break;
+            }
+            if is_member(entry.id()) {
+                return Some(entry.id());
+            }
+        }
+        None
     }
 
     /// Lets the part of the array in which a hash is likely to be arrive in the cache.
@@ -252,9 +255,7 @@ impl HashIndex {
     pub(super) fn remove(&mut self, hash: u64, id: u32) {
         let Position { array, depth } = self.position(hash);
         let entries = &mut self.arrays[array];
-        let at = lower_bound(entries, hash, depth);
-        let found = find_from(entries, at, tag(hash, depth), |other| other == id);
-        entries.remove(found.expect("the member has an entry"));
+        entries.remove(place_of(entries, hash, depth, id));
         self.len -= 1;
         let old = entries.capacity();
         if entries.len() < old / 4 * 3 {
@@ -278,10 +279,8 @@ impl HashIndex {
     pub(super) fn replace(&mut self, hash: u64, old: u32, new: u32) {
         let Position { array, depth } = self.position(hash);
         let entries = &mut self.arrays[array];
-        let at = lower_bound(entries, hash, depth);
-        let tag = tag(hash, depth);
-        let found = find_from(entries, at, tag, |other| other == old);
-        entries[found.expect("the record has an entry")] = TaggedId::new(tag, new);
+        let place = place_of(entries, hash, depth, old);
+        entries[place] = TaggedId::new(tag(hash, depth), new);
     }
 
     /// Splits the next array in the order of their prefixes.

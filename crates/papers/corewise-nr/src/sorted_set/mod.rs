@@ -29,9 +29,17 @@
 //! 3. *Determinism.* Sets with equal seeds and histories, or a set and its clone with equal
 //!    histories since, return the same results, cursors included. (So no decision depends on a
 //!    capacity, which a clone does not have.)
-//! 4. *Memory follows the size.* While a quarter of the records' room is free, a removal moves up to
-//!    four records, and chunks without records are freed; the index and the tree shrink as they
+//! 4. *Memory follows the size.* While a quarter of the records' room is free, a removal moves up
+//!    to four records, and chunks without records are freed; the index and the tree shrink as they
 //!    grew.
+//! 5. *Steps.* No insertion or removal of one member, or change of its score, does more than to
+//!    split an array of about 512 entries, to split or merge a node on each level of the tree, and
+//!    to move four records. Nothing is copied as a whole when the set grows but lists of chunks and
+//!    of pages. ([`remove_range`](SortedSet::remove_range) and [`clear`](SortedSet::clear) take as
+//!    long as their result is large; see [`drop_some`](SortedSet::drop_some).)
+//!
+//! In a set of five million, a member of 20 bytes costs 45 bytes in all with ascending scores, and
+//! 49 with random ones (`--example sorted_set_memory`). A set without members has no memory.
 
 #![forbid(unsafe_code)]
 

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A record's *id* is its address in units of two bytes: the number of its chunk, and the place in
-//! it. So a set has at most 8 GiB of records. The top bits of a free block are those of a NaN, which
-//! no score is; so the blocks of a chunk can be walked from its start. A record of more than a
-//! quarter of a chunk has a chunk to itself, of its size.
+//! it. So a set has at most 8 GiB of records. The top bits of a free block are those of a NaN,
+//! which no score is; so the blocks of a chunk can be walked from its start. A record of more than
+//! a quarter of a chunk has a chunk to itself, of its size.
 //!
 //! # Guarantees
 //!
@@ -311,7 +311,7 @@ impl Records {
     }
 
     /// The member and the score of a record.
-    #[inline]
+    #[inline(always)]
     pub(super) fn item(&self, id: u32) -> (&[u8], f64) {
         let bytes = self.bytes(id);
         let score = bytes[..8].try_into().expect("8 bytes");
@@ -321,7 +321,7 @@ impl Records {
     }
 
     /// The member of a record.
-    #[inline]
+    #[inline(always)]
     pub(super) fn member(&self, id: u32) -> &[u8] {
         let bytes = self.bytes(id);
         let (len, start) = length(bytes);

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! An *entry* is a key (see [`score`](super::score)), the bytes of a member, and the id of its
-//! record. Entries are sorted by key, then by bytes. A leaf keeps of each key the *residue* `(key >>
-//! shift) - base`; the shift is the least with which all fit, or was when the leaf was filled. Of
-//! entries with equal residues the records are read, which have key and member side by side. Callers
-//! pass a closure, `order`, that orders a record relative to the entry wanted. It is called only for
-//! equal residues and equal keys.
+//! record. Entries are sorted by key, then by bytes. A leaf keeps of each key the *residue*
+//! `(key >> shift) - base`; the shift is the least with which all fit, or was when the leaf
+//! was filled. Of entries with equal residues the records are read, which have key and member
+//! side by side. Callers pass a closure, `order`, that orders a record relative to the entry
+//! wanted. It is called only for equal residues and equal keys.
 //!
 //! # Guarantees
 //!
@@ -651,9 +651,9 @@ impl Tree {
             .map(|place| self.id(place))
     }
 
-    /// Changes the key of the entry at the end of the path to that of `entry`, if it keeps its place
-    /// among its neighbours. Returns whether it does. It looks at neighbours in the same leaf only,
-    /// so the answer may be no without need.
+    /// Changes the key of the entry at the end of the path to that of `entry`, if it keeps its
+    /// place among its neighbours. Returns whether it does. It looks at neighbours in
+    /// the same leaf only, so the answer may be no without need.
     pub(super) fn change_in_place(
         &mut self,
         path: &Path,
