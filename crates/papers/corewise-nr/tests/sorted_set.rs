@@ -498,7 +498,7 @@ fn orders_of_insertion_and_removal() {
                         "{inserting}, {removing}"
                     );
                 }
-                assert!(set.is_empty() && set.bytes() == 0);
+                assert!(set.is_empty() && set.memory() == 0);
             }
         }
     }
@@ -696,10 +696,14 @@ fn a_scan_of_an_unchanged_set_visits_each_member_once() {
         }
         assert_eq!(visits, vec![1; 100]);
     }
-    // A cursor from a larger set.
+    // Cursors that no scan returned: a part of the set, and nothing.
     let mut found = 0;
-    assert_eq!(set.scan(u64::MAX, 1_000, |_, _| found += 1), 0);
-    assert_eq!(found, 100);
+    assert_eq!(set.scan(1 << 47, 1_000, |_, _| found += 1), 0);
+    assert!((1..100).contains(&found));
+    assert_eq!(
+        set.scan(u64::MAX, 1_000, |_, _| panic!("it is too high")),
+        0
+    );
 }
 
 /// Replicas: a clone that executes the same operations gives the same cursors.
@@ -740,7 +744,7 @@ fn memory_follows_the_size() {
     /// More than the slab and the hash table for 64 members and a few nodes of the tree occupy.
     const SMALLEST: f64 = 8_192.0;
     let mut set = SortedSet::new();
-    assert_eq!(set.bytes(), 0);
+    assert_eq!(set.memory(), 0);
     let count = 40_000 / fewer() as u32;
     let name = |number: u32| format!("{number:016}").into_bytes();
     for number in 0..count {
@@ -748,7 +752,7 @@ fn memory_follows_the_size() {
         set.insert(&name(number), f64::from(number.wrapping_mul(0x9e37_79b9)))
             .unwrap();
     }
-    let full = set.bytes();
+    let full = set.memory();
     if !cfg!(corewise_stress) {
         assert!(full < 80 * count as usize, "{full} bytes");
     }
@@ -759,15 +763,15 @@ fn memory_follows_the_size() {
         let slots = if cfg!(corewise_stress) { 8.0 } else { 5.0 };
         let most = full as f64 / f64::from(count) * slots * set.len() as f64 + SMALLEST;
         assert!(
-            (set.bytes() as f64) < most,
+            (set.memory() as f64) < most,
             "{} members, {} bytes",
             set.len(),
-            set.bytes()
+            set.memory()
         );
     }
     set.assert_valid();
     set.clear();
-    assert_eq!(set.bytes(), 0);
+    assert_eq!(set.memory(), 0);
 }
 
 #[test]

@@ -64,7 +64,7 @@ pub enum Read {
     Scan {
         /// 0, or the cursor of the last response.
         cursor: u64,
-        /// The number of slots to look at.
+        /// The number of members to look at.
         count: usize,
     },
 }
@@ -225,16 +225,16 @@ impl Sequential for SortedSet {
         }
     }
 
-    /// A checksum of the members, their scores and their ids, which decide what cursors mean.
+    /// A checksum of the members, their scores, and the ids of their records in both the index and
+    /// the tree.
     fn digest(&self) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
-        for id in 0..self.items.slots() as u32 {
-            if let Some((member, score)) = self.items.get(id) {
-                (id, member, score.to_bits()).hash(&mut hasher);
-            }
+        for id in self.tree.ids(0..self.len()) {
+            let (member, score) = self.items.records.item(id);
+            (id, member, score.to_bits()).hash(&mut hasher);
         }
-        for (key, id) in self.tree.entries() {
-            (key, id).hash(&mut hasher);
+        for id in self.items.index.ids() {
+            id.hash(&mut hasher);
         }
         Some(hasher.finish())
     }

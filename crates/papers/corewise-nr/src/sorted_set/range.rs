@@ -40,7 +40,7 @@ impl<'a> Range<'a> {
         let tree = &self.set.tree;
         let place = self.front.unwrap_or_else(|| tree.place(rank));
         self.front = tree.next(place);
-        Some(self.set.items.item(tree.id(place)))
+        Some(self.set.items.records.item(tree.id(place)))
     }
 
     fn highest(&mut self) -> Option<(&'a [u8], f64)> {
@@ -48,7 +48,7 @@ impl<'a> Range<'a> {
         let tree = &self.set.tree;
         let place = self.back.unwrap_or_else(|| tree.place(rank));
         self.back = tree.previous(place);
-        Some(self.set.items.item(tree.id(place)))
+        Some(self.set.items.records.item(tree.id(place)))
     }
 
     fn skip_lowest(&mut self, count: usize) {

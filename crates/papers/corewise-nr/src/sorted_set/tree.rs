@@ -1,14 +1,17 @@
-//! A B+ tree over the ids of the members, in the order of scores and members, with the number of
+//! A B+ tree over the ids of the records, in the order of scores and members, with the number of
 //! members in each subtree.
 //!
 //! ```text
 //! Inner: | keys [u64; 64] | ids [u32; 64] | children [u32; 64] | counts [u32; 64] | len |
-//! Leaf:  | keys [u64; 64] | ids [u32; 64] | len | previous | next |
+//! Leaf:  | base 8 | residues [u32; 64] | ids [u32; 64] | previous | next | len 1 | shift 1 |
 //! ```
 //!
-//! An *entry* is a key (see [`score`](super::score)) and an id. Entries are sorted by key, then by
-//! the bytes of the member. The tree does not know members: callers pass a closure that compares
-//! the member of an id with the one wanted. It is called only for equal keys.
+//! An *entry* is a key (see [`score`](super::score)), the bytes of a member, and the id of its
+//! record. Entries are sorted by key, then by bytes. A leaf keeps of each key the *residue*
+//! `(key >> shift) - base`; the shift is the least with which all fit, or was when the leaf
+//! was filled. Of entries with equal residues the records are read, which have key and member
+//! side by side. Callers pass a closure, `order`, that orders a record relative to the entry
+//! wanted. It is called only for equal residues and equal keys.
 //!
 //! # Guarantees
 //!
@@ -18,16 +21,22 @@
 //! 3. Each node has at least [`LEAST`] entries or children, except for the last node of a level,
 //!    because a split at the end of a level leaves the left node full: ascending insertions fill
 //!    the nodes.
-//! 4. Every operation on one entry visits `O(log n)` nodes.
+//! 4. Every operation on one entry visits `O(log n)` nodes, and reads the records of at most two
+//!    leaves.
+//! 5. No room for nodes is free but at the end: the last node takes the place of one that is freed.
+//!    So the room follows the number of entries.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::items::grow_by_an_eighth;
+use super::TINY;
+use super::pages::Pages;
+use super::records::Records;
+use super::score::key;
 
-/// Entries of a leaf, and children of an inner node. Small in a stress build, so that each test
-/// splits and merges nodes.
-pub(super) const FANOUT: usize = if cfg!(corewise_stress) { 4 } else { 64 };
+/// Entries of a leaf, and children of an inner node. Small in tests, so that each splits and merges
+/// nodes.
+pub(super) const FANOUT: usize = if TINY { 4 } else { 64 };
 /// A node with fewer entries after a removal is merged, or gets entries of its neighbour.
 const LEAST: usize = FANOUT / 4;
 /// The most entries of a node that was just merged: room for insertions before the next split.
@@ -36,10 +45,11 @@ const MERGED: usize = FANOUT / 4 * 3;
 const BUILT: usize = FANOUT / 8 * 7 + FANOUT % 8 / 2;
 /// Levels above the leaves. A tree grows when its root has `FANOUT` children; by guarantee 3 a tree
 /// of 2^32 entries has seven levels above its leaves.
-const MAX_HEIGHT: usize = if cfg!(corewise_stress) { 32 } else { 8 };
+const MAX_HEIGHT: usize = if TINY { 32 } else { 8 };
 
-/// Keys in a cache line.
-const LINE: usize = if cfg!(corewise_stress) { 2 } else { 8 };
+/// Bits of the residues of a leaf that was just split or merged; with fewer, its records are read
+/// to have a lower shift.
+const PRECISE: u32 = 16;
 
 /// No node.
 const NONE: u32 = u32::MAX;
@@ -47,13 +57,18 @@ const NONE: u32 = u32::MAX;
 /// Stands in the unused places of `keys`; no score but a NaN has this key.
 const UNUSED: u64 = u64::MAX;
 
+/// Stands in the unused places of `residues`; no entry has this residue.
+const UNUSED_RESIDUE: u32 = u32::MAX;
+
 #[derive(Clone, Debug)]
 struct Leaf {
-    keys: [u64; FANOUT],
+    base: u64,
+    residues: [u32; FANOUT],
     ids: [u32; FANOUT],
-    len: u32,
     previous: u32,
     next: u32,
+    len: u8,
+    shift: u8,
 }
 
 #[derive(Clone, Debug)]
@@ -66,9 +81,9 @@ struct Inner {
 }
 
 const _: () = {
-    assert!(size_of::<Leaf>() == (12 * FANOUT + 12).next_multiple_of(align_of::<u64>()));
+    assert!(size_of::<Leaf>() == (8 * FANOUT + 18).next_multiple_of(align_of::<u64>()));
     assert!(size_of::<Inner>() == (20 * FANOUT + 4).next_multiple_of(align_of::<u64>()));
-    assert!(FANOUT.is_multiple_of(LINE));
+    assert!(FANOUT.is_multiple_of(line::<u32>()) && FANOUT.is_multiple_of(line::<u64>()));
     assert!(LEAST >= 1 && MERGED < FANOUT && BUILT <= FANOUT && BUILT > LEAST);
 };
 
@@ -83,11 +98,6 @@ fn remove_at<T: Copy>(array: &mut [T], len: usize, at: usize) {
     array.copy_within(at + 1..len, at);
 }
 
-/// Marks the keys from `len` on as unused, up to the former `end`.
-fn clear_keys(keys: &mut [u64; FANOUT], len: u32, end: usize) {
-    keys[len as usize..end].fill(UNUSED);
-}
-
 /// Moves the last `moved` of `left` elements to the front of `right` ones.
 fn move_right<T: Copy>(from: &mut [T], left: usize, to: &mut [T], right: usize, moved: usize) {
     to.copy_within(0..right, moved);
@@ -100,36 +110,42 @@ fn move_left<T: Copy>(to: &mut [T], left: usize, from: &mut [T], right: usize, m
     from.copy_within(moved..right, 0);
 }
 
-/// The number of keys that are lower than `key`. Unused keys are [`UNUSED`].
+/// Keys in a cache line.
+const fn line<K>() -> usize {
+    if TINY { 2 } else { 64 / size_of::<K>() }
+}
+
+/// The number of keys that are lower than `key`. Unused keys are the highest.
 ///
 /// Looks at the first key of each cache line, then at one line. These loads do not depend on each
 /// other, so the lines of a node that is not cached arrive together.
 #[inline]
-fn keys_below(keys: &[u64; FANOUT], key: u64) -> usize {
-    let is_below = |found: &u64| usize::from(*found < key);
-    let lines: usize = keys.iter().step_by(LINE).skip(1).map(is_below).sum();
-    let start = lines * LINE;
+fn keys_below<K: Copy + Ord>(keys: &[K; FANOUT], key: K) -> usize {
+    let line = const { line::<K>() };
+    let is_below = |found: &K| usize::from(*found < key);
+    let lines: usize = keys.iter().step_by(line).skip(1).map(is_below).sum();
+    let start = lines * line;
     start
-        + keys[start..start + LINE]
+        + keys[start..start + line]
             .iter()
             .map(is_below)
             .sum::<usize>()
 }
 
 /// The number of entries that are lower than the one wanted, and among those with an equal key
-/// have a member for which `is_before`.
+/// have a record for which `is_before`.
 #[inline]
-fn entries_below(
-    keys: &[u64; FANOUT],
+fn entries_below<K: Copy + Ord>(
+    keys: &[K; FANOUT],
     ids: &[u32; FANOUT],
-    key: u64,
+    key: K,
     is_before: impl Fn(u32) -> bool,
 ) -> usize {
     let start = keys_below(keys, key);
     if start == FANOUT || keys[start] != key {
         return start;
     }
-    // A binary search with branches: a comparison of members waits for memory, and a predicted
+    // A binary search with branches: a comparison of records waits for memory, and a predicted
     // branch lets the next one start. `partition_point` has conditional moves instead.
     let (mut from, mut to) = (start, FANOUT);
     while from < to {
@@ -146,11 +162,13 @@ fn entries_below(
 impl Leaf {
     fn new() -> Self {
         Self {
-            keys: [UNUSED; FANOUT],
+            base: 0,
+            residues: [UNUSED_RESIDUE; FANOUT],
             ids: [0; FANOUT],
-            len: 0,
             previous: NONE,
             next: NONE,
+            len: 0,
+            shift: 0,
         }
     }
 
@@ -158,14 +176,42 @@ impl Leaf {
         self.len as usize
     }
 
+    /// The residue of a key, or the order of all entries relative to it if it has none here.
+    #[inline]
+    fn residue(&self, key: u64) -> Result<u32, Ordering> {
+        let above_base = (key >> self.shift).checked_sub(self.base);
+        let residue = above_base.ok_or(Ordering::Greater)?;
+        if residue < u64::from(UNUSED_RESIDUE) {
+            Ok(residue as u32)
+        } else {
+            Err(Ordering::Less)
+        }
+    }
+
     /// The number of entries below the one wanted.
     #[inline]
-    fn position(&self, key: u64, compare: impl Fn(u32) -> Ordering) -> usize {
-        entries_below(&self.keys, &self.ids, key, |id| compare(id).is_lt())
+    fn position(&self, key: u64, order: impl Fn(u32) -> Ordering) -> usize {
+        match self.residue(key) {
+            Ok(residue) => {
+                entries_below(&self.residues, &self.ids, residue, |id| order(id).is_lt())
+            }
+            Err(Ordering::Less) => self.len(),
+            Err(_) => 0,
+        }
+    }
+
+    /// Orders an entry of this leaf relative to the one wanted.
+    fn order_at(&self, at: usize, key: u64, order: impl Fn(u32) -> Ordering) -> Ordering {
+        match self.residue(key) {
+            Ok(residue) => self.residues[at]
+                .cmp(&residue)
+                .then_with(|| order(self.ids[at])),
+            Err(order) => order,
+        }
     }
 
     /// The index of an entry, which must be in this leaf. Unlike a binary search it reads no
-    /// members of entries with equal keys.
+    /// records of entries with equal keys.
     #[inline]
     fn position_of(&self, id: u32) -> usize {
         let ids = &self.ids[..self.len()];
@@ -173,38 +219,137 @@ impl Leaf {
         found.expect("the entry is in this leaf")
     }
 
-    fn insert(&mut self, at: usize, (key, id): (u64, u32)) {
+    /// The key of the first entry.
+    fn first_key(&self, records: &Records) -> u64 {
+        if self.shift == 0 {
+            self.base + u64::from(self.residues[0])
+        } else {
+            records.key(self.ids[0])
+        }
+    }
+
+    /// An entry's key as far as the leaf knows it: the bits below the shift are 0.
+    fn known_key(&self, at: usize) -> u64 {
+        (self.base + u64::from(self.residues[at])) << self.shift
+    }
+
+    /// Gives all entries residues of a higher shift, or with another base.
+    fn rebase(&mut self, shift: u8, base: u64) {
+        for at in 0..self.len() {
+            self.residues[at] = ((self.known_key(at) >> shift) - base) as u32;
+        }
+        (self.shift, self.base) = (shift, base);
+    }
+
+    /// Lets the keys between these two have residues.
+    fn cover(&mut self, mut low: u64, mut high: u64) {
+        if self.len == 0 {
+            self.base = low >> self.shift;
+        }
+        if self.residue(low).is_ok() && self.residue(high).is_ok() {
+            return;
+        }
+        if let Some(last) = self.len().checked_sub(1) {
+            low = low.min(self.known_key(0));
+            high = high.max(self.known_key(last));
+        }
+        let shift = self.shift.max(needed_shift(low, high));
+        self.rebase(shift, low >> shift);
+    }
+
+    /// Reads the keys of all entries if too few bits of them are known.
+    fn refine(&mut self, records: &Records) {
         let len = self.len();
-        insert_at(&mut self.keys, len, at, key);
+        if self.shift == 0
+            || len == 0
+            || (self.residues[len - 1] - self.residues[0]) >> PRECISE != 0
+        {
+            return;
+        }
+        let ids = &self.ids[..len];
+        ids.iter().for_each(|id| records.prefetch(*id));
+        let (low, high) = (records.key(ids[0]), records.key(ids[len - 1]));
+        self.shift = needed_shift(low, high);
+        self.base = low >> self.shift;
+        for (residue, id) in self.residues.iter_mut().zip(ids) {
+            *residue = ((records.key(*id) >> self.shift) - self.base) as u32;
+        }
+    }
+
+    fn set_key(&mut self, at: usize, key: u64) {
+        self.cover(key, key);
+        self.residues[at] = self.residue(key).expect("the key is covered");
+    }
+
+    fn insert(&mut self, at: usize, key: u64, id: u32) {
+        self.cover(key, key);
+        let residue = self.residue(key).expect("the key is covered");
+        let len = self.len();
+        insert_at(&mut self.residues, len, at, residue);
         insert_at(&mut self.ids, len, at, id);
         self.len += 1;
     }
 
     fn remove(&mut self, at: usize) {
         let len = self.len();
-        remove_at(&mut self.keys, len, at);
+        remove_at(&mut self.residues, len, at);
         remove_at(&mut self.ids, len, at);
         self.len -= 1;
-        clear_keys(&mut self.keys, self.len, len);
+        self.residues[len - 1] = UNUSED_RESIDUE;
     }
 
-    fn move_right(&mut self, right: &mut Self, moved: usize) {
+    /// Lets the leaf cover these entries of another one, and returns their residues here.
+    fn adopt(&mut self, other: &Self, entries: Range<usize>) -> [u32; FANOUT] {
+        if other.shift > self.shift {
+            let base = if self.len == 0 {
+                0
+            } else {
+                self.known_key(0) >> other.shift
+            };
+            self.rebase(other.shift, base);
+        }
+        let (low, high) = (entries.start, entries.end - 1);
+        self.cover(other.known_key(low), other.known_key(high));
+        let mut residues = [UNUSED_RESIDUE; FANOUT];
+        for (residue, at) in residues.iter_mut().zip(entries) {
+            *residue = ((other.known_key(at) >> self.shift) - self.base) as u32;
+        }
+        residues
+    }
+
+    fn move_right(&mut self, right: &mut Self, moved: usize, records: &Records) {
         let (len, others) = (self.len(), right.len());
-        move_right(&mut self.keys, len, &mut right.keys, others, moved);
+        let mut residues = right.adopt(self, len - moved..len);
+        move_right(&mut residues, moved, &mut right.residues, others, moved);
         move_right(&mut self.ids, len, &mut right.ids, others, moved);
-        self.len -= moved as u32;
-        right.len += moved as u32;
-        clear_keys(&mut self.keys, self.len, len);
+        self.len -= moved as u8;
+        right.len += moved as u8;
+        self.residues[len - moved..len].fill(UNUSED_RESIDUE);
+        self.refine(records);
+        right.refine(records);
     }
 
-    fn move_left(&mut self, right: &mut Self, moved: usize) {
+    fn move_left(&mut self, right: &mut Self, moved: usize, records: &Records) {
         let (len, others) = (self.len(), right.len());
-        move_left(&mut self.keys, len, &mut right.keys, others, moved);
+        let residues = self.adopt(right, 0..moved);
+        self.residues[len..len + moved].copy_from_slice(&residues[..moved]);
+        right.residues.copy_within(moved..others, 0);
         move_left(&mut self.ids, len, &mut right.ids, others, moved);
-        self.len += moved as u32;
-        right.len -= moved as u32;
-        clear_keys(&mut right.keys, right.len, others);
+        self.len += moved as u8;
+        right.len -= moved as u8;
+        right.residues[others - moved..others].fill(UNUSED_RESIDUE);
+        self.refine(records);
+        right.refine(records);
     }
+}
+
+/// The least shift with which the keys from `low` to `high` have residues.
+fn needed_shift(low: u64, high: u64) -> u8 {
+    let bits = u64::BITS - (high - low).leading_zeros();
+    let shift = bits.saturating_sub(u32::BITS);
+    // The bits that are shifted out may add one to the difference.
+    let is_too_low = (high >> shift) - (low >> shift) >= u64::from(UNUSED_RESIDUE);
+    (shift + u32::from(is_too_low)) as u8
 }
 
 /// What an inner node keeps about a child.
@@ -232,9 +377,9 @@ impl Inner {
 
     /// The child in which the entry wanted is, or its place.
     #[inline]
-    fn child(&self, key: u64, compare: impl Fn(u32) -> Ordering) -> usize {
+    fn child(&self, key: u64, order: impl Fn(u32) -> Ordering) -> usize {
         // The last child whose first entry is not above the one wanted.
-        let is_not_above = |id| compare(id).is_le();
+        let is_not_above = |id| order(id).is_le();
         entries_below(&self.keys, &self.ids, key, is_not_above).saturating_sub(1)
     }
 
@@ -270,7 +415,7 @@ impl Inner {
         remove_at(&mut self.children, len, at);
         remove_at(&mut self.counts, len, at);
         self.len -= 1;
-        clear_keys(&mut self.keys, self.len, len);
+        self.keys[len - 1] = UNUSED;
     }
 
     fn move_right(&mut self, right: &mut Self, moved: usize) {
@@ -281,7 +426,7 @@ impl Inner {
         move_right(&mut self.counts, len, &mut right.counts, others, moved);
         self.len -= moved as u32;
         right.len += moved as u32;
-        clear_keys(&mut self.keys, self.len, len);
+        self.keys[len - moved..len].fill(UNUSED);
     }
 
     fn move_left(&mut self, right: &mut Self, moved: usize) {
@@ -292,61 +437,30 @@ impl Inner {
         move_left(&mut self.counts, len, &mut right.counts, others, moved);
         self.len += moved as u32;
         right.len -= moved as u32;
-        clear_keys(&mut right.keys, right.len, others);
+        right.keys[others - moved..others].fill(UNUSED);
     }
 }
 
-/// Nodes of one kind, and the indices of those that are not in use.
-#[derive(Clone, Debug)]
-struct Nodes<T> {
-    nodes: Vec<T>,
-    free: Vec<u32>,
+/// An entry that is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TreeEntry<'a> {
+    pub(super) key: u64,
+    pub(super) member: &'a [u8],
+    pub(super) id: u32,
 }
 
-impl<T> Nodes<T> {
-    const fn new() -> Self {
-        Self {
-            nodes: Vec::new(),
-            free: Vec::new(),
-        }
+impl<'a> TreeEntry<'a> {
+    /// The entry of a record.
+    pub(super) fn of(records: &'a Records, id: u32) -> Self {
+        let (member, score) = records.item(id);
+        let key = key(score);
+        Self { key, member, id }
     }
 
-    fn add(&mut self, node: T) -> u32 {
-        if let Some(index) = self.free.pop() {
-            self.nodes[index as usize] = node;
-            return index;
-        }
-        grow_by_an_eighth(&mut self.nodes);
-        self.nodes.push(node);
-        (self.nodes.len() - 1) as u32
-    }
-
-    fn pair(&mut self, left: u32, right: u32) -> (&mut T, &mut T) {
-        let pair = [left as usize, right as usize];
-        let [left, right] = self
-            .nodes
-            .get_disjoint_mut(pair)
-            .expect("two nodes that exist");
-        (left, right)
-    }
-
-    fn bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<T>() + self.free.capacity() * size_of::<u32>()
-    }
-}
-
-impl<T> std::ops::Index<u32> for Nodes<T> {
-    type Output = T;
-    #[inline(always)]
-    fn index(&self, index: u32) -> &T {
-        &self.nodes[index as usize]
-    }
-}
-
-impl<T> std::ops::IndexMut<u32> for Nodes<T> {
-    #[inline(always)]
-    fn index_mut(&mut self, index: u32) -> &mut T {
-        &mut self.nodes[index as usize]
+    /// Orders records relative to this entry.
+    #[inline]
+    fn order(self, records: &Records) -> impl Fn(u32) -> Ordering {
+        move |id| records.compare(id, (self.key, self.member))
     }
 }
 
@@ -371,8 +485,11 @@ pub(super) struct TreePosition {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
-    leaves: Nodes<Leaf>,
-    inners: Nodes<Inner>,
+    leaves: Pages<Leaf>,
+    inners: Pages<Inner>,
+    /// Nodes that the current removal has freed.
+    free_leaves: Vec<u32>,
+    free_inners: Vec<u32>,
     /// A leaf if the height is 0; [`NONE`] until the first insertion.
     root: u32,
     /// Levels above the leaves.
@@ -383,8 +500,10 @@ pub(super) struct Tree {
 impl Tree {
     pub(super) const fn new() -> Self {
         Self {
-            leaves: Nodes::new(),
-            inners: Nodes::new(),
+            leaves: Pages::new(),
+            inners: Pages::new(),
+            free_leaves: Vec::new(),
+            free_inners: Vec::new(),
             root: NONE,
             height: 0,
             len: 0,
@@ -395,73 +514,66 @@ impl Tree {
         self.len
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.leaves.bytes() + self.inners.bytes()
+    pub(super) fn memory(&self) -> usize {
+        let free = self.free_leaves.capacity() + self.free_inners.capacity();
+        self.leaves.memory() + self.inners.memory() + free * size_of::<u32>()
     }
 
-    /// Descends to the leaf of the entry with this key whose member `compare` calls equal, or to
-    /// the place where it would be. Calls `step` with the inner nodes on the way and the indices of
+    /// Descends to the leaf of the entry with this key whose record `order` calls equal, or to the
+    /// place where it would be. Calls `step` with the inner nodes on the way and the indices of
     /// the chosen children. The tree must have a root.
     #[inline]
     fn find_leaf(
         &self,
         key: u64,
-        compare: impl Fn(u32) -> Ordering,
+        order: impl Fn(u32) -> Ordering,
         mut step: impl FnMut(u32, &Inner, usize),
     ) -> u32 {
         let mut node = self.root;
         for _ in 0..self.height {
             let inner = &self.inners[node];
-            let index = inner.child(key, &compare);
+            let index = inner.child(key, &order);
             step(node, inner, index);
             node = inner.children[index];
         }
         node
     }
 
-    /// The number of entries below the wanted one; `compare` must be monotone along the entries
-    /// with this key.
-    pub(super) fn rank(&self, key: u64, compare: impl Fn(u32) -> Ordering) -> usize {
+    /// The number of entries below the wanted one, which `order` defines; it must be monotone, and
+    /// agree with the order of the keys.
+    pub(super) fn rank(&self, key: u64, order: impl Fn(u32) -> Ordering) -> usize {
         if self.len == 0 {
             return 0;
         }
         let mut rank = 0;
-        let leaf = self.find_leaf(key, &compare, |_, inner, index| rank += inner.before(index));
-        rank + self.leaves[leaf].position(key, compare)
+        let leaf = self.find_leaf(key, &order, |_, inner, index| rank += inner.before(index));
+        rank + self.leaves[leaf].position(key, order)
     }
 
-    /// The rank of an entry, which must exist. Compares fewer members than [`rank`](Self::rank).
+    /// The rank of an entry, which must exist. Reads fewer records than [`rank`](Self::rank).
     #[inline]
-    pub(super) fn rank_of(
-        &self,
-        (key, id): (u64, u32),
-        compare: impl Fn(u32) -> Ordering,
-    ) -> usize {
+    pub(super) fn rank_of(&self, entry: TreeEntry<'_>, records: &Records) -> usize {
         let mut rank = 0;
-        let leaf = self.find_leaf(key, compare, |_, inner, index| rank += inner.before(index));
-        rank + self.leaves[leaf].position_of(id)
-    }
-
-    /// The way to the place of an entry that does not exist yet.
-    fn path_to_place(&self, key: u64, compare: impl Fn(u32) -> Ordering) -> Path {
-        let (steps, leaf) = self.steps(key, &compare);
-        let at = self.leaves[leaf].position(key, compare);
-        Path { steps, leaf, at }
+        let leaf = self.find_leaf(entry.key, entry.order(records), |_, inner, index| {
+            rank += inner.before(index);
+        });
+        rank + self.leaves[leaf].position_of(entry.id)
     }
 
     /// The way to an entry, which must exist.
     #[inline]
-    pub(super) fn path_to(&self, (key, id): (u64, u32), compare: impl Fn(u32) -> Ordering) -> Path {
-        let (steps, leaf) = self.steps(key, compare);
-        let at = self.leaves[leaf].position_of(id);
+    pub(super) fn path_to(&self, entry: TreeEntry<'_>, records: &Records) -> Path {
+        let (steps, leaf) = self.steps(entry, records);
+        let at = self.leaves[leaf].position_of(entry.id);
         Path { steps, leaf, at }
     }
 
+    /// The way to the leaf of an entry, or of its place.
     #[inline]
-    fn steps(&self, key: u64, compare: impl Fn(u32) -> Ordering) -> (Steps, u32) {
+    fn steps(&self, entry: TreeEntry<'_>, records: &Records) -> (Steps, u32) {
         let mut steps = [(NONE, 0); MAX_HEIGHT];
         let mut level = 0;
-        let leaf = self.find_leaf(key, compare, |node, _, index| {
+        let leaf = self.find_leaf(entry.key, entry.order(records), |node, _, index| {
             steps[level] = (node, index as u32);
             level += 1;
         });
@@ -509,7 +621,7 @@ impl Tree {
     #[inline]
     pub(super) fn next(&self, place: TreePosition) -> Option<TreePosition> {
         let leaf = &self.leaves[place.leaf];
-        let (leaf, at) = if place.at + 1 < leaf.len {
+        let (leaf, at) = if place.at + 1 < u32::from(leaf.len) {
             (place.leaf, place.at + 1)
         } else {
             (leaf.next, 0)
@@ -527,16 +639,7 @@ impl Tree {
         let leaf = self.leaves[place.leaf].previous;
         (leaf != NONE).then(|| TreePosition {
             leaf,
-            at: self.leaves[leaf].len - 1,
-        })
-    }
-
-    /// All entries in order.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (u64, u32)> {
-        let first = (self.len > 0).then(|| self.place(0));
-        std::iter::successors(first, |&place| self.next(place)).map(|place| {
-            let leaf = &self.leaves[place.leaf];
-            (leaf.keys[place.at as usize], leaf.ids[place.at as usize])
+            at: u32::from(self.leaves[leaf].len) - 1,
         })
     }
 
@@ -548,17 +651,17 @@ impl Tree {
             .map(|place| self.id(place))
     }
 
-    /// Changes the key of the entry at the end of the path, if the entry keeps its place among its
-    /// neighbours; `compare` compares members with that of the entry. Returns whether it does. It
-    /// looks at neighbours in the same leaf only, so the answer may be no without need.
+    /// Changes the key of the entry at the end of the path to that of `entry`, if it keeps its
+    /// place among its neighbours. Returns whether it does. It looks at neighbours in
+    /// the same leaf only, so the answer may be no without need.
     pub(super) fn change_in_place(
         &mut self,
         path: &Path,
-        key: u64,
-        compare: impl Fn(u32) -> Ordering,
+        entry: TreeEntry<'_>,
+        records: &Records,
     ) -> bool {
         let leaf = &mut self.leaves[path.leaf];
-        let order = |at: usize| leaf.keys[at].cmp(&key).then_with(|| compare(leaf.ids[at]));
+        let order = |at: usize| leaf.order_at(at, entry.key, entry.order(records));
         // The first key of a leaf is also in inner nodes.
         let is_above = path.at > 0 && order(path.at - 1).is_lt();
         let next = path.at + 1;
@@ -568,48 +671,73 @@ impl Tree {
             leaf.next == NONE
         };
         if is_above && is_below {
-            leaf.keys[path.at] = key;
+            leaf.set_key(path.at, entry.key);
         }
         is_above && is_below
     }
 
-    /// Inserts an entry; `compare` compares members with that of the entry.
-    pub(super) fn insert(&mut self, key: u64, id: u32, compare: impl Fn(u32) -> Ordering) {
-        if self.root == NONE {
-            self.root = self.leaves.add(Leaf::new());
-        }
-        let path = self.path_to_place(key, compare);
-        let mut split = self.insert_into_leaf(path.leaf, path.at, (key, id));
-        let is_last = split.is_some_and(|right| self.leaves[right].next == NONE);
-        for level in (0..self.height).rev() {
-            let (node, index) = (path.steps[level].0, path.steps[level].1 as usize);
-            self.refresh(level, node, index);
-            if let Some(right) = split {
-                let summary = self.summary(level + 1, right);
-                split = self.insert_child(node, index + 1, (right, summary), is_last);
+    /// Gives an entry, which must exist, another id. Both ids have a record.
+    pub(super) fn replace(&mut self, old: u32, new: u32, records: &Records) {
+        let path = self.path_to(TreeEntry::of(records, old), records);
+        self.leaves[path.leaf].ids[path.at] = new;
+        // The first entry of a node is also in its parent.
+        let mut is_first = path.at == 0;
+        for &(node, index) in path.steps[..self.height].iter().rev() {
+            if !is_first {
+                break;
             }
+            self.inners[node].ids[index as usize] = new;
+            is_first = index == 0;
+        }
+    }
+
+    /// Inserts an entry.
+    pub(super) fn insert(&mut self, entry: TreeEntry<'_>, records: &Records) {
+        if self.root == NONE {
+            self.root = self.leaves.push(Leaf::new());
+        }
+        let TreeEntry { key, id, .. } = entry;
+        let (steps, leaf) = self.steps(entry, records);
+        let at = self.leaves[leaf].position(key, entry.order(records));
+        let mut split = self.insert_into_leaf(leaf, at, (key, id), records);
+        let is_last = split.is_some_and(|right| self.leaves[right].next == NONE);
+        let mut is_first = at == 0;
+        for level in (0..self.height).rev() {
+            let (node, index) = (steps[level].0, steps[level].1 as usize);
+            if let Some(right) = split {
+                self.refresh(level, node, index, records);
+                let summary = self.summary(level + 1, right, records);
+                split = self.insert_child(node, index + 1, (right, summary), is_last);
+            } else {
+                let inner = &mut self.inners[node];
+                inner.counts[index] += 1;
+                if is_first {
+                    (inner.keys[index], inner.ids[index]) = (key, id);
+                }
+            }
+            is_first &= index == 0;
         }
         if let Some(right) = split {
-            self.grow(right);
+            self.grow(right, records);
         }
         self.len += 1;
     }
 
     /// Puts a new root above the old one and its right neighbour.
-    fn grow(&mut self, right: u32) {
+    fn grow(&mut self, right: u32, records: &Records) {
         let mut root = Inner::new();
-        root.insert(0, self.root, self.summary(0, self.root));
-        root.insert(1, right, self.summary(0, right));
-        self.root = self.inners.add(root);
+        root.insert(0, self.root, self.summary(0, self.root, records));
+        root.insert(1, right, self.summary(0, right, records));
+        self.root = self.inners.push(root);
         self.height += 1;
         assert!(self.height <= MAX_HEIGHT, "the tree is too high");
     }
 
     /// The first entry and the number of entries of a node of this level.
-    fn summary(&self, level: usize, node: u32) -> Summary {
+    fn summary(&self, level: usize, node: u32, records: &Records) -> Summary {
         let (key, id, count) = if level == self.height {
             let leaf = &self.leaves[node];
-            (leaf.keys[0], leaf.ids[0], leaf.len)
+            (leaf.first_key(records), leaf.ids[0], u32::from(leaf.len))
         } else {
             let inner = &self.inners[node];
             (inner.keys[0], inner.ids[0], inner.total())
@@ -618,32 +746,38 @@ impl Tree {
     }
 
     /// Restores guarantee 1 for a child of `node`, which is an inner node of this level.
-    fn refresh(&mut self, level: usize, node: u32, index: usize) {
-        let summary = self.summary(level + 1, self.inners[node].children[index]);
+    fn refresh(&mut self, level: usize, node: u32, index: usize, records: &Records) {
+        let summary = self.summary(level + 1, self.inners[node].children[index], records);
         self.inners[node].set(index, summary);
     }
 
     /// Returns the new right neighbour if the leaf was split.
-    fn insert_into_leaf(&mut self, node: u32, at: usize, entry: (u64, u32)) -> Option<u32> {
+    fn insert_into_leaf(
+        &mut self,
+        node: u32,
+        at: usize,
+        (key, id): (u64, u32),
+        records: &Records,
+    ) -> Option<u32> {
         let leaf = &mut self.leaves[node];
         if leaf.len() < FANOUT {
-            leaf.insert(at, entry);
+            leaf.insert(at, key, id);
             return None;
         }
         let is_at_the_end = at == FANOUT && leaf.next == NONE;
         let mut right = Leaf::new();
         if is_at_the_end {
-            right.insert(0, entry);
+            right.insert(0, key, id);
         } else {
-            leaf.move_right(&mut right, FANOUT / 2);
+            leaf.move_right(&mut right, FANOUT / 2, records);
             match at.checked_sub(leaf.len()) {
-                Some(at) if at > 0 => right.insert(at, entry),
-                _ => leaf.insert(at, entry),
+                Some(at) if at > 0 => right.insert(at, key, id),
+                _ => leaf.insert(at, key, id),
             }
         }
         (right.previous, right.next) = (node, leaf.next);
         let after = leaf.next;
-        let right = self.leaves.add(right);
+        let right = self.leaves.push(right);
         self.leaves[node].next = right;
         if after != NONE {
             self.leaves[after].previous = right;
@@ -675,15 +809,16 @@ impl Tree {
                 _ => inner.insert(at, child, summary),
             }
         }
-        Some(self.inners.add(right))
+        Some(self.inners.push(right))
     }
 
     /// Removes the entry at the end of the path, and returns its id.
-    pub(super) fn remove(&mut self, path: &Path) -> u32 {
+    pub(super) fn remove(&mut self, path: &Path, records: &Records) -> u32 {
         let leaf = &mut self.leaves[path.leaf];
         let id = leaf.ids[path.at];
         leaf.remove(path.at);
         self.len -= 1;
+        let mut is_first = path.at == 0;
         for level in (0..self.height).rev() {
             let (node, index) = (path.steps[level].0, path.steps[level].1 as usize);
             let child = self.inners[node].children[index];
@@ -693,18 +828,89 @@ impl Tree {
                     self.inners[node].remove(index);
                 }
                 len if len < LEAST && self.inners[node].len() > 1 => {
-                    self.balance(level, node, index);
+                    self.balance(level, node, index, records);
                 }
-                _ => self.refresh(level, node, index),
+                _ if is_first => self.refresh(level, node, index, records),
+                _ => self.inners[node].counts[index] -= 1,
             }
+            is_first &= index == 0;
         }
         while self.height > 0 && self.inners[self.root].len() == 1 {
             let child = self.inners[self.root].children[0];
-            self.inners.free.push(self.root);
+            self.free_inners.push(self.root);
             self.root = child;
             self.height -= 1;
         }
+        self.fill_holes(records);
         id
+    }
+
+    /// Guarantee 5: moves the last nodes to the places of those that were freed.
+    fn fill_holes(&mut self, records: &Records) {
+        self.free_inners.sort_unstable();
+        while let Some(hole) = self.free_inners.pop() {
+            let last = self.inners.len() as u32 - 1;
+            if hole != last {
+                let Inner { keys, ids, .. } = &self.inners[last];
+                let (key, member, id) = (keys[0], records.member(ids[0]), ids[0]);
+                self.rename(
+                    TreeEntry { key, member, id },
+                    last,
+                    hole,
+                    self.height,
+                    records,
+                );
+                self.inners[hole] = self.inners[last].clone();
+            }
+            self.inners.pop();
+        }
+        while let Some(hole) = self.free_leaves.pop() {
+            let last = self.leaves.len() as u32 - 1;
+            if hole != last {
+                let first = TreeEntry::of(records, self.leaves[last].ids[0]);
+                self.rename(first, last, hole, self.height + 1, records);
+                self.leaves[hole] = self.leaves[last].clone();
+                let Leaf { previous, next, .. } = self.leaves[hole];
+                if previous != NONE {
+                    self.leaves[previous].next = hole;
+                }
+                if next != NONE {
+                    self.leaves[next].previous = hole;
+                }
+            }
+            self.leaves.pop();
+        }
+    }
+
+    /// Lets the parent of a node name another place. The node has this first entry, and is above
+    /// the level `below`.
+    fn rename(
+        &mut self,
+        first: TreeEntry<'_>,
+        old: u32,
+        new: u32,
+        below: usize,
+        records: &Records,
+    ) {
+        let is_leaf = below > self.height;
+        if self.root == old && is_leaf == (self.height == 0) {
+            self.root = new;
+            return;
+        }
+        let (steps, _) = self.steps(first, records);
+        let parents = if is_leaf {
+            &steps[self.height - 1..self.height]
+        } else {
+            &steps[..self.height - 1]
+        };
+        for &(node, index) in parents {
+            let child = &mut self.inners[node].children[index as usize];
+            if *child == old {
+                *child = new;
+                return;
+            }
+        }
+        unreachable!("the node has a parent");
     }
 
     fn node_len(&self, level: usize, node: u32) -> usize {
@@ -718,7 +924,7 @@ impl Tree {
     /// Frees a node that has no entries any more.
     fn free(&mut self, level: usize, node: u32) {
         if level < self.height {
-            self.inners.free.push(node);
+            self.free_inners.push(node);
             return;
         }
         let Leaf { previous, next, .. } = self.leaves[node];
@@ -728,11 +934,11 @@ impl Tree {
         if next != NONE {
             self.leaves[next].previous = previous;
         }
-        self.leaves.free.push(node);
+        self.free_leaves.push(node);
     }
 
     /// Merges child `index` of `node` with a neighbour, or moves entries between the two.
-    fn balance(&mut self, level: usize, node: u32, index: usize) {
+    fn balance(&mut self, level: usize, node: u32, index: usize, records: &Records) {
         let inner = &self.inners[node];
         let left = if index + 1 < inner.len() {
             index
@@ -749,9 +955,9 @@ impl Tree {
         if level + 1 == self.height {
             let (a, b) = self.leaves.pair(a, b);
             if wanted > len {
-                a.move_left(b, wanted - len);
+                a.move_left(b, wanted - len, records);
             } else {
-                a.move_right(b, len - wanted);
+                a.move_right(b, len - wanted, records);
             }
         } else {
             let (a, b) = self.inners.pair(a, b);
@@ -761,25 +967,25 @@ impl Tree {
                 a.move_right(b, len - wanted);
             }
         }
-        self.refresh(level, node, left);
+        self.refresh(level, node, left, records);
         if self.node_len(level + 1, b) == 0 {
             self.free(level + 1, b);
             self.inners[node].remove(left + 1);
         } else {
-            self.refresh(level, node, left + 1);
+            self.refresh(level, node, left + 1, records);
         }
     }
 
-    /// A tree of these entries, which must be sorted.
-    pub(super) fn build(entries: impl Iterator<Item = (u64, u32)>) -> Self {
+    /// A tree of these records, which must be sorted.
+    pub(super) fn build(ids: impl Iterator<Item = u32>, records: &Records) -> Self {
         let mut tree = Self::new();
         let mut level: Vec<u32> = Vec::new();
         let mut leaf = Leaf::new();
-        for entry in entries {
+        for id in ids {
             if leaf.len() == BUILT {
                 level.push(tree.append(std::mem::replace(&mut leaf, Leaf::new())));
             }
-            leaf.insert(leaf.len(), entry);
+            leaf.insert(leaf.len(), records.key(id), id);
             tree.len += 1;
         }
         if leaf.len() > 0 {
@@ -790,7 +996,7 @@ impl Tree {
             // above.
             let above: Vec<u32> = level
                 .chunks(BUILT)
-                .map(|children| tree.add_parent(children))
+                .map(|children| tree.add_parent(children, records))
                 .collect();
             level = above;
             tree.height += 1;
@@ -800,35 +1006,34 @@ impl Tree {
     }
 
     fn append(&mut self, mut leaf: Leaf) -> u32 {
-        let last = self.leaves.nodes.len().checked_sub(1);
-        leaf.previous = last.map_or(NONE, |last| last as u32);
-        let new = self.leaves.add(leaf);
+        let last = self.leaves.len().checked_sub(1).map(|last| last as u32);
+        leaf.previous = last.unwrap_or(NONE);
+        let new = self.leaves.push(leaf);
         if let Some(last) = last {
-            self.leaves.nodes[last].next = new;
+            self.leaves[last].next = new;
         }
         new
     }
 
     /// Adds an inner node above nodes of the highest level.
-    fn add_parent(&mut self, children: &[u32]) -> u32 {
+    fn add_parent(&mut self, children: &[u32], records: &Records) -> u32 {
         let mut inner = Inner::new();
         for (index, &child) in children.iter().enumerate() {
-            inner.insert(index, child, self.summary(0, child));
+            inner.insert(index, child, self.summary(0, child, records));
         }
-        self.inners.add(inner)
+        self.inners.push(inner)
     }
 
-    /// Panics if a guarantee is broken, or the entries are not in the order of `is_less`.
-    pub(super) fn assert_valid(&self, is_less: impl Fn((u64, u32), (u64, u32)) -> bool) {
+    /// Panics if a guarantee is broken, or the entries are not sorted.
+    pub(super) fn assert_valid(&self, records: &Records) {
         let (mut leaves, mut inners) = (Vec::new(), 0);
         if self.root != NONE {
-            let total = self.assert_node(0, self.root, true, &mut leaves, &mut inners);
+            let total = self.assert_node(0, self.root, true, (&mut leaves, &mut inners), records);
             assert_eq!(total as usize, self.len, "the number of entries");
         }
-        let in_use = self.leaves.nodes.len() - self.leaves.free.len();
-        assert_eq!(leaves.len(), in_use, "a leaf is lost");
-        let in_use = self.inners.nodes.len() - self.inners.free.len();
-        assert_eq!(inners, in_use, "an inner node is lost");
+        assert_eq!(leaves.len(), self.leaves.len(), "a leaf is lost");
+        assert_eq!(inners, self.inners.len(), "an inner node is lost");
+        assert!(self.free_leaves.is_empty() && self.free_inners.is_empty());
         let mut previous = NONE;
         for (index, &leaf) in leaves.iter().enumerate() {
             assert_eq!(self.leaves[leaf].previous, previous);
@@ -836,12 +1041,18 @@ impl Tree {
             assert_eq!(self.leaves[leaf].next, next);
             previous = leaf;
         }
-        let entries: Vec<_> = self.entries().collect();
+        let entry = |id| (records.key(id), records.member(id));
+        let entries: Vec<_> = self.ids(0..self.len).map(entry).collect();
         assert_eq!(entries.len(), self.len, "the leaves' list");
         assert!(
-            entries.windows(2).all(|pair| is_less(pair[0], pair[1])),
+            entries.windows(2).all(|pair| pair[0] < pair[1]),
             "the order of the entries"
         );
+    }
+
+    /// Frees a page of nodes, and returns whether there was one. The tree is of no use any more.
+    pub(super) fn drop_page(&mut self) -> bool {
+        self.leaves.drop_page() || self.inners.drop_page()
     }
 
     /// Checks a subtree, and returns its number of entries. `is_last` tells that its root is the
@@ -851,15 +1062,19 @@ impl Tree {
         level: usize,
         node: u32,
         is_last: bool,
-        leaves: &mut Vec<u32>,
-        inners: &mut usize,
+        (leaves, inners): (&mut Vec<u32>, &mut usize),
+        records: &Records,
     ) -> u32 {
         let len = self.node_len(level, node);
         assert!(len <= FANOUT && (len > 0 || self.len == 0), "an empty node");
         assert!(is_last || len >= LEAST, "a node of {len} entries");
         if level == self.height {
             let leaf = &self.leaves[node];
-            assert!(leaf.keys[len..].iter().all(|key| *key == UNUSED));
+            let unused = &leaf.residues[len..];
+            assert!(unused.iter().all(|residue| *residue == UNUSED_RESIDUE));
+            for (residue, id) in leaf.residues[..len].iter().zip(leaf.ids) {
+                assert_eq!(leaf.residue(records.key(id)), Ok(*residue));
+            }
             leaves.push(node);
             return len as u32;
         }
@@ -869,12 +1084,163 @@ impl Tree {
         assert!(inner.keys[len..].iter().all(|key| *key == UNUSED));
         for (index, &child) in inner.children[..len].iter().enumerate() {
             let (key, id) = (inner.keys[index], inner.ids[index]);
+            assert_eq!(key, records.key(id), "a key is not the score's");
             let is_last = is_last && index + 1 == len;
-            let count = self.assert_node(level + 1, child, is_last, leaves, inners);
+            let count = self.assert_node(level + 1, child, is_last, (leaves, inners), records);
             let expected = Summary { key, id, count };
-            assert_eq!(self.summary(level + 1, child), expected);
+            assert_eq!(self.summary(level + 1, child, records), expected);
             assert_eq!(inner.counts[index], count);
         }
         inner.total()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Scores of all magnitudes in clusters, so that leaves have outliers, equal residues of keys
+    /// that differ, and equal keys.
+    fn score() -> impl Strategy<Value = f64> {
+        prop_oneof![
+            3 => (0..40_i32).prop_map(f64::from),
+            3 => (0..40_u32).prop_map(|step| 1.0 + f64::from(step) * f64::EPSILON),
+            3 => (0..40_u64).prop_map(|step| 1e9 + step as f64 * 1e-5),
+            1 => prop_oneof![Just(f64::INFINITY), Just(f64::NEG_INFINITY), Just(-0.0), Just(f64::MAX)],
+            2 => any::<f64>().prop_filter("no score is NaN", |score| !score.is_nan()),
+        ]
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(u8, f64),
+        Remove(usize),
+        Change(usize, f64),
+        Replace(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let phase = |inserts: u32, removes: u32| {
+            let step = prop_oneof![
+                inserts => (any::<u8>(), score()).prop_map(|(member, score)| Step::Insert(member, score)),
+                removes => any::<usize>().prop_map(Step::Remove),
+                4 => (any::<usize>(), score()).prop_map(|(rank, score)| Step::Change(rank, score)),
+                2 => any::<usize>().prop_map(Step::Replace),
+            ];
+            prop::collection::vec(step, 0..200)
+        };
+        (phase(20, 2), phase(2, 20), phase(8, 8)).prop_map(|(a, b, c)| [a, b, c].concat())
+    }
+
+    /// A tree beside a sorted vector of keys, members and ids.
+    struct Pair {
+        records: Records,
+        tree: Tree,
+        oracle: Vec<(u64, Vec<u8>, u32)>,
+    }
+
+    impl Pair {
+        fn insert(&mut self, member: Vec<u8>, score: f64) {
+            if self.oracle.iter().any(|(_, other, _)| *other == member) {
+                return;
+            }
+            let id = self.records.insert(&member, score).expect("room");
+            self.tree
+                .insert(TreeEntry::of(&self.records, id), &self.records);
+            self.oracle.push((key(score), member, id));
+            self.oracle.sort();
+        }
+
+        fn remove(&mut self, rank: usize) {
+            let (_, _, id) = self.oracle.remove(rank);
+            let entry = TreeEntry::of(&self.records, id);
+            let path = self.tree.path_to(entry, &self.records);
+            assert_eq!(self.tree.remove(&path, &self.records), id);
+            self.records.remove(id);
+        }
+
+        fn change(&mut self, rank: usize, score: f64) {
+            let (_, member, id) = self.oracle.remove(rank);
+            let old = TreeEntry::of(&self.records, id);
+            let path = self.tree.path_to(old, &self.records);
+            let new = TreeEntry {
+                key: key(score),
+                ..old
+            };
+            let keeps_place = self.tree.change_in_place(&path, new, &self.records);
+            if !keeps_place {
+                self.tree.remove(&path, &self.records);
+            }
+            self.records.set_score(id, score);
+            if !keeps_place {
+                self.tree
+                    .insert(TreeEntry::of(&self.records, id), &self.records);
+            }
+            self.oracle.push((key(score), member, id));
+            self.oracle.sort();
+        }
+
+        fn replace(&mut self, rank: usize) {
+            let (_, member, old) = &mut self.oracle[rank];
+            let score = self.records.score(*old);
+            let new = self.records.insert(member, score).expect("room");
+            self.tree.replace(*old, new, &self.records);
+            self.records.remove(std::mem::replace(old, new));
+        }
+
+        fn assert_equal(&self) {
+            self.tree.assert_valid(&self.records);
+            let ids = self.oracle.iter().map(|(_, _, id)| *id);
+            assert!(self.tree.ids(0..self.tree.len()).eq(ids));
+            for (rank, (key, member, id)) in self.oracle.iter().enumerate() {
+                let (key, id) = (*key, *id);
+                let entry = TreeEntry { key, member, id };
+                assert_eq!(self.tree.rank_of(entry, &self.records), rank);
+                assert_eq!(self.tree.rank(key, entry.order(&self.records)), rank);
+                assert_eq!(self.tree.id(self.tree.place(rank)), id);
+                let below = self.oracle.iter().filter(|(other, ..)| *other < key);
+                let by_key = |id| self.records.key(id).cmp(&key).then(Ordering::Greater);
+                assert_eq!(self.tree.rank(key, by_key), below.count());
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+
+        /// Guarantees 1 to 3 and 5 beside a sorted vector.
+        #[test]
+        fn entries_keep_their_order(steps in steps()) {
+            let (records, tree) = (Records::new(), Tree::new());
+            let mut pair = Pair { records, tree, oracle: Vec::new() };
+            for (number, step) in steps.into_iter().enumerate() {
+                let rank = |rank: usize| rank.checked_rem(pair.oracle.len());
+                match step {
+                    Step::Insert(member, score) => pair.insert(vec![b'm', member], score),
+                    Step::Remove(at) => if let Some(at) = rank(at) { pair.remove(at) },
+                    Step::Change(at, score) => if let Some(at) = rank(at) { pair.change(at, score) },
+                    Step::Replace(at) => if let Some(at) = rank(at) { pair.replace(at) },
+                }
+                if number % 16 == 0 {
+                    pair.assert_equal();
+                }
+            }
+            pair.assert_equal();
+            let ids = pair.oracle.iter().map(|(_, _, id)| *id);
+            pair.tree = Tree::build(ids, &pair.records);
+            pair.assert_equal();
+        }
+
+        /// A leaf has a residue for any keys, in their order.
+        #[test]
+        fn a_shift_is_the_least_that_fits(low in any::<u64>(), high in any::<u64>()) {
+            let (low, high) = (low.min(high), low.max(high));
+            let fits = |shift: u8| (high >> shift) - (low >> shift) < u64::from(UNUSED_RESIDUE);
+            let shift = needed_shift(low, high);
+            prop_assert!(fits(shift));
+            prop_assert!(shift == 0 || !fits(shift - 1));
+        }
     }
 }

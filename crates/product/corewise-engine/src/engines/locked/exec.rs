@@ -156,8 +156,8 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
     }
 }
 
-// SAFETY: the shard's lock is held until this is dropped, and what is unlinked meanwhile is garbage,
-// which is freed after that (1). 2: see `publish`.
+// SAFETY: the shard's lock is held until this is dropped, and what is unlinked meanwhile is
+// garbage, which is freed after that (1). 2: see `publish`.
 unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R> {
     type Links = Links<R>;
 

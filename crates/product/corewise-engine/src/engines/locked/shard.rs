@@ -404,7 +404,7 @@ impl<R: References> Shard<R> {
         if let Some(slot) = self.table.find_mut(hash, |&node| node == old) {
             *slot = new;
         }
-        // SAFETY: both are alive and ours, by our 1 and 2; `old` was in `lru`, and `new` in no list;
+        // SAFETY: both are alive and ours, by our 1 and 2; `old` was in `lru`, `new` in no list;
         // `old` is unlinked at the end (1, all). The reference ends with its statement (2).
         unsafe {
             links(new).moved_s = now.seconds();
@@ -605,7 +605,8 @@ impl<R: References> Shard<R> {
         loop {
             let oldest = self.lru.oldest?;
             let victim = if Some(oldest) == room.keep {
-                // SAFETY: the item is in `lru`, and the shard is ours (1); the reference ends here (2).
+                // SAFETY: the item is in `lru`, and the shard is ours (1); the reference ends
+                // here (2).
                 unsafe { links(oldest) }.newer?
             } else {
                 oldest

@@ -216,8 +216,8 @@ impl Partition {
             moved_s: now.seconds(),
             generation: self.generation,
         };
-        // SAFETY: the value has this length, is aligned to eight bytes, and nothing else uses it yet
-        // (1). 2: checked above.
+        // SAFETY: the value has this length, is aligned to eight bytes, and nothing else uses it
+        // yet (1). 2: checked above.
         Some(unsafe { item::write(made.value(), links, contents, now) })
     }
 
@@ -227,8 +227,8 @@ impl Partition {
     ///
     /// 1. As described for the type; `node` came from `create` and was not linked before.
     pub(super) unsafe fn link(&mut self, node: Ptr) {
-        // SAFETY: the item is alive, ours and not linked, by our 1 (1 and 2 of `RawPartition::link`,
-        // and 1 of the others).
+        // SAFETY: the item is alive, ours and not linked, by our 1 (1 and 2 of
+        // `RawPartition::link`, and 1 of the others).
         unsafe {
             self.raw.link(element(node));
             let bytes = self.footprint(node);
