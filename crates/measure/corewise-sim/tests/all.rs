@@ -1,0 +1,3 @@
+//! The crate's programs, and the project's code inside a simulation.
+
+mod programs;
