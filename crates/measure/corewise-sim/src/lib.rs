@@ -16,8 +16,8 @@
 //!    sequentially consistent. No ordering is tested: loom does that.
 //! 3. *Evaluate, then act.* A thread is suspended before an access is evaluated, never between the
 //!    evaluation and the real operation.
-//! 4. *Waiting costs no host time.* A thread that spins sleeps until a line that it has read is
-//!    written, or until its pauses have passed.
+//! 4. *Long waits cost no host time.* A thread that spins sleeps until a line that it has read is
+//!    written, or until its pauses have passed; after 1,024 rounds, until a line is written.
 //! 5. *Every end is reported.* [`run`] returns a deadlock, a panic and each limit as a
 //!    [`SimError`]. A loop without any access cannot be interrupted.
 //!
@@ -38,6 +38,8 @@
 //! ```
 
 pub mod engine;
+#[cfg(corewise_sim)]
+mod facade;
 mod heap;
 mod lines;
 

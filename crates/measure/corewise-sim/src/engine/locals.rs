@@ -78,8 +78,9 @@ pub unsafe fn set_local(key: usize, per_thread: PerThread, value: NonNull<()>, d
     });
 }
 
-/// Drops the values of the calling thread, the last one first, and those stored meanwhile.
-pub(super) fn drop_all() {
+/// Drops the values of the calling thread, which ends: the last one first, and those stored
+/// meanwhile. The engine does so at the end of the thread's body, too.
+pub fn drop_locals() {
     let next = || {
         with(|sim| {
             let locals = &mut sim.here().locals;

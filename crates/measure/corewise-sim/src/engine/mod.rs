@@ -24,7 +24,7 @@ use crate::lines::LINE_SHIFT;
 use crate::{AccessKind, Config, Finished, SimError, SimLimit};
 use scheduler::Simulation;
 
-pub use locals::{DropValue, PerThread, Slot, local, set_local};
+pub use locals::{DropValue, PerThread, Slot, drop_locals, local, set_local};
 pub use wait::{park, pause, sleep, unpark, wait, wake, yield_now};
 
 /// Announced accesses of more lines than this are announced for their first ones only.
@@ -63,12 +63,16 @@ fn simulate<R: 'static>(
     let place = value.clone();
     let first = Box::new(move || place.set(Some(catch_unwind(AssertUnwindSafe(body)))));
     SIMULATION.set(simulation);
+    #[cfg(corewise_sim)]
+    crate::facade::enter();
     let end = with(|sim| sim.add(None, first));
     let end = match end {
         Some(Ok(_)) => scheduler::work_off(simulation),
         Some(Err(error)) => Err(error),
         None => Ok(()),
     };
+    #[cfg(corewise_sim)]
+    crate::facade::leave();
     SIMULATION.set(ptr::null_mut());
     // SAFETY: from the box above, and no coroutine runs any more.
     let simulation = unsafe { Box::from_raw(simulation) };
@@ -176,6 +180,22 @@ pub fn access(address: *const u8, bytes: usize, kind: AccessKind) {
 /// [`access`]. Costs nothing.
 pub fn written(address: *const u8, bytes: usize) {
     with(|sim| sim.written(address.addr(), bytes));
+}
+
+/// A number for an address that is the same in every run: the place in the line, and the number of
+/// the line in the order of their first use.
+#[must_use]
+pub fn number_of(address: *const u8) -> usize {
+    let number = with(|sim| {
+        let line = sim.lines.number(address.addr() >> LINE_SHIFT);
+        if line.is_none() {
+            sim.fail(SimError::Limit(SimLimit::Lines));
+        }
+        let within = address.addr() % (1 << LINE_SHIFT);
+        (line.unwrap_or(0) as usize) << LINE_SHIFT | within
+    });
+    stop_if_ended();
+    number.unwrap_or_else(|| address.addr())
 }
 
 /// A full fence.

@@ -13,6 +13,9 @@ use crate::heap::{self, SimRegion};
 use crate::lines::{AddressHasher, Lines, Watcher};
 use crate::{Blocked, BlockedOn, Config, Finished, SimError, SimLimit};
 
+/// How often in a row a thread that spins is resumed, because no other one can run, before this is
+/// a deadlock.
+const MAX_RESCUES: u32 = 20_000;
 /// Lines that a thread remembers between two pauses.
 const MAX_READS: usize = 64;
 
@@ -34,6 +37,7 @@ pub(super) struct Simulation {
     /// Stacks of threads that have ended.
     stacks: Vec<DefaultStack>,
     pub(super) error: Option<SimError>,
+    rescues: u32,
     random: u64,
     pub(super) digest: u64,
     pub(super) accesses: u64,
@@ -116,6 +120,7 @@ impl Simulation {
             statics: Locals::default(),
             stacks: Vec::new(),
             error: None,
+            rescues: 0,
             // Not zero, at which the generator would stay.
             random: config.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             digest: config.seed,
@@ -217,6 +222,7 @@ impl Simulation {
         thread.wait = thread.wait.wrapping_add(1);
         thread.blocked = None;
         let clock = clock.max(thread.clock);
+        self.rescues = 0;
         self.enqueue(id, clock);
     }
 
@@ -235,7 +241,10 @@ impl Simulation {
     /// The thread to run next: the one with the smallest clock.
     fn pick(&mut self) -> Option<u32> {
         let (clock, id) = loop {
-            let Reverse((clock, id, wait)) = self.queue.pop()?;
+            let Some(Reverse((clock, id, wait))) = self.queue.pop() else {
+                self.rescue()?;
+                continue;
+            };
             let thread = &self.threads[id as usize];
             if thread.wait == wait && !thread.has_ended {
                 break (clock, id);
@@ -250,6 +259,21 @@ impl Simulation {
         self.limit = first.map_or((u64::MAX, u32::MAX), |&Reverse((clock, id, _))| (clock, id));
         self.switches += 1;
         Some(id)
+    }
+
+    /// Puts a thread into the queue that spins and waits for a line: its loop may count its rounds.
+    fn rescue(&mut self) -> Option<()> {
+        self.rescues += 1;
+        let threads = (0u32..).zip(&self.threads);
+        let spins = |thread: &Thread| matches!(thread.blocked, Some(BlockedOn::Lines(_)));
+        let spinning = threads.filter(|(_, thread)| spins(thread));
+        let (id, thread) = spinning.min_by_key(|(id, thread)| (thread.clock, *id))?;
+        let clock = thread.clock + self.config.costs.pause;
+        if self.rescues > MAX_RESCUES {
+            return None;
+        }
+        self.enqueue(id, clock);
+        Some(())
     }
 
     fn deadlock(&self) -> SimError {
@@ -293,7 +317,7 @@ fn coroutine(stack: DefaultStack, body: Box<dyn FnOnce()>) -> Coroutine<(), (), 
             heap::resume(blocks);
         }
         body();
-        super::locals::drop_all();
+        super::locals::drop_locals();
         let _ = heap::leave();
     })
 }

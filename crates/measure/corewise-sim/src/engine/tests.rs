@@ -163,7 +163,8 @@ fn a_thread_that_spins_sleeps_until_its_line_is_written() {
     };
     let (short, long) = (waits(100_000), waits(1_000_000_000));
     assert!(short.value >= 100_000 && long.value >= 1_000_000_000);
-    assert!(long.value < 1_000_010_000, "woken at once: {}", long.value);
+    // Woken at once, after the call that started the other thread.
+    assert!(long.value < 1_000_003_000, "{}", long.value);
     // Waiting costs the host nothing after the first rounds.
     assert_eq!(short.accesses, long.accesses);
 }
@@ -200,8 +201,8 @@ fn pauses_pass_if_nothing_is_written() {
         pause(10);
         let first = now_cycles() - begin.1;
         assert_eq!(first, 10 * costs.pause);
-        // In the first rounds a thread wakes by itself, although no other thread is there.
-        for _ in 0..20 {
+        // A loop that counts its rounds ends, although no other thread is there.
+        for _ in 0..2_000 {
             word.load();
             pause(1);
         }

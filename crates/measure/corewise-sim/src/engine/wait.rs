@@ -4,14 +4,16 @@ use super::scheduler::{self, Simulation};
 use super::{settle, stop_if_ended, with};
 use crate::{BlockedOn, SimError};
 
-/// Pauses without a change after which a thread that spins sleeps until there is one.
-const ENDLESS_AFTER: u32 = 32;
+/// Pauses without a change after which a thread that spins sleeps until there is one. More than the
+/// rounds after which locks stop spinning, and park: those are to last as long as they do.
+const ENDLESS_AFTER: u32 = 1024;
 
 /// A number of spin hints.
 ///
 /// If none of the lines that the caller has read since the last pause has changed, the caller
-/// sleeps until one is written, or until the pauses have passed; after 32 pauses without a change
-/// it sleeps until there is one.
+/// sleeps until one is written, or until the pauses have passed. After 1,024 calls without a change
+/// it sleeps until there is one, or until no other thread can run: a loop that counts its rounds
+/// ends then.
 pub fn pause(hints: u32) {
     spin(|sim| u64::from(hints.max(1)) * sim.config.costs.pause);
 }
