@@ -68,7 +68,7 @@ pub struct Config {
     pub stack_bytes: usize,
     /// Accesses, pauses and other calls of the engine, of all threads together.
     pub max_accesses: u64,
-    /// Cache lines that are accessed.
+    /// Cache lines of the pages of 4 KiB that are accessed.
     pub max_lines: usize,
     /// Threads, those that have ended included.
     pub max_threads: usize,
@@ -213,6 +213,7 @@ pub enum BlockedOn {
     Park,
     /// For [`engine::wake`] with this address: of a lock, or of the result of a thread.
     Address(usize),
-    /// That one of these cache lines is written; numbered in the order of their first use.
+    /// That one of these cache lines is written: 64 times the number of the page, in the order of
+    /// their first use, and the place in the page.
     Lines(Vec<u32>),
 }

@@ -1,12 +1,15 @@
-//! Cache lines: their numbers by first use, their versions, and the threads that wait for a write.
+//! Cache lines: their numbers, their versions, and the threads that wait for a write.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Bytes of a line, as a shift.
 pub(crate) const LINE_SHIFT: u32 = 6;
-/// Entries of the direct-mapped table in front of the hash table.
-const RECENT: usize = 4096;
+/// Lines of a page, as a shift.
+const PAGE_SHIFT: u32 = 6;
+const PAGE: usize = 1 << PAGE_SHIFT;
+/// Pages in the direct-mapped table in front of the hash table: 64 MiB of memory, in 512 KiB.
+const RECENT: usize = 1 << 15;
 
 /// Who waits: the thread, and which of its waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +25,9 @@ struct Line {
     watchers: Vec<Watcher>,
 }
 
-/// All lines that were accessed. Numbers, not addresses, decide what happens, because addresses
-/// differ between runs.
+/// All lines of pages that were accessed. Numbers, not addresses, decide what happens, because
+/// addresses differ between runs. Pages are numbered in the order of their first use, so a line's
+/// number is that of its page and its place in the page.
 pub(crate) struct Lines {
     numbers: HashMap<usize, u32, BuildHasherDefault<AddressHasher>>,
     recent: Box<[(usize, u32)]>,
@@ -44,27 +48,31 @@ impl Lines {
     /// The number of a line (an address without its lowest bits); `None` at the limit.
     #[inline]
     pub(crate) fn number(&mut self, line: usize) -> Option<u32> {
-        let recent = &self.recent[line % RECENT];
-        if recent.0 == line {
-            return Some(recent.1);
-        }
-        self.find(line)
+        let page = line >> PAGE_SHIFT;
+        let recent = self.recent[page % RECENT];
+        let first = if recent.0 == page {
+            recent.1
+        } else {
+            self.find(page)?
+        };
+        Some(first + (line % PAGE) as u32)
     }
 
-    fn find(&mut self, line: usize) -> Option<u32> {
+    /// The number of the first line of a page.
+    fn find(&mut self, page: usize) -> Option<u32> {
         let next = self.lines.len();
-        let is_full = next >= self.limit;
-        let number = match self.numbers.get(&line) {
+        let is_full = next + PAGE > self.limit.next_multiple_of(PAGE);
+        let number = match self.numbers.get(&page) {
             Some(&number) => number,
             None if is_full => return None,
             None => {
                 let number = next as u32;
-                self.numbers.insert(line, number);
-                self.lines.push(Line::default());
+                self.numbers.insert(page, number);
+                self.lines.resize_with(next + PAGE, Line::default);
                 number
             }
         };
-        self.recent[line % RECENT] = (line, number);
+        self.recent[page % RECENT] = (page, number);
         Some(number)
     }
 
@@ -116,17 +124,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_numbered_in_the_order_of_their_first_use() {
-        let mut lines = Lines::new(3);
-        assert_eq!(
-            [9, 5, 9].map(|line| lines.number(line)),
-            [0, 1, 0].map(Some)
-        );
-        // Two lines in one place of the table of recent ones.
-        assert_eq!(lines.number(9 + RECENT), Some(2));
-        assert_eq!(lines.number(9), Some(0));
-        assert_eq!(lines.number(7), None);
-        assert_eq!(lines.number(5), Some(1));
+    fn pages_are_numbered_in_the_order_of_their_first_use() {
+        let mut lines = Lines::new(3 * PAGE);
+        let numbers = [9 * PAGE + 3, 5 * PAGE, 9 * PAGE].map(|line| lines.number(line));
+        assert_eq!(numbers, [3, 64, 0].map(Some));
+        // Two pages in one place of the table of recent ones.
+        assert_eq!(lines.number((9 + RECENT) * PAGE + 1), Some(129));
+        assert_eq!(lines.number(9 * PAGE), Some(0));
+        assert_eq!(lines.number(7 * PAGE), None);
+        assert_eq!(lines.number(5 * PAGE + 63), Some(127));
     }
 
     #[test]

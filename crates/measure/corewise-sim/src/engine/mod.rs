@@ -182,8 +182,8 @@ pub fn written(address: *const u8, bytes: usize) {
     with(|sim| sim.written(address.addr(), bytes));
 }
 
-/// A number for an address that is the same in every run: the place in the line, and the number of
-/// the line in the order of their first use.
+/// A number for an address that is the same in every run: the place in the page, and the number of
+/// the page in the order of their first use.
 #[must_use]
 pub fn number_of(address: *const u8) -> usize {
     let number = with(|sim| {

@@ -8,6 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::*;
 use crate::BlockedOn;
 
+/// Places in pages are to be the same in every run.
+#[global_allocator]
+static HEAP: crate::SimHeap = crate::SimHeap;
+
 /// A word on its own line, and its announced operations.
 #[repr(align(64))]
 #[derive(Default)]
