@@ -121,7 +121,7 @@ impl RandomPauses {
         let place = 0u8;
         // The address of a local variable differs between threads. Xorshift needs a state other
         // than 0.
-        let random = (&raw const place as usize >> 4) as u32 | 1;
+        let random = (hint::number_of(&raw const place) >> 4) as u32 | 1;
         Self {
             limit: FIRST_LIMIT,
             random,

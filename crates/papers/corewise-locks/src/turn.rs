@@ -28,7 +28,7 @@ use std::ptr;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use corewise_atomic::{mutant, static_cell, thread};
+use corewise_atomic::{hint, mutant, static_cell, thread};
 
 use crate::wait::{self, QueueWait};
 
@@ -76,7 +76,7 @@ static_cell! {
 
 /// The bucket of a turn: multiplicative hashing (Knuth, TAOCP 3 §6.4) of its address.
 fn bucket(turn: *const TurnCounter) -> &'static Mutex<Bucket> {
-    let hash = (turn.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let hash = (hint::number_of(turn) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     &BUCKETS[(hash >> 32) as usize & ((1 << BUCKET_BITS) - 1)]
 }
 

@@ -163,6 +163,9 @@ impl Pause {
     fn take(self) {
         match self {
             _ if cfg!(any(corewise_loom, corewise_shuttle)) => thread::yield_now(),
+            #[cfg(corewise_sim)]
+            Pause::Spin(times) => hint::spin_times(times),
+            #[cfg(not(corewise_sim))]
             Pause::Spin(times) => (0..times).for_each(|_| hint::spin_loop()),
             Pause::Yield => thread::yield_now(),
             Pause::Sleep(length) => thread::sleep(length),

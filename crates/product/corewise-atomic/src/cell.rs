@@ -121,9 +121,17 @@ pub enum Access {
 }
 
 /// Announces a plain access to shared memory that lives outside any [`DataCell`], such as the bytes
-/// of an item. Generates no code in any build; the simulated machine is to use it.
+/// of an item. Generates no code in any build but for a simulation.
 #[inline(always)]
 pub fn touch(range: Range<*const u8>, access: Access) {
+    #[cfg(corewise_sim)]
+    if let Some(simulator) = crate::sim::simulator() {
+        let class = match access {
+            Access::Read => crate::sim::AccessClass::Load,
+            Access::Write => crate::sim::AccessClass::Store,
+        };
+        simulator.access(range.start, range.end.addr() - range.start.addr(), class);
+    }
     let _ = (range, access);
 }
 
@@ -141,11 +149,15 @@ mod real {
 
         #[inline(always)]
         pub(super) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            #[cfg(corewise_sim)]
+            crate::sim::announce(self.0.get(), crate::sim::AccessClass::Load);
             read(self.0.get())
         }
 
         #[inline(always)]
         pub(super) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+            #[cfg(corewise_sim)]
+            let _written = crate::sim::Writing::begin(self.0.get());
             write(self.0.get())
         }
 

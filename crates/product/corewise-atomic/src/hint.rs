@@ -10,8 +10,33 @@ pub fn spin_loop() {
     loom::hint::spin_loop();
     #[cfg(corewise_shuttle)]
     shuttle::hint::spin_loop();
+    #[cfg(corewise_sim)]
+    if let Some(simulator) = crate::sim::simulator() {
+        return simulator.pause(1);
+    }
     #[cfg(not(any(corewise_loom, corewise_shuttle)))]
     std::hint::spin_loop();
+}
+
+/// Some spin hints at once, of which the simulation is to see that they belong together.
+#[cfg(corewise_sim)]
+pub(crate) fn spin_times(times: u32) {
+    match crate::sim::simulator() {
+        Some(simulator) => simulator.pause(times),
+        None => (0..times).for_each(|_| std::hint::spin_loop()),
+    }
+}
+
+/// A number for the object at `place`, to hash it or to seed a generator: its address. In a
+/// simulation, whose objects have other addresses in every run, a number that is the same in each.
+#[inline(always)]
+#[must_use]
+pub fn number_of<T>(place: *const T) -> usize {
+    #[cfg(corewise_sim)]
+    if let Some(simulator) = crate::sim::simulator() {
+        return simulator.number_of(place.cast());
+    }
+    place.addr()
 }
 
 /// Prefetches the cache line at `address` for reading. Any address is allowed; does nothing on

@@ -9,11 +9,11 @@
 //! | normal | `std` | the program itself |
 //! | `--cfg corewise_loom` | loom | weak memory, every schedule of two or three threads |
 //! | `--cfg corewise_shuttle` | shuttle | many threads, sequentially consistent, random schedules |
-//! | `--cfg corewise_sim` | reserved | a simulated many-core machine |
+//! | `--cfg corewise_sim` | `std`, and a simulator that sees each access | nothing: it runs programs on simulated processors |
 //!
 //! shuttle is sequentially consistent: it is never cited as evidence for an ordering.
 //!
-//! A cfg needs the feature of the same name, which brings the checker:
+//! loom and shuttle need the feature of the same name, which brings the checker:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg corewise_loom" cargo test --features corewise-atomic/loom
@@ -77,10 +77,8 @@ compile_error!("the cfg corewise_shuttle needs the feature `shuttle` of corewise
 #[cfg(not(all(target_has_atomic = "64", target_has_atomic = "ptr")))]
 compile_error!("corewise-atomic needs a target with atomics of 64 bits");
 
-#[cfg(corewise_sim)]
-compile_error!(
-    "the cfg corewise_sim is reserved for the simulated machine, which is not built yet"
-);
+#[cfg(all(corewise_sim, any(corewise_loom, corewise_shuttle)))]
+compile_error!("choose one of the cfgs corewise_loom, corewise_shuttle and corewise_sim");
 
 pub mod alloc;
 mod backoff;
@@ -96,6 +94,8 @@ pub mod hint;
 pub mod lock;
 mod model;
 mod pad;
+#[cfg(corewise_sim)]
+pub mod sim;
 mod slots;
 mod statics;
 pub mod sync;
@@ -114,6 +114,9 @@ pub mod __private {
     pub use loom;
     #[cfg(corewise_shuttle)]
     pub use shuttle;
+
+    #[cfg(corewise_sim)]
+    pub use crate::sim::statics::{LocalKey, StaticKey};
 
     /// See [`mutant!`](crate::mutant).
     #[cfg(not(corewise_mutants))]

@@ -1,10 +1,12 @@
 //! Locks without poison.
 
+#[cfg(corewise_sim)]
+use crate::sim::lock as imp;
 #[cfg(corewise_loom)]
 use loom::sync as imp;
 #[cfg(corewise_shuttle)]
 use shuttle::sync as imp;
-#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+#[cfg(not(any(corewise_loom, corewise_shuttle, corewise_sim)))]
 use std::sync as imp;
 use std::sync::{PoisonError, TryLockError};
 

@@ -18,7 +18,7 @@
 /// assert_eq!(TABLE[3], 9);
 /// # });
 /// ```
-#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+#[cfg(not(any(corewise_loom, corewise_shuttle, corewise_sim)))]
 #[macro_export]
 macro_rules! static_cell {
     () => {};
@@ -98,14 +98,14 @@ macro_rules! __lazy_ref {
 /// assert_eq!(DEPTH.with(Cell::get), 1);
 /// # });
 /// ```
-#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+#[cfg(not(any(corewise_loom, corewise_shuttle, corewise_sim)))]
 #[macro_export]
 macro_rules! thread_local {
     ($($declarations:tt)*) => { ::std::thread_local! { $($declarations)* } };
 }
 
 /// Declares a thread-local; see the documentation of the normal build.
-#[cfg(any(corewise_loom, corewise_shuttle))]
+#[cfg(any(corewise_loom, corewise_shuttle, corewise_sim))]
 #[macro_export]
 macro_rules! thread_local {
     () => {};

@@ -2,6 +2,10 @@
 
 /// Atomic integers, booleans and pointers, with the operations that `std`, loom and shuttle share.
 pub mod atomic {
+    #[cfg(corewise_sim)]
+    pub use crate::sim::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
+    };
     #[cfg(corewise_loom)]
     pub use loom::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
@@ -10,7 +14,7 @@ pub mod atomic {
     pub use shuttle::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
-    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+    #[cfg(not(any(corewise_loom, corewise_shuttle, corewise_sim)))]
     pub use std::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
     };

@@ -3,11 +3,13 @@
 use std::io;
 use std::time::Duration;
 
+#[cfg(corewise_sim)]
+use crate::sim::thread as imp;
 #[cfg(corewise_loom)]
 use loom::thread as imp;
 #[cfg(corewise_shuttle)]
 use shuttle::thread as imp;
-#[cfg(not(any(corewise_loom, corewise_shuttle)))]
+#[cfg(not(any(corewise_loom, corewise_shuttle, corewise_sim)))]
 use std::thread as imp;
 
 pub use imp::{JoinHandle, Thread, ThreadId, current, park, yield_now};
@@ -33,6 +35,9 @@ pub fn spawn_named<T: Send + 'static>(
     name: impl Into<String>,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
+    #[cfg(corewise_sim)]
+    return imp::start(Some(name.into()), body);
+    #[cfg(not(corewise_sim))]
     imp::Builder::new().name(name.into()).spawn(body)
 }
 

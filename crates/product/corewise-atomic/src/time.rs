@@ -12,6 +12,10 @@ use std::time::Duration;
 pub fn now_ns() -> u64 {
     #[cfg(any(corewise_loom, corewise_shuttle))]
     return virtual_clock::now_ns();
+    #[cfg(corewise_sim)]
+    if let Some(simulator) = crate::sim::simulator() {
+        return simulator.now_ns();
+    }
     #[cfg(not(any(corewise_loom, corewise_shuttle)))]
     return real_now_ns();
 }

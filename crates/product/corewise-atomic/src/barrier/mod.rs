@@ -70,6 +70,10 @@ pub unsafe fn light_prepared() {
 
 /// The costly half of the pair; see guarantee 1 of the module.
 pub fn heavy() {
+    #[cfg(corewise_sim)]
+    if let Some(simulator) = crate::sim::simulator() {
+        return simulator.fence_all();
+    }
     #[cfg(not(any(corewise_loom, corewise_shuttle)))]
     PAIR.heavy();
     // SeqCst: pairs with the fence in `light`.

@@ -1,0 +1,306 @@
+//! The engine: simulated threads, the scheduler, and what programs call.
+//!
+//! Outside of [`run`] the functions do nothing, and there is one thread with the number 0.
+//!
+//! [`run`] starts an OS thread for the simulation. The engine's state is reached by a thread-local
+//! of it, and borrowed for short steps only: never while a coroutine is resumed or suspended.
+
+mod locals;
+mod scheduler;
+#[cfg(test)]
+mod tests;
+mod wait;
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+#[cfg(test)]
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use crate::heap::{self, SimRegion};
+use crate::lines::LINE_SHIFT;
+use crate::{AccessKind, Config, Finished, SimError, SimLimit};
+use scheduler::Simulation;
+
+pub use locals::{DropValue, PerThread, Slot, drop_locals, local, set_local};
+pub use wait::{park, pause, sleep, unpark, wait, wake, yield_now};
+
+/// Announced accesses of more lines than this are announced for their first ones only.
+const MAX_LINES_AT_ONCE: usize = 64;
+
+std::thread_local! {
+    /// The simulation that this OS thread runs; null if none.
+    static SIMULATION: Cell<*mut Simulation> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Simulates a program: `body`, and the threads that it starts, until it returns.
+///
+/// Everything happens on a new OS thread. What the program returns may refer to memory of a
+/// [`SimHeap`](crate::SimHeap), but not to simulated threads.
+///
+/// # Errors
+///
+/// See [`SimError`].
+pub fn run<R: Send + 'static>(
+    config: Config,
+    body: impl FnOnce() -> R + Send + 'static,
+) -> Result<Finished<R>, SimError> {
+    let host = std::thread::Builder::new().name("simulation".to_owned());
+    let host = host.spawn(move || simulate(config, body));
+    let host = host.map_err(|_| SimError::NoMemory)?;
+    host.join()
+        .unwrap_or_else(|payload| Err(SimError::Panicked(message_of(&*payload))))
+}
+
+fn simulate<R: 'static>(
+    config: Config,
+    body: impl FnOnce() -> R + 'static,
+) -> Result<Finished<R>, SimError> {
+    let simulation = Box::into_raw(Box::new(Simulation::new(config, SimRegion::take())));
+    let value = Rc::new(Cell::new(None));
+    let place = value.clone();
+    let first = Box::new(move || place.set(Some(catch_unwind(AssertUnwindSafe(body)))));
+    SIMULATION.set(simulation);
+    #[cfg(corewise_sim)]
+    crate::facade::enter();
+    let end = with(|sim| sim.add(None, first));
+    let end = match end {
+        Some(Ok(_)) => scheduler::work_off(simulation),
+        Some(Err(error)) => Err(error),
+        None => Ok(()),
+    };
+    #[cfg(corewise_sim)]
+    crate::facade::leave();
+    SIMULATION.set(ptr::null_mut());
+    // SAFETY: from the box above, and no coroutine runs any more.
+    let simulation = unsafe { Box::from_raw(simulation) };
+    let totals = simulation.finish();
+    end?;
+    match value.take() {
+        Some(Ok(value)) => Ok(totals.of(value)),
+        Some(Err(payload)) => Err(SimError::Panicked(message_of(&*payload))),
+        None => Err(SimError::NoMemory),
+    }
+}
+
+fn message_of(payload: &(dyn Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+/// One step of the engine; `None` outside of a simulation. `step` calls nothing that suspends.
+#[inline]
+fn with<T>(step: impl FnOnce(&mut Simulation) -> T) -> Option<T> {
+    let simulation = SIMULATION.get();
+    if simulation.is_null() {
+        return None;
+    }
+    let left = heap::leave();
+    // SAFETY: it lives until the thread-local is null again; the reference ends with the step,
+    // which calls neither user code nor anything that suspends, so it is the only one.
+    let result = step(unsafe { &mut *simulation });
+    heap::resume(left);
+    Some(result)
+}
+
+/// Whether the caller is a simulated thread.
+#[inline]
+#[must_use]
+pub fn is_inside() -> bool {
+    !SIMULATION.get().is_null()
+}
+
+/// The number of the calling thread: 0 for the program, then in the order of [`spawn`].
+#[must_use]
+pub fn current() -> u32 {
+    with(|sim| sim.current).unwrap_or(0)
+}
+
+/// The clock of the calling thread, in cycles.
+#[must_use]
+pub fn now_cycles() -> u64 {
+    settle();
+    with(|sim| {
+        sim.count();
+        let thread = sim.here();
+        // Who spins on the clock waits for no line.
+        thread.saw_clock = true;
+        thread.clock
+    })
+    .unwrap_or(0)
+}
+
+/// The clock of the calling thread in nanoseconds.
+#[must_use]
+pub fn now_ns() -> u64 {
+    let cycles = now_cycles();
+    with(|sim| cycles * 1000 / sim.config.costs.per_us).unwrap_or(0)
+}
+
+/// Starts a thread; returns its number. It begins at the caller's clock.
+///
+/// # Errors
+///
+/// The limit of threads ends the simulation, so this does not return then; a missing stack does.
+pub fn spawn(name: Option<String>, body: impl FnOnce() + Send + 'static) -> Result<u32, SimError> {
+    let body = Box::new(body);
+    settle();
+    let made = with(move |sim| {
+        sim.count();
+        let cost = sim.config.costs.system_call;
+        sim.here().clock += cost;
+        sim.add(name, body)
+    });
+    stop_if_ended();
+    made.unwrap_or(Err(SimError::NoMemory))
+}
+
+/// The name of a thread.
+#[must_use]
+pub fn name_of(thread: u32) -> Option<String> {
+    with(|sim| sim.threads.get(thread as usize)?.name.clone()).flatten()
+}
+
+/// Announces an access to shared memory, directly before it takes place.
+#[inline]
+pub fn access(address: *const u8, bytes: usize, kind: AccessKind) {
+    if is_inside() {
+        settle();
+        with(|sim| sim.access(address.addr(), bytes, kind));
+        stop_if_ended();
+    }
+}
+
+/// Announces that memory was written, for a write that lasted: the second announcement after
+/// [`access`]. Costs nothing.
+pub fn written(address: *const u8, bytes: usize) {
+    with(|sim| sim.written(address.addr(), bytes));
+}
+
+/// A number for an address that is the same in every run: the place in the page, and the number of
+/// the page in the order of their first use.
+#[must_use]
+pub fn number_of(address: *const u8) -> usize {
+    let number = with(|sim| {
+        let line = sim.lines.number(address.addr() >> LINE_SHIFT);
+        if line.is_none() {
+            sim.fail(SimError::Limit(SimLimit::Lines));
+        }
+        let within = address.addr() % (1 << LINE_SHIFT);
+        (line.unwrap_or(0) as usize) << LINE_SHIFT | within
+    });
+    stop_if_ended();
+    number.unwrap_or_else(|| address.addr())
+}
+
+/// A full fence.
+pub fn fence() {
+    work_of(|costs| costs.rmw);
+}
+
+/// Makes every running thread execute a fence (`membarrier`).
+pub fn fence_all() {
+    work_of(|costs| costs.system_call);
+}
+
+/// Computes for some cycles.
+pub fn work(cycles: u32) {
+    work_of(|_| cycles.into());
+}
+
+fn work_of(cost: impl FnOnce(&crate::FlatCosts) -> u64) {
+    with(|sim| {
+        sim.count();
+        let cost = cost(&sim.config.costs);
+        sim.here().clock += cost;
+    });
+    stop_if_ended();
+}
+
+/// Waits until no other thread has a smaller clock. Does nothing in a thread that unwinds: the
+/// others would seem to unwind, too.
+#[inline]
+fn settle() {
+    while !std::thread::panicking() && with(Simulation::must_give_way) == Some(true) {
+        scheduler::suspend();
+    }
+}
+
+/// Suspends the caller for ever if the simulation has failed.
+#[inline]
+fn stop_if_ended() {
+    while with(|sim| sim.error.is_some()) == Some(true) {
+        scheduler::suspend();
+    }
+}
+
+impl Simulation {
+    /// Counts a call, and notes if there are too many.
+    #[inline]
+    fn count(&mut self) {
+        self.accesses += 1;
+        if self.accesses > self.config.max_accesses {
+            self.fail(SimError::Limit(SimLimit::Accesses));
+        }
+    }
+
+    fn access(&mut self, address: usize, bytes: usize, kind: AccessKind) {
+        let costs = &self.config.costs;
+        let base = match kind {
+            AccessKind::Load | AccessKind::Store => costs.access,
+            AccessKind::Rmw => costs.rmw,
+        };
+        let jitter = costs.jitter;
+        for line in lines_of(address, bytes) {
+            self.count();
+            let Some(number) = self.lines.number(line) else {
+                return self.fail(SimError::Limit(SimLimit::Lines));
+            };
+            let random = self.draw();
+            let (id, clock) = (self.current, self.here().clock);
+            self.digest_of(
+                u64::from(id) << 34 | u64::from(number) << 2 | kind as u64,
+                clock,
+            );
+            self.here().clock += base + random % (jitter + 1);
+            if kind != AccessKind::Load {
+                self.write_line(number);
+            }
+            let version = self.lines.version(number);
+            self.here().has_read(number, version);
+        }
+    }
+
+    fn written(&mut self, address: usize, bytes: usize) {
+        for line in lines_of(address, bytes) {
+            if let Some(number) = self.lines.number(line) {
+                self.write_line(number);
+            }
+        }
+    }
+
+    /// Wakes the threads that wait for a write, at the end of the write.
+    #[inline]
+    fn write_line(&mut self, number: u32) {
+        let clock = self.here().clock;
+        for watcher in self.lines.write(number) {
+            self.wake_watcher(watcher, clock);
+        }
+    }
+
+    fn digest_of(&mut self, what: u64, clock: u64) {
+        let mixed = (self.digest ^ what).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.digest = (mixed.rotate_left(29) ^ clock).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    }
+}
+
+fn lines_of(address: usize, bytes: usize) -> std::ops::RangeInclusive<usize> {
+    let first = address >> LINE_SHIFT;
+    let last = (address + bytes.max(1) - 1) >> LINE_SHIFT;
+    first..=last.min(first + MAX_LINES_AT_ONCE - 1)
+}

@@ -1,0 +1,369 @@
+//! Simulated threads as coroutines, and the loop that resumes the one with the smallest clock.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+use super::locals::Locals;
+use super::{SIMULATION, with};
+use crate::heap::{self, SimRegion};
+use crate::lines::{AddressHasher, Lines, Watcher};
+use crate::{Blocked, BlockedOn, Config, Finished, SimError, SimLimit};
+
+/// How often in a row a thread that spins is resumed, because no other one can run, before this is
+/// a deadlock.
+const MAX_RESCUES: u32 = 20_000;
+/// Lines that a thread remembers between two pauses.
+const MAX_READS: usize = 64;
+
+/// The state of a simulation.
+pub(super) struct Simulation {
+    pub(super) config: Config,
+    pub(super) region: SimRegion,
+    pub(super) threads: Vec<Thread>,
+    /// The thread that runs, or ran last.
+    pub(super) current: u32,
+    /// When threads may run: (clock, thread, wait). Entries of waits that are over are skipped.
+    queue: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    /// The first entry of the queue; the current thread runs while it is before it.
+    limit: (u64, u32),
+    pub(super) lines: Lines,
+    /// The threads that wait for an address, in the order of their coming.
+    pub(super) waiting: HashMap<usize, VecDeque<u32>, BuildHasherDefault<AddressHasher>>,
+    pub(super) statics: Locals,
+    /// Stacks of threads that have ended.
+    stacks: Vec<DefaultStack>,
+    pub(super) error: Option<SimError>,
+    rescues: u32,
+    random: u64,
+    pub(super) digest: u64,
+    pub(super) accesses: u64,
+    switches: u64,
+}
+
+/// A simulated thread.
+pub(super) struct Thread {
+    pub(super) name: Option<String>,
+    /// `None` while it runs, and when it has ended.
+    coroutine: Option<Coroutine<(), (), ()>>,
+    /// On the coroutine's stack; null before it has begun.
+    yielder: *const Yielder<(), ()>,
+    pub(super) clock: u64,
+    /// What it waits for; `None` if it is in the queue only for its clock.
+    pub(super) blocked: Option<BlockedOn>,
+    has_ended: bool,
+    /// The number of its last entry in the queue, or of its last wait.
+    pub(super) wait: u32,
+    /// Whether it was unparked and has not parked since.
+    pub(super) token: bool,
+    /// The lines read since the last pause, with their versions.
+    pub(super) reads: Vec<(u32, u32)>,
+    /// Whether there were too many of them.
+    pub(super) has_read_more: bool,
+    /// Whether it has asked for the time since the last pause.
+    pub(super) saw_clock: bool,
+    /// Pauses since one of the lines that were read has changed.
+    pub(super) fruitless: u32,
+    pub(super) locals: Locals,
+}
+
+/// What a simulation has counted.
+pub(super) struct Totals {
+    cycles: u64,
+    digest: u64,
+    accesses: u64,
+    switches: u64,
+    abandoned: usize,
+}
+
+impl Totals {
+    pub(super) fn of<R>(self, value: R) -> Finished<R> {
+        Finished {
+            value,
+            cycles: self.cycles,
+            digest: self.digest,
+            accesses: self.accesses,
+            switches: self.switches,
+            abandoned: self.abandoned,
+        }
+    }
+}
+
+impl Thread {
+    #[inline]
+    pub(super) fn has_read(&mut self, line: u32, version: u32) {
+        if self.has_read_more {
+            return;
+        }
+        let has_room = self.reads.len() < MAX_READS;
+        match self.reads.iter_mut().find(|(read, _)| *read == line) {
+            Some(read) => read.1 = version,
+            None if has_room => self.reads.push((line, version)),
+            None => self.has_read_more = true,
+        }
+    }
+}
+
+impl Simulation {
+    pub(super) fn new(config: Config, region: SimRegion) -> Self {
+        Self {
+            region,
+            threads: Vec::new(),
+            current: 0,
+            queue: BinaryHeap::new(),
+            limit: (u64::MAX, u32::MAX),
+            lines: Lines::new(config.max_lines),
+            waiting: HashMap::default(),
+            statics: Locals::default(),
+            stacks: Vec::new(),
+            error: None,
+            rescues: 0,
+            // Not zero, at which the generator would stay.
+            random: config.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            digest: config.seed,
+            accesses: 0,
+            switches: 0,
+            config,
+        }
+    }
+
+    /// Creates a thread that begins at the current thread's clock.
+    pub(super) fn add(
+        &mut self,
+        name: Option<String>,
+        body: Box<dyn FnOnce()>,
+    ) -> Result<u32, SimError> {
+        let id = self.threads.len();
+        if id >= self.config.max_threads {
+            self.fail(SimError::Limit(SimLimit::Threads));
+            return Err(SimError::Limit(SimLimit::Threads));
+        }
+        let stack = self.stacks.pop().map_or_else(
+            || DefaultStack::new(self.config.stack_bytes).map_err(|_| SimError::NoMemory),
+            Ok,
+        )?;
+        let id = id as u32;
+        let clock = self
+            .threads
+            .get(self.current as usize)
+            .map_or(0, |t| t.clock);
+        self.threads.push(Thread {
+            name,
+            coroutine: Some(coroutine(stack, body)),
+            yielder: std::ptr::null(),
+            clock,
+            blocked: None,
+            has_ended: false,
+            wait: 0,
+            token: false,
+            reads: Vec::with_capacity(MAX_READS),
+            has_read_more: false,
+            saw_clock: false,
+            fruitless: 0,
+            locals: Locals::default(),
+        });
+        self.enqueue(id, clock);
+        Ok(id)
+    }
+
+    /// The thread that runs.
+    #[inline]
+    pub(super) fn here(&mut self) -> &mut Thread {
+        &mut self.threads[self.current as usize]
+    }
+
+    /// A number from xorshift64* (Vigna 2016), whose upper bits are used.
+    #[inline]
+    pub(super) fn draw(&mut self) -> u64 {
+        let mut x = self.random;
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.random = x;
+        x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33
+    }
+
+    /// Lets a thread run from `clock` on.
+    pub(super) fn enqueue(&mut self, id: u32, clock: u64) {
+        let wait = self.threads[id as usize].wait;
+        self.queue.push(Reverse((clock, id, wait)));
+        self.limit = self.limit.min((clock, id));
+    }
+
+    /// Whether another thread has a smaller clock than the current one, which then waits in the
+    /// queue.
+    #[inline]
+    pub(super) fn must_give_way(&mut self) -> bool {
+        let id = self.current;
+        let clock = self.here().clock;
+        let must = (clock, id) > self.limit;
+        if must {
+            self.enqueue(id, clock);
+        }
+        must
+    }
+
+    /// Begins a wait: the entries of the thread in the queue, and those at lines, are over.
+    pub(super) fn block(&mut self, on: BlockedOn) -> Watcher {
+        let thread = self.current;
+        let here = self.here();
+        here.wait = here.wait.wrapping_add(1);
+        here.blocked = Some(on);
+        let wait = here.wait;
+        Watcher { thread, wait }
+    }
+
+    /// Ends the wait of a thread, which runs from `clock` on.
+    pub(super) fn unblock(&mut self, id: u32, clock: u64) {
+        let thread = &mut self.threads[id as usize];
+        thread.wait = thread.wait.wrapping_add(1);
+        thread.blocked = None;
+        let clock = clock.max(thread.clock);
+        self.rescues = 0;
+        self.enqueue(id, clock);
+    }
+
+    #[inline]
+    pub(super) fn wake_watcher(&mut self, watcher: Watcher, clock: u64) {
+        let thread = &self.threads[watcher.thread as usize];
+        if thread.wait == watcher.wait && thread.blocked.is_some() {
+            self.unblock(watcher.thread, clock);
+        }
+    }
+
+    pub(super) fn fail(&mut self, error: SimError) {
+        self.error.get_or_insert(error);
+    }
+
+    /// The thread to run next: the one with the smallest clock.
+    fn pick(&mut self) -> Option<u32> {
+        let (clock, id) = loop {
+            let Some(Reverse((clock, id, wait))) = self.queue.pop() else {
+                self.rescue()?;
+                continue;
+            };
+            let thread = &self.threads[id as usize];
+            if thread.wait == wait && !thread.has_ended {
+                break (clock, id);
+            }
+        };
+        let thread = &mut self.threads[id as usize];
+        thread.clock = thread.clock.max(clock);
+        thread.wait = thread.wait.wrapping_add(1);
+        thread.blocked = None;
+        self.current = id;
+        let first = self.queue.peek();
+        self.limit = first.map_or((u64::MAX, u32::MAX), |&Reverse((clock, id, _))| (clock, id));
+        self.switches += 1;
+        Some(id)
+    }
+
+    /// Puts a thread into the queue that spins and waits for a line: its loop may count its rounds.
+    fn rescue(&mut self) -> Option<()> {
+        self.rescues += 1;
+        let threads = (0u32..).zip(&self.threads);
+        let spins = |thread: &Thread| matches!(thread.blocked, Some(BlockedOn::Lines(_)));
+        let spinning = threads.filter(|(_, thread)| spins(thread));
+        let (id, thread) = spinning.min_by_key(|(id, thread)| (thread.clock, *id))?;
+        let clock = thread.clock + self.config.costs.pause;
+        if self.rescues > MAX_RESCUES {
+            return None;
+        }
+        self.enqueue(id, clock);
+        Some(())
+    }
+
+    fn deadlock(&self) -> SimError {
+        let threads = (0u32..).zip(&self.threads);
+        let blocked = threads.filter_map(|(thread, state)| {
+            let (on, name) = (state.blocked.clone()?, state.name.clone());
+            Some(Blocked { thread, name, on })
+        });
+        SimError::Deadlock(blocked.collect())
+    }
+
+    /// Ends the simulation. Threads that have not ended disappear: their stacks are leaked, because
+    /// other memory may refer to them.
+    pub(super) fn finish(mut self) -> Totals {
+        let cycles = self.threads.first().map_or(0, |thread| thread.clock);
+        let mut abandoned = 0;
+        for thread in &mut self.threads {
+            abandoned += usize::from(!thread.has_ended);
+            std::mem::forget(thread.coroutine.take());
+            thread.locals.forget();
+        }
+        self.statics.forget();
+        Totals {
+            cycles,
+            digest: self.digest,
+            accesses: self.accesses,
+            switches: self.switches,
+            abandoned,
+        }
+    }
+}
+
+/// The coroutine of a thread. A panic ends in `body`.
+fn coroutine(stack: DefaultStack, body: Box<dyn FnOnce()>) -> Coroutine<(), (), ()> {
+    Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+        let blocks = with(|sim| {
+            sim.here().yielder = yielder;
+            sim.region.blocks_of(sim.current)
+        });
+        if let Some(blocks) = blocks {
+            heap::resume(blocks);
+        }
+        body();
+        super::locals::drop_locals();
+        let _ = heap::leave();
+    })
+}
+
+/// Runs threads until the first one has ended.
+pub(super) fn work_off(simulation: *mut Simulation) -> Result<(), SimError> {
+    loop {
+        // SAFETY: the simulation lives; no coroutine runs, so there is no other reference, and this
+        // one ends before one does.
+        let sim = unsafe { &mut *simulation };
+        let Some(id) = sim.pick() else {
+            return Err(sim.deadlock());
+        };
+        let coroutine = sim.here().coroutine.take();
+        let Some(mut coroutine) = coroutine else {
+            continue;
+        };
+        let result = coroutine.resume(());
+        // SAFETY: the coroutine is suspended or has ended.
+        let sim = unsafe { &mut *simulation };
+        match result {
+            CoroutineResult::Yield(()) => sim.threads[id as usize].coroutine = Some(coroutine),
+            CoroutineResult::Return(()) => {
+                sim.stacks.push(coroutine.into_stack());
+                sim.threads[id as usize].has_ended = true;
+            }
+        }
+        if let Some(error) = &sim.error {
+            return Err(error.clone());
+        }
+        if sim.threads[0].has_ended {
+            return Ok(());
+        }
+    }
+}
+
+/// Lets the scheduler resume another thread; returns when this one is resumed.
+pub(super) fn suspend() {
+    let left = heap::leave();
+    let simulation = SIMULATION.get();
+    // SAFETY: a simulated thread calls this, so there is a simulation, of which no reference is in
+    // use; the yielder lies on the stack of the coroutine that runs.
+    let yielder = unsafe {
+        let sim = &mut *simulation;
+        &*sim.here().yielder
+    };
+    yielder.suspend(());
+    heap::resume(left);
+}

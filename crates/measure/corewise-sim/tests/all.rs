@@ -1,0 +1,36 @@
+//! The crate's programs, and the project's code inside a simulation.
+
+#[cfg(corewise_sim)]
+mod facade;
+#[cfg(corewise_sim)]
+mod histories;
+#[cfg(corewise_sim)]
+mod locks;
+mod programs;
+
+/// A configuration with this seed.
+#[cfg(corewise_sim)]
+fn seeded(seed: u64) -> corewise_sim::Config {
+    corewise_sim::Config {
+        seed,
+        ..corewise_sim::Config::default()
+    }
+}
+
+/// Runs `body` in some simulated threads, with their numbers from 0, and joins them.
+#[cfg(corewise_sim)]
+fn in_threads<R: Send + 'static>(
+    threads: u64,
+    body: impl Fn(u64) -> R + Send + Sync + 'static,
+) -> Vec<R> {
+    use corewise_atomic::{sync::Arc, thread};
+
+    let body = Arc::new(body);
+    let start = |number| {
+        let body = body.clone();
+        thread::spawn(move || body(number))
+    };
+    let handles: Vec<_> = (0..threads).map(start).collect();
+    let join = |handle: thread::JoinHandle<R>| handle.join().expect("no panic");
+    handles.into_iter().map(join).collect()
+}
