@@ -1,0 +1,297 @@
+//! The filter of RedisBloom: what RedisBloom answered, and lookups beside updates.
+#![cfg(not(any(corewise_loom, corewise_shuttle)))]
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use corewise_filter::redis::{AddError, CuckooSettings, RedisCuckoo, WhileCompacting, item_hash};
+use corewise_testkit::random::{Random, fewer};
+use corewise_testkit::stress::{beside, together};
+
+const RECORDED: &str = include_str!("data/redisbloom-2.8.2.txt");
+
+fn settings(numbers: [u64; 4]) -> CuckooSettings {
+    let [capacity, bucket_slots, max_iterations, expansion] = numbers;
+    CuckooSettings {
+        capacity,
+        bucket_slots: bucket_slots as u16,
+        max_iterations: max_iterations as u16,
+        expansion: expansion as u16,
+    }
+}
+
+fn new(numbers: [u64; 4]) -> RedisCuckoo {
+    RedisCuckoo::new(settings(numbers), &mut |_| true).unwrap()
+}
+
+fn add(filter: &RedisCuckoo, hash: u64) -> Result<(), AddError> {
+    filter.add(hash, WhileCompacting::Refuse, &mut |_| true)
+}
+
+fn remove(filter: &RedisCuckoo, hash: u64) -> bool {
+    let removal = filter.remove(hash, WhileCompacting::Refuse).unwrap();
+    assert!(!removal.must_compact, "more than one step");
+    removal.is_removed
+}
+
+/// The header, and the slots of all chunks of this size.
+fn dump(filter: &RedisCuckoo, max_chunk: usize) -> (Vec<u8>, Vec<u8>) {
+    let (mut header, mut slots) = (Vec::new(), Vec::new());
+    let chunk = |iterator, out: &mut Vec<u8>| {
+        filter
+            .dump(iterator, max_chunk, WhileCompacting::Refuse, out)
+            .unwrap()
+    };
+    let mut iterator = chunk(0, &mut header);
+    while iterator != 0 {
+        iterator = chunk(iterator, &mut slots);
+    }
+    (header, slots)
+}
+
+fn load(header: &[u8], slots: &[u8], max_chunk: usize) -> RedisCuckoo {
+    let filter = RedisCuckoo::from_header(header, &mut |_| true).unwrap();
+    let info = filter.info(WhileCompacting::Refuse).unwrap();
+    let mut rest = slots;
+    let mut iterator = 1;
+    for index in 0..info.subfilters as u32 {
+        let growth = u64::from(info.expansion).pow(index);
+        let size = info.buckets * u64::from(info.bucket_slots) * growth;
+        let (subfilter, others) = rest.split_at(size as usize);
+        for chunk in subfilter.chunks(max_chunk) {
+            iterator += chunk.len() as i64;
+            filter
+                .load_chunk(iterator, chunk, WhileCompacting::Refuse)
+                .unwrap();
+        }
+        rest = others;
+    }
+    assert!(rest.is_empty());
+    filter
+}
+
+fn hash_of_number(number: u64) -> u64 {
+    let text = number.to_string();
+    item_hash(text.repeat(number as usize % 4 + 1).as_bytes())
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    if text == "-" {
+        return Vec::new();
+    }
+    let pairs = text.as_bytes().chunks(2);
+    let digits = pairs.map(|pair| std::str::from_utf8(pair).unwrap());
+    digits
+        .map(|digits| u8::from_str_radix(digits, 16).unwrap())
+        .collect()
+}
+
+fn add_reply(result: Result<bool, AddError>) -> String {
+    match result {
+        Ok(is_added) => u8::from(is_added).to_string(),
+        Err(AddError::Full) => "full".to_owned(),
+        Err(AddError::MaxSubfilters) => "max".to_owned(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The answer to a recorded command about an item.
+fn answer(filter: &RedisCuckoo, command: &str, hash: u64) -> String {
+    let (refuse, may) = (WhileCompacting::Refuse, &mut |_| true);
+    match command {
+        "add" => add_reply(filter.add(hash, refuse, may).map(|()| true)),
+        "addnx" => add_reply(filter.add_nx(hash, refuse, may)),
+        "del" => u8::from(remove(filter, hash)).to_string(),
+        "count" => filter.count(hash).to_string(),
+        "exists" => u8::from(filter.contains(hash)).to_string(),
+        _ => panic!("{command} is unknown"),
+    }
+}
+
+fn info_words(filter: &RedisCuckoo) -> String {
+    let info = filter.info(WhileCompacting::Refuse).unwrap();
+    let first = [info.size, info.buckets, info.subfilters, info.items];
+    let rest = [info.bucket_slots, info.expansion, info.max_iterations];
+    let words = first.into_iter().chain([info.deletions]);
+    let words = words.chain(rest.map(u64::from));
+    let words: Vec<String> = words.map(|word| word.to_string()).collect();
+    words.join(" ")
+}
+
+#[test]
+fn redisbloom_has_answered_the_same_and_has_the_same_bytes() {
+    let mut filter = new([2, 1, 1, 1]);
+    let lines = (1..).zip(RECORDED.lines());
+    let mut dumps = 0;
+    for (number, line) in lines.filter(|(_, line)| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["reserve", ref numbers @ ..] => {
+                let numbers: Vec<u64> = numbers.iter().map(|text| text.parse().unwrap()).collect();
+                filter = new(numbers.try_into().unwrap());
+            }
+            ["compact"] => {
+                filter.start_compaction().unwrap();
+                while filter.compact_step(1) {}
+            }
+            ["info", ..] => assert_eq!(line, format!("info {}", info_words(&filter)), "{number}"),
+            ["dump", header, slots] => {
+                let expected = (from_hex(header), from_hex(slots));
+                assert!(dump(&filter, 16 << 20) == expected, "line {number}");
+                if !expected.0.is_empty() {
+                    assert!(dump(&load(&expected.0, &expected.1, 7), 5) == expected);
+                }
+                dumps += 1;
+            }
+            [command, item, reply] => {
+                let hash = hash_of_number(item.parse().unwrap());
+                assert_eq!(
+                    answer(&filter, command, hash),
+                    reply,
+                    "line {number}: {line}"
+                );
+            }
+            _ => panic!("line {number} is unknown: {line}"),
+        }
+    }
+    assert!(dumps > 30);
+}
+
+/// The pieces of memory, and lines of text of several sizes, are crossed.
+#[test]
+fn a_filter_of_several_pieces_is_dumped_and_compacted_in_steps() {
+    let items = fewer(1 << 19);
+    let filter = new([items, 3, 20, 2]);
+    let hash = |n: u64| item_hash(&n.to_le_bytes());
+    (0..2 * items).for_each(|n| add(&filter, hash(n)).unwrap());
+    assert!(filter.bytes() > 2 * items);
+    let (header, slots) = dump(&filter, 1_000_003);
+    for max_chunk in [16 << 20, 77_777] {
+        let loaded = load(&header, &slots, max_chunk);
+        assert!((0..2 * items).all(|n| loaded.contains(hash(n))));
+        assert!(dump(&loaded, 16 << 20) == (header.clone(), slots.clone()));
+    }
+    let mut began = false;
+    for n in items / 2..2 * items {
+        let removal = filter.remove(hash(n), WhileCompacting::Refuse).unwrap();
+        assert!(removal.is_removed);
+        if removal.must_compact {
+            began = true;
+            assert!(filter.is_compacting() && add(&filter, 0) == Err(AddError::Busy));
+            assert!(filter.contains(hash(n % (items / 2))));
+            while filter.compact_step(1_000) {}
+        }
+    }
+    assert!(began && !filter.is_compacting());
+    assert!((0..items / 2).all(|n| filter.contains(hash(n))));
+    let mut memory = filter.into_memory();
+    while memory.free_some(1) {}
+}
+
+/// The fingerprint and the buckets among 16, in order.
+fn class(hash: u64) -> (u64, [u64; 2]) {
+    let fingerprint = hash % 255 + 1;
+    let mut buckets = [hash % 16, (hash ^ (fingerprint * 0x5bd1_e995)) % 16];
+    buckets.sort_unstable();
+    (fingerprint, buckets)
+}
+
+/// Hashes of items that no subfilter mistakes for another one, if the first has 16 buckets.
+fn distinct_hashes(count: usize) -> Vec<u64> {
+    let mut seen = HashSet::new();
+    let hashes = (0_u64..).map(|n| item_hash(&n.to_le_bytes()));
+    let is_new = |hash: &u64| {
+        let (_, [first, second]) = class(*hash);
+        first != second && seen.insert(class(*hash))
+    };
+    hashes.filter(is_new).take(count).collect()
+}
+
+/// Inserts and removes these items, with growth and compactions, until the readers are done.
+/// Returns how often a subfilter was popped.
+fn churn(filter: &RedisCuckoo, hashes: &[u64], is_over: &AtomicBool) -> u64 {
+    let mut random = Random::from_seed(hashes[0]);
+    let (mut absent, mut present) = (hashes.to_vec(), Vec::new());
+    let (mut popped, mut fills) = (0, true);
+    while !is_over.load(Relaxed) {
+        let before = filter.info(WhileCompacting::Proceed).unwrap().subfilters;
+        fills = (fills && before < 6 && absent.len() > 10) || present.len() < 5;
+        let from = if fills == (random.below(8) > 0) {
+            &mut absent
+        } else {
+            &mut present
+        };
+        if from.is_empty() {
+            continue;
+        }
+        let hash = from.swap_remove(random.index(from.len()));
+        if filter.contains(hash) {
+            let removal = filter.remove(hash, WhileCompacting::Proceed).unwrap();
+            assert!(removal.is_removed);
+            absent.push(hash);
+        } else {
+            filter
+                .add(hash, WhileCompacting::Proceed, &mut |_| true)
+                .unwrap();
+            assert_eq!(filter.count(hash), 1);
+            present.push(hash);
+        }
+        if random.below(16) == 0 {
+            let _ = filter.start_compaction();
+        }
+        if random.below(2) == 0 {
+            filter.compact_step(1 + random.below(8));
+        }
+        let after = filter.info(WhileCompacting::Proceed).unwrap().subfilters;
+        popped += u64::from(after < before);
+    }
+    popped
+}
+
+/// Tiny buckets and long paths: most insertions swap, many paths visit a slot twice, and items move
+/// between subfilters all the time.
+#[test]
+fn lookups_beside_swaps_and_compactions_never_miss_a_member() {
+    for (bucket_slots, expansion) in [(1, 1), (1, 2), (2, 1), (3, 4)] {
+        let filter = new([16 * bucket_slots, bucket_slots, 500, expansion]);
+        let hashes = distinct_hashes(300);
+        let (stable, others) = hashes.split_at(20);
+        stable.iter().for_each(|hash| add(&filter, *hash).unwrap());
+        let (is_over, popped) = (AtomicBool::new(false), AtomicU64::new(0));
+        let writer = || popped.store(churn(&filter, others, &is_over), Relaxed);
+        beside(2, &is_over, writer, |reader| {
+            for n in 0..fewer(400_000) {
+                let hash = stable[(n + 7 * reader) as usize % stable.len()];
+                assert!(filter.contains(hash), "{hash} is missing");
+                assert_eq!(filter.count(hash), 1);
+            }
+        });
+        assert!(popped.into_inner() > 0);
+    }
+}
+
+#[test]
+fn several_writers_share_a_filter_and_lose_nothing() {
+    let filter = new([64, 2, 500, 2]);
+    let hashes = distinct_hashes(400);
+    together(4, |writer| {
+        let own = hashes.chunks(100).nth(writer as usize).unwrap();
+        for _ in 0..fewer(100) {
+            for &hash in own {
+                filter
+                    .add(hash, WhileCompacting::Proceed, &mut |_| true)
+                    .unwrap();
+                assert!(filter.contains(hash));
+            }
+            for &hash in own {
+                assert!(filter.contains(hash));
+                let removal = filter.remove(hash, WhileCompacting::Proceed).unwrap();
+                assert!(removal.is_removed);
+            }
+            while filter.compact_step(10) {}
+        }
+    });
+    let info = filter.info(WhileCompacting::Refuse).unwrap();
+    assert_eq!(info.items, 0);
+    assert!(!hashes.iter().any(|hash| filter.contains(*hash)));
+}
