@@ -157,7 +157,7 @@ fn redisbloom_has_answered_the_same_and_has_the_same_bytes() {
     assert!(dumps > 30);
 }
 
-/// The pieces of memory, and lines of text of several sizes, are crossed.
+/// Subfilters of more than one piece of memory, and chunks that end anywhere.
 #[test]
 fn a_filter_of_several_pieces_is_dumped_and_compacted_in_steps() {
     let items = fewer(1 << 19);

@@ -2,8 +2,8 @@
 //!
 //! RedisBloom swaps the new fingerprint into a slot, the fingerprint from there into a slot of its
 //! other bucket, and so on, until a bucket has a free slot; the slot within a bucket is one more
-//! each time. After MAXITERATIONS swaps it swaps all back. Here the swaps are planned first, so that
-//! an insertion that fails stores nothing, and a path is stored from its end, so that every
+//! each time. After MAXITERATIONS swaps it swaps all back. Here the swaps are planned first, so
+//! that an insertion that fails stores nothing, and a path is stored from its end, so that every
 //! fingerprint is in one of its slots at all times.
 //!
 //! A path may visit a slot twice. Then the plan sees what its own earlier swaps would have left

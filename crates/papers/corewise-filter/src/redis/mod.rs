@@ -15,9 +15,9 @@
 //! ```
 //!
 //! Programs use [`CuckooFilter`](crate::CuckooFilter) or [`GrowingFilter`](crate::GrowingFilter):
-//! their fingerprints have the width that a rate of false positives needs, their removals can hide
-//! no other item, and their hash is keyed. Here a fingerprint has 8 bits: about 3 % of absent items
-//! are found in one full subfilter with two slots in a bucket, and more in each further one.
+//! their fingerprints have the width that a rate of false positives needs, and their hash is keyed.
+//! Here a fingerprint has 8 bits: with b slots in a bucket 2b/255 of absent items are found in a
+//! full subfilter, 1.6 % by default, and the same again in each further one.
 //!
 //! # Source
 //!
@@ -27,9 +27,9 @@
 //! An item's hash h is MurmurHash64A with seed 0. Its fingerprint is h mod 255 + 1, its buckets are
 //! h and h ⊕ fingerprint · 0x5bd1e995, modulo the buckets of a subfilter. A filter has up to 32
 //! subfilters, each with e times the buckets of the one before. An insertion takes the first free
-//! slot, of the newest subfilter first; else it swaps fingerprints in the newest ([`kick`]); else
+//! slot, of the newest subfilter first; else it swaps fingerprints in the newest (`kick`); else
 //! the filter grows. A removal takes the newest copy. When more than a tenth of the items were
-//! removed, items move from the newest subfilter to older ones ([`compaction`]).
+//! removed, items move from the newest subfilter to older ones (`compaction`).
 //!
 //! Deviations:
 //!
@@ -59,11 +59,11 @@
 //! # Guarantees
 //!
 //! 1. *No false negative*, beyond those of the structure: if an item was inserted before a call of
-//!    `contains` begins, and its copy is not removed before it ends, the call returns true, whatever
-//!    other threads insert, remove, swap or compact. The removal of an item that was not inserted
-//!    may remove the copy of another, as in every cuckoo filter. Otherwise a removal hides no other
-//!    item: items that look alike in a subfilter do so in all older ones, and the newest copy goes
-//!    first.
+//!    `contains` begins, and its copy is not removed before it ends, the call returns true,
+//!    whatever other threads insert, remove, swap or compact. The removal of an item that was not
+//!    inserted may remove the copy of another, as in every cuckoo filter. Otherwise a removal hides
+//!    no other item: items that look alike in a subfilter do so in all older ones, and the newest
+//!    copy goes first.
 //! 2. *Atomicity.* Insertions, removals, counts and negative answers of one item are linearizable,
 //!    where items with the same fingerprint and buckets are one. `load_chunk` is no insertion:
 //!    lookups beside it see some of its slots.
@@ -92,16 +92,16 @@
 //! A store that may clear or overwrite a copy:
 //!
 //! 10. stores MOVING or UNSETTLED in the versions of all stripes of the path, *Release*; fence;
-//! 11. from the end of the path: adds a change to the stripe's version, *Release*; fence; stores the
-//!     slot, *Relaxed*;
+//! 11. from the end of the path: adds a change to the stripe's version, *Release*; fence; stores
+//!     the slot, *Relaxed*;
 //! 12. removes the state from the versions and adds a change, *Release*.
 //!
 //! A lookup that misses a copy has read its new slot before 11 stored it, and its old slot after
-//! another 11 overwrote it. Its fence pairs with the one before the second store, so its second look
-//! sees that change. Its first look cannot have seen the change, or it would have seen the first
-//! store. So the versions differ. A count needs more: it must not see both copies, so it is right
-//! only where neither look has a state. A path that visits a slot twice has no order in which 11
-//! keeps all copies, so it is UNSETTLED, and no miss is right meanwhile.
+//! another 11 overwrote it. Its fence pairs with the one before the second store, so its second
+//! look sees that change. Its first look cannot have seen the change, or it would have seen the
+//! first store. So the versions differ. A count needs more: it must not see both copies, so it is
+//! right only where neither look has a state. A path that visits a slot twice has no order in which
+//! 11 keeps all copies, so it is UNSETTLED, and no miss is right meanwhile.
 //!
 //! An insertion into a free slot is one store without a change. A removal is 11 alone. Both keep
 //! all other copies where they are.
@@ -435,8 +435,8 @@ impl RedisCuckoo {
             .unwrap_or(false)
     }
 
-    /// The copies of the item with this hash, and of those that look like it. Those whose two buckets
-    /// are the same are counted twice, as in RedisBloom.
+    /// The copies of the item with this hash, and of those that look like it. Those whose two
+    /// buckets are the same are counted twice, as in RedisBloom.
     ///
     /// Complexity: as [`contains`](Self::contains).
     #[must_use]
@@ -480,8 +480,8 @@ impl RedisCuckoo {
     /// The subfilters in use, from the oldest.
     #[inline(always)]
     fn in_use(&self) -> impl DoubleEndedIterator<Item = &Subfilter> {
-        // Acquire: pairs with the Release in `grow` and `pop`: the subfilters are set, and what left
-        // a popped one is in the others.
+        // Acquire: pairs with the Release in `grow` and `pop`: the subfilters are set, and what
+        // left a popped one is in the others.
         let count = self.count.load(Acquire);
         let subfilters = self.subfilters[..count].iter();
         subfilters.map(|cell| &**cell.get().expect("the first `count` are set"))

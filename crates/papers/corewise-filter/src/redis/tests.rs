@@ -362,7 +362,7 @@ fn a_filter_with_crafted_bytes_goes_on_as_the_plain_one() {
     }
 }
 
-/// A header with one word or half word replaced.
+/// A header of these words and half words.
 fn header_with(wide: [u64; 4], narrow: [u16; 3]) -> Vec<u8> {
     let mut bytes: Vec<u8> = wide.into_iter().flat_map(u64::to_le_bytes).collect();
     bytes.extend(narrow.into_iter().flat_map(u16::to_le_bytes));
@@ -590,7 +590,6 @@ fn updates_beside_a_compaction_lose_nothing() {
         let wanted = present.len() / (1 + random.below(4) as usize);
         while present.len() > wanted {
             let hash = present.swap_remove(random.below(present.len() as u64) as usize);
-            // Only what the plan of a compaction does later.
             assert!(filter.remove(hash, PROCEED).unwrap().is_removed);
         }
         let _ = filter.start_compaction();

@@ -10,11 +10,11 @@
 //!
 //! Only the holder of the filter's lock stores versions.
 //!
-//! 1. Every store of a version is *Release*, every first look at it *Acquire*: a lookup that reads a
-//!    version sees all slots that were stored before it.
-//! 2. A *Release* fence stands between a version and the slots that are stored after it, an *Acquire*
-//!    fence between the slots and the second look: a lookup that saw one of these slots sees the
-//!    version, or a later one.
+//! 1. Every store of a version is *Release*, every first look at it *Acquire*: a lookup that reads
+//!    a version sees all slots that were stored before it.
+//! 2. A *Release* fence stands between a version and the slots that are stored after it, an
+//!    *Acquire* fence between the slots and the second look: a lookup that saw one of these slots
+//!    sees the version, or a later one.
 
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicU64, fence};
