@@ -109,6 +109,7 @@ mod properties;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+pub mod redis;
 mod semi_sorted;
 mod shape;
 mod stripes;

@@ -4,4 +4,5 @@ mod batch;
 mod format;
 mod growing;
 mod linearizable;
+mod redis;
 mod stress;
