@@ -122,9 +122,11 @@ fn info_words(filter: &RedisCuckoo) -> String {
 fn redisbloom_has_answered_the_same_and_has_the_same_bytes() {
     let mut filter = new([2, 1, 1, 1]);
     let lines = (1..).zip(RECORDED.lines());
+    let lines = lines.filter(|(_, line)| !line.starts_with('#'));
+    let calls = lines.flat_map(|(number, line)| line.split("; ").map(move |call| (number, call)));
     let mut dumps = 0;
-    for (number, line) in lines.filter(|(_, line)| !line.starts_with('#')) {
-        let words: Vec<&str> = line.split(' ').collect();
+    for (number, call) in calls {
+        let words: Vec<&str> = call.split(' ').collect();
         match words[..] {
             ["reserve", ref numbers @ ..] => {
                 let numbers: Vec<u64> = numbers.iter().map(|text| text.parse().unwrap()).collect();
@@ -134,7 +136,7 @@ fn redisbloom_has_answered_the_same_and_has_the_same_bytes() {
                 filter.start_compaction().unwrap();
                 while filter.compact_step(1) {}
             }
-            ["info", ..] => assert_eq!(line, format!("info {}", info_words(&filter)), "{number}"),
+            ["info", ..] => assert_eq!(call, format!("info {}", info_words(&filter)), "{number}"),
             ["dump", header, slots] => {
                 let expected = (from_hex(header), from_hex(slots));
                 assert!(dump(&filter, 16 << 20) == expected, "line {number}");
@@ -148,10 +150,10 @@ fn redisbloom_has_answered_the_same_and_has_the_same_bytes() {
                 assert_eq!(
                     answer(&filter, command, hash),
                     reply,
-                    "line {number}: {line}"
+                    "line {number}: {call}"
                 );
             }
-            _ => panic!("line {number} is unknown: {line}"),
+            _ => panic!("line {number} is unknown: {call}"),
         }
     }
     assert!(dumps > 30);

@@ -42,15 +42,32 @@ def reply(value):
     return next(word for text, word in known.items() if text in value)
 
 
+line = ""
+
+
+def say(*words):
+    """Prints an answer, on the line of the one before if there is room."""
+    global line
+    text = " ".join(map(str, words))
+    is_long = words[0] in ("reserve", "info", "dump")
+    if line and (is_long or len(line) + 2 + len(text) > 100):
+        print(line)
+        line = ""
+    if is_long:
+        print(text)
+    else:
+        line += f"; {text}" if line else text
+
+
 def dump():
     info = call("CF.INFO", KEY)
-    print("info", *info[1::2])
+    say("info", *info[1::2])
     iterator, header = call("CF.SCANDUMP", KEY, 0)
     slots = b""
     while iterator:
         iterator, chunk = call("CF.SCANDUMP", KEY, iterator)
         slots += chunk or b""
-    print("dump", header.hex() if header else "-", slots.hex() or "-")
+    say("dump", header.hex() if header else "-", slots.hex() or "-")
 
 
 def sequence(seed, settings, calls, items, phases, every):
@@ -59,16 +76,16 @@ def sequence(seed, settings, calls, items, phases, every):
     capacity, size, iterations, expansion = settings
     options = ("BUCKETSIZE", size, "MAXITERATIONS", iterations, "EXPANSION", expansion)
     assert call("CF.RESERVE", KEY, capacity, *options) == "OK"
-    print("reserve", *settings)
+    say("reserve", *settings)
     names = ["add", "addnx", "del", "count", "exists", "compact"]
     for done in range(calls):
         weights = phases[done * len(phases) // calls]
         name, item = choose.choices(names, weights)[0], choose.randrange(items)
         if name == "compact":
             assert call("CF.COMPACT", KEY) == "OK"
-            print(name)
+            say(name)
         else:
-            print(name, item, reply(call("CF." + name, KEY, str(item) * (item % 4 + 1))))
+            say(name, item, reply(call("CF." + name, KEY, str(item) * (item % 4 + 1))))
         if done % every == every - 1:
             dump()
     dump()
