@@ -21,11 +21,11 @@
 //!
 //! # Source
 //!
-//! The documentation of RedisBloom, its wire format, and the behaviour of RedisBloom 2.8.2, whose
+//! \[RedisBloom\]: its documentation, its wire format, and the behaviour of version 2.8.2, whose
 //! dumps are in `tests/data`. The structure is that of \[CuckooFilter\]; lookups follow \[MemC3\].
 //!
-//! An item's hash h is MurmurHash64A with seed 0. Its fingerprint is h mod 255 + 1, its buckets are
-//! h and h ⊕ fingerprint · 0x5bd1e995, modulo the buckets of a subfilter. A filter has up to 32
+//! An item's hash h is \[MurmurHash64A\] with seed 0. Its fingerprint is h mod 255 + 1, its buckets
+//! are h and h ⊕ fingerprint · 0x5bd1e995, modulo the buckets of a subfilter. A filter has up to 32
 //! subfilters, each with e times the buckets of the one before. An insertion takes the first free
 //! slot, of the newest subfilter first; else it swaps fingerprints in the newest (`kick`); else
 //! the filter grows. A removal takes the newest copy. When more than a tenth of the items were
