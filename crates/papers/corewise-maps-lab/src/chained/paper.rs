@@ -115,8 +115,8 @@ forms! {
         const SHRINKS_IN_PLACE: bool = true;
     }
     /// Expanded and shrunk in place (§4.2). Addresses for 2^26 buckets are reserved; memory is used
-    /// for the buckets in use. Only a shrink saves memory this way, as the paper states: an
-    /// expansion needs the old buckets and the new ones, which are adjacent.
+    /// for the buckets in use. As the paper states, only a shrink saves memory of buckets this way:
+    /// an expansion needs the old buckets and the new ones, which are adjacent.
     InPlace = InPlaceForm, "in-place", Unsorted, {
         const EXPANDS_IN_PLACE: bool = true;
         const SHRINKS_IN_PLACE: bool = true;

@@ -216,7 +216,7 @@ impl Client {
         let mut buffer = [0; 65_536];
         let count = loop {
             match self.stream.read(&mut buffer) {
-                // A stop and its end interrupt reads of a socket that has a timeout, whatever its handlers.
+                // A stop and its end interrupt reads of a socket that has a timeout.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 done => break done?,
             }
