@@ -11,6 +11,7 @@ macro_rules! for_every_lock {
             ticket: corewise_locks::Ticket,
             anderson: corewise_locks::Anderson,
             anderson_with_fewer_slots_than_threads: corewise_locks::Anderson<2>,
+            anderson_with_one_slot: corewise_locks::Anderson<1>,
             clh: corewise_locks::Clh,
             mcs: corewise_locks::Mcs,
             parking: corewise_locks::Parking,

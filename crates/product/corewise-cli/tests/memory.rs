@@ -26,7 +26,7 @@ fn stays_below(limit_mib: u64, load: fn(&TestServer) -> Vec<Client>) {
         return;
     }
     let memory = limit_mib.to_string();
-    let server = TestServer::with(&["--engine", "relativistic", "-m", &memory, "-t", "4"]);
+    let mut server = TestServer::with(&["--engine", "relativistic", "-m", &memory, "-t", "4"]);
     let idle = anonymous_kib(&server);
     let _clients = load(&server);
     let bound = limit_mib * 1024 * 105 / 100 + 8 * 1024;
@@ -36,6 +36,7 @@ fn stays_below(limit_mib: u64, load: fn(&TestServer) -> Vec<Client>) {
         resident() <= bound
     });
     println!("{} KiB, bound {bound} KiB", resident());
+    server.assert_well();
 }
 
 fn anonymous_kib(server: &TestServer) -> u64 {

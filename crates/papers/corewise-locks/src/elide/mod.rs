@@ -485,6 +485,7 @@ impl<T: Send, L: Subscribe, P: Opaque> Elided<T, L, P, Rtm> {
     /// If the section does, under the lock.
     #[inline]
     pub fn run_mut<R>(&self, mut section: impl FnMut(&mut T) -> R) -> R {
+        const { assert!(matches!(P::READS_LOCK, When::Begin)) };
         let _exclusive = Exclusive::new(self.backend);
         let section = |_| {
             // SAFETY: under the lock no other section runs; in a transaction no effect of another

@@ -75,6 +75,8 @@ pub(crate) struct TestServer {
     is_to_end: AtomicBool,
     /// Whether clients can ask for its version without a user.
     is_open: bool,
+    /// Whether there may be no room for another client.
+    may_be_full: bool,
     address: Option<SocketAddr>,
     /// Its output to standard output and standard error.
     said: Arc<Mutex<Vec<u8>>>,
@@ -138,6 +140,7 @@ impl TestServer {
             child: Running(child),
             is_to_end: AtomicBool::new(false),
             is_open: !options.iter().any(|option| restricts.contains(option)),
+            may_be_full: options.contains(&"-c"),
             address: None,
             said,
             _folder: folder,
@@ -258,7 +261,7 @@ impl TestServer {
 
     /// Fails unless the server has not panicked, and answers `version` on a new connection if it
     /// was not to end.
-    fn assert_well(&mut self) {
+    pub(crate) fn assert_well(&mut self) {
         let said = self.said();
         assert!(!said.contains("panicked"), "{said}");
         if self.is_to_end.load(Ordering::Relaxed) {
@@ -268,13 +271,17 @@ impl TestServer {
         let Some(address) = self.address.filter(|_| self.is_open) else {
             return;
         };
-        // The clients of a test may not have left yet, and there may be no room for another one.
-        wait_until("the server tells its version", || {
+        let mut is_answered = false;
+        let mut ask = || {
             let mut client = Client::connect(address);
             let is_sent = client.try_send(b"version\r\n").is_ok();
             let line = client.try_line().filter(|_| is_sent);
-            line.is_some_and(|line| line.starts_with("VERSION "))
-        });
+            is_answered = line.is_some_and(|line| line.starts_with("VERSION "));
+            // The clients of a test may not have left yet.
+            is_answered || !self.may_be_full
+        };
+        wait_until("the server tells its version", &mut ask);
+        assert!(is_answered, "the server does not tell its version");
     }
 }
 

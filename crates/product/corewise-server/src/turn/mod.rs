@@ -358,11 +358,13 @@ impl<E: Engine> Turn<'_, E> {
             let counts = self.member.run(self.session, self.now, ops, &mut printer);
             // An operation that was put off is the last one that the engine accepted.
             first += counts.accepted - usize::from(printer.has_put_off);
-            debug_assert_eq!(counts.pending, 0, "the engine completes in `submit`");
+            // The tokens of operations that are still pending would mean later replies.
+            assert_eq!(counts.pending, 0, "the engine completes in `submit`");
             if first == batch.ops.len() {
                 printer.bytes_until(batch.replies.len());
                 break;
             }
+            assert!(counts.accepted > 0, "the engine makes no progress");
             let blocked = printer.blocked;
             pause_at = printer.pause_at;
             next = printer.next;

@@ -223,6 +223,30 @@ fn replies_wait_for_their_clients_within_a_limit() {
     }
 }
 
+#[test]
+fn a_large_value_is_received_in_place() {
+    for &completion in LATE {
+        let mut server = LateServer::completing(completion);
+        let (mut client, mut other) = (server.connect(), server.connect());
+        let value = long_value();
+        client.send(b"set v 0 0 100000\r\n");
+        client.send(&value.as_bytes()[..50_000]);
+        serve_pending(&mut server);
+        assert_eq!(server.engine.reservations(), 1);
+        let requests = [
+            format!("{}\r\nget v\r\nmn\r\n", &value[50_000..]).into_bytes(),
+            b"mn\r\n".to_vec(),
+        ];
+        let replies = drive(&mut server, &mut [client, other], &requests);
+        let expected = format!("STORED\r\n{}MN\r\n", hit("v", &value));
+        assert_same(&String::from_utf8_lossy(&replies[0]), &expected);
+        assert_eq!(server.engine.reservations(), 0);
+        assert_eq!(server.engine.script.lock().stored_reserved, 1);
+        other = server.connect();
+        assert_eq!(server.talk(&mut other, b"mn\r\n"), "MN\r\n");
+    }
+}
+
 /// Guarantee 4.
 #[test]
 fn the_replies_of_a_closed_connection_go_to_no_other() {

@@ -129,6 +129,35 @@ fn clients_that_take_nothing_make_room_for_others() {
     assert_eq!(increments, 12);
 }
 
+/// Who fetches a stale item first has won it, so the request cannot be executed again.
+#[test]
+fn a_reply_that_has_no_room_and_cannot_be_repeated_closes_its_connection() {
+    let bytes = 300_000;
+    let mut server = server();
+    let value = "v".repeat(bytes);
+    let mut clients: Vec<Client> = (0..12).map(|_| server.connect()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        server.set(&format!("v{n}"), value.as_bytes());
+        let request = format!("md v{n} I\r\nmg v{n} v\r\nmn\r\n");
+        send_all(&mut server, std::slice::from_mut(client), &request);
+        let most = server.event_loop.shared.buffer_limit as usize + clients_room(&server);
+        assert!(server.waiting_bytes() <= most, "{}", server.waiting_bytes());
+    }
+    let refused = server.counters().replies_refused;
+    assert!(refused > 0 && put_off(&server) == 0, "{refused}");
+    let reads = server.executed();
+    let reads = reads.iter().filter(|op| op.starts_with("get v")).count();
+    assert_eq!(reads, clients.len());
+    let taken = take_all(&mut server, &mut clients, 0);
+    for (client, text) in clients.iter().zip(&taken) {
+        let is_whole = text.ends_with("v\r\nMN\r\n");
+        assert!(text.starts_with("HD\r\nVA 300000 X W\r\nv"));
+        assert_ne!(is_whole, client.is_closed);
+    }
+    let closed = clients.iter().filter(|client| client.is_closed).count();
+    assert_eq!(closed as u64, refused);
+}
+
 /// A reply that is longer than the limit allows is sent when no other waits.
 #[test]
 fn a_reply_over_the_limit_waits_for_others_that_wait_and_for_nothing_else() {
