@@ -774,6 +774,39 @@ fn memory_follows_the_size() {
     assert_eq!(set.memory(), 0);
 }
 
+/// Guarantee 4, where many members go at once. What is left are twenty members, and few chunks.
+#[test]
+fn memory_follows_the_size_after_a_range_is_removed() {
+    let count = 40_000 / fewer() as u32;
+    let name = |number: u32| format!("{number:016}").into_bytes();
+    // In the order of the scores, and in a scattered one.
+    for factor in [1, 0x9e37_79b9] {
+        let mut set = SortedSet::new();
+        for number in 0..count {
+            let score = f64::from(number.wrapping_mul(factor));
+            set.insert(&name(number), score).unwrap();
+        }
+        let mut trimmed = set.clone();
+        let full = set.memory();
+        let removed = set.remove_range(Bounds::Rank(10, -11));
+        assert_eq!((removed, set.len()), (count as usize - 20, 20));
+        // A chunk was opened while there were more, so it may be a full one.
+        let most = (64 << 10) + 8_192;
+        assert!(set.memory() < most, "{full} bytes, then {}", set.memory());
+        set.assert_valid();
+        // A ninth is removed one by one, without a rebuilt tree, and a list that is trimmed loses
+        // less each time.
+        while trimmed.len() > 400 {
+            let last = trimmed.len() as i64 / 9 - 1;
+            trimmed.remove_range(Bounds::Rank(0, last));
+            let (len, memory) = (trimmed.len(), trimmed.memory());
+            let most = full / count as usize * 2 * len + 2 * (64 << 10);
+            assert!(memory < most, "{len} of {count} members, {memory} bytes");
+        }
+        trimmed.assert_valid();
+    }
+}
+
 #[test]
 fn sets_compare_and_print_by_content() {
     let (mut a, mut b) = (SortedSet::new(), SortedSet::with_limit(10));

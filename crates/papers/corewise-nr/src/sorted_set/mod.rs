@@ -58,6 +58,7 @@ use std::ops::{self, Bound};
 
 use items::Items;
 pub use range::Range;
+use records::Compaction;
 use score::key;
 use tree::{Tree, TreeEntry};
 
@@ -734,18 +735,22 @@ impl SortedSet {
         }
     }
 
-    /// Guarantee 4: moves some records, if a quarter of their room is free. Returns whether any.
+    /// Guarantee 4: moves some records, if a quarter of their room is free. Returns whether there
+    /// may be more to do.
     fn compact(&mut self) -> bool {
         if self.is_empty() {
             self.clear();
         }
         let Self { items, tree, .. } = self;
-        for moved in 0..MOVED {
-            let Some((old, new)) = items.next_to_move() else {
-                return moved > 0;
-            };
-            tree.replace(old, new, &items.records);
-            items.records.bury(old);
+        for _ in 0..MOVED {
+            match items.next_to_move() {
+                Compaction::Move((old, new)) => {
+                    tree.replace(old, new, &items.records);
+                    items.records.bury(old);
+                }
+                Compaction::Stepped => return true,
+                Compaction::Done => return false,
+            }
         }
         true
     }
