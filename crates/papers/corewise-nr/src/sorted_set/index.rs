@@ -27,7 +27,9 @@
 //! # Guarantees
 //!
 //! 1. *Steps.* An insertion moves at most the entries of one array by one place, and splits at most
-//!    one array. A removal merges at most two arrays.
+//!    one array. A split reads no members, unless its halves have a depth of 4, 8, 12 or another
+//!    multiple of four: then it hashes all members of the array, about `2 * MEAN`, and takes as
+//!    long as these have bytes in all. A removal merges at most two arrays, and reads no members.
 //! 2. *Room.* Arrays grow by an eighth, and shrink when a quarter is free. The mean array has at
 //!    least a quarter of [`MEAN`] entries, or there is one array only.
 //! 3. *Scan.* From the cursor 0 to the next, each entry that stays in the table is visited at least

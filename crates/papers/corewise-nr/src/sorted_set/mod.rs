@@ -17,8 +17,10 @@
 //! | [`score`](SortedSet::score), [`contains`](SortedSet::contains) | `O(1)`, expected |
 //! | [`insert`](SortedSet::insert), [`increment`](SortedSet::increment), [`remove`](SortedSet::remove), [`rank`](SortedSet::rank), [`at`](SortedSet::at), [`count`](SortedSet::count) | `O(log n)` |
 //! | [`range`](SortedSet::range) | `O(log n)`, then `O(1)` for each member; `nth` is `O(log n)` |
-//! | [`remove_range`](SortedSet::remove_range) of `k` members | the lesser of `O(k log n)` and `O(n)` |
+//! | [`remove_range`](SortedSet::remove_range) of `k` members | `O(k log n)` |
 //! | [`scan`](SortedSet::scan) of `k` members | `O(k)` |
+//!
+//! These are for short members: to hash, compare or copy one takes as long as it has bytes.
 //!
 //! # Guarantees
 //!
@@ -33,10 +35,16 @@
 //!    to four records, and chunks without records are freed; the index and the tree shrink as they
 //!    grew.
 //! 5. *Steps.* No insertion or removal of one member, or change of its score, does more than to
-//!    split an array of about 512 entries, to split or merge a node on each level of the tree, and
-//!    to move four records. Nothing is copied as a whole when the set grows but lists of chunks and
-//!    of pages. ([`remove_range`](SortedSet::remove_range) and [`clear`](SortedSet::clear) take as
-//!    long as their result is large; see [`drop_some`](SortedSet::drop_some).)
+//!    split an array of about 512 entries at most, to split or merge a node on each level of the
+//!    tree, to move four records, and to free eight chunks. Nothing is copied as a whole when the
+//!    set grows but lists of chunks and of pages. ([`remove_range`](SortedSet::remove_range) and
+//!    [`clear`](SortedSet::clear) take as long as their result is large; see
+//!    [`drop_some`](SortedSet::drop_some).)
+//!
+//!    Most splits read no members, but while the number of arrays doubles for the 4th, 8th, 12th
+//!    time and so on, each split hashes all members of its array. With members of 20 bytes these
+//!    are 8 KB; with members of 100 KB they are 40 MB, and one insertion takes as long as to read
+//!    them. A set whose insertions must be short needs short members.
 //!
 //! In a set of five million, a member of 20 bytes costs 45 bytes in all with ascending scores, and
 //! 49 with random ones (`--example sorted_set_memory`). A set without members has no memory, but
@@ -63,7 +71,8 @@ use records::Compaction;
 use score::key;
 use tree::{Tree, TreeEntry};
 
-/// The most members of a set, whatever its [limit](SortedSet::with_limit).
+/// The most members of a set, whatever its [limit](SortedSet::with_limit). Only members that are
+/// short enough can be this many, since their records have at most 8 GiB.
 pub const MAX_MEMBERS: usize = u32::MAX as usize - 1;
 
 /// Whether chunks, arrays and pages are tiny, so that each test fills and empties many.
@@ -179,7 +188,8 @@ pub enum Inserted {
 pub enum SortedSetError {
     /// The score is not a number, or would become one that is not (infinity minus infinity).
     NotANumber,
-    /// The number of members is at the limit of the set.
+    /// The number of members is at the limit of the set, or there is [no
+    /// room](SortedSet::with_limit) for another member of this length.
     Full,
 }
 
@@ -285,6 +295,11 @@ impl SortedSet {
 
     /// A set that refuses to have more than `limit` members: an insertion of another one returns
     /// [`SortedSetError::Full`]. A limit above [`MAX_MEMBERS`] counts as `MAX_MEMBERS`.
+    ///
+    /// Fewer than `limit` may have room. There are 2^17 chunks at most. Members of up to about
+    /// 16 KiB share chunks of 64 KiB, which makes 8 GiB in all, with the room that is free. A
+    /// longer member takes a chunk alone, so a set has at most 131,072 of these. An insertion for
+    /// which no chunk is left returns `Full` too.
     #[must_use]
     pub fn with_limit(limit: usize) -> Self {
         Self::with_seed(limit, 0)
@@ -327,12 +342,15 @@ impl SortedSet {
         *self = Self::with_seed(self.limit, self.seed);
     }
 
-    /// Removes all members like [`clear`](Self::clear), but frees at most `n` allocations. Returns
-    /// whether there are more, which the next calls free. Members that are added before the call
-    /// that returns `false` stay.
+    /// Removes all members like [`clear`](Self::clear), but frees their memory in steps, of which
+    /// this call makes at most `n`. Returns whether there are more, which the next calls make.
+    /// Members that are added before the call that returns `false` stay.
     ///
-    /// A large set that is dropped in steps does not hold up its thread: an allocation has at most
-    /// 64 KiB, or the size of one member.
+    /// A large set that is dropped in steps does not hold up its thread. A step frees a chunk of
+    /// records, a page of nodes, or an array of the index and sometimes the page that it was in:
+    /// together at most 64 KiB, or the size of one member. The last step frees the lists of chunks
+    /// and pages, which grow with the set: 24 or 32 bytes for each chunk and page. The list of the
+    /// index's pages is also copied whenever half of them are freed.
     ///
     /// ```
     /// use corewise_nr::sorted_set::SortedSet;
