@@ -54,9 +54,9 @@ impl Items {
         self.records.remove(id);
     }
 
-    /// A step of the [compaction](Records::next_to_move). If a record is to move, copies it, and lets
-    /// the index name the copy. Returns both ids; the caller [buries](Records::bury) the old record
-    /// once nothing else names it.
+    /// A step of the [compaction](Records::next_to_move). If a record is to move, copies it, lets
+    /// the index name the copy, and returns both ids; the caller [buries](Records::bury) the old
+    /// record once nothing else names it.
     pub(super) fn next_to_move(&mut self) -> Compaction<(u32, u32)> {
         let old = match self.records.next_to_move() {
             Compaction::Move(old) => old,
