@@ -738,6 +738,102 @@ fn clones_agree_on_cursors() {
     }
 }
 
+/// Guarantee 3, for sets that share no history as clones do.
+#[test]
+fn sets_of_one_seed_and_history_agree_on_cursors() {
+    for seed in 0..8 {
+        let mut workload = Workload::new(seed, 300);
+        let [mut set, mut other, mut unlike] =
+            [seed, seed, seed + 1].map(|seed| SortedSet::with_seed(usize::MAX, seed));
+        let (mut cursor, mut differs) = (0, false);
+        for step in 0..1_200 / fewer() {
+            workload.growth = if step / 300 % 2 == 0 { 90 } else { 20 };
+            let write = workload.write();
+            let response = set.write(&write);
+            assert_eq!(response, other.write(&write));
+            assert_eq!(response, unlike.write(&write));
+            let scan = Read::Scan { cursor, count: 10 };
+            let response = set.read(&scan);
+            assert_eq!(response, other.read(&scan));
+            differs |= response != unlike.read(&scan);
+            if let Response::Scanned { cursor: next, .. } = response {
+                cursor = next;
+            }
+            if step % 50 == 0 {
+                assert_eq!(set.digest(), other.digest());
+            }
+        }
+        assert!(differs, "the seed is not used");
+        assert_eq!(set.digest(), other.digest());
+    }
+}
+
+/// The members in the order of a scan, which is that of their hashes.
+fn scanned(set: &SortedSet) -> Vec<u8> {
+    let mut order = Vec::new();
+    set.scan(0, usize::MAX, |member, _| order.push(member[0]));
+    order
+}
+
+#[test]
+fn a_set_that_is_emptied_keeps_its_seed() {
+    fn fill(mut set: SortedSet) -> SortedSet {
+        for number in 0..100_u8 {
+            set.insert(&[number], f64::from(number)).unwrap();
+        }
+        set
+    }
+    let emptied: [fn(&mut SortedSet); 6] = [
+        |set| set.clear(),
+        |set| assert_eq!(set.remove_range(Bounds::ALL), 100),
+        |set| assert_eq!(set.pop_many(Ascending, 100).len(), 100),
+        |set| (0..100).for_each(|number| assert!(set.remove(&[number]).is_some())),
+        |set| while set.drop_some(1) {},
+        |set| assert!(set.drop_some(1)),
+    ];
+    let expected = scanned(&fill(SortedSet::with_seed(100, 7)));
+    assert_ne!(expected, scanned(&fill(SortedSet::new())));
+    for empty in emptied {
+        let mut set = fill(SortedSet::with_seed(100, 7));
+        empty(&mut set);
+        assert!(set.is_empty());
+        let mut set = fill(set);
+        assert_eq!(scanned(&set), expected);
+        assert_eq!(set.insert(b"too many", 1.0), Err(SortedSetError::Full));
+        set.assert_valid();
+    }
+}
+
+/// Of members that are there, of others, and of none; whatever the size of the set.
+#[test]
+fn prefetching_changes_nothing() {
+    let long = vec![b'x'; 100_000];
+    let absent: [&[u8]; 4] = [b"", b"absent", &[0xff; 16], &long];
+    let mut set = SortedSet::new();
+    set.prefetch(absent.into_iter());
+    assert_eq!(set.memory(), 0);
+    let name = |number: u32| format!("{number:016}").into_bytes();
+    for count in [1, 2, 100, 4_000 / fewer() as u32] {
+        for number in 0..count {
+            set.insert(&name(number), f64::from(number)).unwrap();
+        }
+        for of_special in [false, true] {
+            if of_special {
+                set.insert(b"", 0.5).unwrap();
+                set.insert(&long, 0.5).unwrap();
+            }
+            let (digest, memory) = (set.digest(), set.memory());
+            let members: Vec<_> = (0..count + 50).map(name).collect();
+            set.prefetch(std::iter::empty());
+            set.prefetch(members.iter().map(Vec::as_slice).chain(absent));
+            assert_eq!((set.digest(), set.memory()), (digest, memory));
+        }
+    }
+    while set.pop(Descending).is_some() {}
+    set.prefetch(absent.into_iter());
+    assert_eq!(set.memory(), 0);
+}
+
 /// Guarantee 4, in requested bytes.
 #[test]
 fn memory_follows_the_size() {
@@ -772,6 +868,39 @@ fn memory_follows_the_size() {
     set.assert_valid();
     set.clear();
     assert_eq!(set.memory(), 0);
+}
+
+/// Guarantee 4, where many members go at once. What is left are twenty members, and few chunks.
+#[test]
+fn memory_follows_the_size_after_a_range_is_removed() {
+    let count = 40_000 / fewer() as u32;
+    let name = |number: u32| format!("{number:016}").into_bytes();
+    // In the order of the scores, and in a scattered one.
+    for factor in [1, 0x9e37_79b9] {
+        let mut set = SortedSet::new();
+        for number in 0..count {
+            let score = f64::from(number.wrapping_mul(factor));
+            set.insert(&name(number), score).unwrap();
+        }
+        let mut trimmed = set.clone();
+        let full = set.memory();
+        let removed = set.remove_range(Bounds::Rank(10, -11));
+        assert_eq!((removed, set.len()), (count as usize - 20, 20));
+        // A chunk was opened while there were more, so it may be a full one.
+        let most = (64 << 10) + 8_192;
+        assert!(set.memory() < most, "{full} bytes, then {}", set.memory());
+        set.assert_valid();
+        // A ninth is removed one by one, without a rebuilt tree, and a list that is trimmed loses
+        // less each time.
+        while trimmed.len() > 400 {
+            let last = trimmed.len() as i64 / 9 - 1;
+            trimmed.remove_range(Bounds::Rank(0, last));
+            let (len, memory) = (trimmed.len(), trimmed.memory());
+            let most = full / count as usize * 2 * len + 2 * (64 << 10);
+            assert!(memory < most, "{len} of {count} members, {memory} bytes");
+        }
+        trimmed.assert_valid();
+    }
 }
 
 #[test]

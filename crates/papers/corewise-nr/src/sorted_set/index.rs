@@ -27,7 +27,9 @@
 //! # Guarantees
 //!
 //! 1. *Steps.* An insertion moves at most the entries of one array by one place, and splits at most
-//!    one array. A removal merges at most two arrays.
+//!    one array. A split reads no members, unless its halves have a depth of 4, 8, 12 or another
+//!    multiple of four: then it hashes all members of the array, about `2 * MEAN`, and takes as
+//!    long as these have bytes in all. A removal merges at most two arrays, and reads no members.
 //! 2. *Room.* Arrays grow by an eighth, and shrink when a quarter is free. The mean array has at
 //!    least a quarter of [`MEAN`] entries, or there is one array only.
 //! 3. *Scan.* From the cursor 0 to the next, each entry that stays in the table is visited at least
@@ -35,7 +37,8 @@
 //! 4. *Determinism.* Clones, and tables with equal seeds and histories, return the same ids and
 //!    cursors.
 
-use std::hash::{BuildHasher, Hasher};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::OnceLock;
 
 use corewise_atomic::hint::prefetch;
 use foldhash::SharedSeed;
@@ -92,6 +95,18 @@ pub(super) struct HashIndex {
     /// The capacities of all arrays together.
     capacity: usize,
     hasher: SeedableRandomState,
+}
+
+/// The hash function of a seed: the same one for equal seeds, in one process.
+///
+/// A member's first bytes are combined with the seed, before they are multiplied by something that
+/// depends on the last bytes. Bytes that are equal to the seed give the product 0, whatever
+/// follows. So a seed that a client knows would let it choose members with equal hashes, and a
+/// secret of the process is mixed in.
+fn hasher(seed: u64) -> SeedableRandomState {
+    static SECRET: OnceLock<RandomState> = OnceLock::new();
+    let secret = SECRET.get_or_init(RandomState::new);
+    SeedableRandomState::with_seed(secret.hash_one(seed), SharedSeed::global_random())
 }
 
 /// The first bits of a hash, 63 at most.
@@ -153,7 +168,7 @@ impl HashIndex {
             split: 0,
             len: 0,
             capacity: 0,
-            hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_random()),
+            hasher: hasher(seed),
         }
     }
 
@@ -636,5 +651,22 @@ mod tests {
         };
         assert_eq!(ids(1), ids(1));
         assert_ne!(ids(1), ids(2));
+    }
+
+    /// Without a secret the first eight bytes would be those that the seed 0 cancels out, and all
+    /// hashes would be 0.
+    #[test]
+    fn no_member_cancels_out_a_known_seed() {
+        let table = HashIndex::new(0);
+        for rotated in 0..64 {
+            let first = 0x082e_fa98_ec4e_6c89_u64.rotate_right(rotated);
+            let hashes: BTreeSet<u64> = (0..1_000_u64)
+                .map(|last| {
+                    let member = [first.to_le_bytes(), last.to_le_bytes()].concat();
+                    table.hash(&member)
+                })
+                .collect();
+            assert_eq!(hashes.len(), 1_000, "rotated by {rotated}");
+        }
     }
 }

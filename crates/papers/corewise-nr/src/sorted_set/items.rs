@@ -3,7 +3,7 @@
 //! A record's id changes only when the set [moves](Items::next_to_move) it.
 
 use super::index::HashIndex;
-use super::records::Records;
+use super::records::{Compaction, Records};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -54,14 +54,21 @@ impl Items {
         self.records.remove(id);
     }
 
-    /// Copies the record that is to move next, and lets the index name the copy. Returns both ids;
-    /// the caller [buries](Records::bury) the old record once nothing else names it.
-    pub(super) fn next_to_move(&mut self) -> Option<(u32, u32)> {
-        let old = self.records.next_to_move()?;
-        let new = self.records.copy(old)?;
+    /// A step of the [compaction](Records::next_to_move). If a record is to move, copies it, lets
+    /// the index name the copy, and returns both ids; the caller [buries](Records::bury) the old
+    /// record once nothing else names it.
+    pub(super) fn next_to_move(&mut self) -> Compaction<(u32, u32)> {
+        let old = match self.records.next_to_move() {
+            Compaction::Move(old) => old,
+            Compaction::Stepped => return Compaction::Stepped,
+            Compaction::Done => return Compaction::Done,
+        };
+        let Some(new) = self.records.copy(old) else {
+            return Compaction::Done;
+        };
         let hash = self.index.hash(self.records.member(old));
         self.index.replace(hash, old, new);
-        Some((old, new))
+        Compaction::Move((old, new))
     }
 
     /// Panics unless the index and the records agree.

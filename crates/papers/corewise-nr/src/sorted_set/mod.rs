@@ -17,8 +17,10 @@
 //! | [`score`](SortedSet::score), [`contains`](SortedSet::contains) | `O(1)`, expected |
 //! | [`insert`](SortedSet::insert), [`increment`](SortedSet::increment), [`remove`](SortedSet::remove), [`rank`](SortedSet::rank), [`at`](SortedSet::at), [`count`](SortedSet::count) | `O(log n)` |
 //! | [`range`](SortedSet::range) | `O(log n)`, then `O(1)` for each member; `nth` is `O(log n)` |
-//! | [`remove_range`](SortedSet::remove_range) of `k` members | the lesser of `O(k log n)` and `O(n)` |
+//! | [`remove_range`](SortedSet::remove_range) of `k` members | `O(k log n)` |
 //! | [`scan`](SortedSet::scan) of `k` members | `O(k)` |
+//!
+//! These are for short members: to hash, compare or copy one takes as long as it has bytes.
 //!
 //! # Guarantees
 //!
@@ -33,13 +35,20 @@
 //!    to four records, and chunks without records are freed; the index and the tree shrink as they
 //!    grew.
 //! 5. *Steps.* No insertion or removal of one member, or change of its score, does more than to
-//!    split an array of about 512 entries, to split or merge a node on each level of the tree, and
-//!    to move four records. Nothing is copied as a whole when the set grows but lists of chunks and
-//!    of pages. ([`remove_range`](SortedSet::remove_range) and [`clear`](SortedSet::clear) take as
-//!    long as their result is large; see [`drop_some`](SortedSet::drop_some).)
+//!    split an array of about 512 entries at most, to split or merge a node on each level of the
+//!    tree, to move four records, and to free eight chunks. Nothing is copied as a whole when the
+//!    set grows but lists of chunks and of pages. ([`remove_range`](SortedSet::remove_range) and
+//!    [`clear`](SortedSet::clear) take as long as their result is large; see
+//!    [`drop_some`](SortedSet::drop_some).)
+//!
+//!    Most splits read no members, but while the number of arrays doubles for the 4th, 8th, 12th
+//!    time and so on, each split hashes all members of its array. With members of 20 bytes these
+//!    are 8 KB; with members of 100 KB they are 40 MB, and one insertion takes as long as to read
+//!    them. A set whose insertions must be short needs short members.
 //!
 //! In a set of five million, a member of 20 bytes costs 45 bytes in all with ascending scores, and
-//! 49 with random ones (`--example sorted_set_memory`). A set without members has no memory.
+//! 49 with random ones (`--example sorted_set_memory`). A set without members has no memory, but
+//! what is left to be freed in later steps: by `drop_some`, or a part by each removal.
 
 #![forbid(unsafe_code)]
 
@@ -58,10 +67,12 @@ use std::ops::{self, Bound};
 
 use items::Items;
 pub use range::Range;
+use records::Compaction;
 use score::key;
 use tree::{Tree, TreeEntry};
 
-/// The most members of a set, whatever its [limit](SortedSet::with_limit).
+/// The most members of a set, whatever its [limit](SortedSet::with_limit). Only members that are
+/// short enough can be this many, since their records have at most 8 GiB.
 pub const MAX_MEMBERS: usize = u32::MAX as usize - 1;
 
 /// Whether chunks, arrays and pages are tiny, so that each test fills and empties many.
@@ -69,6 +80,9 @@ const TINY: bool = cfg!(any(test, corewise_stress));
 
 /// The most records that one removal moves.
 const MOVED: usize = 4;
+
+/// The most chunks that the removal of the last member frees.
+const FREED: usize = 8;
 
 /// A range of at least one in this number of members is removed by building a tree of the others.
 const REBUILT_FROM: usize = 8;
@@ -174,7 +188,8 @@ pub enum Inserted {
 pub enum SortedSetError {
     /// The score is not a number, or would become one that is not (infinity minus infinity).
     NotANumber,
-    /// The number of members is at the limit of the set.
+    /// The number of members is at the limit of the set, or there is [no
+    /// room](SortedSet::with_limit) for another member of this length.
     Full,
 }
 
@@ -213,31 +228,59 @@ pub struct SortedSet {
     remains: Remains,
 }
 
-/// What [`SortedSet::drop_some`] has not freed yet. A clone has none.
+/// The members that a set once had, as far as their memory is not freed yet.
+struct Parts {
+    items: Items,
+    tree: Tree,
+}
+
+impl Parts {
+    fn memory(&self) -> usize {
+        self.items.memory() + self.tree.memory()
+    }
+
+    /// Frees a page, an array or a chunk, and returns whether there was one. Lists are left.
+    fn drop_one(&mut self) -> bool {
+        let Items { records, index } = &mut self.items;
+        self.tree.drop_page() || index.drop_array() || records.drop_chunk()
+    }
+}
+
+/// What a set will free in later steps. A clone has none.
 #[derive(Default)]
-struct Remains(Option<Box<(Items, Tree)>>);
+struct Remains {
+    parts: Vec<Parts>,
+    /// Whether [`SortedSet::drop_some`] has removed the members, and is to be called again.
+    is_dropping: bool,
+}
 
 impl Clone for Remains {
     fn clone(&self) -> Self {
-        Self(None)
+        Self::default()
     }
 }
 
 impl Remains {
     fn memory(&self) -> usize {
-        self.0.as_deref().map_or(0, |parts| {
-            size_of_val(parts) + parts.0.memory() + parts.1.memory()
-        })
+        let list = self.parts.capacity() * size_of::<Parts>();
+        list + self.parts.iter().map(Parts::memory).sum::<usize>()
     }
 
-    /// Makes one deallocation, and returns whether there was something to free.
+    fn push(&mut self, parts: Parts) {
+        grow_by_an_eighth(&mut self.parts);
+        self.parts.push(parts);
+    }
+
+    /// Makes one step, and returns whether there was something to free.
     fn drop_one(&mut self) -> bool {
-        let Some((items, tree)) = self.0.as_deref_mut() else {
+        let Some(parts) = self.parts.last_mut() else {
             return false;
         };
-        let Items { records, index } = items;
-        if !(tree.drop_page() || index.drop_array() || records.drop_chunk()) {
-            self.0 = None;
+        if !parts.drop_one() {
+            self.parts.pop();
+            if self.parts.is_empty() {
+                self.parts = Vec::new();
+            }
         }
         true
     }
@@ -252,6 +295,11 @@ impl SortedSet {
 
     /// A set that refuses to have more than `limit` members: an insertion of another one returns
     /// [`SortedSetError::Full`]. A limit above [`MAX_MEMBERS`] counts as `MAX_MEMBERS`.
+    ///
+    /// Fewer than `limit` may have room. There are 2^17 chunks at most. Members of up to about
+    /// 16 KiB share chunks of 64 KiB, which makes 8 GiB in all, with the room that is free. A
+    /// longer member takes a chunk alone, so a set has at most 131,072 of these. An insertion for
+    /// which no chunk is left returns `Full` too.
     #[must_use]
     pub fn with_limit(limit: usize) -> Self {
         Self::with_seed(limit, 0)
@@ -266,7 +314,7 @@ impl SortedSet {
             tree: Tree::new(),
             limit: limit.min(MAX_MEMBERS),
             seed,
-            remains: Remains(None),
+            remains: Remains::default(),
         }
     }
 
@@ -294,12 +342,15 @@ impl SortedSet {
         *self = Self::with_seed(self.limit, self.seed);
     }
 
-    /// Removes all members like [`clear`](Self::clear), but frees at most `n` allocations. Returns
-    /// whether there are more, which the next calls free. Members that are added before the call
-    /// that returns `false` stay.
+    /// Removes all members like [`clear`](Self::clear), but frees their memory in steps, of which
+    /// this call makes at most `n`. Returns whether there are more, which the next calls make.
+    /// Members that are added before the call that returns `false` stay.
     ///
-    /// A large set that is dropped in steps does not hold up its thread: an allocation has at most
-    /// 64 KiB, or the size of one member.
+    /// A large set that is dropped in steps does not hold up its thread. A step frees a chunk of
+    /// records, a page of nodes, or an array of the index and sometimes the page that it was in:
+    /// together at most 64 KiB, or the size of one member. The last step frees the lists of chunks
+    /// and pages, which grow with the set: 24 or 32 bytes for each chunk and page. The list of the
+    /// index's pages is also copied whenever half of them are freed.
     ///
     /// ```
     /// use corewise_nr::sorted_set::SortedSet;
@@ -313,12 +364,20 @@ impl SortedSet {
     /// # Ok::<(), corewise_nr::sorted_set::SortedSetError>(())
     /// ```
     pub fn drop_some(&mut self, n: usize) -> bool {
-        if !self.is_empty() && self.remains.0.is_none() {
-            let items = std::mem::replace(&mut self.items, Items::new(self.seed));
-            let tree = std::mem::replace(&mut self.tree, Tree::new());
-            self.remains.0 = Some(Box::new((items, tree)));
+        if !self.remains.is_dropping && !self.is_empty() {
+            let parts = self.take_parts();
+            self.remains.push(parts);
         }
-        (0..n).all(|_| self.remains.drop_one()) && self.remains.0.is_some()
+        let has_more = (0..n).all(|_| self.remains.drop_one()) && !self.remains.parts.is_empty();
+        self.remains.is_dropping = has_more;
+        has_more
+    }
+
+    /// Leaves a set without members, with what an earlier [`drop_some`](Self::drop_some) left.
+    fn take_parts(&mut self) -> Parts {
+        let items = std::mem::replace(&mut self.items, Items::new(self.seed));
+        let tree = std::mem::replace(&mut self.tree, Tree::new());
+        Parts { items, tree }
     }
 
     /// Whether the member is in the set.
@@ -559,7 +618,7 @@ impl SortedSet {
     pub fn remove_range(&mut self, bounds: Bounds<'_>) -> usize {
         let ranks = self.ranks(bounds, Direction::Ascending);
         if ranks.len() == self.len() {
-            self.clear();
+            drop(self.take_parts());
         } else if ranks.len() >= self.len() / REBUILT_FROM {
             self.rebuild_without(ranks.clone());
         } else {
@@ -734,20 +793,35 @@ impl SortedSet {
         }
     }
 
-    /// Guarantee 4: moves some records, if a quarter of their room is free. Returns whether any.
+    /// Guarantee 4: moves some records, if a quarter of their room is free. Returns whether there
+    /// may be more to do.
     fn compact(&mut self) -> bool {
+        // One step, so that these are freed also if `drop_some` is not called.
+        self.remains.drop_one();
         if self.is_empty() {
-            self.clear();
+            self.free_empty();
+            return false;
         }
         let Self { items, tree, .. } = self;
-        for moved in 0..MOVED {
-            let Some((old, new)) = items.next_to_move() else {
-                return moved > 0;
-            };
-            tree.replace(old, new, &items.records);
-            items.records.bury(old);
+        for _ in 0..MOVED {
+            match items.next_to_move() {
+                Compaction::Move((old, new)) => {
+                    tree.replace(old, new, &items.records);
+                    items.records.bury(old);
+                }
+                Compaction::Stepped => return true,
+                Compaction::Done => return false,
+            }
         }
         true
+    }
+
+    /// Frees what a set has kept whose last member was removed; a large rest in later steps.
+    fn free_empty(&mut self) {
+        let mut parts = self.take_parts();
+        if (0..FREED).all(|_| parts.drop_one()) {
+            self.remains.push(parts);
+        }
     }
 
     /// Checks guarantees 1 and 2 and the internal structure, in `O(n log n)`; for tests.
@@ -801,5 +875,78 @@ impl<'a> IntoIterator for &'a SortedSet {
 fn grow_by_an_eighth<T>(elements: &mut Vec<T>) {
     if elements.len() == elements.capacity() {
         elements.reserve_exact((elements.len() / 8).max(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(count: u32) -> SortedSet {
+        let mut set = SortedSet::new();
+        for number in 0..count {
+            set.insert(&number.to_be_bytes(), f64::from(number))
+                .expect("a number, and room");
+        }
+        set
+    }
+
+    /// Guarantee 5, where the compaction is far behind.
+    #[test]
+    fn the_last_removal_frees_few_chunks() {
+        let mut set = numbers(1_000);
+        // Like `remove`, but without the steps of the compaction.
+        while set.len() > 1 {
+            let path = set.tree.path_to_rank(0);
+            let id = set.tree.remove(&path, &set.items.records);
+            set.items.remove(id);
+        }
+        let before = set.memory();
+        assert!(set.pop(Direction::Ascending).is_some() && set.is_empty());
+        set.assert_valid();
+        let kept = set.memory();
+        assert!(kept > before / 2, "{before} bytes, then {kept}");
+        // `drop_some` was not called yet, so it removes this one.
+        set.insert(b"stays", 1.0).expect("a number, and room");
+        set.insert(b"goes", 2.0).expect("a number, and room");
+        set.remove(b"goes");
+        assert!(set.remains.memory() < kept, "a removal frees a chunk");
+        assert!(set.drop_some(1), "more than two chunks are kept");
+        assert!(
+            set.is_empty(),
+            "members that were there at the first call are removed"
+        );
+        while set.drop_some(1) {}
+        assert_eq!(set.memory(), 0);
+    }
+
+    /// What `drop_some` has left is not freed at once by a removal of what was added meanwhile.
+    #[test]
+    fn a_removal_that_empties_the_set_keeps_the_remains() {
+        type Removal = fn(&mut SortedSet);
+        let removals: [Removal; 3] = [
+            |set| assert_eq!(set.remove(b"new"), Some(1.0)),
+            |set| assert_eq!(set.pop_many(Direction::Descending, 2).len(), 1),
+            |set| assert_eq!(set.remove_range(Bounds::ALL), 1),
+        ];
+        for remove in removals {
+            let mut set = numbers(1_000);
+            assert!(set.drop_some(1) && set.is_empty());
+            let before = set.memory();
+            set.insert(b"new", 1.0).expect("a number, and room");
+            remove(&mut set);
+            assert!(set.is_empty());
+            let kept = set.memory();
+            assert!(kept > before - before / 10, "{before} bytes, then {kept}");
+            set.insert(b"stays", 1.0).expect("a number, and room");
+            let mut steps = 0;
+            while set.drop_some(1) {
+                steps += 1;
+            }
+            assert!(steps > 100, "{steps}");
+            assert_eq!(set.score(b"stays"), Some(1.0));
+            set.clear();
+            assert_eq!(set.memory(), 0);
+        }
     }
 }

@@ -96,6 +96,18 @@ enum Block {
     Dead { units: usize },
 }
 
+/// What there is to do for guarantee 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compaction<T> {
+    /// A record has to move.
+    Move(T),
+    /// A step without a record is done, and there may be more to do: blocks without records were
+    /// looked at, or a chunk was freed.
+    Stepped,
+    /// There is nothing to do, or no room to do it.
+    Done,
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Records {
@@ -387,11 +399,11 @@ impl Records {
         }
     }
 
-    /// A record that has to move for guarantee 3, if there is one; the caller moves it with
-    /// [`copy`](Self::copy) and [`bury`](Self::bury).
-    pub(super) fn next_to_move(&mut self) -> Option<u32> {
+    /// A bounded step of the compaction of guarantee 3. The caller moves the record that it names,
+    /// if any, with [`copy`](Self::copy) and [`bury`](Self::bury).
+    pub(super) fn next_to_move(&mut self) -> Compaction<u32> {
         if self.victim == NONE && !self.choose_victim() {
-            return None;
+            return Compaction::Done;
         }
         let number = self.victim as usize;
         for _ in 0..WALKED {
@@ -402,10 +414,10 @@ impl Records {
                 self.freed -= chunk.freed as usize;
                 self.victim = NONE;
                 self.release(number as u32);
-                return None;
+                return Compaction::Stepped;
             }
             match chunk.block(place) {
-                Block::Record { .. } => return Some(id_of(number, place)),
+                Block::Record { .. } => return Compaction::Move(id_of(number, place)),
                 Block::Free { units, .. } => {
                     self.unlink_block(id_of(number, place));
                     self.chunks[number].set_dead(place, units);
@@ -414,7 +426,7 @@ impl Records {
                 Block::Dead { units } => self.walked += units as u32,
             }
         }
-        None
+        Compaction::Stepped
     }
 
     /// Copies a record. Returns the id of the copy, or `None` if there is no room.
@@ -842,7 +854,7 @@ mod tests {
     fn compact(records: &mut Records) -> Vec<(u32, u32)> {
         let mut moved = Vec::new();
         while moved.len() < 4
-            && let Some(old) = records.next_to_move()
+            && let Compaction::Move(old) = records.next_to_move()
         {
             let new = records.copy(old).expect("chunks are left");
             records.bury(old);

@@ -35,8 +35,8 @@ use super::records::Records;
 use super::score::key;
 
 /// Entries of a leaf, and children of an inner node. Small in tests, so that each splits and merges
-/// nodes.
-pub(super) const FANOUT: usize = if TINY { 4 } else { 64 };
+/// nodes; but with less than 8, a node would be merged when it is empty only.
+pub(super) const FANOUT: usize = if TINY { 8 } else { 64 };
 /// A node with fewer entries after a removal is merged, or gets entries of its neighbour.
 const LEAST: usize = FANOUT / 4;
 /// The most entries of a node that was just merged: room for insertions before the next split.
@@ -84,7 +84,7 @@ const _: () = {
     assert!(size_of::<Leaf>() == (8 * FANOUT + 18).next_multiple_of(align_of::<u64>()));
     assert!(size_of::<Inner>() == (20 * FANOUT + 4).next_multiple_of(align_of::<u64>()));
     assert!(FANOUT.is_multiple_of(line::<u32>()) && FANOUT.is_multiple_of(line::<u64>()));
-    assert!(LEAST >= 1 && MERGED < FANOUT && BUILT <= FANOUT && BUILT > LEAST);
+    assert!(LEAST >= 2 && MERGED < FANOUT && BUILT <= FANOUT && BUILT > LEAST);
 };
 
 /// Inserts into the first `len` elements of an array that has room.
