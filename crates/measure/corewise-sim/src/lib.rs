@@ -100,6 +100,8 @@ pub struct FlatCosts {
     pub jitter: u64,
     /// One spin hint.
     pub pause: u64,
+    /// Reading the clock.
+    pub clock: u64,
     /// A call of the system: a yield, or waking a thread.
     pub system_call: u64,
     /// From waking a thread that sleeps in the system to its first instruction.
@@ -117,6 +119,7 @@ impl Default for FlatCosts {
             rmw: 20,
             jitter: 60,
             pause: 40,
+            clock: 40,
             system_call: 2_000,
             wake: 10_000,
             lock_spin: 4_000,

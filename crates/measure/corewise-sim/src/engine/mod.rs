@@ -121,18 +121,23 @@ pub fn current() -> u32 {
     with(|sim| sim.current).unwrap_or(0)
 }
 
-/// The clock of the calling thread, in cycles.
+/// The clock of the calling thread, in cycles, before the call. The call takes time, so that a loop
+/// that waits for a time ends.
 #[must_use]
 pub fn now_cycles() -> u64 {
     settle();
-    with(|sim| {
+    let clock = with(|sim| {
         sim.count();
+        let cost = sim.config.costs.clock;
         let thread = sim.here();
-        // Who spins on the clock waits for no line.
+        // A thread that spins on the clock waits for no line.
         thread.saw_clock = true;
-        thread.clock
-    })
-    .unwrap_or(0)
+        let clock = thread.clock;
+        thread.clock += cost;
+        clock
+    });
+    stop_if_ended();
+    clock.unwrap_or(0)
 }
 
 /// The clock of the calling thread in nanoseconds.

@@ -204,7 +204,7 @@ fn pauses_pass_if_nothing_is_written() {
         // Asked for the time: no line to wait for.
         pause(10);
         let first = now_cycles() - begin.1;
-        assert_eq!(first, 10 * costs.pause);
+        assert_eq!(first, costs.clock + 10 * costs.pause);
         // A loop that counts its rounds ends, although no other thread is there.
         for _ in 0..2_000 {
             word.load();
@@ -373,6 +373,28 @@ fn limits_end_the_simulation() {
     };
     let threads = || in_threads(10, |_| ());
     assert_eq!(run(config, threads).map(drop), limit(SimLimit::Threads));
+}
+
+#[test]
+fn a_loop_that_only_reads_the_clock_ends() {
+    let waits = |ns: u64, clock: u64| {
+        let mut config = seed(1);
+        config.max_accesses = 10_000;
+        config.costs.clock = clock;
+        let finished = run(config, move || {
+            let flag = Arc::new(Word::default());
+            let copy = flag.clone();
+            // Runs at the same time: at the end its store is seen.
+            start(move || copy.store(1));
+            while now_ns() < ns {}
+            flag.load()
+        });
+        finished.map(|finished| finished.value)
+    };
+    let limit = Err(SimError::Limit(SimLimit::Accesses));
+    assert_eq!(waits(20_000, 40), Ok(1));
+    assert_eq!(waits(u64::MAX, 40), limit);
+    assert_eq!(waits(20_000, 0), limit);
 }
 
 /// A thread that never pauses keeps no other one from running.
