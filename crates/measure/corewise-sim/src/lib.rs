@@ -17,7 +17,7 @@
 //! 3. *Evaluate, then act.* A thread is suspended before an access is evaluated, never between the
 //!    evaluation and the real operation.
 //! 4. *Long waits cost no host time.* A thread that spins sleeps until a line that it has read is
-//!    written, or until its pauses have passed; after 1,024 rounds, until a line is written.
+//!    written, or until its pauses have passed; after 1,024 equal rounds, until a line is written.
 //! 5. *Every end is reported.* [`run`] returns a deadlock, a panic and each limit as a
 //!    [`SimError`]. A loop without any access cannot be interrupted.
 //!
@@ -149,7 +149,7 @@ pub struct Finished<R> {
 /// Why a simulation has no result. Its memory and its stacks are leaked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SimError {
-    /// Every thread waits for another one.
+    /// Every thread waits for another one, or repeats itself for very long: see [`engine::pause`].
     Deadlock(Vec<Blocked>),
     /// The first thread has panicked with this message.
     Panicked(String),

@@ -196,7 +196,7 @@ fn a_backoff_waits_and_a_wait_without_an_end_is_reported() {
     };
     let waits = |is_released: bool, sleeps: bool| {
         let config = Config {
-            max_accesses: 100_000,
+            max_accesses: 300_000,
             ..seeded(1)
         };
         let result = run(config, move || {

@@ -277,7 +277,8 @@ impl Simulation {
                 self.write_line(number);
             }
             let version = self.lines.version(number);
-            self.here().has_read(number, version);
+            self.here()
+                .has_accessed(number, version, kind != AccessKind::Load);
         }
     }
 

@@ -214,6 +214,85 @@ fn pauses_pass_if_nothing_is_written() {
     assert_eq!(finished.map(|finished| finished.value), Ok(()));
 }
 
+/// Alone, or beside a thread that spins for ever.
+#[test]
+fn loops_that_count_their_rounds_are_no_deadlock() {
+    let spin = |word: &Word, rounds: u32| {
+        for _ in 0..rounds {
+            word.load();
+            pause(1);
+        }
+    };
+    let result = |step: fn(&[Word; 3], u64), steps: u64, rounds: u32, is_alone: bool| {
+        let finished = run(seed(1), move || {
+            let words = Arc::new(<[Word; 3]>::default());
+            let copy = words.clone();
+            if !is_alone {
+                start(move || spin(&copy[2], u32::MAX));
+            }
+            for number in 0..steps {
+                spin(&words[0], rounds);
+                step(&words, number);
+            }
+        });
+        finished.map(|finished| finished.value)
+    };
+    assert_eq!(result(|_, _| (), 1, 25_000, true), Ok(()));
+    for is_alone in [true, false] {
+        let steps = |step| result(step, 700, 300, is_alone);
+        assert_eq!(steps(|words, number| words[1].store(number)), Ok(()));
+        assert_eq!(steps(|words, number| words[0].store(number)), Ok(()));
+        assert_eq!(steps(|words, number| _ = words[0].add(number)), Ok(()));
+    }
+    // Each step has its line, and writes nothing.
+    let finished = run(seed(1), move || {
+        let words: Vec<_> = (0..700).map(|_| Word::default()).collect();
+        words.iter().for_each(|word| spin(word, 300));
+    });
+    assert_eq!(finished.map(|finished| finished.value), Ok(()));
+}
+
+#[test]
+fn a_loop_that_repeats_what_it_does_is_a_deadlock() {
+    let reports = |round: fn(&[Word; 2], u64)| {
+        let result = run(seed(1), move || {
+            let words = <[Word; 2]>::default();
+            for number in 0.. {
+                round(&words, number);
+                pause(1);
+            }
+        });
+        matches!(result, Err(SimError::Deadlock(_)))
+    };
+    assert!(reports(|words, number| _ = words[0].add(number)));
+    assert!(reports(|words, number| {
+        words[0].load();
+        words[1].store(number);
+    }));
+    // Looks elsewhere at times.
+    assert!(reports(|words, number| {
+        words[usize::from(number % 64 == 0)].load();
+    }));
+}
+
+/// The rounds of a loop do not count for the next one.
+#[test]
+fn the_next_loop_of_a_thread_lasts_as_long_as_its_pauses() {
+    let finished = run(seed(1), || {
+        let words = <[Word; 2]>::default();
+        start(|| sleep(1_000_000_000));
+        for (word, rounds) in words.iter().zip([1_024, 10]) {
+            for _ in 0..rounds {
+                word.load();
+                pause(1);
+            }
+        }
+        now_cycles()
+    });
+    let clock = finished.unwrap().value;
+    assert!(clock < 1_000_000, "{clock}");
+}
+
 #[test]
 fn a_deadlock_is_reported_with_what_each_thread_waits_for() {
     let result = run(seed(1), || {
