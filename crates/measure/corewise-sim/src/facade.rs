@@ -27,7 +27,10 @@ fn per_thread(is_static: bool) -> PerThread {
     }
 }
 
-impl Simulator for Engine {
+// SAFETY: the engine keeps the values of a key by thread, or by simulation for a static (1). It drops
+// those of a thread in `drop_locals` and after its body, and takes each out of its place before (2).
+// Threads of a simulation are coroutines of one OS thread (3).
+unsafe impl Simulator for Engine {
     #[inline]
     fn access(&self, address: *const u8, bytes: usize, class: AccessClass) {
         let kind = match class {
@@ -98,7 +101,7 @@ impl Simulator for Engine {
         engine::number_of(address)
     }
 
-    fn drop_locals(&self) {
+    unsafe fn drop_locals(&self) {
         engine::drop_locals();
     }
 
@@ -117,7 +120,7 @@ impl Simulator for Engine {
         value: NonNull<()>,
         drop: unsafe fn(NonNull<()>),
     ) {
-        // SAFETY: the caller guarantees 1.
+        // SAFETY: the caller guarantees 1 and 2.
         unsafe { engine::set_local(key, per_thread(is_static), value, drop) };
     }
 }

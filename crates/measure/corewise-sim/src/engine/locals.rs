@@ -67,6 +67,7 @@ pub fn local(key: usize, per_thread: PerThread) -> Slot {
 /// # Safety
 ///
 /// 1. `drop` may be called with `value`, once, on this OS thread.
+/// 2. Code that reads this key knows the type of `value`.
 pub unsafe fn set_local(key: usize, per_thread: PerThread, value: NonNull<()>, drop: DropValue) {
     with(|sim| match per_thread {
         PerThread::Yes => {
@@ -80,7 +81,7 @@ pub unsafe fn set_local(key: usize, per_thread: PerThread, value: NonNull<()>, d
 
 /// Drops the values of the calling thread, which ends: the last one first, and those stored
 /// meanwhile. The engine does so at the end of the thread's body, too.
-pub fn drop_locals() {
+pub(crate) fn drop_locals() {
     let next = || {
         with(|sim| {
             let locals = &mut sim.here().locals;

@@ -24,7 +24,9 @@ use crate::lines::LINE_SHIFT;
 use crate::{AccessKind, Config, Finished, SimError, SimLimit};
 use scheduler::Simulation;
 
-pub use locals::{DropValue, PerThread, Slot, drop_locals, local, set_local};
+#[cfg(corewise_sim)]
+pub(crate) use locals::drop_locals;
+pub use locals::{DropValue, PerThread, Slot, local, set_local};
 pub use wait::{park, pause, sleep, unpark, wait, wake, yield_now};
 
 /// Announced accesses of more lines than this are announced for their first ones only.

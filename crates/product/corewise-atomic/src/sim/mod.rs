@@ -38,7 +38,16 @@ pub enum LocalSlot {
 }
 
 /// What simulates the threads of this OS thread. All methods are called by simulated threads.
-pub trait Simulator: Sync {
+///
+/// # Safety
+///
+/// 1. [`local`](Self::local) returns a value only if it is the one that
+///    [`set_local`](Self::set_local) has got last with this key: for a static from a thread of the
+///    same simulation, else from the calling thread.
+/// 2. The simulator drops values of a thread only in [`drop_locals`](Self::drop_locals) and after
+///    the thread's body, and returns none that it has begun to drop. It never drops a static's.
+/// 3. One thread of a simulation runs at a time, and all of them on one OS thread.
+pub unsafe trait Simulator: Sync {
     /// An access, directly before it takes place. May let other threads run first.
     fn access(&self, address: *const u8, bytes: usize, class: AccessClass);
     /// A write that began with [`access`](Self::access) has ended. Lets no other thread run.
@@ -72,7 +81,11 @@ pub trait Simulator: Sync {
     /// A number for an address that is the same in every run.
     fn number_of(&self, address: *const u8) -> usize;
     /// Drops the values of the calling thread, which ends.
-    fn drop_locals(&self);
+    ///
+    /// # Safety
+    ///
+    /// 1. The calling thread has no reference to one of its values.
+    unsafe fn drop_locals(&self);
     /// The value of a key: the thread's, or the simulation's.
     fn local(&self, key: usize, is_static: bool) -> LocalSlot;
     /// Stores a value in an empty slot; calls `drop` with it at the end of the thread, never for a
@@ -81,6 +94,7 @@ pub trait Simulator: Sync {
     /// # Safety
     ///
     /// 1. `drop` may be called with `value`, once, on this OS thread.
+    /// 2. Code that reads this key knows the type of `value`.
     unsafe fn set_local(
         &self,
         key: usize,

@@ -200,7 +200,8 @@ pub(crate) fn start<T: Send + 'static>(
     let body = move || {
         let result = catch_unwind(AssertUnwindSafe(body));
         // As a thread of the system: it has ended when its thread-locals are dropped.
-        simulator.drop_locals();
+        // SAFETY: the body has returned, and with it each call that has lent a value (1).
+        unsafe { simulator.drop_locals() };
         place.touch(AccessClass::Store);
         *place.lock() = Some(result);
         simulator.written(place.address(), 1);
