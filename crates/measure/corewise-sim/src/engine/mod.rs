@@ -67,11 +67,11 @@ fn simulate<R: 'static>(
     SIMULATION.set(simulation);
     #[cfg(corewise_sim)]
     crate::facade::enter();
-    let end = with(|sim| sim.add(None, first));
-    let end = match end {
-        Some(Ok(_)) => scheduler::work_off(simulation),
-        Some(Err(error)) => Err(error),
-        None => Ok(()),
+    let added = with(|sim| sim.add(None, first));
+    let (end, unused) = match added {
+        Some(Ok(_)) => (scheduler::work_off(simulation), None),
+        Some(Err((error, body))) => (Err(error), Some(body)),
+        None => (Ok(()), None),
     };
     #[cfg(corewise_sim)]
     crate::facade::leave();
@@ -79,6 +79,8 @@ fn simulate<R: 'static>(
     // SAFETY: from the box above, and no coroutine runs any more.
     let simulation = unsafe { Box::from_raw(simulation) };
     let totals = simulation.finish();
+    // Here, because its drops may call the engine, which has no thread then.
+    drop(unused);
     end?;
     match value.take() {
         Some(Ok(value)) => Ok(totals.of(value)),
@@ -163,8 +165,13 @@ pub fn spawn(name: Option<String>, body: impl FnOnce() + Send + 'static) -> Resu
         sim.here().clock += cost;
         sim.add(name, body)
     });
+    let made = made.unwrap_or_else(|| Err((SimError::NoMemory, Box::new(|| ()))));
+    let made = made.map_err(|(error, body)| {
+        drop(body);
+        error
+    });
     stop_if_ended();
-    made.unwrap_or(Err(SimError::NoMemory))
+    made
 }
 
 /// The name of a thread.

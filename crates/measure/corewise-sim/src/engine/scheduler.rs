@@ -92,6 +92,10 @@ pub(super) struct Seen {
     is_written: bool,
 }
 
+/// Why a thread was not created, and its body, which the caller drops outside of the engine: drops
+/// are user code.
+pub(super) type NotAdded = (SimError, Box<dyn FnOnce()>);
+
 /// What a simulation has counted.
 pub(super) struct Totals {
     cycles: u64,
@@ -192,16 +196,21 @@ impl Simulation {
         &mut self,
         name: Option<String>,
         body: Box<dyn FnOnce()>,
-    ) -> Result<u32, SimError> {
+    ) -> Result<u32, NotAdded> {
         let id = self.threads.len();
         if id >= self.config.max_threads {
-            self.fail(SimError::Limit(SimLimit::Threads));
-            return Err(SimError::Limit(SimLimit::Threads));
+            let error = SimError::Limit(SimLimit::Threads);
+            self.fail(error.clone());
+            return Err((error, body));
         }
         let stack = self.stacks.pop().map_or_else(
             || DefaultStack::new(self.config.stack_bytes).map_err(|_| SimError::NoMemory),
             Ok,
-        )?;
+        );
+        let stack = match stack {
+            Ok(stack) => stack,
+            Err(error) => return Err((error, body)),
+        };
         let id = id as u32;
         let clock = self
             .threads

@@ -476,6 +476,40 @@ fn a_loop_that_only_reads_the_clock_ends() {
     assert_eq!(waits(20_000, 0), limit);
 }
 
+/// Drops are user code, which may call the engine.
+#[test]
+fn a_body_that_gets_no_thread_is_dropped_outside_of_the_engine() {
+    static DROPS: AtomicU64 = AtomicU64::new(0);
+    struct Calls;
+    impl Drop for Calls {
+        fn drop(&mut self) {
+            DROPS.fetch_add(1, Relaxed);
+            access((&raw const *self).cast(), 1, AccessKind::Store);
+        }
+    }
+    let result = |max_threads, stack_bytes| {
+        let config = Config {
+            max_threads,
+            stack_bytes,
+            ..seed(1)
+        };
+        let calls = Calls;
+        let body = move || {
+            let (_outer, inner) = (calls, Calls);
+            spawn(None, move || drop(inner)).map(drop)
+        };
+        run(config, body).map(|finished| finished.value)
+    };
+    let limit = SimError::Limit(SimLimit::Threads);
+    assert_eq!(result(0, 1 << 20), Err(limit.clone()));
+    assert_eq!(DROPS.swap(0, Relaxed), 1);
+    // The access in the drop ends the program, and so the outer one is leaked.
+    assert_eq!(result(1, 1 << 20), Err(limit));
+    assert_eq!(DROPS.swap(0, Relaxed), 1);
+    assert_eq!(result(2, usize::MAX / 4), Err(SimError::NoMemory));
+    assert_eq!(DROPS.swap(0, Relaxed), 1);
+}
+
 /// A thread that never pauses keeps no other one from running.
 #[test]
 fn a_thread_that_reads_in_a_loop_starves_no_other() {
