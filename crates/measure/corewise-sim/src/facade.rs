@@ -81,6 +81,10 @@ unsafe impl Simulator for Engine {
         engine::wake(address, all);
     }
 
+    fn simulation(&self) -> u64 {
+        engine::simulation()
+    }
+
     fn current(&self) -> u32 {
         engine::current()
     }

@@ -170,6 +170,31 @@ fn threads_have_names_and_identities_and_can_be_unparked() {
 }
 
 #[test]
+fn a_thread_of_another_simulation_is_not_unparked() {
+    let other = simulate(|| thread::spawn(|| ()).thread().clone()).value;
+    other.unpark();
+    let slept = simulate(move || {
+        // Has the same number as the other one.
+        let parked = thread::spawn(|| {
+            let begin = time::now_ns();
+            thread::park_timeout(Duration::from_millis(1));
+            time::now_ns() - begin
+        });
+        assert_eq!(parked.thread().id(), other.id());
+        thread::sleep(Duration::from_micros(10));
+        other.unpark();
+        parked.join().unwrap()
+    });
+    assert!(slept.value >= 1_000_000, "{} ns", slept.value);
+    // A smaller simulation has no thread of this number.
+    let many = simulate(|| {
+        let last = (0..9).map(|_| thread::spawn(|| ()).thread().clone()).last();
+        last.unwrap()
+    });
+    simulate(move || many.value.unpark());
+}
+
+#[test]
 fn time_is_virtual() {
     let begin = std::time::Instant::now();
     let finished = simulate(|| {

@@ -119,6 +119,13 @@ pub fn is_inside() -> bool {
     !SIMULATION.get().is_null()
 }
 
+/// The number of the simulation: from 1, in the order in which those of the process begin. It
+/// differs from run to run, so a program must not depend on it. 0 outside of a simulation.
+#[must_use]
+pub fn simulation() -> u64 {
+    with(|sim| sim.number).unwrap_or(0)
+}
+
 /// The number of the calling thread: 0 for the program, then in the order of [`spawn`].
 #[must_use]
 pub fn current() -> u32 {

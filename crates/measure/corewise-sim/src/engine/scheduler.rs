@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -23,6 +24,8 @@ const MAX_READS: usize = 64;
 
 /// The state of a simulation.
 pub(super) struct Simulation {
+    /// See [`simulation`](super::simulation).
+    pub(super) number: u64,
     pub(super) config: Config,
     pub(super) region: SimRegion,
     pub(super) threads: Vec<Thread>,
@@ -170,7 +173,10 @@ impl Thread {
 
 impl Simulation {
     pub(super) fn new(config: Config, region: SimRegion) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
         Self {
+            // Relaxed: a number that publishes nothing.
+            number: LAST.fetch_add(1, Relaxed) + 1,
             region,
             threads: Vec::new(),
             current: 0,

@@ -347,6 +347,8 @@ fn parked_threads_are_woken_once_for_each_unpark() {
         let slept = now_ns() - before;
         unpark(current());
         park(None);
+        // No thread has this number.
+        unpark(parked + 1);
         slept
     });
     let slept = finished.unwrap().value;

@@ -76,14 +76,17 @@ pub fn park(ns: Option<u64>) {
     }
 }
 
-/// Wakes a thread from [`park`], or makes its next one return at once.
+/// Wakes a thread from [`park`], or makes its next one return at once. Does nothing if the
+/// simulation has no thread with this number.
 pub fn unpark(thread: u32) {
     settle();
     with(|sim| {
         sim.count();
         let costs = &sim.config.costs;
         let (call, wake) = (costs.system_call, costs.wake);
-        let target = &mut sim.threads[thread as usize];
+        let Some(target) = sim.threads.get_mut(thread as usize) else {
+            return;
+        };
         target.token = true;
         if target.blocked == Some(BlockedOn::Park) {
             sim.here().clock += call;

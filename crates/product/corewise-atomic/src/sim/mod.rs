@@ -64,12 +64,14 @@ pub unsafe trait Simulator: Sync {
     fn sleep(&self, ns: u64);
     /// Waits for [`unpark`](Self::unpark), at most for some nanoseconds.
     fn park(&self, ns: Option<u64>);
-    /// Wakes a thread.
+    /// Wakes a thread of this simulation.
     fn unpark(&self, thread: u32);
     /// Waits for [`wake`](Self::wake); lets no other thread run before it waits.
     fn wait(&self, address: *const u8);
     /// Wakes the first thread that waits for this address, or all. Lets no other thread run.
     fn wake(&self, address: *const u8, all: bool);
+    /// The number of the simulation, which no other one of the process has.
+    fn simulation(&self) -> u64;
     /// The number of the calling thread.
     fn current(&self) -> u32;
     /// The name of a thread.
