@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use corewise_atomic::sim::{AccessClass, LocalSlot, Simulator, install};
 
 use crate::AccessKind;
-use crate::engine::{self, PerThread, Slot};
+use crate::engine::{self, DropTime, PerThread, Slot};
 
 /// From now on the façade of this OS thread calls the engine.
 pub(crate) fn enter() {
@@ -123,8 +123,14 @@ unsafe impl Simulator for Engine {
         is_static: bool,
         value: NonNull<()>,
         drop: unsafe fn(NonNull<()>),
+        has_destructor: bool,
     ) {
+        let time = if has_destructor {
+            DropTime::AtEnd
+        } else {
+            DropTime::AfterEnd
+        };
         // SAFETY: the caller guarantees 1 and 2.
-        unsafe { engine::set_local(key, per_thread(is_static), value, drop) };
+        unsafe { engine::set_local(key, per_thread(is_static), value, drop, time) };
     }
 }

@@ -302,6 +302,34 @@ fn thread_locals_are_the_threads_and_are_dropped_in_its_time() {
     assert_eq!(finished.value, (true, 0, 8, 0));
 }
 
+/// As in `std`: it is not dropped before the destructors of those that were made earlier.
+#[test]
+fn a_thread_local_without_a_destructor_can_be_used_in_those_of_others() {
+    corewise_atomic::thread_local! {
+        static LAST: ReadsDepth = const { ReadsDepth };
+    }
+    corewise_atomic::static_cell! {
+        static READ: AtomicU64 = const { AtomicU64::new(0) };
+    }
+    struct ReadsDepth;
+    impl Drop for ReadsDepth {
+        fn drop(&mut self) {
+            let depth = DEPTH.try_with(Cell::get);
+            READ.fetch_add(depth.unwrap_or(1_000), Relaxed);
+            assert!(NOTES.try_with(|_| ()).is_err());
+        }
+    }
+    let finished = simulate(|| {
+        in_threads(4, |number| {
+            LAST.with(|_| ());
+            NOTES.with(|_| ());
+            DEPTH.set(number);
+        });
+        READ.load(Relaxed)
+    });
+    assert_eq!(finished.value, 6);
+}
+
 #[test]
 fn statics_start_anew_in_every_simulation_and_are_made_once_in_each() {
     let once = || {

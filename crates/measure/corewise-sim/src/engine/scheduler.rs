@@ -392,6 +392,7 @@ fn coroutine(stack: DefaultStack, body: Box<dyn FnOnce()>) -> Coroutine<(), (), 
         }
         body();
         super::locals::drop_locals();
+        super::locals::free_locals();
         let _ = heap::leave();
     })
 }

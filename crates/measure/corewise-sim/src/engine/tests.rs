@@ -569,7 +569,7 @@ fn values_of_a_thread_are_dropped_at_its_end_the_last_one_first() {
                 let value = Box::new(Logs(copy.clone(), key, word.clone()));
                 let value = NonNull::from(Box::leak(value)).cast();
                 // SAFETY: `drop_logs` may be called with it (1); nothing else reads the keys (2).
-                unsafe { set_local(key, PerThread::Yes, value, drop_logs) };
+                unsafe { set_local(key, PerThread::Yes, value, drop_logs, DropTime::AtEnd) };
                 assert_eq!(local(key, PerThread::Yes), Slot::Full(value));
             }
         });

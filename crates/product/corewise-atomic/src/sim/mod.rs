@@ -82,7 +82,7 @@ pub unsafe trait Simulator: Sync {
     fn now_ns(&self) -> u64;
     /// A number for an address that is the same in every run.
     fn number_of(&self, address: *const u8) -> usize;
-    /// Drops the values of the calling thread, which ends.
+    /// Drops the values of the calling thread, which ends, that have destructors.
     ///
     /// # Safety
     ///
@@ -90,8 +90,9 @@ pub unsafe trait Simulator: Sync {
     unsafe fn drop_locals(&self);
     /// The value of a key: the thread's, or the simulation's.
     fn local(&self, key: usize, is_static: bool) -> LocalSlot;
-    /// Stores a value in an empty slot; calls `drop` with it at the end of the thread, never for a
-    /// static.
+    /// Stores a value in an empty slot. The simulator calls `drop` for no static. For a value of a
+    /// thread it does so in [`drop_locals`](Self::drop_locals) or, if the value has no destructor,
+    /// after all destructors, which can use it.
     ///
     /// # Safety
     ///
@@ -103,6 +104,7 @@ pub unsafe trait Simulator: Sync {
         is_static: bool,
         value: NonNull<()>,
         drop: unsafe fn(NonNull<()>),
+        has_destructor: bool,
     );
 }
 

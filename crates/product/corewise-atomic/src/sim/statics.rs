@@ -94,9 +94,10 @@ impl<T: 'static> LocalKey<T> {
             LocalSlot::Dropped => Err(AccessError),
             LocalSlot::Empty => {
                 let value = NonNull::from(Box::leak(Box::new((self.make)())));
+                let (drop, has_destructor) = (drop_box::<T>, std::mem::needs_drop::<T>());
                 // SAFETY: `drop_box` may be called once with a leaked box of its type (1). Only this
                 // function reads the key (2).
-                unsafe { simulator.set_local(key, false, value.cast(), drop_box::<T>) };
+                unsafe { simulator.set_local(key, false, value.cast(), drop, has_destructor) };
                 Ok(value)
             }
         }
@@ -185,7 +186,7 @@ impl<T: 'static> StaticKey<T> {
                 })));
                 // SAFETY: `drop_box` may be called once with a leaked box of its type (1). Only this
                 // function reads the key (2).
-                unsafe { simulator.set_local(key, true, made.cast(), drop_box::<Made<T>>) };
+                unsafe { simulator.set_local(key, true, made.cast(), drop_box::<Made<T>>, false) };
                 made
             }
         };
