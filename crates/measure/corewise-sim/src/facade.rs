@@ -27,9 +27,9 @@ fn per_thread(is_static: bool) -> PerThread {
     }
 }
 
-// SAFETY: the engine keeps the values of a key by thread, or by simulation for a static (1). It drops
-// those of a thread in `drop_locals` and after its body, and takes each out of its place before (2).
-// Threads of a simulation are coroutines of one OS thread (3).
+// SAFETY: the engine keeps the values of a key by thread, or by simulation for a static (1). It
+// drops those of a thread in `drop_locals` and after its body, and takes each out of its place
+// before (2). Threads of a simulation are coroutines of one OS thread (3).
 unsafe impl Simulator for Engine {
     #[inline]
     fn access(&self, address: *const u8, bytes: usize, class: AccessClass) {

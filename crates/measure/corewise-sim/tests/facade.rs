@@ -188,8 +188,8 @@ fn a_thread_of_another_simulation_is_not_unparked() {
     assert!(slept.value >= 1_000_000, "{} ns", slept.value);
     // A smaller simulation has no thread of this number.
     let many = simulate(|| {
-        let last = (0..9).map(|_| thread::spawn(|| ()).thread().clone()).last();
-        last.unwrap()
+        in_threads(9, |_| ());
+        thread::spawn(|| ()).thread().clone()
     });
     simulate(move || many.value.unpark());
 }

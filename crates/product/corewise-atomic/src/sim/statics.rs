@@ -79,8 +79,9 @@ impl<T: 'static> LocalKey<T> {
         match simulator() {
             Some(simulator) => {
                 let value = self.inside(simulator)?;
-                // SAFETY: by 1 of `Simulator` the value of this key is a `T`, as only `inside` stores
-                // one. By 2 it is not dropped before the thread's body, or a destructor, returns.
+                // SAFETY: by 1 of `Simulator` the value of this key is a `T`, as only `inside`
+                // stores one. By 2 it is not dropped before the thread's body, or a destructor,
+                // returns.
                 Ok(read(unsafe { value.as_ref() }))
             }
             None => self.outside.try_with(read).map_err(|_| AccessError),
@@ -95,8 +96,8 @@ impl<T: 'static> LocalKey<T> {
             LocalSlot::Empty => {
                 let value = NonNull::from(Box::leak(Box::new((self.make)())));
                 let (drop, has_destructor) = (drop_box::<T>, std::mem::needs_drop::<T>());
-                // SAFETY: `drop_box` may be called once with a leaked box of its type (1). Only this
-                // function reads the key (2).
+                // SAFETY: `drop_box` may be called once with a leaked box of its type (1). Only
+                // this function reads the key (2).
                 unsafe { simulator.set_local(key, false, value.cast(), drop, has_destructor) };
                 Ok(value)
             }
@@ -184,8 +185,8 @@ impl<T: 'static> StaticKey<T> {
                     is_making: Cell::new(false),
                     value: std::cell::OnceCell::new(),
                 })));
-                // SAFETY: `drop_box` may be called once with a leaked box of its type (1). Only this
-                // function reads the key (2).
+                // SAFETY: `drop_box` may be called once with a leaked box of its type (1). Only
+                // this function reads the key (2).
                 unsafe { simulator.set_local(key, true, made.cast(), drop_box::<Made<T>>, false) };
                 made
             }
