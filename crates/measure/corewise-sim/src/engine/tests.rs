@@ -239,15 +239,15 @@ fn loops_that_count_their_rounds_are_no_deadlock() {
     };
     assert_eq!(result(|_, _| (), 1, 25_000, true), Ok(()));
     for is_alone in [true, false] {
-        let steps = |step| result(step, 700, 300, is_alone);
+        let steps = |step| result(step, 80, 3_000, is_alone);
         assert_eq!(steps(|words, number| words[1].store(number)), Ok(()));
         assert_eq!(steps(|words, number| words[0].store(number)), Ok(()));
         assert_eq!(steps(|words, number| _ = words[0].add(number)), Ok(()));
     }
     // Each step has its line, and writes nothing.
     let finished = run(seed(1), move || {
-        let words: Vec<_> = (0..700).map(|_| Word::default()).collect();
-        words.iter().for_each(|word| spin(word, 300));
+        let words: Vec<_> = (0..80).map(|_| Word::default()).collect();
+        words.iter().for_each(|word| spin(word, 3_000));
     });
     assert_eq!(finished.map(|finished| finished.value), Ok(()));
 }
@@ -255,7 +255,11 @@ fn loops_that_count_their_rounds_are_no_deadlock() {
 #[test]
 fn a_loop_that_repeats_what_it_does_is_a_deadlock() {
     let reports = |round: fn(&[Word; 2], u64)| {
-        let result = run(seed(1), move || {
+        let config = Config {
+            max_accesses: 1_000_000,
+            ..seed(1)
+        };
+        let result = run(config, move || {
             let words = <[Word; 2]>::default();
             for number in 0.. {
                 round(&words, number);
@@ -279,18 +283,21 @@ fn a_loop_that_repeats_what_it_does_is_a_deadlock() {
 #[test]
 fn the_next_loop_of_a_thread_lasts_as_long_as_its_pauses() {
     let finished = run(seed(1), || {
-        let words = <[Word; 2]>::default();
-        start(|| sleep(1_000_000_000));
+        let words = Arc::new(<[Word; 3]>::default());
+        let copy = words.clone();
+        start(move || {
+            work(1_000_000);
+            copy[2].store(1);
+        });
         for (word, rounds) in words.iter().zip([1_024, 10]) {
             for _ in 0..rounds {
                 word.load();
                 pause(1);
             }
         }
-        now_cycles()
+        (words[2].load(), now_cycles() < 1_000_000)
     });
-    let clock = finished.unwrap().value;
-    assert!(clock < 1_000_000, "{clock}");
+    assert_eq!(finished.unwrap().value, (0, true));
 }
 
 #[test]
