@@ -149,7 +149,8 @@ pub struct Finished<R> {
 /// Why a simulation has no result. Its memory and its stacks are leaked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SimError {
-    /// Every thread waits for another one, or repeats itself for very long: see [`engine::pause`].
+    /// Every thread waits for another one, or repeats the same rounds for a long time: see
+    /// [`engine::pause`].
     Deadlock(Vec<Blocked>),
     /// The first thread has panicked with this message.
     Panicked(String),

@@ -66,7 +66,7 @@ pub(super) struct Thread {
     /// Whether it was unparked and has not parked since.
     pub(super) token: bool,
     /// The lines accessed since the last pause.
-    pub(super) reads: Vec<Read>,
+    pub(super) reads: Vec<LineUse>,
     /// Whether there were too many of them.
     pub(super) has_read_more: bool,
     /// Whether it has asked for the time since the last pause.
@@ -74,13 +74,13 @@ pub(super) struct Thread {
     /// Pauses since one of the lines that were read has changed, or the thread has made progress.
     pub(super) fruitless: u32,
     /// Lines accessed since then.
-    pub(super) seen: Vec<Seen>,
+    pub(super) seen: Vec<SeenLine>,
     pub(super) locals: Locals,
 }
 
 /// A line that a thread has accessed since its last pause.
 #[derive(Clone, Copy)]
-pub(super) struct Read {
+pub(super) struct LineUse {
     pub(super) line: u32,
     /// The line's version after the last access.
     pub(super) version: u32,
@@ -90,7 +90,7 @@ pub(super) struct Read {
 
 /// A line that a thread that spins has accessed, and whether it was written in the last round.
 #[derive(Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct SeenLine {
     line: u32,
     is_written: bool,
 }
@@ -133,7 +133,7 @@ impl Thread {
                 read.version = version;
                 read.is_written |= is_written;
             }
-            None if has_room => self.reads.push(Read {
+            None if has_room => self.reads.push(LineUse {
                 line,
                 version,
                 is_written,
@@ -145,9 +145,9 @@ impl Thread {
     /// Whether a round does what the thread has not done while it spins: whether it accesses
     /// another line, or writes one that the last round has not written. A loop that writes in each
     /// round, as one that tries a lock, makes no progress by that.
-    pub(super) fn makes_progress(&mut self, round: &[Read]) -> bool {
+    pub(super) fn makes_progress(&mut self, round: &[LineUse]) -> bool {
         let seen = &mut self.seen;
-        let is_new = |read: &Read| match seen.iter().find(|seen| seen.line == read.line) {
+        let is_new = |read: &LineUse| match seen.iter().find(|seen| seen.line == read.line) {
             Some(seen) => read.is_written && !seen.is_written,
             None => true,
         };
@@ -158,13 +158,13 @@ impl Thread {
         for seen in &mut *seen {
             seen.is_written = false;
         }
-        for &Read {
+        for &LineUse {
             line, is_written, ..
         } in round
         {
             match seen.iter_mut().find(|seen| seen.line == line) {
                 Some(seen) => seen.is_written = is_written,
-                None => seen.push(Seen { line, is_written }),
+                None => seen.push(SeenLine { line, is_written }),
             }
         }
         is_progress

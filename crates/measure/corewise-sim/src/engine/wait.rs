@@ -1,6 +1,6 @@
 //! Waiting: spinning, parking, sleeping, and waiting for an address.
 
-use super::scheduler::{self, Read, Simulation};
+use super::scheduler::{self, LineUse, Simulation};
 use super::{settle, stop_if_ended, with};
 use crate::{BlockedOn, SimError};
 
@@ -164,7 +164,7 @@ impl Simulation {
         let here = self.here();
         let reads = std::mem::take(&mut here.reads);
         let other = std::mem::take(&mut here.has_read_more) | std::mem::take(&mut here.saw_clock);
-        let is_changed = |read: &Read| self.lines.version(read.line) != read.version;
+        let is_changed = |read: &LineUse| self.lines.version(read.line) != read.version;
         let changed = reads.is_empty() || other || reads.iter().any(is_changed);
         let here = self.here();
         if changed {
