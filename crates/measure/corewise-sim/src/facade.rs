@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use corewise_atomic::sim::{AccessClass, LocalSlot, Simulator, install};
 
 use crate::AccessKind;
-use crate::engine::{self, PerThread, Slot};
+use crate::engine::{self, DropTime, PerThread, Slot};
 
 /// From now on the façade of this OS thread calls the engine.
 pub(crate) fn enter() {
@@ -27,7 +27,10 @@ fn per_thread(is_static: bool) -> PerThread {
     }
 }
 
-impl Simulator for Engine {
+// SAFETY: the engine keeps the values of a key by thread, or by simulation for a static (1). It
+// drops those of a thread in `drop_locals` and after its body, and takes each out of its place
+// before (2). Threads of a simulation are coroutines of one OS thread (3).
+unsafe impl Simulator for Engine {
     #[inline]
     fn access(&self, address: *const u8, bytes: usize, class: AccessClass) {
         let kind = match class {
@@ -78,6 +81,10 @@ impl Simulator for Engine {
         engine::wake(address, all);
     }
 
+    fn simulation(&self) -> u64 {
+        engine::simulation()
+    }
+
     fn current(&self) -> u32 {
         engine::current()
     }
@@ -98,7 +105,7 @@ impl Simulator for Engine {
         engine::number_of(address)
     }
 
-    fn drop_locals(&self) {
+    unsafe fn drop_locals(&self) {
         engine::drop_locals();
     }
 
@@ -116,8 +123,14 @@ impl Simulator for Engine {
         is_static: bool,
         value: NonNull<()>,
         drop: unsafe fn(NonNull<()>),
+        has_destructor: bool,
     ) {
-        // SAFETY: the caller guarantees 1.
-        unsafe { engine::set_local(key, per_thread(is_static), value, drop) };
+        let time = if has_destructor {
+            DropTime::AtEnd
+        } else {
+            DropTime::AfterEnd
+        };
+        // SAFETY: the caller guarantees 1 and 2.
+        unsafe { engine::set_local(key, per_thread(is_static), value, drop, time) };
     }
 }

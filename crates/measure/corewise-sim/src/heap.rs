@@ -203,32 +203,42 @@ fn class_of(layout: Layout) -> (usize, usize) {
 /// 1. `blocks` are those of the calling simulated thread.
 unsafe fn allocate(blocks: *mut Blocks, layout: Layout) -> *mut u8 {
     let (class, size) = class_of(layout);
-    // SAFETY: by 1 no other code uses the blocks, and their region lives.
-    let (blocks, region) = unsafe { (&mut *blocks, &mut *(*blocks).region) };
-    let first = blocks.free[class];
+    // SAFETY: by 1 no other code uses the blocks, and their region lives. The blocks lie in the
+    // region, so references are to their fields only, which do not overlap.
+    let (blocks_next, blocks_end, free, region_next, region_end) = unsafe {
+        let region = (*blocks).region;
+        (
+            &mut (*blocks).next,
+            &mut (*blocks).end,
+            &mut (*blocks).free[class],
+            &mut (*region).next,
+            (*region).end,
+        )
+    };
+    let first = *free;
     if !first.is_null() {
         // SAFETY: an object that was given back, and whose first word is the link.
-        blocks.free[class] = unsafe { first.cast::<*mut u8>().read() };
+        *free = unsafe { first.cast::<*mut u8>().read() };
         return first;
     }
     if size > SMALL {
-        return take_from(&mut region.next, region.end, size, MAX_ALIGN);
+        return take_from(region_next, region_end, size, MAX_ALIGN);
     }
     let align = if size <= 1024 {
         16
     } else {
         size.min(MAX_ALIGN)
     };
-    let object = take_from(&mut blocks.next, blocks.end, size, align);
+    let object = take_from(blocks_next, *blocks_end, size, align);
     if !object.is_null() {
         return object;
     }
-    let block = take_from(&mut region.next, region.end, BLOCK, MAX_ALIGN);
+    let block = take_from(region_next, region_end, BLOCK, MAX_ALIGN);
     if block.is_null() {
         return block;
     }
-    (blocks.next, blocks.end) = (block.addr(), block.addr() + BLOCK);
-    take_from(&mut blocks.next, blocks.end, size, align)
+    (*blocks_next, *blocks_end) = (block.addr(), block.addr() + BLOCK);
+    take_from(blocks_next, *blocks_end, size, align)
 }
 
 fn take_from(next: &mut usize, end: usize, size: usize, align: usize) -> *mut u8 {

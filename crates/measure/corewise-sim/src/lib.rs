@@ -17,7 +17,7 @@
 //! 3. *Evaluate, then act.* A thread is suspended before an access is evaluated, never between the
 //!    evaluation and the real operation.
 //! 4. *Long waits cost no host time.* A thread that spins sleeps until a line that it has read is
-//!    written, or until its pauses have passed; after 1,024 rounds, until a line is written.
+//!    written, or until its pauses have passed; after 1,024 equal rounds, until a line is written.
 //! 5. *Every end is reported.* [`run`] returns a deadlock, a panic and each limit as a
 //!    [`SimError`]. A loop without any access cannot be interrupted.
 //!
@@ -100,6 +100,8 @@ pub struct FlatCosts {
     pub jitter: u64,
     /// One spin hint.
     pub pause: u64,
+    /// Reading the clock.
+    pub clock: u64,
     /// A call of the system: a yield, or waking a thread.
     pub system_call: u64,
     /// From waking a thread that sleeps in the system to its first instruction.
@@ -117,6 +119,7 @@ impl Default for FlatCosts {
             rmw: 20,
             jitter: 60,
             pause: 40,
+            clock: 40,
             system_call: 2_000,
             wake: 10_000,
             lock_spin: 4_000,
@@ -146,7 +149,8 @@ pub struct Finished<R> {
 /// Why a simulation has no result. Its memory and its stacks are leaked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SimError {
-    /// Every thread waits for another one.
+    /// Every thread waits for another one, or repeats the same rounds for a long time: see
+    /// [`engine::pause`].
     Deadlock(Vec<Blocked>),
     /// The first thread has panicked with this message.
     Panicked(String),

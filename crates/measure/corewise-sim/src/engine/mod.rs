@@ -24,7 +24,9 @@ use crate::lines::LINE_SHIFT;
 use crate::{AccessKind, Config, Finished, SimError, SimLimit};
 use scheduler::Simulation;
 
-pub use locals::{DropValue, PerThread, Slot, drop_locals, local, set_local};
+#[cfg(corewise_sim)]
+pub(crate) use locals::drop_locals;
+pub use locals::{DropTime, DropValue, PerThread, Slot, local, set_local};
 pub use wait::{park, pause, sleep, unpark, wait, wake, yield_now};
 
 /// Announced accesses of more lines than this are announced for their first ones only.
@@ -65,11 +67,11 @@ fn simulate<R: 'static>(
     SIMULATION.set(simulation);
     #[cfg(corewise_sim)]
     crate::facade::enter();
-    let end = with(|sim| sim.add(None, first));
-    let end = match end {
-        Some(Ok(_)) => scheduler::work_off(simulation),
-        Some(Err(error)) => Err(error),
-        None => Ok(()),
+    let added = with(|sim| sim.add(None, first));
+    let (end, unused) = match added {
+        Some(Ok(_)) => (scheduler::work_off(simulation), None),
+        Some(Err((error, body))) => (Err(error), Some(body)),
+        None => (Ok(()), None),
     };
     #[cfg(corewise_sim)]
     crate::facade::leave();
@@ -77,6 +79,8 @@ fn simulate<R: 'static>(
     // SAFETY: from the box above, and no coroutine runs any more.
     let simulation = unsafe { Box::from_raw(simulation) };
     let totals = simulation.finish();
+    // Here, because its drops may call the engine, which has no thread then.
+    drop(unused);
     end?;
     match value.take() {
         Some(Ok(value)) => Ok(totals.of(value)),
@@ -115,24 +119,36 @@ pub fn is_inside() -> bool {
     !SIMULATION.get().is_null()
 }
 
+/// The number of the simulation: from 1, in the order in which those of the process begin. It
+/// differs from run to run, so a program must not depend on it. 0 outside of a simulation.
+#[must_use]
+pub fn simulation() -> u64 {
+    with(|sim| sim.number).unwrap_or(0)
+}
+
 /// The number of the calling thread: 0 for the program, then in the order of [`spawn`].
 #[must_use]
 pub fn current() -> u32 {
     with(|sim| sim.current).unwrap_or(0)
 }
 
-/// The clock of the calling thread, in cycles.
+/// The clock of the calling thread, in cycles, before the call. The call takes time, so that a loop
+/// that waits for a time ends.
 #[must_use]
 pub fn now_cycles() -> u64 {
     settle();
-    with(|sim| {
+    let clock = with(|sim| {
         sim.count();
+        let cost = sim.config.costs.clock;
         let thread = sim.here();
-        // Who spins on the clock waits for no line.
+        // A thread that spins on the clock waits for no line.
         thread.saw_clock = true;
-        thread.clock
-    })
-    .unwrap_or(0)
+        let clock = thread.clock;
+        thread.clock += cost;
+        clock
+    });
+    stop_if_ended();
+    clock.unwrap_or(0)
 }
 
 /// The clock of the calling thread in nanoseconds.
@@ -156,8 +172,13 @@ pub fn spawn(name: Option<String>, body: impl FnOnce() + Send + 'static) -> Resu
         sim.here().clock += cost;
         sim.add(name, body)
     });
+    let made = made.unwrap_or_else(|| Err((SimError::NoMemory, Box::new(|| ()))));
+    let made = made.map_err(|(error, body)| {
+        drop(body);
+        error
+    });
     stop_if_ended();
-    made.unwrap_or(Err(SimError::NoMemory))
+    made
 }
 
 /// The name of a thread.
@@ -272,7 +293,8 @@ impl Simulation {
                 self.write_line(number);
             }
             let version = self.lines.version(number);
-            self.here().has_read(number, version);
+            self.here()
+                .has_accessed(number, version, kind != AccessKind::Load);
         }
     }
 

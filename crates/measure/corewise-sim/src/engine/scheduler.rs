@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -13,14 +14,18 @@ use crate::heap::{self, SimRegion};
 use crate::lines::{AddressHasher, Lines, Watcher};
 use crate::{Blocked, BlockedOn, Config, Finished, SimError, SimLimit};
 
-/// How often in a row a thread that spins is resumed, because no other one can run, before this is
-/// a deadlock.
-const MAX_RESCUES: u32 = 20_000;
+/// How often threads that spin are resumed because no other one can run, before this is a deadlock:
+/// for each of them, as long as none makes progress.
+const MAX_RESCUES: usize = 100_000;
+/// The same for all of them together.
+const MAX_RESCUES_IN_ALL: usize = 2_000_000;
 /// Lines that a thread remembers between two pauses.
 const MAX_READS: usize = 64;
 
 /// The state of a simulation.
 pub(super) struct Simulation {
+    /// See [`simulation`](super::simulation).
+    pub(super) number: u64,
     pub(super) config: Config,
     pub(super) region: SimRegion,
     pub(super) threads: Vec<Thread>,
@@ -37,7 +42,8 @@ pub(super) struct Simulation {
     /// Stacks of threads that have ended.
     stacks: Vec<DefaultStack>,
     pub(super) error: Option<SimError>,
-    rescues: u32,
+    /// Rescues since a thread was woken or has made progress.
+    pub(super) rescues: usize,
     random: u64,
     pub(super) digest: u64,
     pub(super) accesses: u64,
@@ -59,16 +65,39 @@ pub(super) struct Thread {
     pub(super) wait: u32,
     /// Whether it was unparked and has not parked since.
     pub(super) token: bool,
-    /// The lines read since the last pause, with their versions.
-    pub(super) reads: Vec<(u32, u32)>,
+    /// The lines accessed since the last pause.
+    pub(super) reads: Vec<LineUse>,
     /// Whether there were too many of them.
     pub(super) has_read_more: bool,
     /// Whether it has asked for the time since the last pause.
     pub(super) saw_clock: bool,
-    /// Pauses since one of the lines that were read has changed.
+    /// Pauses since one of the lines that were read has changed, or the thread has made progress.
     pub(super) fruitless: u32,
+    /// Lines accessed since then.
+    pub(super) seen: Vec<SeenLine>,
     pub(super) locals: Locals,
 }
+
+/// A line that a thread has accessed since its last pause.
+#[derive(Clone, Copy)]
+pub(super) struct LineUse {
+    pub(super) line: u32,
+    /// The line's version after the last access.
+    pub(super) version: u32,
+    /// Whether an access was a write.
+    pub(super) is_written: bool,
+}
+
+/// A line that a thread that spins has accessed, and whether it was written in the last round.
+#[derive(Clone, Copy)]
+pub(super) struct SeenLine {
+    line: u32,
+    is_written: bool,
+}
+
+/// Why a thread was not created, and its body, which the caller drops outside of the engine: drops
+/// are user code.
+pub(super) type NotAdded = (SimError, Box<dyn FnOnce()>);
 
 /// What a simulation has counted.
 pub(super) struct Totals {
@@ -94,22 +123,60 @@ impl Totals {
 
 impl Thread {
     #[inline]
-    pub(super) fn has_read(&mut self, line: u32, version: u32) {
+    pub(super) fn has_accessed(&mut self, line: u32, version: u32, is_written: bool) {
         if self.has_read_more {
             return;
         }
         let has_room = self.reads.len() < MAX_READS;
-        match self.reads.iter_mut().find(|(read, _)| *read == line) {
-            Some(read) => read.1 = version,
-            None if has_room => self.reads.push((line, version)),
+        match self.reads.iter_mut().find(|read| read.line == line) {
+            Some(read) => {
+                read.version = version;
+                read.is_written |= is_written;
+            }
+            None if has_room => self.reads.push(LineUse {
+                line,
+                version,
+                is_written,
+            }),
             None => self.has_read_more = true,
         }
+    }
+
+    /// Whether a round does what the thread has not done while it spins: whether it accesses
+    /// another line, or writes one that the last round has not written. A loop that writes in each
+    /// round, as one that tries a lock, makes no progress by that.
+    pub(super) fn makes_progress(&mut self, round: &[LineUse]) -> bool {
+        let seen = &mut self.seen;
+        let is_new = |read: &LineUse| match seen.iter().find(|seen| seen.line == read.line) {
+            Some(seen) => read.is_written && !seen.is_written,
+            None => true,
+        };
+        let is_progress = round.iter().any(is_new);
+        if is_progress && seen.len() + round.len() > 2 * MAX_READS {
+            seen.clear();
+        }
+        for seen in &mut *seen {
+            seen.is_written = false;
+        }
+        for &LineUse {
+            line, is_written, ..
+        } in round
+        {
+            match seen.iter_mut().find(|seen| seen.line == line) {
+                Some(seen) => seen.is_written = is_written,
+                None => seen.push(SeenLine { line, is_written }),
+            }
+        }
+        is_progress
     }
 }
 
 impl Simulation {
     pub(super) fn new(config: Config, region: SimRegion) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
         Self {
+            // Relaxed: a number that publishes nothing.
+            number: LAST.fetch_add(1, Relaxed) + 1,
             region,
             threads: Vec::new(),
             current: 0,
@@ -135,16 +202,21 @@ impl Simulation {
         &mut self,
         name: Option<String>,
         body: Box<dyn FnOnce()>,
-    ) -> Result<u32, SimError> {
+    ) -> Result<u32, NotAdded> {
         let id = self.threads.len();
         if id >= self.config.max_threads {
-            self.fail(SimError::Limit(SimLimit::Threads));
-            return Err(SimError::Limit(SimLimit::Threads));
+            let error = SimError::Limit(SimLimit::Threads);
+            self.fail(error.clone());
+            return Err((error, body));
         }
         let stack = self.stacks.pop().map_or_else(
             || DefaultStack::new(self.config.stack_bytes).map_err(|_| SimError::NoMemory),
             Ok,
-        )?;
+        );
+        let stack = match stack {
+            Ok(stack) => stack,
+            Err(error) => return Err((error, body)),
+        };
         let id = id as u32;
         let clock = self
             .threads
@@ -163,6 +235,7 @@ impl Simulation {
             has_read_more: false,
             saw_clock: false,
             fruitless: 0,
+            seen: Vec::new(),
             locals: Locals::default(),
         });
         self.enqueue(id, clock);
@@ -263,15 +336,16 @@ impl Simulation {
 
     /// Puts a thread into the queue that spins and waits for a line: its loop may count its rounds.
     fn rescue(&mut self) -> Option<()> {
-        self.rescues += 1;
         let threads = (0u32..).zip(&self.threads);
         let spins = |thread: &Thread| matches!(thread.blocked, Some(BlockedOn::Lines(_)));
         let spinning = threads.filter(|(_, thread)| spins(thread));
+        let count = spinning.clone().count();
         let (id, thread) = spinning.min_by_key(|(id, thread)| (thread.clock, *id))?;
         let clock = thread.clock + self.config.costs.pause;
-        if self.rescues > MAX_RESCUES {
+        if self.rescues >= (count * MAX_RESCUES).min(MAX_RESCUES_IN_ALL) {
             return None;
         }
+        self.rescues += 1;
         self.enqueue(id, clock);
         Some(())
     }
@@ -318,6 +392,7 @@ fn coroutine(stack: DefaultStack, body: Box<dyn FnOnce()>) -> Coroutine<(), (), 
         }
         body();
         super::locals::drop_locals();
+        super::locals::free_locals();
         let _ = heap::leave();
     })
 }

@@ -204,7 +204,7 @@ fn pauses_pass_if_nothing_is_written() {
         // Asked for the time: no line to wait for.
         pause(10);
         let first = now_cycles() - begin.1;
-        assert_eq!(first, 10 * costs.pause);
+        assert_eq!(first, costs.clock + 10 * costs.pause);
         // A loop that counts its rounds ends, although no other thread is there.
         for _ in 0..2_000 {
             word.load();
@@ -212,6 +212,92 @@ fn pauses_pass_if_nothing_is_written() {
         }
     });
     assert_eq!(finished.map(|finished| finished.value), Ok(()));
+}
+
+/// Alone, or beside a thread that spins for ever.
+#[test]
+fn loops_that_count_their_rounds_are_no_deadlock() {
+    let spin = |word: &Word, rounds: u32| {
+        for _ in 0..rounds {
+            word.load();
+            pause(1);
+        }
+    };
+    let result = |step: fn(&[Word; 3], u64), steps: u64, rounds: u32, is_alone: bool| {
+        let finished = run(seed(1), move || {
+            let words = Arc::new(<[Word; 3]>::default());
+            let copy = words.clone();
+            if !is_alone {
+                start(move || spin(&copy[2], u32::MAX));
+            }
+            for number in 0..steps {
+                spin(&words[0], rounds);
+                step(&words, number);
+            }
+        });
+        finished.map(|finished| finished.value)
+    };
+    assert_eq!(result(|_, _| (), 1, 25_000, true), Ok(()));
+    for is_alone in [true, false] {
+        let steps = |step| result(step, 80, 3_000, is_alone);
+        assert_eq!(steps(|words, number| words[1].store(number)), Ok(()));
+        assert_eq!(steps(|words, number| words[0].store(number)), Ok(()));
+        assert_eq!(steps(|words, number| _ = words[0].add(number)), Ok(()));
+    }
+    // Each step has its line, and writes nothing.
+    let finished = run(seed(1), move || {
+        let words: Vec<_> = (0..80).map(|_| Word::default()).collect();
+        words.iter().for_each(|word| spin(word, 3_000));
+    });
+    assert_eq!(finished.map(|finished| finished.value), Ok(()));
+}
+
+#[test]
+fn a_loop_that_repeats_what_it_does_is_a_deadlock() {
+    let reports = |round: fn(&[Word; 2], u64)| {
+        let config = Config {
+            max_accesses: 1_000_000,
+            ..seed(1)
+        };
+        let result = run(config, move || {
+            let words = <[Word; 2]>::default();
+            for number in 0.. {
+                round(&words, number);
+                pause(1);
+            }
+        });
+        matches!(result, Err(SimError::Deadlock(_)))
+    };
+    assert!(reports(|words, number| _ = words[0].add(number)));
+    assert!(reports(|words, number| {
+        words[0].load();
+        words[1].store(number);
+    }));
+    // Looks elsewhere at times.
+    assert!(reports(|words, number| {
+        words[usize::from(number % 64 == 0)].load();
+    }));
+}
+
+/// The rounds of a loop do not count for the next one.
+#[test]
+fn the_next_loop_of_a_thread_lasts_as_long_as_its_pauses() {
+    let finished = run(seed(1), || {
+        let words = Arc::new(<[Word; 3]>::default());
+        let copy = words.clone();
+        start(move || {
+            work(1_000_000);
+            copy[2].store(1);
+        });
+        for (word, rounds) in words.iter().zip([1_024, 10]) {
+            for _ in 0..rounds {
+                word.load();
+                pause(1);
+            }
+        }
+        (words[2].load(), now_cycles() < 1_000_000)
+    });
+    assert_eq!(finished.unwrap().value, (0, true));
 }
 
 #[test]
@@ -268,6 +354,8 @@ fn parked_threads_are_woken_once_for_each_unpark() {
         let slept = now_ns() - before;
         unpark(current());
         park(None);
+        // No thread has this number.
+        unpark(parked + 1);
         slept
     });
     let slept = finished.unwrap().value;
@@ -375,6 +463,62 @@ fn limits_end_the_simulation() {
     assert_eq!(run(config, threads).map(drop), limit(SimLimit::Threads));
 }
 
+#[test]
+fn a_loop_that_only_reads_the_clock_ends() {
+    let waits = |ns: u64, clock: u64| {
+        let mut config = seed(1);
+        config.max_accesses = 10_000;
+        config.costs.clock = clock;
+        let finished = run(config, move || {
+            let flag = Arc::new(Word::default());
+            let copy = flag.clone();
+            // Runs at the same time: at the end its store is seen.
+            start(move || copy.store(1));
+            while now_ns() < ns {}
+            flag.load()
+        });
+        finished.map(|finished| finished.value)
+    };
+    let limit = Err(SimError::Limit(SimLimit::Accesses));
+    assert_eq!(waits(20_000, 40), Ok(1));
+    assert_eq!(waits(u64::MAX, 40), limit);
+    assert_eq!(waits(20_000, 0), limit);
+}
+
+/// Drops are user code, which may call the engine.
+#[test]
+fn a_body_that_gets_no_thread_is_dropped_outside_of_the_engine() {
+    static DROPS: AtomicU64 = AtomicU64::new(0);
+    struct Calls;
+    impl Drop for Calls {
+        fn drop(&mut self) {
+            DROPS.fetch_add(1, Relaxed);
+            access((&raw const *self).cast(), 1, AccessKind::Store);
+        }
+    }
+    let result = |max_threads, stack_bytes| {
+        let config = Config {
+            max_threads,
+            stack_bytes,
+            ..seed(1)
+        };
+        let calls = Calls;
+        let body = move || {
+            let (_outer, inner) = (calls, Calls);
+            spawn(None, move || drop(inner)).map(drop)
+        };
+        run(config, body).map(|finished| finished.value)
+    };
+    let limit = SimError::Limit(SimLimit::Threads);
+    assert_eq!(result(0, 1 << 20), Err(limit.clone()));
+    assert_eq!(DROPS.swap(0, Relaxed), 1);
+    // The access in the drop ends the program, and so the outer one is leaked.
+    assert_eq!(result(1, 1 << 20), Err(limit));
+    assert_eq!(DROPS.swap(0, Relaxed), 1);
+    assert_eq!(result(2, usize::MAX / 4), Err(SimError::NoMemory));
+    assert_eq!(DROPS.swap(0, Relaxed), 1);
+}
+
 /// A thread that never pauses keeps no other one from running.
 #[test]
 fn a_thread_that_reads_in_a_loop_starves_no_other() {
@@ -431,8 +575,8 @@ fn values_of_a_thread_are_dropped_at_its_end_the_last_one_first() {
                 assert_eq!(local(key, PerThread::Yes), Slot::Empty);
                 let value = Box::new(Logs(copy.clone(), key, word.clone()));
                 let value = NonNull::from(Box::leak(value)).cast();
-                // SAFETY: `drop_logs` may be called with it.
-                unsafe { set_local(key, PerThread::Yes, value, drop_logs) };
+                // SAFETY: `drop_logs` may be called with it (1); nothing else reads the keys (2).
+                unsafe { set_local(key, PerThread::Yes, value, drop_logs, DropTime::AtEnd) };
                 assert_eq!(local(key, PerThread::Yes), Slot::Full(value));
             }
         });

@@ -1,6 +1,6 @@
 //! Waiting: spinning, parking, sleeping, and waiting for an address.
 
-use super::scheduler::{self, Simulation};
+use super::scheduler::{self, LineUse, Simulation};
 use super::{settle, stop_if_ended, with};
 use crate::{BlockedOn, SimError};
 
@@ -12,8 +12,10 @@ const ENDLESS_AFTER: u32 = 1024;
 ///
 /// If none of the lines that the caller has read since the last pause has changed, the caller
 /// sleeps until one is written, or until the pauses have passed. After 1,024 calls without a change
-/// it sleeps until there is one, or until no other thread can run: a loop that counts its rounds
-/// ends then.
+/// it sleeps until there is one, or until no other thread can run. So a loop that counts its rounds
+/// ends, unless it has more than 100,000 of them in which no thread makes progress. A thread makes
+/// progress when it accesses other lines than before, or writes one that the round before has not
+/// written.
 pub fn pause(hints: u32) {
     spin(|sim| u64::from(hints.max(1)) * sim.config.costs.pause);
 }
@@ -74,14 +76,17 @@ pub fn park(ns: Option<u64>) {
     }
 }
 
-/// Wakes a thread from [`park`], or makes its next one return at once.
+/// Wakes a thread from [`park`], or makes its next one return at once. Does nothing if the
+/// simulation has no thread with this number.
 pub fn unpark(thread: u32) {
     settle();
     with(|sim| {
         sim.count();
         let costs = &sim.config.costs;
         let (call, wake) = (costs.system_call, costs.wake);
-        let target = &mut sim.threads[thread as usize];
+        let Some(target) = sim.threads.get_mut(thread as usize) else {
+            return;
+        };
         target.token = true;
         if target.blocked == Some(BlockedOn::Park) {
             sim.here().clock += call;
@@ -159,10 +164,19 @@ impl Simulation {
         let here = self.here();
         let reads = std::mem::take(&mut here.reads);
         let other = std::mem::take(&mut here.has_read_more) | std::mem::take(&mut here.saw_clock);
-        let is_changed = |&(line, version): &(u32, u32)| self.lines.version(line) != version;
+        let is_changed = |read: &LineUse| self.lines.version(read.line) != read.version;
         let changed = reads.is_empty() || other || reads.iter().any(is_changed);
         let here = self.here();
-        here.fruitless = if changed { 0 } else { here.fruitless + 1 };
+        if changed {
+            here.seen.clear();
+        }
+        if changed || here.makes_progress(&reads) {
+            here.fruitless = 0;
+            self.rescues = 0;
+        } else {
+            here.fruitless += 1;
+        }
+        let here = self.here();
         if changed || std::thread::panicking() {
             here.clock += cost;
             here.reads = reads;
@@ -171,14 +185,14 @@ impl Simulation {
         }
         let deadline = (here.fruitless <= ENDLESS_AFTER).then_some(here.clock + cost);
         let lines = if deadline.is_none() {
-            reads.iter().map(|&(line, _)| line).collect()
+            reads.iter().map(|read| read.line).collect()
         } else {
             // Shown in a deadlock only, where no thread has a deadline.
             Vec::new()
         };
         let watcher = self.block(BlockedOn::Lines(lines));
-        for &(line, _) in &reads {
-            self.lines.watch(line, watcher);
+        for read in &reads {
+            self.lines.watch(read.line, watcher);
         }
         if let Some(deadline) = deadline {
             self.enqueue(watcher.thread, deadline);

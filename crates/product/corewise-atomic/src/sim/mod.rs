@@ -38,7 +38,16 @@ pub enum LocalSlot {
 }
 
 /// What simulates the threads of this OS thread. All methods are called by simulated threads.
-pub trait Simulator: Sync {
+///
+/// # Safety
+///
+/// 1. [`local`](Self::local) returns a value only if it is the one that
+///    [`set_local`](Self::set_local) has got last with this key: for a static from a thread of the
+///    same simulation, else from the calling thread.
+/// 2. The simulator drops values of a thread only in [`drop_locals`](Self::drop_locals) and after
+///    the thread's body, and returns none that it has begun to drop. It never drops a static's.
+/// 3. One thread of a simulation runs at a time, and all of them on one OS thread.
+pub unsafe trait Simulator: Sync {
     /// An access, directly before it takes place. May let other threads run first.
     fn access(&self, address: *const u8, bytes: usize, class: AccessClass);
     /// A write that began with [`access`](Self::access) has ended. Lets no other thread run.
@@ -55,12 +64,14 @@ pub trait Simulator: Sync {
     fn sleep(&self, ns: u64);
     /// Waits for [`unpark`](Self::unpark), at most for some nanoseconds.
     fn park(&self, ns: Option<u64>);
-    /// Wakes a thread.
+    /// Wakes a thread of this simulation.
     fn unpark(&self, thread: u32);
     /// Waits for [`wake`](Self::wake); lets no other thread run before it waits.
     fn wait(&self, address: *const u8);
     /// Wakes the first thread that waits for this address, or all. Lets no other thread run.
     fn wake(&self, address: *const u8, all: bool);
+    /// The number of the simulation, which no other one of the process has.
+    fn simulation(&self) -> u64;
     /// The number of the calling thread.
     fn current(&self) -> u32;
     /// The name of a thread.
@@ -71,22 +82,29 @@ pub trait Simulator: Sync {
     fn now_ns(&self) -> u64;
     /// A number for an address that is the same in every run.
     fn number_of(&self, address: *const u8) -> usize;
-    /// Drops the values of the calling thread, which ends.
-    fn drop_locals(&self);
+    /// Drops the values of the calling thread, which ends, that have destructors.
+    ///
+    /// # Safety
+    ///
+    /// 1. The calling thread has no reference to one of its values.
+    unsafe fn drop_locals(&self);
     /// The value of a key: the thread's, or the simulation's.
     fn local(&self, key: usize, is_static: bool) -> LocalSlot;
-    /// Stores a value in an empty slot; calls `drop` with it at the end of the thread, never for a
-    /// static.
+    /// Stores a value in an empty slot. The simulator calls `drop` for no static. For a value of a
+    /// thread it does so in [`drop_locals`](Self::drop_locals) or, if the value has no destructor,
+    /// after all destructors, which can use it.
     ///
     /// # Safety
     ///
     /// 1. `drop` may be called with `value`, once, on this OS thread.
+    /// 2. Code that reads this key knows the type of `value`.
     unsafe fn set_local(
         &self,
         key: usize,
         is_static: bool,
         value: NonNull<()>,
         drop: unsafe fn(NonNull<()>),
+        has_destructor: bool,
     );
 }
 

@@ -79,7 +79,9 @@ impl<T: 'static> LocalKey<T> {
         match simulator() {
             Some(simulator) => {
                 let value = self.inside(simulator)?;
-                // SAFETY: the value is dropped when the thread, which this is, has ended.
+                // SAFETY: by 1 of `Simulator` the value of this key is a `T`, as only `inside`
+                // stores one. By 2 it is not dropped before the thread's body, or a destructor,
+                // returns.
                 Ok(read(unsafe { value.as_ref() }))
             }
             None => self.outside.try_with(read).map_err(|_| AccessError),
@@ -93,8 +95,10 @@ impl<T: 'static> LocalKey<T> {
             LocalSlot::Dropped => Err(AccessError),
             LocalSlot::Empty => {
                 let value = NonNull::from(Box::leak(Box::new((self.make)())));
-                // SAFETY: `drop_box` may be called once with a leaked box of its type.
-                unsafe { simulator.set_local(key, false, value.cast(), drop_box::<T>) };
+                let (drop, has_destructor) = (drop_box::<T>, std::mem::needs_drop::<T>());
+                // SAFETY: `drop_box` may be called once with a leaked box of its type (1). Only
+                // this function reads the key (2).
+                unsafe { simulator.set_local(key, false, value.cast(), drop, has_destructor) };
                 Ok(value)
             }
         }
@@ -181,12 +185,14 @@ impl<T: 'static> StaticKey<T> {
                     is_making: Cell::new(false),
                     value: std::cell::OnceCell::new(),
                 })));
-                // SAFETY: `drop_box` may be called once with a leaked box of its type.
-                unsafe { simulator.set_local(key, true, made.cast(), drop_box::<Made<T>>) };
+                // SAFETY: `drop_box` may be called once with a leaked box of its type (1). Only
+                // this function reads the key (2).
+                unsafe { simulator.set_local(key, true, made.cast(), drop_box::<Made<T>>, false) };
                 made
             }
         };
-        // SAFETY: never dropped; only threads of this simulation, one at a time, know it.
+        // SAFETY: by 1 of `Simulator` the value of this key is a `Made<T>`, and by 2 never dropped.
+        // By 3 it needs no `Sync`.
         let made: &'static Made<T> = unsafe { made.as_ref() };
         loop {
             if let Some(value) = made.value.get() {

@@ -30,20 +30,42 @@ pub struct Thread(Handle);
 #[derive(Clone, Debug)]
 enum Handle {
     Real(real::Thread),
-    Simulated(u32, Option<Arc<str>>),
+    Simulated(Simulated),
+}
+
+#[derive(Clone)]
+struct Simulated {
+    simulation: u64,
+    thread: u32,
+    name: Option<Arc<str>>,
+}
+
+/// Without the simulation's number, which differs from run to run.
+impl std::fmt::Debug for Simulated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Simulated")
+            .field(&self.thread)
+            .field(&self.name)
+            .finish()
+    }
 }
 
 impl Thread {
     fn simulated(simulator: &dyn Simulator, thread: u32) -> Self {
         let name = simulator.name(thread).map(Arc::from);
-        Self(Handle::Simulated(thread, name))
+        let simulation = simulator.simulation();
+        Self(Handle::Simulated(Simulated {
+            simulation,
+            thread,
+            name,
+        }))
     }
 
     /// The thread's identifier.
     pub fn id(&self) -> ThreadId {
         ThreadId(match &self.0 {
             Handle::Real(thread) => Id::Real(thread.id()),
-            Handle::Simulated(thread, _) => Id::Simulated(*thread),
+            Handle::Simulated(simulated) => Id::Simulated(simulated.thread),
         })
     }
 
@@ -51,16 +73,21 @@ impl Thread {
     pub fn name(&self) -> Option<&str> {
         match &self.0 {
             Handle::Real(thread) => thread.name(),
-            Handle::Simulated(_, name) => name.as_deref(),
+            Handle::Simulated(simulated) => simulated.name.as_deref(),
         }
     }
 
-    /// Wakes the thread from [`park`]. Does nothing to a thread of a simulation that is over.
+    /// Wakes the thread from [`park`]. Does nothing to a thread of another simulation than the
+    /// caller's, or of one that is over.
     pub fn unpark(&self) {
         match (&self.0, simulator()) {
             (Handle::Real(thread), _) => thread.unpark(),
-            (Handle::Simulated(thread, _), Some(simulator)) => simulator.unpark(*thread),
-            (Handle::Simulated(..), None) => {}
+            (Handle::Simulated(simulated), Some(simulator))
+                if simulated.simulation == simulator.simulation() =>
+            {
+                simulator.unpark(simulated.thread);
+            }
+            (Handle::Simulated(_), _) => {}
         }
     }
 }
@@ -200,7 +227,8 @@ pub(crate) fn start<T: Send + 'static>(
     let body = move || {
         let result = catch_unwind(AssertUnwindSafe(body));
         // As a thread of the system: it has ended when its thread-locals are dropped.
-        simulator.drop_locals();
+        // SAFETY: the body has returned, and with it each call that has lent a value (1).
+        unsafe { simulator.drop_locals() };
         place.touch(AccessClass::Store);
         *place.lock() = Some(result);
         simulator.written(place.address(), 1);
