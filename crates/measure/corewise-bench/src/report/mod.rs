@@ -59,7 +59,7 @@ pub fn svg(results: &Results, plot: &str) -> Option<String> {
     Some(page::standalone(results, &looks, plot))
 }
 
-/// Returns the ids of all plots that [`svg`] can make, each with its title.
+/// Returns the ids of all plots that [`svg()`] can make, each with its title.
 pub fn plots(results: &Results) -> Vec<(String, String)> {
     let parts = parts(results, &Looks::of(results));
     numbered(&parts)
