@@ -391,7 +391,7 @@ impl CellContext<'_> {
 impl RunningTable {
     /// Adds a slice to what is checked, but not to the rates of the table. Returns its sums and its
     /// rate.
-    pub(crate) fn book_beside(&mut self, reports: &[DriveReport]) -> (DriveReport, f64) {
+    pub(crate) fn check_slice(&mut self, reports: &[DriveReport]) -> (DriveReport, f64) {
         let total = drive::total(reports);
         self.kept_misses += total.kept_misses;
         self.stream.add(&total.tally);
@@ -401,14 +401,14 @@ impl RunningTable {
     }
 
     /// Adds a slice.
-    pub(crate) fn book(&mut self, reports: &[DriveReport]) {
-        let (total, rate) = self.book_beside(reports);
+    pub(crate) fn add_slice(&mut self, reports: &[DriveReport]) {
+        let (total, rate) = self.check_slice(reports);
         self.slices.push(total);
         self.rates.push(rate);
     }
 
     /// Stores the positions in the streams.
-    pub(crate) fn sit(&mut self, drives: impl Iterator<Item = Drive>) {
+    pub(crate) fn store_positions(&mut self, drives: impl Iterator<Item = Drive>) {
         self.workers = drives.map(|drive| (drive.cursor, drive.numbers)).collect();
     }
 
