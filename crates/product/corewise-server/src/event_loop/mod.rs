@@ -658,9 +658,13 @@ impl<E: Engine> EventLoop<E> {
         let dumps = conn.dump.is_some();
         let exhausted = conn.ended && !conn.has_work() && !dumps;
         let awaits = E::Session::LATE && self.late.awaits(key);
+        // It closes once all replies are out: those that wait for its socket, and those that an
+        // engine owes. What failed has nobody to reply to.
         if conn.failed || (!blocked && !awaits && (conn.closing || exhausted)) {
             return self.evict(key);
         }
+        // A connection that can write reports each time that it can, so the poller is asked for it
+        // only while output waits.
         if blocked != conn.awaits_writable {
             let interests = if blocked {
                 Interest::READABLE | Interest::WRITABLE
@@ -677,14 +681,17 @@ impl<E: Engine> EventLoop<E> {
                 return self.close(key);
             }
         }
+        // A dump is the reply to its request: what the client sent after it waits.
         if dumps {
             if !blocked && !self.dumping.contains(&key) {
                 self.dumping.push_back(key);
             }
             return;
         }
+        // The poller reports an edge once, so what is left of one must be in a list.
         if !blocked && !conn.queued && (conn.readable || conn.has_work()) {
             conn.queued = true;
+            // A turn does not help one that waits for memory.
             if conn.waits_since_ms.is_some() || conn.awaited_room.is_some() {
                 self.waiting.push(key);
             } else {
