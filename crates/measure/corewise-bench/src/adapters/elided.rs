@@ -67,6 +67,10 @@ impl ElidedGets {
     fn get(&self, key: u64) -> Option<u64> {
         self.0.get_elided(key)
     }
+    #[inline]
+    fn remove(&self, key: u64) -> Option<u64> {
+        self.0.remove(key)
+    }
 }
 
 /// Implements the interfaces of maps: how a table is built for a number of entries, and its counts.
@@ -89,8 +93,7 @@ macro_rules! maps {
         impl<$($of)*> MapHandle<U64> for &$table {
             #[inline]
             fn get(&mut self, key: &u64) -> Option<u64> {
-                let table: &$table = self;
-                table.get(*key)
+                <$table>::get(self, *key)
             }
             #[inline]
             fn insert(&mut self, key: &u64, value: u64) -> bool {
@@ -99,8 +102,7 @@ macro_rules! maps {
             }
             #[inline]
             fn remove(&mut self, key: &u64) -> Option<u64> {
-                let table: &$table = self;
-                table.remove(*key)
+                <$table>::remove(self, *key)
             }
         }
     )*};
