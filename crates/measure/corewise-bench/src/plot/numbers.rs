@@ -21,7 +21,9 @@ pub(crate) fn table(class: &str, heads: &[&str], lines: &[Vec<String>]) -> Marku
                         @for line in lines {
                             tr {
                                 @for field in line.iter().take(1) { th scope="row" { (field) } }
-                                @for field in line.iter().skip(1) { td { (field) } }
+                                @for (at, field) in line.iter().enumerate().skip(1) {
+                                    td data-head=[heads.get(at)] { (field) }
+                                }
                             }
                         }
                     }
