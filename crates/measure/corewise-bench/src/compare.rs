@@ -1,8 +1,8 @@
 //! Compares two results: which rows became faster or slower.
 //!
 //! Rows are matched by cell and table; the reference's second measurement is a separate row. The
-//! ratio of a row, new over old, is [`Ratio::unpaired`], since nothing pairs the repetitions of both
-//! sides:
+//! ratio of a row, new over old, is [`Ratio::unpaired`], since nothing pairs the repetitions of
+//! both sides:
 //!
 //! | interval | verdict |
 //! |---|---|

@@ -26,7 +26,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// The progress of a run of so many estimated seconds.
+    /// The progress of a run, whose length is an estimate.
     pub(crate) fn of_run(seconds: f64) -> Self {
         let target = ProgressDrawTarget::stderr();
         let bar = ProgressBar::with_draw_target(Some((seconds * 1e3) as u64), target);
@@ -55,7 +55,7 @@ impl Progress {
         }
     }
 
-    /// Goes on to a cell of so many estimated seconds.
+    /// Goes on to a cell, whose length is an estimate.
     pub(crate) fn begin(&mut self, id: String, repetitions: usize, seconds: f64) {
         self.before += self.cell;
         self.cell = seconds * 1e3;

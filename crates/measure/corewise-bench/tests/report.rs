@@ -88,6 +88,7 @@ fn a_full_result_has_every_section_and_plot() {
         "Example CPU 9000",
         "open loop at 1.00 M/s",
         "<th scope=\"col\">batch over single</th>",
+        "style=\"--h1:&quot;subject&quot;;--h2:&quot;workload&quot;;",
         "<td>1.75 (1.50",
         "<td>groups of 16</td>",
     ] {
@@ -301,7 +302,7 @@ fn a_peer_that_ties_wins_and_lacks_a_section_has_its_place_and_its_colour() {
 }
 
 #[test]
-fn a_page_without_enough_repetitions_says_so_first_and_has_no_verdict() {
+fn a_page_of_few_repetitions_begins_with_the_lack_of_a_verdict() {
     let mut run = contest();
     for record in &mut run.records {
         if let Record::Row(row) = record {

@@ -178,8 +178,8 @@ impl Looks {
         Self { shown }
     }
 
-    /// Chooses [`CHOSEN`] tables and [`CHOSEN`] locks: the named ones first, then in the order of the
-    /// palette, then those that are not in it.
+    /// Chooses [`CHOSEN`] tables and [`CHOSEN`] locks: the named ones first, then in the order of
+    /// the palette, then those that are not in it.
     fn choose(&mut self, named: &HashSet<&str>) {
         let mut order: Vec<usize> = (0..self.shown.len()).collect();
         let rank = |at: &usize| {

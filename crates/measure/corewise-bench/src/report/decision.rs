@@ -1,10 +1,10 @@
 //! The first part of the page: which table to take for which workload, as far as noise allows.
 //!
 //! Each section gives a line for each kind of keys. A line orders tables by the geometric mean of
-//! their ratios to the reference over all cells of the section. Tables that lack a row in one of the
-//! cells are not in the line, which counts neither for nor against them; a table with a void row is
-//! not in the line either, which counts against it. All tables that the A/A spread does not separate
-//! from the first are named together. Latencies and memory have a line each.
+//! their ratios to the reference over all cells of the section. Tables that lack a row in one of
+//! the cells are not in the line, which counts neither for nor against them; a table with a void
+//! row is not in the line either, which counts against it. All tables that the A/A spread does not
+//! separate from the first are named together. Latencies and memory have a line each.
 //!
 //! A line without a verdict (see [`Noise`]) is drawn and counts for no table. How many there are,
 //! and why, is the first that the page says.

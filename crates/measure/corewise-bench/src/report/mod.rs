@@ -83,8 +83,8 @@ fn numbered(parts: &[Part]) -> impl Iterator<Item = (usize, &Plot)> {
     })
 }
 
-/// Returns the looks of the tables, the nonempty parts of all sections in the order of the page, and
-/// in large letters what has no verdict.
+/// Returns the looks of the tables, the nonempty parts of all sections in the order of the page,
+/// and in large letters what has no verdict.
 fn drawn(results: &Results) -> (Looks, Vec<Part>, Markup) {
     let decision = Decision::of(results);
     let looks = Looks::of(results, decision.peer());

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::plot::chart::WIDTH;
+use crate::plot::numbers::MOST_HEADS;
 use crate::plot::style::{DEFS, Looks, plot_css};
 use crate::plot::svg::{Anchor, Canvas, escape, num, shorten};
 use crate::plot::{Part, Plot};
@@ -33,7 +34,12 @@ fn document(title: &str, looks: &Looks, body: &Markup) -> String {
                 meta name="viewport" content="width=device-width,initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) }
-                style { (PreEscaped(plot_css(":root", looks))) (PreEscaped(CSS)) (PreEscaped(rest(looks))) }
+                style {
+                    (PreEscaped(plot_css(":root", looks)))
+                    (PreEscaped(CSS))
+                    (PreEscaped(heads()))
+                    (PreEscaped(rest(looks)))
+                }
             }
             body {
                 svg.defs width="0" height="0" aria-hidden="true" { (PreEscaped(DEFS)) }
@@ -42,6 +48,13 @@ fn document(title: &str, looks: &Looks, body: &Markup) -> String {
         }
     };
     page.into_string()
+}
+
+/// Returns the rules that choose the head of a field, see [`table`](crate::plot::numbers::table).
+fn heads() -> String {
+    let columns = 2..=MOST_HEADS;
+    let rules = columns.map(|at| format!("td:nth-child({at}){{--h:var(--h{at})}}"));
+    rules.collect()
 }
 
 /// Returns the rules that grey the tables whose boxes are not checked.
