@@ -272,8 +272,8 @@ mod tests {
 
     #[test]
     fn the_interval_holds_the_true_median_about_as_often_as_it_says() {
-        /// Three deviations below 95 %.
-        const LEAST: usize = 1_870;
+        /// Five deviations below 95 %: these values are uniform, and Student assumes normal ones.
+        const LEAST: usize = 1_850;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(9);
         for count in [5, 6, 7, 15, 25] {
             let mut hits = |_: &_| {
