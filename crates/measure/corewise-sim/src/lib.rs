@@ -102,6 +102,8 @@ pub struct FlatCosts {
     pub pause: u64,
     /// Reading the clock.
     pub clock: u64,
+    /// Finding a thread-local, or a static of `static_cell!`.
+    pub local: u64,
     /// A call of the system: a yield, or waking a thread.
     pub system_call: u64,
     /// From waking a thread that sleeps in the system to its first instruction.
@@ -120,6 +122,7 @@ impl Default for FlatCosts {
             jitter: 60,
             pause: 40,
             clock: 40,
+            local: 1,
             system_call: 2_000,
             wake: 10_000,
             lock_spin: 4_000,
@@ -144,6 +147,9 @@ pub struct Finished<R> {
     /// Threads that had not ended when the program returned; like those of a process, they
     /// disappear, without drops.
     pub abandoned: usize,
+    /// Whether [`SimHeap`] had a region for the simulation. If not, which objects share a line, and
+    /// so the digest, may differ from run to run.
+    pub has_region: bool,
 }
 
 /// Why a simulation has no result. Its memory and its stacks are leaked.

@@ -154,8 +154,9 @@ pub fn now_cycles() -> u64 {
 /// The clock of the calling thread in nanoseconds.
 #[must_use]
 pub fn now_ns() -> u64 {
-    let cycles = now_cycles();
-    with(|sim| cycles * 1000 / sim.config.costs.per_us).unwrap_or(0)
+    let cycles = u128::from(now_cycles());
+    let ns = with(|sim| cycles * 1000 / u128::from(sim.config.costs.per_us.max(1)));
+    u64::try_from(ns.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
 /// Starts a thread; returns its number. It begins at the caller's clock.
@@ -198,9 +199,13 @@ pub fn access(address: *const u8, bytes: usize, kind: AccessKind) {
 }
 
 /// Announces that memory was written, for a write that lasted: the second announcement after
-/// [`access`]. Costs nothing.
+/// [`access`], which has the costs. Lets no other thread run.
 pub fn written(address: *const u8, bytes: usize) {
-    with(|sim| sim.written(address.addr(), bytes));
+    with(|sim| {
+        sim.count();
+        sim.written(address.addr(), bytes);
+    });
+    stop_if_ended();
 }
 
 /// A number for an address that is the same in every run: the place in the page, and the number of

@@ -106,6 +106,7 @@ pub(super) struct Totals {
     accesses: u64,
     switches: u64,
     abandoned: usize,
+    has_region: bool,
 }
 
 impl Totals {
@@ -117,6 +118,7 @@ impl Totals {
             accesses: self.accesses,
             switches: self.switches,
             abandoned: self.abandoned,
+            has_region: self.has_region,
         }
     }
 }
@@ -376,6 +378,7 @@ impl Simulation {
             accesses: self.accesses,
             switches: self.switches,
             abandoned,
+            has_region: self.region.is_there(),
         }
     }
 }
