@@ -11,8 +11,8 @@
 //!    process that simulates such programs has regions for 8,192 of them.
 //! 2. *A remote free* gives the memory to the thread that frees it.
 //! 3. Without a region (all are in use, or the system has no addresses) memory comes from the
-//!    system's heap: the program runs, and its digest may change between runs. `Finished::has_region`
-//!    tells.
+//!    system's heap: the program runs, and its digest may change between runs.
+//!    `Finished::has_region` tells.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -204,7 +204,9 @@ fn every_process_makes_the_same_run() {
 fn uses_up_all_regions() {
     let has_region = || {
         // What it leaks keeps its region.
-        let finished = run(Config::default(), || _ = Box::leak(Box::new(0u64)));
+        let finished = run(Config::default(), || {
+            _ = std::hint::black_box(Box::leak(Box::new(0u64)))
+        });
         finished.unwrap().has_region
     };
     let regions = (0..10_000).take_while(|_| has_region()).count();

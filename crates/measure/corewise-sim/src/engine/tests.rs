@@ -631,14 +631,14 @@ fn threads_share_an_os_thread() {
 }
 
 #[test]
-fn the_clock_goes_on_for_centuries() {
+fn the_clock_goes_on_for_decades() {
     let finished = run(seed(1), || {
         let year = 365 * 24 * 3_600 * 1_000_000_000;
         let before = now_ns();
-        sleep(200 * year);
+        sleep(50 * year);
         (now_ns() - before) / year
     });
-    assert_eq!(finished.map(|finished| finished.value), Ok(200));
+    assert_eq!(finished.map(|finished| finished.value), Ok(50));
 }
 
 #[test]

@@ -32,9 +32,15 @@ pub fn sleep(ns: u64) {
         sim.count();
         let cycles = sim.cycles_of(ns);
         sim.here().clock += cycles;
+        let here = sim.current;
+        sim.set_running(here, false);
     });
     stop_if_ended();
     settle();
+    with(|sim| {
+        let here = sim.current;
+        sim.set_running(here, true);
+    });
 }
 
 fn spin(cost: impl FnOnce(&Simulation) -> u64) {
@@ -115,8 +121,8 @@ pub fn wait(address: *const u8) {
     }
 }
 
-/// Wakes the threads that [`wait`] for this address: the first one, or all. Costs a call of the system
-/// if one of them sleeps in it. Lets no other thread run.
+/// Wakes the threads that [`wait`] for this address: the first one, or all. Costs a call of the
+/// system if one of them sleeps in it. Lets no other thread run.
 pub fn wake(address: *const u8, all: bool) {
     with(|sim| {
         sim.count();
