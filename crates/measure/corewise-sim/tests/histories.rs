@@ -99,7 +99,7 @@ fn the_relativistic_map_is_linearizable_with_64_threads_while_it_resizes() {
         let summary = history.check(&MapEntry::new()).assert_linearizable();
         assert_eq!(summary.operations, THREADS as usize * ROUNDS);
         // The threads meet, although one processor runs them all.
-        assert!(summary.concurrent * 2 > summary.operations, "{summary:?}");
+        assert!(summary.concurrent * 4 > summary.operations, "{summary:?}");
     }
 }
 
