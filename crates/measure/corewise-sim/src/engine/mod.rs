@@ -357,7 +357,9 @@ impl Simulation {
         if is_early || (address + bytes.max(1) - 1) >> LINE_SHIFT != line {
             return false;
         }
-        let Some(number) = self.lines.known(line) else {
+        // Also if the page was not found lately: what is in that table depends on addresses.
+        let node = model.socket_of(model.core_of(processor)) as u8;
+        let Some(number) = self.lines.number_at(line, node) else {
             return false;
         };
         let request = Request {
