@@ -1,7 +1,9 @@
 //! Commands on keys, whatever their values are.
 
 use super::form::{ClockStart, ReplyShape};
-use super::operation::{Failure, Operation, Parsed, TimeForm, decided, each, integer};
+use super::operation::{
+    Failure, Operation, Parsed, TimeForm, decided, each, integer, invalid_time,
+};
 use super::{Context, first, glob, text, until_nul};
 use crate::codec::Parse;
 use corewise_engine::{Cursor, Engine, ScanStep};
@@ -104,7 +106,9 @@ fn set_deadline<'i>(
 ) -> Parsed<'i> {
     let [key, time] = first(&mut args);
     let conditions = condition::parse(args)?;
-    let deadline = form.deadline(integer(time)?, parse, command)?;
+    let deadline = form
+        .deadline(integer(time)?, parse)
+        .ok_or_else(|| invalid_time(command))?;
     if conditions == 0 && deadline != Deadline::PAST {
         return Operation::touch(key, deadline, ReplyShape::Flag).into();
     }

@@ -204,28 +204,22 @@ impl TimeForm {
         is_absolute: true,
     };
 
-    /// The deadline that a time means; fails if Redis cannot represent it.
+    /// The deadline that a time means; `None` if Redis cannot represent it.
     #[inline]
-    pub(super) fn deadline(
-        self,
-        time: i64,
-        parse: &Parse<'_>,
-        command: &'static str,
-    ) -> Result<Deadline, Failure<'static>> {
-        let unit_ms = if self.in_seconds { 1000 } else { 1 };
+    pub(super) fn deadline(self, time: i64, parse: &Parse<'_>) -> Option<Deadline> {
         let unix_ms = parse.unix_ms as i64;
-        let left = time.checked_mul(unit_ms).and_then(|ms| {
-            if self.is_absolute {
-                Some(ms.saturating_sub(unix_ms))
-            } else {
-                ms.checked_add(unix_ms).map(|_| ms)
-            }
-        });
-        match left {
-            Some(left @ 1..) => Ok(Deadline::after_ms(parse.now, left as u64)),
-            Some(_) => Ok(Deadline::PAST),
-            None => Err(invalid_time(command)),
-        }
+        let ms = time.checked_mul(if self.in_seconds { 1000 } else { 1 })?;
+        let left = if self.is_absolute {
+            ms.saturating_sub(unix_ms)
+        } else {
+            ms.checked_add(unix_ms)?;
+            ms
+        };
+        Some(if left > 0 {
+            Deadline::after_ms(parse.now, left as u64)
+        } else {
+            Deadline::PAST
+        })
     }
 }
 

@@ -3,7 +3,9 @@
 use super::float::Extended;
 use super::form::{ReplyForm, ReplyShape};
 use super::keys::remove_deadline;
-use super::operation::{Action, Operation, Parsed, TimeForm, decided, integer, invalid_time};
+use super::operation::{
+    Action, Failure, Operation, Parsed, TimeForm, decided, integer, invalid_time,
+};
 use super::{Context, first, text};
 use crate::codec::Parse;
 use corewise_engine::Engine;
@@ -113,18 +115,25 @@ impl<'i> Options<'i> {
     }
 }
 
-/// The deadline that a time means that must be positive.
-#[inline]
-fn deadline_of<'i>(
-    time: &[u8],
+/// The deadline that a time means that must be positive; why there is none is found out apart.
+#[inline(always)]
+fn deadline_of(
+    text: &[u8],
     form: TimeForm,
     parse: &Parse<'_>,
     command: &'static str,
-) -> Result<Deadline, super::operation::Failure<'i>> {
-    match integer(time)? {
-        time @ 1.. => form.deadline(time, parse, command),
-        _ => Err(invalid_time(command)),
+) -> Result<Deadline, Failure<'static>> {
+    let time = parse_integer(text).filter(|time| *time > 0);
+    match time.and_then(|time| form.deadline(time, parse)) {
+        Some(deadline) => Ok(deadline),
+        None => Err(time_failure(text, command)),
     }
+}
+
+/// Why a text is no time that can be a deadline.
+#[cold]
+fn time_failure(text: &[u8], command: &'static str) -> Failure<'static> {
+    integer(text).map_or_else(|failure| failure, |_| invalid_time(command))
 }
 
 /// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`.

@@ -23,19 +23,22 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
         [] | [b'0', ..] => return None,
         _ => {}
     }
-    // Negative, because the least integer has no positive counterpart.
-    let mut value = 0_i64;
+    // 19 digits fit 64 bits without a sign; whether they fit with one is seen at the end.
+    if digits.len() > 19 {
+        return None;
+    }
+    let mut value = 0_u64;
     for &byte in digits {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             return None;
         }
-        value = value.checked_mul(10)?.checked_sub(i64::from(digit))?;
+        value = 10 * value + u64::from(digit);
     }
     if is_negative {
-        Some(value)
+        0_i64.checked_sub_unsigned(value)
     } else {
-        value.checked_neg()
+        i64::try_from(value).ok()
     }
 }
 
@@ -43,7 +46,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
 /// length of the line with its end.
 ///
 /// `None` for all other text, and for text of less than six bytes; [`parse_integer`] reads more.
-#[inline]
+#[inline(always)]
 pub(super) fn short_number(text: &[u8], first: u8) -> Option<(usize, usize)> {
     let &[kind, a, b, c, d, _] = text.first_chunk()?;
     let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
