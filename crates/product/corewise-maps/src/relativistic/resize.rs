@@ -310,8 +310,11 @@ impl<A: Arena> RawTable<A> {
         };
         let mut backoff = Backoff::new();
         loop {
-            self.step(1 << 10);
-            let resizer = self.resizer();
+            self.work_on_share(0, 0, 1 << 10);
+            // Not by `step`: of two threads that resize, each could find the lock held by the other
+            // again and again.
+            let mut resizer = self.resizer();
+            resizer.advance_all();
             if resizer.is_settled() && resizer.wanted != Some(buckets) {
                 // Meanwhile the table may have resized by itself, or another resize was requested.
                 return if resizer.refused == refused {
@@ -367,8 +370,10 @@ impl<A: Arena> RawTable<A> {
                 }
                 resizer.raise_min_buckets(ResizePolicy::buckets_for(entries));
             }
+            // As in `resize_to`.
+            resizer.advance_all();
             drop(resizer);
-            self.step(1 << 10);
+            self.work_on_share(0, 0, 1 << 10);
         }
     }
 
