@@ -211,7 +211,7 @@ impl Partition {
         Stats {
             elements: self.elements as u64,
             used_bytes: self.heap.used() as u64,
-            held_bytes: self.heap.held() as u64,
+            held_bytes: self.heap.held_bytes() as u64,
             budget_bytes: self.heap.budget() as u64,
             hits: self.hits,
             misses: self.misses,

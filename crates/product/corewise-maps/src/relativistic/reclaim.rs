@@ -547,7 +547,7 @@ mod tests {
     use super::*;
 
     /// A place whose object two threads replace and one of them reads.
-    struct Place {
+    struct ReplacedObject {
         domain: Domain,
         /// The index of the present object.
         present: AtomicUsize,
@@ -557,7 +557,7 @@ mod tests {
         backlog: Budget,
     }
 
-    impl Place {
+    impl ReplacedObject {
         fn read(&self) {
             let _section = self.domain.pin();
             // Acquire: pairs with the AcqRel in `replace`.
@@ -607,7 +607,7 @@ mod tests {
             let mut closed = Closed::new();
             // Both have closed batches before.
             closed.updaters[0] = 0b11;
-            let place = Arc::new(Place {
+            let place = Arc::new(ReplacedObject {
                 domain: Domain::new(),
                 present: AtomicUsize::new(0),
                 objects: std::array::from_fn(|_| DataCell::new(true)),

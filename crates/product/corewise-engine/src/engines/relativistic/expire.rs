@@ -72,7 +72,7 @@ enum Searched {
 
 /// Seconds between two walks over a segment in which less than a sixteenth expires.
 fn pause_s(heap: &Heap) -> u32 {
-    1 + (heap.held() >> BYTES_PER_PAUSE_S_LOG2) as u32
+    1 + (heap.held_bytes() >> BYTES_PER_PAUSE_S_LOG2) as u32
 }
 
 impl SegmentSearch {

@@ -141,7 +141,7 @@ impl Pool {
         let bytes = self.bytes(heap, segment);
         self.queues.remove(segment, bytes);
         self.set(segment, State::Retired);
-        // Relaxed, here and below: see `held`.
+        // Relaxed, here and below: see `held_bytes`.
         heap.retired.fetch_add(bytes, Ordering::Relaxed);
         let (used, dead) = heap.fill(segment);
         let dead = heap.whole_steps(dead.into()) + self.unused(heap, segment, used);
@@ -173,7 +173,7 @@ impl Pool {
             }
             let segment = oldest.segment;
             self.waiting.pop_front();
-            // Relaxed: see `held`.
+            // Relaxed: see `held_bytes`.
             heap.retired
                 .fetch_sub(self.bytes(heap, segment), Ordering::Relaxed);
             self.free(heap, segment);
@@ -192,7 +192,7 @@ impl Pool {
     }
 
     pub(super) fn publish_longest(&self, heap: &Heap) {
-        // Relaxed: as in `held`.
+        // Relaxed: as in `held_bytes`.
         heap.longest_run
             .store(self.runs.longest(), Ordering::Relaxed);
     }
@@ -206,14 +206,14 @@ impl Pool {
     /// Gives back free pages while more may be resident than is allowed, and sets the goal.
     pub(super) fn trim(&mut self, heap: &Heap) {
         self.trim_to(heap, heap.allowed());
-        let most_dead = (heap.held() / DEAD_SHARE).max(heap.allowed() / DEAD_SLACK_SHARE);
+        let most_dead = (heap.held_bytes() / DEAD_SHARE).max(heap.allowed() / DEAD_SLACK_SHARE);
         let goal = if heap.dead() > most_dead && !mutant!("grows_before_it_compacts") {
             self.resident(heap).min(heap.allowed())
         } else {
             heap.allowed()
         };
-        let spare = self.resident(heap).saturating_sub(heap.held());
-        // Relaxed, both: a setting, and as in `held`.
+        let spare = self.resident(heap).saturating_sub(heap.held_bytes());
+        // Relaxed, both: a setting, and as in `held_bytes`.
         heap.goal.store(goal, Ordering::Relaxed);
         heap.spare.store(spare, Ordering::Relaxed);
     }
@@ -222,7 +222,7 @@ impl Pool {
     /// there are no more afterwards.
     pub(super) fn trim_taken(&mut self, heap: &Heap, before: u64) {
         if self.resident(heap) > before {
-            let held = heap.held();
+            let held = heap.held_bytes();
             self.trim_to(heap, before.max(held + held / SPARE_SHARE));
         }
         self.trim(heap);
