@@ -132,7 +132,8 @@ unsafe impl Simulator for Engine {
         } else {
             DropTime::AfterEnd
         };
-        // SAFETY: the caller guarantees 1 and 2.
+        // SAFETY: `drop` may be called once with the value (1), and readers of the key know its
+        // type (2), as the caller guarantees.
         unsafe { engine::set_local(key, per_thread(is_static), value, drop, time) };
     }
 }

@@ -378,7 +378,8 @@ impl<Q: Send, A: Send> Publications<Q, A> {
     /// 1. The caller holds the lock, has taken the slot's request, and has not delivered an answer.
     #[inline]
     pub(crate) unsafe fn answer(&self, slot: usize, answer: A) {
-        // SAFETY: by 1 the mail is the combiner's.
+        // SAFETY: the combiner has taken the request and not delivered an answer, so the mail is
+        // its own, by 1.
         unsafe { self.slots[slot].replace(Mail::Answer(answer)) };
     }
 
@@ -433,7 +434,7 @@ mod models {
         let lead = |held: CombinerGuard<'_>, own: Option<Box<u64>>| {
             let mut taken = Vec::new();
             let accept = |slot, request| taken.push((slot, request));
-            // SAFETY: the lock is held.
+            // SAFETY: `held` is the guard of the combiner's lock (1).
             unsafe { doubling.take(0, 2, accept) };
             for (slot, request) in taken {
                 // SAFETY: the lock is held; taken above.

@@ -96,7 +96,7 @@ struct Shared {
 // as its contents may. `data` is read by several threads at a time, and `D` is `Sync`; it is
 // changed under a lock that excludes them, and `D` is `Send`.
 unsafe impl<D: Sequential> Sync for Replica<D> {}
-// SAFETY: as for `Sync`; a replica has no tie to a thread.
+// SAFETY: a replica has no tie to a thread, and its data and the combiner's state may be sent.
 unsafe impl<D: Sequential> Send for Replica<D> {}
 
 /// What belongs to the combiner.
@@ -258,7 +258,8 @@ impl<D: Sequential> Replica<D> {
     /// 2. The replica is live.
     #[inline]
     pub(crate) unsafe fn with_data<R>(&self, read: impl FnOnce(&D) -> R) -> R {
-        // SAFETY: by 1 no thread changes it. By 2 it is there.
+        // SAFETY: no thread changes the data while the caller holds one of the locks, by 1; a live
+        // replica has data, by 2.
         let get = |data: *const Option<D>| unsafe { &*data }.as_ref();
         self.data
             .with(|data| read(get(data).expect("a live replica has data")))
@@ -357,7 +358,8 @@ impl<D: Sequential> Replica<D> {
                 }
             }
         };
-        // SAFETY: both locks are held.
+        // SAFETY: the caller holds the combiner's lock (1), and `guard` the readers-writer lock
+        // (2).
         unsafe { self.with_place(execute) };
         self.publish_and_unlock(ring, state, end, guard);
         true
@@ -419,10 +421,12 @@ impl<D: Sequential> Replica<D> {
                 state.panics += u64::from(outcome.is_err());
                 discard(outcome);
             }
-            // SAFETY: likewise.
+            // SAFETY: the entry at `own` is a filled write of this ring, too (2), which this
+            // replica has not passed (1).
             unsafe { ring.with(own, |operation| execute(data, operation)) }
         };
-        // SAFETY: both locks are held.
+        // SAFETY: the caller holds the combiner's lock (1), and `guard` the readers-writer lock
+        // (2).
         let outcome = unsafe { self.with_place(execute_all) };
         state.panics += u64::from(outcome.is_err());
         self.publish_and_unlock(ring, state, own + 1, guard);
@@ -480,7 +484,8 @@ impl<D: Sequential> Replica<D> {
             let data = place.as_mut().expect("a live replica has data");
             execute(data, operation)
         };
-        // SAFETY: both locks are held.
+        // SAFETY: the caller holds the combiner's lock (1), and `guard` the readers-writer lock
+        // (2).
         let outcome = unsafe { self.with_place(execute) };
         drop(guard);
         if outcome.is_err() {
@@ -514,7 +519,8 @@ impl<D: Sequential> Replica<D> {
                 unsafe { self.answer((&mut state.own, &mut state.panics), *slot, outcome) };
             }
         };
-        // SAFETY: both locks are held.
+        // SAFETY: the caller holds the combiner's lock (1), and `guard` the readers-writer lock
+        // (2).
         unsafe { self.with_place(execute_all) };
         self.counters.panics.set(state.panics);
         drop(guard);

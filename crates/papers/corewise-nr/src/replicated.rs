@@ -388,7 +388,7 @@ impl<D: Sequential> NodeReplicated<D> {
     ) -> Option<Reading<'a, D>> {
         // SAFETY: the thread's place, inside one operation (1).
         let guard = replica.lock().read(unsafe { place.flag() });
-        // SAFETY: the lock is held.
+        // SAFETY: `guard` holds the readers-writer lock for reading (1).
         let is_current = unsafe { replica.is_current(needed) };
         is_current.then(|| Reading {
             replica,
@@ -411,7 +411,7 @@ impl<D: Sequential> NodeReplicated<D> {
             if let Some(held) = lock.try_lock()
                 && !mutant!("reader_only_waits")
             {
-                // SAFETY: the lock is held.
+                // SAFETY: `held` is the guard of this replica's combiner's lock (1).
                 let is_live = unsafe { self.refresh_held(replica, &held) };
                 return is_live.then(|| {
                     // SAFETY: the thread's place, inside one operation (1).
@@ -494,7 +494,8 @@ impl<D: Sequential> NodeReplicated<D> {
                 // SAFETY: the lock is held, and the replica is live.
                 return Ok(unsafe { self.write_alone(replica, state, operation, garbage) });
             }
-            // SAFETY: the lock is held.
+            // SAFETY: `held` is the guard of the combiner's lock, and the state is this replica's
+            // (1).
             unsafe { self.combine(replica, state, Some(operation), garbage) }
                 .expect("an outcome of the own operation")
         });
@@ -515,7 +516,8 @@ impl<D: Sequential> NodeReplicated<D> {
             let result = replica.state.with_mut(|state| {
                 // SAFETY: the lock is held, so the state is ours.
                 let state = unsafe { &mut *state };
-                // SAFETY: the lock is held.
+                // SAFETY: `held` is the guard of the combiner's lock, and the state is this
+                // replica's (1).
                 unsafe { self.combine(replica, state, own, garbage) }
             });
             drop(held);
@@ -583,7 +585,8 @@ impl<D: Sequential> NodeReplicated<D> {
                 reserved = self.log.try_reserve(&mut state.tail, 1);
             }
             if let Reserved::From(start) = reserved {
-                // SAFETY: reserved above.
+                // SAFETY: `try_reserve` has reserved the index in this ring, and it is filled here
+                // only (1).
                 let old = unsafe { ring.fill(start, operation) };
                 if std::mem::needs_drop::<D::Write>() {
                     garbage.operations.extend(old);
@@ -683,7 +686,7 @@ impl<D: Sequential> NodeReplicated<D> {
             let room = self.settings.max_batch - state.batch.len();
             let batch = &mut state.batch;
             let accept = |slot, request| batch.push((slot, Some(request)));
-            // SAFETY: the lock is held.
+            // SAFETY: the caller holds the combiner's lock of this replica (1).
             state.next_slot = unsafe { replica.publications.take(state.next_slot, room, accept) };
             if state.batch.len() >= self.settings.min_batch || round == MIN_BATCH_ROUNDS {
                 return;
@@ -891,7 +894,8 @@ impl<D: Sequential> NodeReplicated<D> {
         // SAFETY: `applied` acquires what each replica released; replicas join and leave under the
         // mutex, with a value that is not lower than another's; and calls are ordered by it.
         unsafe { self.log.set_min(applied) };
-        // SAFETY: likewise.
+        // SAFETY: `set_min` was called above, and the mutex that orders these calls is still locked
+        // (1).
         while let Some(ring) = unsafe { self.log.take_passed_ring(members.oldest_ring) } {
             members.oldest_ring += 1;
             garbage.rings.push(ring);

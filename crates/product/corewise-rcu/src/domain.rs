@@ -500,7 +500,7 @@ impl Domain {
     /// let domain = corewise_rcu::Domain::new();
     /// let object = NonNull::from(Box::leak(Box::new(7)));
     /// let guard = domain.pin();
-    /// // SAFETY: freed after our section.
+    /// // SAFETY: the object is freed after our section, which began before.
     /// let reference = unsafe { object.as_ref() };
     /// // SAFETY: from a box; no new section finds it, and it is deferred once.
     /// unsafe { domain.defer_drop(object) };
@@ -528,7 +528,7 @@ impl Domain {
     /// Calls `f` with the list where the calling thread retires.
     fn with_retire_list<R>(&self, f: impl FnOnce(&Mutex<RetireList<Deferred>>) -> R) -> R {
         match local::record(&self.shared) {
-            // SAFETY: a record of this domain.
+            // SAFETY: the record is one of this domain, which frees it at its own end.
             Some(reader) => f(unsafe { &(*reader).retire_list }),
             None => f(&self.shared.orphans),
         }
@@ -691,7 +691,7 @@ impl DomainState {
             Some(reader) => reader.as_ptr(),
             None => local::find(self)?,
         };
-        // SAFETY: a record of this domain.
+        // SAFETY: the record is one of this domain, which frees it at its own end.
         Some(unsafe { &*reader })
     }
 

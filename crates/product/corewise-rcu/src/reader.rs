@@ -91,7 +91,7 @@ impl RecordOwner {
 // SAFETY: the pointer is to a domain, which is `Sync`, and is used according to guarantee 7 of the
 // crate; the other fields are `Send` and `Sync`.
 unsafe impl Send for Reader {}
-// SAFETY: the same as for `Send`.
+// SAFETY: the pointer is to a domain, which is `Sync`, and the other fields are `Sync`.
 unsafe impl Sync for Reader {}
 
 impl Reader {

@@ -118,9 +118,9 @@ pub unsafe trait Subscribe: RawLock {}
 
 // SAFETY: the flag is set by the exchange in `lock` and cleared in `unlock` (1). One load (2).
 unsafe impl Subscribe for Tas {}
-// SAFETY: as for `Tas` (1 and 2).
+// SAFETY: the flag is set by an exchange in `lock` and cleared in `unlock` (1). One load (2).
 unsafe impl Subscribe for Ttas {}
-// SAFETY: as for `Tas` (1 and 2).
+// SAFETY: the flag is set by an exchange in `lock` and cleared in `unlock` (1). One load (2).
 unsafe impl Subscribe for TtasBackoff {}
 // SAFETY: `next` is ahead of `serving` from the increment in `lock` to the store in `unlock` (1).
 // Two loads of one line (2).

@@ -525,7 +525,7 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
         let home = self.home;
         match home.table.make_room(home.index) {
             Ok(room) => {
-                // SAFETY: `make_room` has claimed it (1).
+                // SAFETY: `make_room` has claimed the cell for this home (1).
                 unsafe { self.write(room.offset, pair) };
                 let info = self.info.with_hop(room.offset);
                 self.unsettle();

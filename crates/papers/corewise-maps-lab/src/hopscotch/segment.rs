@@ -310,7 +310,7 @@ impl<'s, K, V> Spare<'s, K, V> {
             homes: std::array::from_fn(|_| AtomicU8::new(0)),
             cells: std::array::from_fn(|_| PairCell::empty()),
         };
-        // SAFETY: new memory for a node.
+        // SAFETY: the memory was just allocated with the layout of a node.
         unsafe { node.write(empty) };
         Some(Self { node, budget })
     }

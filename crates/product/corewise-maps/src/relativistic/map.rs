@@ -82,7 +82,8 @@ pub struct RelativisticMap<K, V, S = DefaultHasher> {
 
 // SAFETY: the map owns its entries; threads share them by reference, and drop those of others.
 unsafe impl<K: Send + Sync, V: Send + Sync, S: Send> Send for RelativisticMap<K, V, S> {}
-// SAFETY: the same as for `Send`; the hasher is shared.
+// SAFETY: threads share the hasher and, by reference, the entries of the map, and drop those of
+// others.
 unsafe impl<K: Send + Sync, V: Send + Sync, S: Sync> Sync for RelativisticMap<K, V, S> {}
 
 /// A thread's private data in a map.

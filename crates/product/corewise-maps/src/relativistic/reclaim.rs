@@ -526,7 +526,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
                 unsafe { self.slabs().free(&mut own.magazine, retired.0) };
             }
             if self.slabs().is_wasteful(self.raw.count()) {
-                // SAFETY: a magazine of this map (1).
+                // SAFETY: the thread's magazine is used with the slabs of this map only (1).
                 unsafe { self.slabs().flush(&mut own.magazine) };
             }
         };
@@ -562,7 +562,8 @@ mod tests {
             let _section = self.domain.pin();
             // Acquire: pairs with the AcqRel in `replace`.
             let present = &self.objects[self.present.load(Acquire)];
-            // SAFETY: reclaimed after our section.
+            // SAFETY: the object was present in our section, and is reclaimed a grace period after
+            // it was replaced.
             assert!(present.with(|object| unsafe { *object }));
         }
 

@@ -74,7 +74,7 @@ fn add(word: &AtomicU32) -> u32 {
 }
 
 fn current() -> u32 {
-    // SAFETY: there are no obligations.
+    // SAFETY: `gettid` may be called by any thread at any time.
     unsafe { libc::gettid().cast_unsigned() }
 }
 

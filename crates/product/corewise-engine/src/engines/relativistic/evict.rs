@@ -43,8 +43,8 @@ const AHEAD: usize = 8;
 const BEST_OF: usize = 32;
 /// Least share of a segment's bytes, in 32nds, that compaction must gain to be preferred to
 /// evicting another segment: an eighth. It is more than
-/// [small items waste](super::heap::ItemSizeClass) in the copy, and random overwrites of 93 % of the
-/// segments' bytes leave a segment that gains it.
+/// [small items waste](super::heap::ItemSizeClass) in the copy, and random overwrites of 93 % of
+/// the segments' bytes leave a segment that gains it.
 const GAIN_32NDS: u64 = 4;
 /// The same if nothing may be evicted. It is less than the [slack](Relativistic::has_slack): when
 /// nothing is left to compact, there is room.

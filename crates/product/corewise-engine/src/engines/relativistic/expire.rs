@@ -228,7 +228,7 @@ impl SegmentSearch {
     /// 2. `node` is an item of this engine that a claim of the caller or the guard keeps alive.
     unsafe fn visit(&mut self, site: &Site<'_>, guard: &Guard<'_>, node: Ptr) {
         let engine = site.engine;
-        // SAFETY: alive, by 2.
+        // SAFETY: a claim or the guard keeps the item alive, by 2.
         let (found, link): (Item<'_, Link>, &Link) =
             unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };
         let deadline = found.deadline();

@@ -384,7 +384,7 @@ impl Heap {
     #[inline(always)]
     unsafe fn address(&self, segment: Segment, offset: u32) -> NonNull<u8> {
         let offset = ((segment as usize) << self.segment_log2) + offset as usize;
-        // SAFETY: within the reservation, by 1.
+        // SAFETY: the offset lies within the reserved range, by 1.
         unsafe { self.arena.base.add(offset) }
     }
 
