@@ -19,7 +19,6 @@ use crate::backlog::{Budget, Limits, Pressure, RetireList, default_weight};
 use crate::deferred::{Deferred, is_reclaiming, reclaiming, run_all};
 use crate::grace::{Cookie, Grace};
 use crate::local;
-use crate::qsbr::Qsbr;
 use crate::reader::Reader;
 use crate::registry::Registry;
 use crate::stall::{self, Stall};
@@ -371,11 +370,6 @@ impl Domain {
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<DomainState> {
         &self.shared
-    }
-
-    /// Makes the calling thread announce quiescent states.
-    pub fn qsbr(&self) -> Qsbr<'_> {
-        Qsbr::new(self.pin())
     }
 
     /// Whether the calling thread is in a section of this domain.

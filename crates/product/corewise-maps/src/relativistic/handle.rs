@@ -12,7 +12,7 @@ use corewise_rcu::{Guard, OwnedGuard, Section};
 use super::chain::Link;
 use super::map::{DefaultHasher, Node, Own, RelativisticMap};
 use super::raw::RawIter;
-use super::reclaim::{Pushed, Waiting};
+use super::removed::{Pushed, Waiting};
 use super::slab::{Slabs, View};
 use super::word::NodeId;
 use crate::{Equivalent, batch};

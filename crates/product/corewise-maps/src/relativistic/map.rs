@@ -5,11 +5,10 @@ use std::ptr::NonNull;
 
 use corewise_rcu::{Domain, Limits, Pressure};
 
-use super::builder::Weigher;
 use super::chain::{Arena, Link};
 use super::owned::PerThread;
 use super::raw::RawTable;
-use super::reclaim::{Removed, Waiting};
+use super::removed::{Removed, Waiting, Weigher};
 use super::resize::{ResizeError, ResizeState};
 use super::slab::{Magazine, Slabs};
 use super::word::NodeId;

@@ -22,8 +22,8 @@
 //!    waits for readers, but none of the others.
 
 use super::Relativistic;
-use super::heap::{Heap, ItemSizeClass, Open, Ptr, Request, Segment};
-use super::queues::Queue;
+use super::heap::{Heap, ItemSizeClass, Open, Ptr, Request};
+use super::queues::{Queue, Segment};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use std::ptr::NonNull;

@@ -24,9 +24,9 @@
 
 use super::Relativistic;
 use super::appender::Appender;
-use super::heap::{Candidate, Claim, Ptr, Request, Segment};
+use super::heap::{Candidate, Claim, Ptr, Request};
 use super::policy::{self, Eviction, Fate};
-use super::queues::Queue;
+use super::queues::{Queue, Segment};
 use super::session_counters::SessionCounters;
 use crate::item::{self, Item};
 use corewise_atomic::lock::Mutex;

@@ -19,7 +19,8 @@
 use super::Relativistic;
 use super::appender::{OPENS, WalkedOn};
 use super::evict::Site;
-use super::heap::{Claim, Heap, Ptr, Segment};
+use super::heap::{Claim, Heap, Ptr};
+use super::queues::Segment;
 use crate::item::Item;
 use corewise_atomic::barrier;
 use corewise_maps::relativistic::Link;

@@ -90,10 +90,11 @@ mod room;
 #[cfg(test)]
 mod tests;
 
-pub(super) use claims::{Candidate, Claim};
 pub use geometry::{MAX_MEMORY, MIN_MEMORY};
+pub(super) use pool::{Candidate, Claim};
 pub(super) use room::{Open, Request};
 
+use super::queues::Segment;
 use super::session_counters::Removed;
 use super::sparse::Marks;
 use crate::item::{Item, ItemNode, state};
@@ -132,9 +133,6 @@ const LEAST_LARGE_PAGES: usize = 8;
 
 /// A pointer to an item of this engine and its links.
 pub(super) type Ptr = NonNull<ItemNode<Link>>;
-
-/// The index of a segment.
-pub(super) type Segment = u32;
 
 /// Where items of a size lie; see the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

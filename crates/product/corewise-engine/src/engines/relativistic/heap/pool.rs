@@ -1,8 +1,7 @@
 //! The segments by their state: free, in a queue, waiting for readers.
 
-use super::claims::{Candidate, Claim};
-use super::{DEAD_SHARE, DEAD_SLACK_SHARE, Heap, SMALL_LOG2, SPARE_SHARE, Segment};
-use crate::engines::relativistic::queues::Queues;
+use super::{DEAD_SHARE, DEAD_SLACK_SHARE, Heap, SMALL_LOG2, SPARE_SHARE};
+use crate::engines::relativistic::queues::{Queues, Segment};
 use crate::engines::relativistic::runs::{Run, Runs};
 use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering;
@@ -19,6 +18,39 @@ pub(super) enum State {
     Sealed,
     Claimed,
     Retired,
+}
+
+/// A sealed and settled segment that one thread walks.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) segment: Segment,
+    pub(crate) is_large: bool,
+}
+
+impl Claim {
+    /// Bytes in use from the segment's beginning, including dead bytes.
+    pub(crate) fn used(&self, heap: &Heap) -> u32 {
+        heap.fill(self.segment).0
+    }
+}
+
+/// A segment that may be claimed.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate {
+    pub(crate) segment: Segment,
+    /// Bytes that it holds.
+    pub(crate) held: u64,
+    /// Bytes that copying its live items elsewhere would gain: the dead bytes, and in a low segment
+    /// the unused bytes, if they exceed the tail of a filled segment. (There are no pages behind a
+    /// run's items, and a copy would have a tail as well.)
+    pub(crate) gain: u64,
+}
+
+impl Candidate {
+    /// The gain as a share of the held bytes, in 1,024ths.
+    pub(crate) fn share(&self) -> u64 {
+        self.gain * 1024 / self.held.max(1)
+    }
 }
 
 /// What the lock of the heap protects: which segments are free, in use, and wait for readers.

@@ -1,8 +1,8 @@
 //! Room for items: open segments, to which items are appended, and runs of large items.
 
 use super::pool::{Pool, State};
-use super::{Heap, ItemSizeClass, Ptr, Segment};
-use crate::engines::relativistic::queues::Queue;
+use super::{Heap, ItemSizeClass, Ptr};
+use crate::engines::relativistic::queues::{Queue, Segment};
 use crate::engines::relativistic::runs::Run;
 use crate::item::Item;
 use corewise_atomic::mutant;
