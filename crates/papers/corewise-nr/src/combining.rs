@@ -270,6 +270,8 @@ impl<Q: Send, A: Send> Publications<Q, A> {
     ) -> Result<A, Q> {
         let slot = &*self.slots[place.slot()];
         let mut wait = Wait::new();
+        // Another thread uses the shared slot. Without a slot the request cannot be posted, but it
+        // can be executed under the lock.
         while !self.try_claim(slot, place) {
             match self.lock.try_lock() {
                 Some(held) => return lead(held, Some(request)).expect("an answer"),
@@ -284,6 +286,8 @@ impl<Q: Send, A: Send> Publications<Q, A> {
             }
             let may_lead = !is_patient || wait.is_long();
             match may_lead.then(|| self.lock.try_lock()).flatten() {
+                // The batch takes the posted request along, unless the last combiner has answered
+                // it, or the batch is full.
                 Some(held) => _ = lead(held, None),
                 None => wait.pause(&self.lock),
             }

@@ -317,6 +317,7 @@ impl<D: Sequential> NodeReplicated<D> {
             garbage.discard();
             match result {
                 Ok(outcome) => return unwrap(outcome),
+                // The replica has left: the thread's next place is at another one.
                 Err(back) => operation = back,
             }
         }
@@ -636,9 +637,6 @@ impl<D: Sequential> NodeReplicated<D> {
         own: Option<D::Write>,
         garbage: &mut Garbage<D::Write>,
     ) -> Option<Result<Outcome<D>, D::Write>> {
-        // SAFETY, for all blocks: by 1 the lock is held and the state is the replica's. It is live
-        // after the first. The requests of a batch are answered by the one or the other way of
-        // executing it, and then delivered.
         // The replica has left: what was posted meanwhile goes back to its posters, who move to
         // another replica.
         if !state.is_live {
