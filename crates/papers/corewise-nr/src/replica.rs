@@ -75,15 +75,15 @@ const SLEEPS: Sleeps = Sleeps {
 pub(crate) const OWN: usize = usize::MAX;
 
 pub(crate) struct Replica<D: Sequential> {
-    shared: CachePadded<Shared>,
+    shared: CachePadded<ReaderView>,
     pub(crate) publications: Publications<D::Write, Outcome<D>>,
     pub(crate) counters: Counters,
-    pub(crate) state: DataCell<State<D>>,
+    pub(crate) state: DataCell<CombinerState<D>>,
     data: DataCell<Option<D>>,
 }
 
 /// What readers look at.
-struct Shared {
+struct ReaderView {
     lock: FlagRw,
     applied: AtomicU64,
     /// The word that says whether the entry at `applied` is filled.
@@ -100,11 +100,11 @@ unsafe impl<D: Sequential> Sync for Replica<D> {}
 unsafe impl<D: Sequential> Send for Replica<D> {}
 
 /// What belongs to the combiner.
-pub(crate) struct State<D: Sequential> {
+pub(crate) struct CombinerState<D: Sequential> {
     /// The number of the replica.
     pub(crate) index: usize,
     pub(crate) is_live: bool,
-    /// As `Shared::applied`.
+    /// As `ReaderView::applied`.
     pub(crate) applied: u64,
     /// The log2 of the capacity of the ring that holds the entry at `applied`.
     pub(crate) log2: u32,
@@ -160,7 +160,7 @@ impl<D: Sequential> Replica<D> {
     /// A replica that is not live.
     pub(crate) fn new(slots: usize, max_batch: usize) -> Self {
         Self {
-            shared: CachePadded::new(Shared {
+            shared: CachePadded::new(ReaderView {
                 lock: FlagRw::new(slots),
                 applied: AtomicU64::new(0),
                 next: AtomicPtr::new(ptr::null_mut()),
@@ -168,7 +168,7 @@ impl<D: Sequential> Replica<D> {
             }),
             publications: Publications::new(slots),
             counters: Counters::default(),
-            state: DataCell::new(State {
+            state: DataCell::new(CombinerState {
                 index: 0,
                 is_live: false,
                 applied: 0,
@@ -289,7 +289,7 @@ impl<D: Sequential> Replica<D> {
     pub(crate) unsafe fn advance(
         &self,
         log: &Log<D::Write>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         target: &Target,
     ) -> Reached {
         let mut backoff = Backoff::new();
@@ -335,7 +335,7 @@ impl<D: Sequential> Replica<D> {
     unsafe fn execute_run(
         &self,
         ring: &Ring<D::Write>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         end: u64,
         target: &Target,
     ) -> bool {
@@ -384,7 +384,7 @@ impl<D: Sequential> Replica<D> {
     unsafe fn change_ring(
         &self,
         log: &Log<D::Write>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         patience: Patience,
     ) -> bool {
         let is_careless = mutant!("grow_beside_readers");
@@ -409,7 +409,7 @@ impl<D: Sequential> Replica<D> {
     pub(crate) unsafe fn execute_up_to(
         &self,
         ring: &Ring<D::Write>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         own: u64,
     ) -> Outcome<D> {
         let guard = self.shared.lock.write();
@@ -438,7 +438,7 @@ impl<D: Sequential> Replica<D> {
     fn publish_and_unlock(
         &self,
         ring: &Ring<D::Write>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         end: u64,
         guard: FlagWriteGuard<'_>,
     ) {
@@ -476,7 +476,7 @@ impl<D: Sequential> Replica<D> {
     #[inline]
     pub(crate) unsafe fn execute_one_directly(
         &self,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         operation: &D::Write,
     ) -> Outcome<D> {
         let guard = self.shared.lock.write();
@@ -503,7 +503,7 @@ impl<D: Sequential> Replica<D> {
     /// 2. No other replica is live, and this one has executed the whole log.
     pub(crate) unsafe fn execute_directly(
         &self,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         garbage: &mut Vec<D::Write>,
     ) {
         let guard = self.shared.lock.write();
@@ -531,7 +531,7 @@ impl<D: Sequential> Replica<D> {
     /// # Safety
     ///
     /// 1. The caller holds the combiner's lock, and all requests of the batch are answered.
-    pub(crate) unsafe fn deliver(&self, state: &State<D>) {
+    pub(crate) unsafe fn deliver(&self, state: &CombinerState<D>) {
         for &(slot, _) in &state.batch {
             if slot != OWN {
                 // SAFETY: the caller holds the lock, and the request is answered (1).

@@ -41,7 +41,7 @@ use crate::compare::Comparisons;
 use crate::discard::{Drops, discard};
 use crate::log::{Content, Log, Reserved, Ring, Tail};
 use crate::registration::{Registry, SlotAddress};
-use crate::replica::{OWN, Outcome, Patience, RUN, Reached, Replica, State, Target};
+use crate::replica::{CombinerState, OWN, Outcome, Patience, RUN, Reached, Replica, Target};
 
 /// Waiting for the slowest replica at the limit of the log.
 const SLEEPS: Sleeps = Sleeps {
@@ -456,7 +456,7 @@ impl<D: Sequential> NodeReplicated<D> {
     /// # Safety
     ///
     /// 1. As for [`NodeReplicated::execute_log`].
-    unsafe fn catch_up(&self, replica: &Replica<D>, state: &mut State<D>) {
+    unsafe fn catch_up(&self, replica: &Replica<D>, state: &mut CombinerState<D>) {
         // As a rule this ends at an entry that is not filled, without a look at the tail.
         let end = state.applied + RUN;
         // SAFETY: the caller holds the lock of a live replica (1); no batch is in the log.
@@ -539,7 +539,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn write_alone(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         operation: D::Write,
         garbage: &mut Garbage<D::Write>,
     ) -> Outcome<D> {
@@ -568,7 +568,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn append_one(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         operation: D::Write,
         garbage: &mut Garbage<D::Write>,
     ) -> Outcome<D> {
@@ -614,7 +614,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn append_one_late(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         operation: D::Write,
         garbage: &mut Garbage<D::Write>,
     ) -> Outcome<D> {
@@ -633,7 +633,7 @@ impl<D: Sequential> NodeReplicated<D> {
     pub(crate) unsafe fn combine(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         own: Option<D::Write>,
         garbage: &mut Garbage<D::Write>,
     ) -> Option<Result<Outcome<D>, D::Write>> {
@@ -676,7 +676,12 @@ impl<D: Sequential> NodeReplicated<D> {
     /// # Safety
     ///
     /// 1. As for [`NodeReplicated::combine`], and the replica is live.
-    unsafe fn collect(&self, replica: &Replica<D>, state: &mut State<D>, own: Option<D::Write>) {
+    unsafe fn collect(
+        &self,
+        replica: &Replica<D>,
+        state: &mut CombinerState<D>,
+        own: Option<D::Write>,
+    ) {
         debug_assert!(state.batch.is_empty());
         state.batch.extend(own.map(|own| (OWN, Some(own))));
         let mut backoff = Backoff::new();
@@ -698,7 +703,7 @@ impl<D: Sequential> NodeReplicated<D> {
     /// Whether the log can be skipped: no other replica is live, and this one, whose combiner's
     /// lock is held, has executed all of it.
     #[inline]
-    fn is_alone(&self, state: &State<D>) -> bool {
+    fn is_alone(&self, state: &CombinerState<D>) -> bool {
         // Acquire: pairs with the AcqRel of a replica that has left, so that the tail below covers
         // what it appended. That another one joins is excluded by the lock.
         self.settings.bypass_single
@@ -714,7 +719,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn append(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         garbage: &mut Garbage<D::Write>,
     ) {
         let count = state.batch.len() as u64;
@@ -745,7 +750,7 @@ impl<D: Sequential> NodeReplicated<D> {
 
     /// Notes as the tail where the filled entries end: as in [`NodeReplicated::append_one`].
     #[inline]
-    fn guess_tail(ring: &Ring<D::Write>, state: &mut State<D>) {
+    fn guess_tail(ring: &Ring<D::Write>, state: &mut CombinerState<D>) {
         let (end, content) = ring.filled_run(state.applied..state.applied + RUN);
         if content == Content::Empty && state.tail.index < end {
             state.tail = Tail {
@@ -763,7 +768,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn reserve(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         count: u64,
         garbage: &mut Garbage<D::Write>,
     ) -> u64 {
@@ -786,7 +791,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn reserve_late(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         count: u64,
         garbage: &mut Garbage<D::Write>,
     ) -> u64 {
@@ -821,7 +826,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn make_room(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         count: u64,
         garbage: &mut Garbage<D::Write>,
     ) -> bool {
@@ -933,7 +938,7 @@ impl<D: Sequential> NodeReplicated<D> {
     pub(crate) unsafe fn execute_log(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         end: u64,
         patience: Patience,
     ) {
@@ -949,7 +954,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn execute_batch(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         batch: std::ops::Range<u64>,
     ) {
         // SAFETY: the caller holds the lock of a live replica (1), and has filled the batch.
@@ -962,7 +967,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn execute(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         end: u64,
         patience: Patience,
         batch: std::ops::Range<u64>,

@@ -193,7 +193,7 @@ pub(super) enum Cut {
 
 /// A step on a path: the word that points to a node, the owner of that word (none: the bucket), and
 /// the node.
-struct Step<'p> {
+struct ChainStep<'p> {
     from: Option<NonNull<ChainLink>>,
     word: &'p Head,
     to: NonNull<ChainLink>,
@@ -205,11 +205,11 @@ struct Step<'p> {
 ///
 /// 1. The caller is in a section, or holds the lock of the chain's stripe, while the iterator or
 ///    its steps are used.
-unsafe fn path(head: &Head) -> impl Iterator<Item = Step<'_>> {
+unsafe fn path(head: &Head) -> impl Iterator<Item = ChainStep<'_>> {
     let (mut from, mut word) = (None, head);
     std::iter::from_fn(move || {
         let to = follow(word)?;
-        let step = Step { from, word, to };
+        let step = ChainStep { from, word, to };
         from = Some(to);
         // SAFETY: nodes are freed a grace period after they were unlinked, by a thread that holds
         // the lock.
@@ -664,7 +664,7 @@ impl<F: ResizeVariant> Paper<F> {
                 behind.is_some() && unsafe { path(head(other)) }.any(|step| step.to == from)
             })
         };
-        let mut cuts: [Option<(usize, Step<'_>)>; 1 << MOST_DOUBLINGS] = [const { None }; 8];
+        let mut cuts: [Option<(usize, ChainStep<'_>)>; 1 << MOST_DOUBLINGS] = [const { None }; 8];
         let mut left = false;
         for (place, child) in cuts.iter_mut().zip(zipped.children::<F::Order>(parent)) {
             // SAFETY: the caller holds the lock of the parent's stripe, which covers all children

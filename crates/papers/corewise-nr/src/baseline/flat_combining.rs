@@ -96,7 +96,7 @@ impl<D: Sequential> Batch<D> {
 }
 
 /// What the holder of the combiner's lock owns.
-struct State<D: Sequential> {
+struct BatchState<D: Sequential> {
     batch: Batch<D>,
     /// The slots that the batch was taken from. They are not in the batch, because safe code can
     /// exchange it with that of another structure.
@@ -108,7 +108,7 @@ struct State<D: Sequential> {
 struct Combiner<D: Sequential> {
     publications: Publications<Operation<D>, Outcome<D>>,
     registry: Arc<Registry>,
-    state: DataCell<State<D>>,
+    state: DataCell<BatchState<D>>,
     data: DataCell<D>,
     /// Structure-specific combining, if there is any.
     combine: Option<fn(&mut D, &mut Batch<D>)>,
@@ -127,7 +127,7 @@ impl<D: Sequential> Combiner<D> {
         Self {
             publications: Publications::new(registry.slots()),
             registry,
-            state: DataCell::new(State {
+            state: DataCell::new(BatchState {
                 batch: Batch(Vec::with_capacity(MAX_BATCH)),
                 slots: Vec::with_capacity(MAX_BATCH),
                 next_slot: 0,
@@ -166,7 +166,7 @@ impl<D: Sequential> Combiner<D> {
     ) -> Option<Outcome<D>> {
         self.state.with_mut(|state| {
             // SAFETY: the state is the holder's (1).
-            let State {
+            let BatchState {
                 batch,
                 slots,
                 next_slot,
