@@ -1,9 +1,9 @@
 //! Lock elision: sections of a lock run as hardware transactions, side by side, and take the lock
 //! only if that fails.
 //!
-//! Sources: thesis ch. 4; \[Elision\] (Afek, Levy, Morrison, PODC 2014), for SLR and SCM. [`policy`]
-//! has the policies and what they do after an abort; [`Rtm`] and [`Scripted`] are the sources of
-//! transactions.
+//! Sources: thesis ch. 4; \[Elision\] (Afek, Levy, Morrison, PODC 2014), for SLR and SCM.
+//! [`policy`] has the policies and what they do after an abort; [`Rtm`] and [`Scripted`] are the
+//! sources of transactions.
 //!
 //! ```
 //! use corewise_locks::elide::{Elided, Rtm, SlrScm};

@@ -14,9 +14,9 @@
 //!    the oldest batches that no longer wait, of every thread.
 //! 2. *Nothing stays with a thread.* Its open batch is lent ([`Lendable`](super::lendable)) and
 //!    closed by others if it is unchanged between two visits, which happen each [`VISIT_EVERY`]
-//!    closed batches: the thread is idle, or it has ended. [`RelativisticMap::settle`] does the same
-//!    to all threads at once. Threads whose batches are lent meanwhile share one batch, under the
-//!    lock. It is closed with the next batch of any thread.
+//!    closed batches: the thread is idle, or it has ended. [`RelativisticMap::settle`] does the
+//!    same to all threads at once. Threads whose batches are lent meanwhile share one batch, under
+//!    the lock. It is closed with the next batch of any thread.
 //! 3. *Threads share grace periods.* To begin one costs a system call, which is dear while other
 //!    threads run. So if several threads close batches, these wait until there are a few for each
 //!    thread, or until some time has passed since a grace period began (`SHARE` and `GAP_NS` in
