@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use corewise_atomic::sim::{AccessClass, LocalSlot, Simulator, install};
 
 use crate::AccessKind;
-use crate::engine::{self, DropTime, PerThread, Slot};
+use crate::engine::{self, DropTime, LocalValue, PerThread};
 
 /// From now on the façade of this OS thread calls the engine.
 pub(crate) fn enter() {
@@ -113,9 +113,9 @@ unsafe impl Simulator for Engine {
 
     fn local(&self, key: usize, is_static: bool) -> LocalSlot {
         match engine::local(key, per_thread(is_static)) {
-            Slot::Empty => LocalSlot::Empty,
-            Slot::Full(value) => LocalSlot::Full(value),
-            Slot::Dropped => LocalSlot::Dropped,
+            LocalValue::Empty => LocalSlot::Empty,
+            LocalValue::Full(value) => LocalSlot::Full(value),
+            LocalValue::Dropped => LocalSlot::Dropped,
         }
     }
 
@@ -132,7 +132,8 @@ unsafe impl Simulator for Engine {
         } else {
             DropTime::AfterEnd
         };
-        // SAFETY: the caller guarantees 1 and 2.
+        // SAFETY: `drop` may be called once with the value (1), and readers of the key know its
+        // type (2), as the caller guarantees.
         unsafe { engine::set_local(key, per_thread(is_static), value, drop, time) };
     }
 }

@@ -283,7 +283,8 @@ unsafe impl GlobalAlloc for SimHeap {
         // SAFETY: the blocks are those of the simulated thread that runs.
         if !blocks.is_null() && index_of(unsafe { (*blocks).region }.addr()) == Some(index) {
             let (class, _) = class_of(layout);
-            // SAFETY: as above; the object has 16 bytes at least, and nobody uses it.
+            // SAFETY: the blocks are those of the thread that runs; the object has 16 bytes at
+            // least, and its owner gives it up.
             unsafe {
                 object.cast::<*mut u8>().write((*blocks).free[class]);
                 (*blocks).free[class] = object;

@@ -25,7 +25,7 @@ pub(crate) struct Watcher {
 /// sharers 16 | ready 8 | version 4 | watchers 4 | owner 2 | home 1 | shared caches 1 | dirty 1
 /// ```
 #[derive(Clone, Default)]
-pub(crate) struct Line {
+pub(crate) struct CacheLine {
     /// The cores whose private caches hold it, as bits.
     pub(crate) sharers: [u64; 2],
     /// When the last transfer ends; a later request waits for it.
@@ -44,7 +44,7 @@ pub(crate) struct Line {
     pub(crate) is_dirty: bool,
 }
 
-const _: () = assert!(size_of::<Line>() == 40);
+const _: () = assert!(size_of::<CacheLine>() == 40);
 
 /// All lines of pages that were accessed. Numbers, not addresses, decide what happens, because
 /// addresses differ between runs. Pages are numbered in the order of their first use, so a line's
@@ -52,7 +52,7 @@ const _: () = assert!(size_of::<Line>() == 40);
 pub(crate) struct Lines {
     numbers: HashMap<usize, u32, BuildHasherDefault<AddressHasher>>,
     recent: Box<[(usize, u32)]>,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<CacheLine>,
     /// The watchers of lines that have some: at most one entry a thread; those of waits that are
     /// over are skipped by the engine. As many lists as lines had watchers at once.
     watchers: Vec<Vec<Watcher>>,
@@ -97,9 +97,9 @@ impl Lines {
             None => {
                 let number = next as u32;
                 self.numbers.insert(page, number);
-                let line = Line {
+                let line = CacheLine {
                     home,
-                    ..Line::default()
+                    ..CacheLine::default()
                 };
                 self.lines.resize(next + PAGE, line);
                 number

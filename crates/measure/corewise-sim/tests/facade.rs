@@ -381,7 +381,8 @@ fn a_spinner_sees_the_end_of_a_long_plain_write() {
                     unsafe { *value = 1 };
                 });
             });
-            // SAFETY: as above; a program for real threads needs an atomic.
+            // SAFETY: one simulated thread runs at a time, and none holds a reference. A program
+            // for real threads needs an atomic.
             while unsafe { shared.0.read() } == 0 {
                 hint::spin_loop();
             }

@@ -139,7 +139,7 @@ fn alignment_and_zeroes_are_as_wanted() {
     assert!(finished.is_ok());
 }
 
-/// Runs an ignored test in a process of its own.
+/// Runs an ignored test in a child process.
 pub(crate) fn child(test: &str) -> Output {
     let program = std::env::current_exe().unwrap();
     let child = Command::new(program)
@@ -151,7 +151,7 @@ pub(crate) fn child(test: &str) -> Output {
     child
 }
 
-/// What an ignored test prints behind a mark, in a process of its own.
+/// What an ignored test prints behind a mark, in a child process.
 pub(crate) fn told_by_child(test: &str) -> String {
     let child = child(test);
     assert!(child.status.success(), "{child:?}");

@@ -7,6 +7,7 @@ use crate::element::{Element, Header};
 /// # Safety
 ///
 /// 1. The caller owns the bucket, and all elements of the chain are allocated.
+/// 2. `test` frees no element of the chain.
 #[inline(always)]
 pub(crate) unsafe fn find(
     head: *mut Header,
@@ -17,11 +18,12 @@ pub(crate) unsafe fn find(
     while let Some(element) = Element::from_ptr(next) {
         // No reference to the header lives during the test, which may change flags.
         let header = element.as_ptr();
-        // SAFETY: the caller owns the headers of the chain (1).
+        // SAFETY: the caller owns the bucket and so the headers of its chain, which are allocated
+        // (1).
         if unsafe { (*header).id } == id && test(element) {
             return Some(element);
         }
-        // SAFETY: the header is still the caller's (1); the test frees no element.
+        // SAFETY: the header is still allocated, as the test frees no element (2).
         next = unsafe { (*header).next };
     }
     None
@@ -34,7 +36,7 @@ pub(crate) unsafe fn find(
 /// 1. The caller owns the bucket and the element's header.
 #[inline(always)]
 pub(crate) unsafe fn push(head: &mut *mut Header, element: Element) {
-    // SAFETY: the caller owns the header (1).
+    // SAFETY: the caller owns the header of the element (1).
     unsafe { (*element.as_ptr()).next = *head };
     *head = element.as_ptr();
 }
@@ -48,7 +50,8 @@ pub(crate) unsafe fn push(head: &mut *mut Header, element: Element) {
 #[inline(always)]
 pub(crate) unsafe fn unlink(head: &mut *mut Header, element: Element) {
     let mut link: *mut *mut Header = head;
-    // SAFETY: the caller owns the headers of the chain (1), and the walk ends at the element (2).
+    // SAFETY: the caller owns the bucket and so the headers of its chain, which are allocated (1),
+    // and the walk ends at the element (2).
     unsafe {
         while *link != element.as_ptr() {
             link = &raw mut (**link).next;
@@ -66,7 +69,8 @@ pub(crate) unsafe fn choose_unused(head: *mut Header, random: &mut Random) -> Op
     let mut next = head;
     let (mut chosen, mut seen) = (None, 0);
     while let Some(element) = Element::from_ptr(next) {
-        // SAFETY: the caller owns the headers of the chain (1).
+        // SAFETY: the caller owns the bucket and so the headers of its chain, which are allocated
+        // (1).
         let header = unsafe { &*element.as_ptr() };
         next = header.next;
         if header.refs == 0 {

@@ -208,7 +208,7 @@ impl Element {
     /// 1. The caller owns the partition, and nothing refers to the element: not a thread, a chain
     ///    or a list.
     pub(crate) unsafe fn destroy(self) -> (NonNull<u8>, usize) {
-        // SAFETY: the last user (1).
+        // SAFETY: the caller owns the partition, and nothing else refers to the element (1).
         unsafe {
             self.announce(Access::Write);
             let lines = self.lines();

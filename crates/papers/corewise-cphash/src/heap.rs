@@ -64,13 +64,13 @@ impl Heap {
     }
 
     /// Bytes of all blocks, in use or kept for reuse.
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.used + self.idle
     }
 
     pub(crate) fn set_budget(&mut self, bytes: usize) {
         self.budget = bytes;
-        if self.held() > self.budget {
+        if self.held_bytes() > self.budget {
             self.release_idle();
         }
     }
@@ -110,7 +110,7 @@ impl Heap {
     #[cold]
     fn allocate_anew(&mut self, lines: usize) -> Option<NonNull<u8>> {
         let bytes = lines * LINE;
-        if self.held() + bytes > self.budget {
+        if self.held_bytes() + bytes > self.budget {
             self.release_idle();
         }
         let block = alloc::alloc(layout(lines), MemoryNode::Local)?;
@@ -131,7 +131,7 @@ impl Heap {
         // Model checkers are to see that the memory is gone.
         let is_kept = !cfg!(any(corewise_loom, corewise_shuttle, corewise_stress));
         if is_kept
-            && self.held() + bytes <= self.budget
+            && self.held_bytes() + bytes <= self.budget
             && let Some(list) = self.free.get_mut(lines - 1)
         {
             // SAFETY: the block is ours now (2), and has room for a link.
@@ -182,11 +182,11 @@ mod tests {
         assert_eq!(heap.used(), 0);
         // The idle block makes way for one of another size.
         let second = heap.allocate(4).unwrap();
-        assert_eq!((heap.used(), heap.held()), (4 * LINE, 4 * LINE));
+        assert_eq!((heap.used(), heap.held_bytes()), (4 * LINE, 4 * LINE));
         // SAFETY: allocated with 4 lines, and not used again.
         unsafe { heap.free(second, 4) };
         heap.set_budget(LINE);
-        assert_eq!(heap.held(), 0);
+        assert_eq!(heap.held_bytes(), 0);
         assert!(heap.allocate(2).is_none());
     }
 
@@ -198,7 +198,7 @@ mod tests {
             assert_eq!(block.addr().get() % LINE, 0);
             // SAFETY: allocated with these lines, and not used again.
             unsafe { heap.free(block, lines) };
-            assert!(heap.held() <= heap.budget());
+            assert!(heap.held_bytes() <= heap.budget());
         }
     }
 }

@@ -30,7 +30,7 @@ unsafe impl GlobalAlloc for Counting {
     }
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         add(layout.size().wrapping_neg());
-        // SAFETY: so are these.
+        // SAFETY: the caller's conditions are those of the system's allocator, here as well.
         unsafe { System.dealloc(memory, layout) }
     }
 }

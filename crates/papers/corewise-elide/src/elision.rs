@@ -113,7 +113,7 @@ fn backend() -> Option<Rtm> {
 #[inline(always)]
 unsafe fn is_elidable(mutex: *const pthread_mutex_t) -> bool {
     // Relaxed: the kind of an initialised mutex does not change.
-    // SAFETY: the mutex is initialised (1).
+    // SAFETY: the mutex is initialised, as the caller guarantees (1).
     let kind = unsafe { word(mutex, KIND_AT) }.load(Relaxed);
     kind == DEFAULT_KIND || kind == ADAPTIVE_KIND
 }
@@ -127,7 +127,7 @@ unsafe fn is_elidable(mutex: *const pthread_mutex_t) -> bool {
 unsafe fn is_held(mutex: *const pthread_mutex_t) -> bool {
     // Acquire: pairs with the release of the C library's unlock. In a transaction it puts the word
     // into the read set.
-    // SAFETY: the mutex is initialised (1).
+    // SAFETY: the mutex is initialised, as the caller guarantees (1).
     unsafe { word(mutex, LOCK_AT) }.load(Acquire) != 0
 }
 
@@ -160,14 +160,14 @@ unsafe fn elide(rtm: Rtm, mutex: *const pthread_mutex_t) -> bool {
         // What they and the program wrote to the stack since is undone by an abort (1 of `begin`).
         match unsafe { rtm.begin() } {
             Ok(()) => {
-                // SAFETY: the mutex is initialised (1).
+                // SAFETY: the mutex is initialised, as the caller guarantees (1).
                 if unsafe { !is_held(mutex) } {
                     return true;
                 }
                 rtm.leave::<HELD>();
             }
             Err(abort) => match abort.cause {
-                // SAFETY: the mutex is initialised (1).
+                // SAFETY: the mutex is initialised, as the caller guarantees (1).
                 Cause::Explicit(HELD) if unsafe { waits_until_free(mutex) } => {}
                 Cause::Conflict => {}
                 _ => break,
@@ -184,7 +184,7 @@ unsafe fn elide(rtm: Rtm, mutex: *const pthread_mutex_t) -> bool {
 unsafe fn waits_until_free(mutex: *const pthread_mutex_t) -> bool {
     (0..PAUSES).any(|_| {
         std::hint::spin_loop();
-        // SAFETY: the mutex is initialised (1).
+        // SAFETY: the mutex is initialised, as the caller guarantees (1).
         unsafe { !is_held(mutex) }
     })
 }
@@ -215,7 +215,7 @@ pub(crate) unsafe extern "C" fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) 
 pub(crate) unsafe extern "C" fn pthread_mutex_trylock(mutex: *mut pthread_mutex_t) -> c_int {
     // Inside of a transaction the answer would depend on which mutexes it stands for.
     need_mutex();
-    // SAFETY: as in `pthread_mutex_lock`.
+    // SAFETY: the caller fulfils what POSIX requires of it, which is passed on (1).
     unsafe { real::trylock(mutex) }
 }
 
@@ -226,7 +226,7 @@ pub(crate) unsafe extern "C" fn pthread_mutex_timedlock(
     until: *const timespec,
 ) -> c_int {
     need_mutex();
-    // SAFETY: as in `pthread_mutex_lock`.
+    // SAFETY: the caller fulfils what POSIX requires of it, which is passed on (1).
     unsafe { real::timedlock(mutex, until) }
 }
 
@@ -238,7 +238,7 @@ pub(crate) unsafe extern "C" fn pthread_mutex_clocklock(
     until: *const timespec,
 ) -> c_int {
     need_mutex();
-    // SAFETY: as in `pthread_mutex_lock`.
+    // SAFETY: the caller fulfils what POSIX requires of it, which is passed on (1).
     unsafe { real::clocklock(mutex, clock, until) }
 }
 
@@ -247,14 +247,14 @@ pub(crate) unsafe extern "C" fn pthread_mutex_clocklock(
 pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_int {
     if let Some(rtm) = backend()
         && rtm.is_in_transaction()
-        // SAFETY: as in `pthread_mutex_lock`.
+        // SAFETY: POSIX requires of the caller that the mutex is initialised (1, both).
         && unsafe { is_elidable(mutex) && !is_held(mutex) }
     {
         // SAFETY: in a transaction, by the check; the mutex is free, so it was elided (1).
         unsafe { rtm.commit() };
         return 0;
     }
-    // SAFETY: as in `pthread_mutex_lock`.
+    // SAFETY: the caller fulfils what POSIX requires of it, which is passed on (1).
     unsafe { real::unlock(mutex) }
 }
 
@@ -265,7 +265,7 @@ pub(crate) unsafe extern "C" fn pthread_cond_wait(
     mutex: *mut pthread_mutex_t,
 ) -> c_int {
     need_mutex();
-    // SAFETY: as in `pthread_mutex_lock`.
+    // SAFETY: the caller fulfils what POSIX requires of it, which is passed on (1).
     unsafe { real::cond_wait(condition, mutex) }
 }
 
@@ -277,7 +277,7 @@ pub(crate) unsafe extern "C" fn pthread_cond_timedwait(
     until: *const timespec,
 ) -> c_int {
     need_mutex();
-    // SAFETY: as in `pthread_mutex_lock`.
+    // SAFETY: the caller fulfils what POSIX requires of it, which is passed on (1).
     unsafe { real::cond_timedwait(condition, mutex, until) }
 }
 
@@ -290,6 +290,6 @@ pub(crate) unsafe extern "C" fn pthread_cond_clockwait(
     until: *const timespec,
 ) -> c_int {
     need_mutex();
-    // SAFETY: as in `pthread_mutex_lock`.
+    // SAFETY: the caller fulfils what POSIX requires of it, which is passed on (1).
     unsafe { real::cond_clockwait(condition, mutex, clock, until) }
 }

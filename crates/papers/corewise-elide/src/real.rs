@@ -58,7 +58,7 @@ impl Symbol {
         let name = self.name.as_ptr();
         let mut place = ptr::null_mut();
         if let Some(version) = self.version {
-            // SAFETY: both are strings of C.
+            // SAFETY: the name and the version are static strings of C, which end with a zero.
             place = unsafe { dlvsym(libc::RTLD_NEXT, name, version.as_ptr()) };
         }
         if place.is_null() {

@@ -426,7 +426,7 @@ mod tests {
             lock.lock();
             // Relaxed: one thread.
             lock.front.waiting.store(waiting, Relaxed);
-            // SAFETY: locked above.
+            // SAFETY: this thread has locked the lock (1), which stays where it is (2).
             unsafe { lock.unlock() };
             lock.front.waiting.store(0, Relaxed);
         }
@@ -471,11 +471,11 @@ mod tests {
         assert_eq!(lock.mode(), Mode::Queue);
         lock.lock();
         lock.front.has_slept.store(1, Relaxed); // Relaxed: one thread
-        // SAFETY: locked above.
+        // SAFETY: this thread has locked the lock (1), which stays where it is (2).
         unsafe { lock.unlock() };
         assert_eq!(lock.mode(), Mode::Park);
         assert!(!lock.is_locked() && lock.try_lock() && lock.is_locked());
-        // SAFETY: locked above.
+        // SAFETY: this thread has locked the lock again (1), which stays where it is (2).
         unsafe { lock.unlock() };
     }
 }

@@ -100,7 +100,8 @@ unsafe impl<const S: usize> RawRwLock for DistributedRw<S> {
 
     #[inline]
     unsafe fn unlock_exclusive(&self) {
-        // SAFETY: as in `unlock_shared` (1 and 2).
+        // SAFETY: the trait requires that the current context holds the lock exclusively, and its
+        // guards borrow it (1 and 2).
         unsafe { RawLock::unlock(self) };
     }
 

@@ -99,7 +99,7 @@ impl Mcs {
     #[inline]
     pub(crate) fn has_waiter(&self) -> bool {
         // Relaxed: a hint.
-        node::held(self.address()).is_some_and(|node| node.next.load(Relaxed).is_some())
+        node::last_locked(self.address()).is_some_and(|node| node.next.load(Relaxed).is_some())
     }
     #[cfg(all(test, not(any(corewise_loom, corewise_shuttle))))]
     pub(crate) fn tail(&self) -> &NodeCell {

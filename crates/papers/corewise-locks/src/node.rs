@@ -308,7 +308,7 @@ fn release_older(newest: &'static Node, lock: usize) -> &'static Node {
 
 /// The node with which the thread holds the lock at `lock`, if it is the last lock that it locked.
 #[inline]
-pub(crate) fn held(lock: usize) -> Option<&'static Node> {
+pub(crate) fn last_locked(lock: usize) -> Option<&'static Node> {
     LISTS.with(|lists| {
         // Relaxed: only the owner accesses it.
         lists

@@ -130,10 +130,10 @@ mod tests {
         for _ in 0..3 {
             lock.lock();
             assert!(lock.is_locked() && !lock.try_lock());
-            // SAFETY: locked above.
+            // SAFETY: this thread has locked the lock (1), which stays where it is (2).
             unsafe { lock.unlock() };
             assert!(!lock.is_locked() && lock.try_lock());
-            // SAFETY: locked by `try_lock`.
+            // SAFETY: `try_lock` has locked the lock (1), which stays where it is (2).
             unsafe { lock.unlock() };
         }
     }

@@ -94,7 +94,7 @@ struct Item {
 
 /// A bucket that a search reached, and how.
 #[derive(Clone, Copy, Default)]
-struct Step {
+struct SearchStep {
     bucket: usize,
     /// What the bucket contained.
     word: u64,
@@ -106,7 +106,7 @@ struct Step {
 /// The moves that make room for an item: from its bucket, which comes last, to one with a free
 /// slot.
 struct Plan {
-    path: [Step; SEARCH_LIMIT],
+    path: [SearchStep; SEARCH_LIMIT],
     len: usize,
 }
 
@@ -137,11 +137,11 @@ impl Buckets {
 
     /// Searches by breadth for a path from a bucket of the item to a free slot.
     fn search(&self, item: Item, load: impl Fn(usize) -> u64) -> Option<Plan> {
-        let mut steps = [Step::default(); SEARCH_LIMIT];
+        let mut steps = [SearchStep::default(); SEARCH_LIMIT];
         let mut len = 0;
         for bucket in item.buckets {
             let word = load(bucket);
-            steps[len] = Step {
+            steps[len] = SearchStep {
                 bucket,
                 word,
                 from: None,
@@ -152,7 +152,7 @@ impl Buckets {
             len += 1;
         }
         for at in 0..SEARCH_LIMIT {
-            let Step { bucket, word, .. } = steps[at];
+            let SearchStep { bucket, word, .. } = steps[at];
             for slot in 0..SLOTS {
                 if len == SEARCH_LIMIT {
                     return None;
@@ -163,7 +163,7 @@ impl Buckets {
                     continue;
                 }
                 let word = load(next);
-                steps[len] = Step {
+                steps[len] = SearchStep {
                     bucket: next,
                     word,
                     from: Some((at as u8, slot)),
@@ -208,9 +208,9 @@ impl Buckets {
 
 impl Plan {
     /// The steps from the last one to one of the item's buckets.
-    fn back_from(steps: &[Step; SEARCH_LIMIT], last: usize) -> Self {
+    fn back_from(steps: &[SearchStep; SEARCH_LIMIT], last: usize) -> Self {
         let mut plan = Self {
-            path: [Step::default(); SEARCH_LIMIT],
+            path: [SearchStep::default(); SEARCH_LIMIT],
             len: 0,
         };
         let mut at = last;
@@ -224,7 +224,7 @@ impl Plan {
         }
     }
 
-    fn steps(&self) -> &[Step] {
+    fn steps(&self) -> &[SearchStep] {
         &self.path[..self.len]
     }
 }
@@ -242,7 +242,7 @@ impl<B: Transaction> Cop<Buckets, B> for Insertion {
     }
 
     fn verify<'t>(&self, buckets: &'t Buckets, tx: &Tx<'t, B>, plan: &Plan) -> bool {
-        let is_same = |step: &Step| tx.load(&buckets.0[step.bucket]) == step.word;
+        let is_same = |step: &SearchStep| tx.load(&buckets.0[step.bucket]) == step.word;
         mutant!("filter_skips_verification") || plan.steps().iter().all(is_same)
     }
 

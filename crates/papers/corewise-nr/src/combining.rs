@@ -270,6 +270,8 @@ impl<Q: Send, A: Send> Publications<Q, A> {
     ) -> Result<A, Q> {
         let slot = &*self.slots[place.slot()];
         let mut wait = Wait::new();
+        // Another thread uses the shared slot. Without a slot the request cannot be posted, but it
+        // can be executed under the lock.
         while !self.try_claim(slot, place) {
             match self.lock.try_lock() {
                 Some(held) => return lead(held, Some(request)).expect("an answer"),
@@ -284,6 +286,8 @@ impl<Q: Send, A: Send> Publications<Q, A> {
             }
             let may_lead = !is_patient || wait.is_long();
             match may_lead.then(|| self.lock.try_lock()).flatten() {
+                // The batch takes the posted request along, unless the last combiner has answered
+                // it, or the batch is full.
                 Some(held) => _ = lead(held, None),
                 None => wait.pause(&self.lock),
             }
@@ -378,7 +382,8 @@ impl<Q: Send, A: Send> Publications<Q, A> {
     /// 1. The caller holds the lock, has taken the slot's request, and has not delivered an answer.
     #[inline]
     pub(crate) unsafe fn answer(&self, slot: usize, answer: A) {
-        // SAFETY: by 1 the mail is the combiner's.
+        // SAFETY: the combiner has taken the request and not delivered an answer, so the mail is
+        // its own, by 1.
         unsafe { self.slots[slot].replace(Mail::Answer(answer)) };
     }
 
@@ -433,7 +438,7 @@ mod models {
         let lead = |held: CombinerGuard<'_>, own: Option<Box<u64>>| {
             let mut taken = Vec::new();
             let accept = |slot, request| taken.push((slot, request));
-            // SAFETY: the lock is held.
+            // SAFETY: `held` is the guard of the combiner's lock (1).
             unsafe { doubling.take(0, 2, accept) };
             for (slot, request) in taken {
                 // SAFETY: the lock is held; taken above.

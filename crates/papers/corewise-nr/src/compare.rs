@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use corewise_atomic::lock::Mutex;
 
 use crate::discard::discard;
-use crate::replica::{Replica, State};
+use crate::replica::{CombinerState, Replica};
 use crate::{NodeReplicated, Sequential};
 
 /// What a replica was at a place of the log.
@@ -97,7 +97,7 @@ impl<D: Sequential> NodeReplicated<D> {
     ///
     /// 1. The caller holds the combiner's lock, `state` is the replica's, and it is live.
     #[cold]
-    pub(crate) unsafe fn compare(&self, replica: &Replica<D>, state: &State<D>) {
+    pub(crate) unsafe fn compare(&self, replica: &Replica<D>, state: &CombinerState<D>) {
         let digest = || {
             // SAFETY: the caller holds the combiner's lock of a live replica (1).
             unsafe { replica.with_data(Sequential::digest) }

@@ -453,7 +453,7 @@ mod models {
         };
         // SAFETY: the log does not grow, so the ring is not freed.
         let ring = unsafe { log.ring(seen.log2) };
-        // SAFETY: reserved above.
+        // SAFETY: `try_reserve` has reserved the index, which is filled here only (1).
         drop(unsafe { ring.fill(start, Box::new(value)) });
     }
 

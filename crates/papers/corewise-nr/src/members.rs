@@ -557,7 +557,8 @@ impl<D: Sequential> NodeReplicated<D> {
             // Release: pairs with the Acquire in `is_alone`.
             self.live.fetch_sub(1, Release);
         }
-        // SAFETY: both locks are held.
+        // SAFETY: `held` is the guard of the combiner's lock (1), and `writing` that of the
+        // readers-writer lock (2).
         let data = unsafe { replica.with_place(Option::take) };
         drop(writing);
         if !mutant!("leave_without_bounce") {

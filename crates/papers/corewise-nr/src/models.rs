@@ -30,13 +30,13 @@ impl Sequential for Sum {
     }
 }
 
-type Shared = Arc<NodeReplicated<Sum>>;
+type SharedSum = Arc<NodeReplicated<Sum>>;
 
-fn build(replicas: usize, max_log: usize) -> (Shared, Vec<ReplicaId>) {
+fn build(replicas: usize, max_log: usize) -> (SharedSum, Vec<ReplicaId>) {
     build_with(replicas, 4, max_log)
 }
 
-fn build_with(replicas: usize, log: usize, max_log: usize) -> (Shared, Vec<ReplicaId>) {
+fn build_with(replicas: usize, log: usize, max_log: usize) -> (SharedSum, Vec<ReplicaId>) {
     let builder = Builder::new().replicas(replicas).max_replicas(2);
     let builder = builder.log(log).max_log(max_log);
     let builder = builder.slots(2).shared_slots(1).bypass_single(false);
@@ -45,20 +45,20 @@ fn build_with(replicas: usize, log: usize, max_log: usize) -> (Shared, Vec<Repli
     (Arc::new(built), ids)
 }
 
-fn read(shared: &Shared, replica: ReplicaId) -> u64 {
+fn read(shared: &SharedSum, replica: ReplicaId) -> u64 {
     shared.handle(Some(replica)).unwrap().read(|sum| sum.0)
 }
 
 /// Writes with one handle.
-fn write_each(shared: &Shared, replica: ReplicaId, values: &[u64]) -> u64 {
+fn write_each(shared: &SharedSum, replica: ReplicaId, values: &[u64]) -> u64 {
     let handle = shared.handle(Some(replica)).unwrap();
     let write = |&value: &u64| handle.write(Box::new(value));
     values.iter().map(write).last().unwrap()
 }
 
 fn spawn<R: Send + 'static>(
-    shared: &Shared,
-    body: impl FnOnce(&Shared) -> R + Send + 'static,
+    shared: &SharedSum,
+    body: impl FnOnce(&SharedSum) -> R + Send + 'static,
 ) -> JoinHandle<R> {
     let shared = shared.clone();
     thread::spawn(move || body(&shared))
@@ -237,7 +237,7 @@ fn a_replica_joins_beside_a_writer() {
 fn a_replica_leaves_beside_a_writer() {
     model_bounded(3, || {
         let (shared, ids) = build(2, 4);
-        let handle = |shared: &Shared, id| {
+        let handle = |shared: &SharedSum, id| {
             let handle = shared.handle(Some(id));
             handle.map(|handle| handle.write(Box::new(1)))
         };
@@ -254,7 +254,7 @@ fn a_lone_replica_skips_the_log_until_another_joins() {
     model_bounded(2, || {
         let builder = Builder::new().replicas(1).max_replicas(2).log(4).max_log(4);
         let built = builder.slots(2).shared_slots(1).build(|_| Sum::default());
-        let shared: Shared = Arc::new(built.unwrap());
+        let shared: SharedSum = Arc::new(built.unwrap());
         let one = shared.replicas()[0];
         let writer = spawn(&shared, move |shared| write_each(shared, one, &[1, 1]));
         let joined = shared.add_replica(None).unwrap();
@@ -293,7 +293,7 @@ fn threads_and_replicas_come_and_go() {
     let body = || {
         let builder = Builder::new().replicas(2).max_replicas(3).log(4).max_log(8);
         let built = builder.slots(1).shared_slots(1).build(|_| Sum::default());
-        let shared: Shared = Arc::new(built.unwrap());
+        let shared: SharedSum = Arc::new(built.unwrap());
         let running = Arc::new(AtomicU32::new(3));
         let writers = [1, 10, 100].map(|value| {
             let running = running.clone();

@@ -75,15 +75,15 @@ const SLEEPS: Sleeps = Sleeps {
 pub(crate) const OWN: usize = usize::MAX;
 
 pub(crate) struct Replica<D: Sequential> {
-    shared: CachePadded<Shared>,
+    shared: CachePadded<ReaderView>,
     pub(crate) publications: Publications<D::Write, Outcome<D>>,
     pub(crate) counters: Counters,
-    pub(crate) state: DataCell<State<D>>,
+    pub(crate) state: DataCell<CombinerState<D>>,
     data: DataCell<Option<D>>,
 }
 
 /// What readers look at.
-struct Shared {
+struct ReaderView {
     lock: FlagRw,
     applied: AtomicU64,
     /// The word that says whether the entry at `applied` is filled.
@@ -96,15 +96,15 @@ struct Shared {
 // as its contents may. `data` is read by several threads at a time, and `D` is `Sync`; it is
 // changed under a lock that excludes them, and `D` is `Send`.
 unsafe impl<D: Sequential> Sync for Replica<D> {}
-// SAFETY: as for `Sync`; a replica has no tie to a thread.
+// SAFETY: a replica has no tie to a thread, and its data and the combiner's state may be sent.
 unsafe impl<D: Sequential> Send for Replica<D> {}
 
 /// What belongs to the combiner.
-pub(crate) struct State<D: Sequential> {
+pub(crate) struct CombinerState<D: Sequential> {
     /// The number of the replica.
     pub(crate) index: usize,
     pub(crate) is_live: bool,
-    /// As `Shared::applied`.
+    /// As `ReaderView::applied`.
     pub(crate) applied: u64,
     /// The log2 of the capacity of the ring that holds the entry at `applied`.
     pub(crate) log2: u32,
@@ -160,7 +160,7 @@ impl<D: Sequential> Replica<D> {
     /// A replica that is not live.
     pub(crate) fn new(slots: usize, max_batch: usize) -> Self {
         Self {
-            shared: CachePadded::new(Shared {
+            shared: CachePadded::new(ReaderView {
                 lock: FlagRw::new(slots),
                 applied: AtomicU64::new(0),
                 next: AtomicPtr::new(ptr::null_mut()),
@@ -168,7 +168,7 @@ impl<D: Sequential> Replica<D> {
             }),
             publications: Publications::new(slots),
             counters: Counters::default(),
-            state: DataCell::new(State {
+            state: DataCell::new(CombinerState {
                 index: 0,
                 is_live: false,
                 applied: 0,
@@ -258,7 +258,8 @@ impl<D: Sequential> Replica<D> {
     /// 2. The replica is live.
     #[inline]
     pub(crate) unsafe fn with_data<R>(&self, read: impl FnOnce(&D) -> R) -> R {
-        // SAFETY: by 1 no thread changes it. By 2 it is there.
+        // SAFETY: no thread changes the data while the caller holds one of the locks, by 1; a live
+        // replica has data, by 2.
         let get = |data: *const Option<D>| unsafe { &*data }.as_ref();
         self.data
             .with(|data| read(get(data).expect("a live replica has data")))
@@ -288,7 +289,7 @@ impl<D: Sequential> Replica<D> {
     pub(crate) unsafe fn advance(
         &self,
         log: &Log<D::Write>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         target: &Target,
     ) -> Reached {
         let mut backoff = Backoff::new();
@@ -334,7 +335,7 @@ impl<D: Sequential> Replica<D> {
     unsafe fn execute_run(
         &self,
         ring: &Ring<D::Write>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         end: u64,
         target: &Target,
     ) -> bool {
@@ -357,7 +358,8 @@ impl<D: Sequential> Replica<D> {
                 }
             }
         };
-        // SAFETY: both locks are held.
+        // SAFETY: the caller holds the combiner's lock (1), and `guard` the readers-writer lock
+        // (2).
         unsafe { self.with_place(execute) };
         self.publish_and_unlock(ring, state, end, guard);
         true
@@ -382,7 +384,7 @@ impl<D: Sequential> Replica<D> {
     unsafe fn change_ring(
         &self,
         log: &Log<D::Write>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         patience: Patience,
     ) -> bool {
         let is_careless = mutant!("grow_beside_readers");
@@ -407,7 +409,7 @@ impl<D: Sequential> Replica<D> {
     pub(crate) unsafe fn execute_up_to(
         &self,
         ring: &Ring<D::Write>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         own: u64,
     ) -> Outcome<D> {
         let guard = self.shared.lock.write();
@@ -419,10 +421,12 @@ impl<D: Sequential> Replica<D> {
                 state.panics += u64::from(outcome.is_err());
                 discard(outcome);
             }
-            // SAFETY: likewise.
+            // SAFETY: the entry at `own` is a filled write of this ring, too (2), which this
+            // replica has not passed (1).
             unsafe { ring.with(own, |operation| execute(data, operation)) }
         };
-        // SAFETY: both locks are held.
+        // SAFETY: the caller holds the combiner's lock (1), and `guard` the readers-writer lock
+        // (2).
         let outcome = unsafe { self.with_place(execute_all) };
         state.panics += u64::from(outcome.is_err());
         self.publish_and_unlock(ring, state, own + 1, guard);
@@ -434,7 +438,7 @@ impl<D: Sequential> Replica<D> {
     fn publish_and_unlock(
         &self,
         ring: &Ring<D::Write>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         end: u64,
         guard: FlagWriteGuard<'_>,
     ) {
@@ -472,7 +476,7 @@ impl<D: Sequential> Replica<D> {
     #[inline]
     pub(crate) unsafe fn execute_one_directly(
         &self,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         operation: &D::Write,
     ) -> Outcome<D> {
         let guard = self.shared.lock.write();
@@ -480,7 +484,8 @@ impl<D: Sequential> Replica<D> {
             let data = place.as_mut().expect("a live replica has data");
             execute(data, operation)
         };
-        // SAFETY: both locks are held.
+        // SAFETY: the caller holds the combiner's lock (1), and `guard` the readers-writer lock
+        // (2).
         let outcome = unsafe { self.with_place(execute) };
         drop(guard);
         if outcome.is_err() {
@@ -498,7 +503,7 @@ impl<D: Sequential> Replica<D> {
     /// 2. No other replica is live, and this one has executed the whole log.
     pub(crate) unsafe fn execute_directly(
         &self,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         garbage: &mut Vec<D::Write>,
     ) {
         let guard = self.shared.lock.write();
@@ -514,7 +519,8 @@ impl<D: Sequential> Replica<D> {
                 unsafe { self.answer((&mut state.own, &mut state.panics), *slot, outcome) };
             }
         };
-        // SAFETY: both locks are held.
+        // SAFETY: the caller holds the combiner's lock (1), and `guard` the readers-writer lock
+        // (2).
         unsafe { self.with_place(execute_all) };
         self.counters.panics.set(state.panics);
         drop(guard);
@@ -525,7 +531,7 @@ impl<D: Sequential> Replica<D> {
     /// # Safety
     ///
     /// 1. The caller holds the combiner's lock, and all requests of the batch are answered.
-    pub(crate) unsafe fn deliver(&self, state: &State<D>) {
+    pub(crate) unsafe fn deliver(&self, state: &CombinerState<D>) {
         for &(slot, _) in &state.batch {
             if slot != OWN {
                 // SAFETY: the caller holds the lock, and the request is answered (1).

@@ -41,7 +41,7 @@ use crate::compare::Comparisons;
 use crate::discard::{Drops, discard};
 use crate::log::{Content, Log, Reserved, Ring, Tail};
 use crate::registration::{Registry, SlotAddress};
-use crate::replica::{OWN, Outcome, Patience, RUN, Reached, Replica, State, Target};
+use crate::replica::{CombinerState, OWN, Outcome, Patience, RUN, Reached, Replica, Target};
 
 /// Waiting for the slowest replica at the limit of the log.
 const SLEEPS: Sleeps = Sleeps {
@@ -317,6 +317,7 @@ impl<D: Sequential> NodeReplicated<D> {
             garbage.discard();
             match result {
                 Ok(outcome) => return unwrap(outcome),
+                // The replica has left: the thread's next place is at another one.
                 Err(back) => operation = back,
             }
         }
@@ -388,7 +389,7 @@ impl<D: Sequential> NodeReplicated<D> {
     ) -> Option<Reading<'a, D>> {
         // SAFETY: the thread's place, inside one operation (1).
         let guard = replica.lock().read(unsafe { place.flag() });
-        // SAFETY: the lock is held.
+        // SAFETY: `guard` holds the readers-writer lock for reading (1).
         let is_current = unsafe { replica.is_current(needed) };
         is_current.then(|| Reading {
             replica,
@@ -411,7 +412,7 @@ impl<D: Sequential> NodeReplicated<D> {
             if let Some(held) = lock.try_lock()
                 && !mutant!("reader_only_waits")
             {
-                // SAFETY: the lock is held.
+                // SAFETY: `held` is the guard of this replica's combiner's lock (1).
                 let is_live = unsafe { self.refresh_held(replica, &held) };
                 return is_live.then(|| {
                     // SAFETY: the thread's place, inside one operation (1).
@@ -455,7 +456,7 @@ impl<D: Sequential> NodeReplicated<D> {
     /// # Safety
     ///
     /// 1. As for [`NodeReplicated::execute_log`].
-    unsafe fn catch_up(&self, replica: &Replica<D>, state: &mut State<D>) {
+    unsafe fn catch_up(&self, replica: &Replica<D>, state: &mut CombinerState<D>) {
         // As a rule this ends at an entry that is not filled, without a look at the tail.
         let end = state.applied + RUN;
         // SAFETY: the caller holds the lock of a live replica (1); no batch is in the log.
@@ -494,7 +495,8 @@ impl<D: Sequential> NodeReplicated<D> {
                 // SAFETY: the lock is held, and the replica is live.
                 return Ok(unsafe { self.write_alone(replica, state, operation, garbage) });
             }
-            // SAFETY: the lock is held.
+            // SAFETY: `held` is the guard of the combiner's lock, and the state is this replica's
+            // (1).
             unsafe { self.combine(replica, state, Some(operation), garbage) }
                 .expect("an outcome of the own operation")
         });
@@ -515,7 +517,8 @@ impl<D: Sequential> NodeReplicated<D> {
             let result = replica.state.with_mut(|state| {
                 // SAFETY: the lock is held, so the state is ours.
                 let state = unsafe { &mut *state };
-                // SAFETY: the lock is held.
+                // SAFETY: `held` is the guard of the combiner's lock, and the state is this
+                // replica's (1).
                 unsafe { self.combine(replica, state, own, garbage) }
             });
             drop(held);
@@ -536,7 +539,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn write_alone(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         operation: D::Write,
         garbage: &mut Garbage<D::Write>,
     ) -> Outcome<D> {
@@ -565,7 +568,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn append_one(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         operation: D::Write,
         garbage: &mut Garbage<D::Write>,
     ) -> Outcome<D> {
@@ -583,7 +586,8 @@ impl<D: Sequential> NodeReplicated<D> {
                 reserved = self.log.try_reserve(&mut state.tail, 1);
             }
             if let Reserved::From(start) = reserved {
-                // SAFETY: reserved above.
+                // SAFETY: `try_reserve` has reserved the index in this ring, and it is filled here
+                // only (1).
                 let old = unsafe { ring.fill(start, operation) };
                 if std::mem::needs_drop::<D::Write>() {
                     garbage.operations.extend(old);
@@ -610,7 +614,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn append_one_late(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         operation: D::Write,
         garbage: &mut Garbage<D::Write>,
     ) -> Outcome<D> {
@@ -629,13 +633,10 @@ impl<D: Sequential> NodeReplicated<D> {
     pub(crate) unsafe fn combine(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         own: Option<D::Write>,
         garbage: &mut Garbage<D::Write>,
     ) -> Option<Result<Outcome<D>, D::Write>> {
-        // SAFETY, for all blocks: by 1 the lock is held and the state is the replica's. It is live
-        // after the first. The requests of a batch are answered by the one or the other way of
-        // executing it, and then delivered.
         // The replica has left: what was posted meanwhile goes back to its posters, who move to
         // another replica.
         if !state.is_live {
@@ -675,7 +676,12 @@ impl<D: Sequential> NodeReplicated<D> {
     /// # Safety
     ///
     /// 1. As for [`NodeReplicated::combine`], and the replica is live.
-    unsafe fn collect(&self, replica: &Replica<D>, state: &mut State<D>, own: Option<D::Write>) {
+    unsafe fn collect(
+        &self,
+        replica: &Replica<D>,
+        state: &mut CombinerState<D>,
+        own: Option<D::Write>,
+    ) {
         debug_assert!(state.batch.is_empty());
         state.batch.extend(own.map(|own| (OWN, Some(own))));
         let mut backoff = Backoff::new();
@@ -683,7 +689,7 @@ impl<D: Sequential> NodeReplicated<D> {
             let room = self.settings.max_batch - state.batch.len();
             let batch = &mut state.batch;
             let accept = |slot, request| batch.push((slot, Some(request)));
-            // SAFETY: the lock is held.
+            // SAFETY: the caller holds the combiner's lock of this replica (1).
             state.next_slot = unsafe { replica.publications.take(state.next_slot, room, accept) };
             if state.batch.len() >= self.settings.min_batch || round == MIN_BATCH_ROUNDS {
                 return;
@@ -697,7 +703,7 @@ impl<D: Sequential> NodeReplicated<D> {
     /// Whether the log can be skipped: no other replica is live, and this one, whose combiner's
     /// lock is held, has executed all of it.
     #[inline]
-    fn is_alone(&self, state: &State<D>) -> bool {
+    fn is_alone(&self, state: &CombinerState<D>) -> bool {
         // Acquire: pairs with the AcqRel of a replica that has left, so that the tail below covers
         // what it appended. That another one joins is excluded by the lock.
         self.settings.bypass_single
@@ -713,7 +719,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn append(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         garbage: &mut Garbage<D::Write>,
     ) {
         let count = state.batch.len() as u64;
@@ -744,7 +750,7 @@ impl<D: Sequential> NodeReplicated<D> {
 
     /// Notes as the tail where the filled entries end: as in [`NodeReplicated::append_one`].
     #[inline]
-    fn guess_tail(ring: &Ring<D::Write>, state: &mut State<D>) {
+    fn guess_tail(ring: &Ring<D::Write>, state: &mut CombinerState<D>) {
         let (end, content) = ring.filled_run(state.applied..state.applied + RUN);
         if content == Content::Empty && state.tail.index < end {
             state.tail = Tail {
@@ -762,7 +768,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn reserve(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         count: u64,
         garbage: &mut Garbage<D::Write>,
     ) -> u64 {
@@ -785,7 +791,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn reserve_late(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         count: u64,
         garbage: &mut Garbage<D::Write>,
     ) -> u64 {
@@ -820,7 +826,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn make_room(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         count: u64,
         garbage: &mut Garbage<D::Write>,
     ) -> bool {
@@ -891,7 +897,8 @@ impl<D: Sequential> NodeReplicated<D> {
         // SAFETY: `applied` acquires what each replica released; replicas join and leave under the
         // mutex, with a value that is not lower than another's; and calls are ordered by it.
         unsafe { self.log.set_min(applied) };
-        // SAFETY: likewise.
+        // SAFETY: `set_min` was called above, and the mutex that orders these calls is still locked
+        // (1).
         while let Some(ring) = unsafe { self.log.take_passed_ring(members.oldest_ring) } {
             members.oldest_ring += 1;
             garbage.rings.push(ring);
@@ -931,7 +938,7 @@ impl<D: Sequential> NodeReplicated<D> {
     pub(crate) unsafe fn execute_log(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         end: u64,
         patience: Patience,
     ) {
@@ -947,7 +954,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn execute_batch(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         batch: std::ops::Range<u64>,
     ) {
         // SAFETY: the caller holds the lock of a live replica (1), and has filled the batch.
@@ -960,7 +967,7 @@ impl<D: Sequential> NodeReplicated<D> {
     unsafe fn execute(
         &self,
         replica: &Replica<D>,
-        state: &mut State<D>,
+        state: &mut CombinerState<D>,
         end: u64,
         patience: Patience,
         batch: std::ops::Range<u64>,

@@ -69,7 +69,7 @@ pub fn alloc(layout: Layout, node: MemoryNode) -> Option<NonNull<u8>> {
     if layout.size() == 0 {
         return None;
     }
-    // SAFETY: the layout has a size.
+    // SAFETY: the size of the layout is not zero, by the check above.
     NonNull::new(unsafe { imp::alloc(layout) })
 }
 
@@ -80,7 +80,7 @@ pub fn alloc_zeroed(layout: Layout, node: MemoryNode) -> Option<NonNull<u8>> {
     if layout.size() == 0 {
         return None;
     }
-    // SAFETY: the layout has a size.
+    // SAFETY: the size of the layout is not zero, by the check above.
     NonNull::new(unsafe { imp::alloc_zeroed(layout) })
 }
 
@@ -93,7 +93,7 @@ pub fn alloc_zeroed(layout: Layout, node: MemoryNode) -> Option<NonNull<u8>> {
 /// 2. No code uses it afterwards.
 #[track_caller]
 pub unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
-    // SAFETY: the caller guarantees 1 and 2.
+    // SAFETY: the memory was allocated with this layout (1), and no code uses it afterwards (2).
     unsafe { imp::dealloc(memory.as_ptr(), layout) }
 }
 
@@ -236,7 +236,7 @@ pub unsafe fn prefer_small(memory: NonNull<u8>, bytes: usize) {
 /// 2. No code uses it afterwards.
 pub unsafe fn release(memory: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
-    // SAFETY: the caller guarantees 1 and 2.
+    // SAFETY: `reserve` has mapped these bytes (1), and no code uses them afterwards (2).
     unsafe {
         let bytes = bytes.max(HUGE_PAGE).next_multiple_of(page_bytes());
         libc::munmap(memory.as_ptr().cast(), bytes);
@@ -291,7 +291,7 @@ fn map(bytes: usize, flags: libc::c_int) -> Option<NonNull<u8>> {
 pub unsafe fn unmap(memory: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: the caller guarantees 1 and 2.
+        // SAFETY: `map_zeroed` has mapped these bytes (1), and no code uses them afterwards (2).
         unsafe { libc::munmap(memory.as_ptr().cast(), bytes.next_multiple_of(page_bytes())) };
         // Relaxed: a sum that publishes nothing.
         MAPPED.fetch_sub(bytes, Relaxed);

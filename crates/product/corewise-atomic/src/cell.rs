@@ -76,7 +76,7 @@ impl<T> DataCell<T> {
     where
         T: Copy,
     {
-        // SAFETY: the caller guarantees 1.
+        // SAFETY: no write happens at the same time, as the caller guarantees (1).
         self.with(|value| unsafe { *value })
     }
 
@@ -88,7 +88,7 @@ impl<T> DataCell<T> {
     #[inline(always)]
     #[track_caller]
     pub unsafe fn write(&self, value: T) {
-        // SAFETY: the caller guarantees 1.
+        // SAFETY: no other access happens at the same time, as the caller guarantees (1).
         self.with_mut(|place| unsafe { *place = value });
     }
 

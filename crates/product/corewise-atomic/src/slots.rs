@@ -29,7 +29,7 @@ pub struct Slots<T> {
 /// Size in bytes from which zeroed slots come directly from the system.
 const MAPPED_FROM: usize = 1 << 20;
 
-// SAFETY: it owns its slots.
+// SAFETY: it owns its slots, as a box does.
 unsafe impl<T: Send> Send for Slots<T> {}
 // SAFETY: a shared reference to it gives shared references to its slots only.
 unsafe impl<T: Sync> Sync for Slots<T> {}
@@ -127,7 +127,7 @@ impl<T> Drop for Slots<T> {
             // drop, by `ZeroInit` 1.
             unsafe { crate::alloc::unmap(self.slots.cast(), bytes) };
         } else {
-            // SAFETY: from a box, see `From`.
+            // SAFETY: the slots were leaked from a box by `From`, and are not used again.
             drop(unsafe { Box::from_raw(self.slots.as_ptr()) });
         }
     }

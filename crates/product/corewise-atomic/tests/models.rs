@@ -89,7 +89,7 @@ fn a_data_cell_under_a_lock_is_written_by_one_at_a_time() {
     struct Guarded(Mutex<()>, DataCell<u32>);
     fn add_one(guarded: &Guarded) {
         let guard = (!mutant!("no_lock")).then(|| guarded.0.lock());
-        // SAFETY: the lock is held.
+        // SAFETY: the mutex excludes every other access.
         guarded.1.with_mut(|value| unsafe { *value += 1 });
         drop(guard);
     }
@@ -109,7 +109,7 @@ fn a_data_cell_under_a_reader_writer_lock_is_not_read_while_it_is_written() {
     struct Guarded(RwLock<()>, DataCell<u32>);
     fn add_one(guarded: &Guarded) {
         let guard = (!mutant!("no_lock")).then(|| guarded.0.write());
-        // SAFETY: the lock is held.
+        // SAFETY: the write lock excludes every other access.
         guarded.1.with_mut(|value| unsafe { *value += 1 });
         drop(guard);
     }
@@ -118,7 +118,7 @@ fn a_data_cell_under_a_reader_writer_lock_is_not_read_while_it_is_written() {
         let copy = guarded.clone();
         let handle = thread::spawn(move || add_one(&copy));
         let reading = guarded.0.read();
-        // SAFETY: the lock is held.
+        // SAFETY: the read lock excludes all writes.
         assert!(unsafe { guarded.1.read() } < 2);
         drop(reading);
         add_one(&guarded);

@@ -92,7 +92,7 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Builder<K, V, S> {
     /// Makes the cache.
     pub fn build(self) -> Cache<K, V, S> {
         Cache {
-            shared: Arc::new(crate::cache::Shared::new(self)),
+            shared: Arc::new(crate::cache::CacheState::new(self)),
         }
     }
 }

@@ -79,7 +79,7 @@ impl<V> Entry<V> {
     }
 }
 
-pub(crate) struct Shared<K, V, S> {
+pub(crate) struct CacheState<K, V, S> {
     map: RelativisticMap<K, Entry<V>, S>,
     policy: Mutex<Policy<K>>,
     pub(crate) flights: Mutex<HashMap<K, Arc<Flight<V>>, S>>,
@@ -94,7 +94,7 @@ pub(crate) struct Shared<K, V, S> {
 
 /// A handle of a bounded cache; clones share it. See the [crate] for the guarantees.
 pub struct Cache<K, V, S = DefaultHasher> {
-    pub(crate) shared: Arc<Shared<K, V, S>>,
+    pub(crate) shared: Arc<CacheState<K, V, S>>,
 }
 
 impl<K, V, S> Clone for Cache<K, V, S> {
@@ -125,7 +125,7 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Shared<K, V, S> {
+impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> CacheState<K, V, S> {
     pub(crate) fn new(settings: Builder<K, V, S>) -> Self {
         Self {
             map: RelativisticMap::with_hasher(settings.hasher.clone()),

@@ -8,7 +8,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-enum State<V> {
+enum FlightState<V> {
     Running(Vec<Waker>),
     /// `None`: the initialiser failed, panicked or was dropped.
     Done(Option<V>),
@@ -16,22 +16,22 @@ enum State<V> {
 
 /// An initialiser that runs.
 pub(crate) struct Flight<V> {
-    state: Mutex<State<V>>,
+    state: Mutex<FlightState<V>>,
     done: Condvar,
 }
 
 impl<V: Clone> Flight<V> {
     pub(crate) fn new() -> Self {
         Self {
-            state: Mutex::new(State::Running(Vec::new())),
+            state: Mutex::new(FlightState::Running(Vec::new())),
             done: Condvar::new(),
         }
     }
 
     pub(crate) fn finish(&self, value: Option<V>) {
-        let before = std::mem::replace(&mut *lock(&self.state), State::Done(value));
+        let before = std::mem::replace(&mut *lock(&self.state), FlightState::Done(value));
         self.done.notify_all();
-        if let State::Running(wakers) = before {
+        if let FlightState::Running(wakers) = before {
             wakers.into_iter().for_each(Waker::wake);
         }
     }
@@ -41,8 +41,8 @@ impl<V: Clone> Flight<V> {
         let mut state = lock(&self.state);
         loop {
             match &*state {
-                State::Done(value) => return value.clone(),
-                State::Running(_) => {
+                FlightState::Done(value) => return value.clone(),
+                FlightState::Running(_) => {
                     state = self
                         .done
                         .wait(state)
@@ -54,8 +54,8 @@ impl<V: Clone> Flight<V> {
 
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Option<V>> {
         match &mut *lock(&self.state) {
-            State::Done(value) => Poll::Ready(value.clone()),
-            State::Running(wakers) => {
+            FlightState::Done(value) => Poll::Ready(value.clone()),
+            FlightState::Running(wakers) => {
                 if !wakers.iter().any(|w| w.will_wake(context.waker())) {
                     wakers.push(context.waker().clone());
                 }

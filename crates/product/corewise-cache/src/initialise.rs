@@ -8,9 +8,13 @@ use std::sync::Arc;
 use crate::cache::Cache;
 use crate::flight::{Flight, lock};
 
-enum Turn<'c, K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> {
+/// What a call does for a key that the cache did not have.
+enum CallRole<'c, K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> {
+    /// Returns the value that another call has inserted meanwhile.
     Found(V),
+    /// Waits for the call that runs the initialiser.
     Wait(Arc<Flight<V>>),
+    /// Runs the initialiser.
     Run(Lead<'c, K, V, S>),
 }
 
@@ -40,18 +44,18 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Drop for Lead<'_, K
 }
 
 impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Cache<K, V, S> {
-    fn turn(&self, key: &K) -> Turn<'_, K, V, S> {
+    fn role(&self, key: &K) -> CallRole<'_, K, V, S> {
         let mut flights = lock(&self.shared.flights);
         if let Some(flight) = flights.get(key) {
-            return Turn::Wait(Arc::clone(flight));
+            return CallRole::Wait(Arc::clone(flight));
         }
         // Again, under the lock: the last flight may have landed since the first lookup.
         if let Some(value) = self.peek(key) {
-            return Turn::Found(value);
+            return CallRole::Found(value);
         }
         let flight = Arc::new(Flight::new());
         flights.insert(key.clone(), Arc::clone(&flight));
-        Turn::Run(Lead {
+        CallRole::Run(Lead {
             cache: self,
             key: key.clone(),
             flight,
@@ -79,10 +83,10 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Cache<K, V, S> {
             return Ok(value);
         }
         loop {
-            match self.turn(&key) {
-                Turn::Found(value) => return Ok(value),
-                Turn::Run(lead) => return make().map(|value| lead.finish(value)),
-                Turn::Wait(flight) => {
+            match self.role(&key) {
+                CallRole::Found(value) => return Ok(value),
+                CallRole::Run(lead) => return make().map(|value| lead.finish(value)),
+                CallRole::Wait(flight) => {
                     if let Some(value) = flight.wait() {
                         return Ok(value);
                     }
@@ -98,13 +102,13 @@ impl<K: Hash + Eq + Clone, V: Clone, S: BuildHasher + Clone> Cache<K, V, S> {
             return value;
         }
         loop {
-            match self.turn(&key) {
-                Turn::Found(value) => return value,
-                Turn::Run(lead) => {
+            match self.role(&key) {
+                CallRole::Found(value) => return value,
+                CallRole::Run(lead) => {
                     let value = make.await;
                     return lead.finish(value);
                 }
-                Turn::Wait(flight) => {
+                CallRole::Wait(flight) => {
                     if let Some(value) = poll_fn(|context| flight.poll(context)).await {
                         return value;
                     }

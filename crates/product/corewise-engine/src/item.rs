@@ -214,7 +214,8 @@ pub unsafe fn write<L>(
     } else {
         &key_len
     };
-    // SAFETY: the caller's 1 and 2.
+    // SAFETY: the memory has room for the node and these parts, by the caller's 1, and their
+    // lengths fit the header, by 2.
     unsafe {
         let [first, second] = contents.value;
         let parts = [flags, key_len, contents.key, first, second];
@@ -241,7 +242,8 @@ pub unsafe fn write_head<L>(
     now: Now,
 ) -> (NonNull<ItemNode<L>>, NonNull<u8>) {
     debug_assert_eq!(contents.value_len(), 0);
-    // SAFETY: the caller's 1 and 2.
+    // SAFETY: the memory has room for the contents and the value, by 1, and the key fits the
+    // header, by 2; the item's length covers the value that is written later, by 3.
     unsafe {
         let node = write(memory, links, contents, now);
         (*node.as_ptr()).header.shape |= value_len as u32;
@@ -271,7 +273,7 @@ pub unsafe fn copy<L>(
         access_s: AtomicU32::new(old.access_s.load(Ordering::Relaxed)),
     };
     let rest = from.tail(0, from.bytes() - size_of::<ItemNode<L>>());
-    // SAFETY: the caller's 1.
+    // SAFETY: the memory has room for a copy of the item, by 1.
     unsafe {
         lay_out(
             memory,
@@ -292,7 +294,8 @@ unsafe fn lay_out<L>(
 ) -> NonNull<ItemNode<L>> {
     const { assert!(align_of::<ItemNode<L>>() == ITEM_ALIGN) };
     let node = memory.cast::<ItemNode<L>>();
-    // SAFETY: the caller's 1, and the assertion above.
+    // SAFETY: the memory has room for the node and the parts, and is aligned as the assertion
+    // demands, by 1.
     unsafe {
         node.write(head);
         let mut to = node.as_ptr().add(1).cast::<u8>();
@@ -311,7 +314,8 @@ unsafe fn lay_out<L>(
 /// `node` came from [`create`] with the same allocator, nothing else can reach it, and it is not
 /// used afterwards.
 pub unsafe fn destroy<L, A: ItemAllocator>(allocator: &A, node: NonNull<ItemNode<L>>) {
-    // SAFETY: the caller's contract; the item is alive until `dealloc` below.
+    // SAFETY: the item came from the allocator and nothing else can reach it, as the caller
+    // guarantees; it is alive until `dealloc` below.
     unsafe {
         let bytes = Item::from_raw(node).bytes();
         node.drop_in_place();

@@ -129,7 +129,8 @@ impl Reservation {
     /// The part of the value that has been written.
     #[must_use]
     pub fn value(&self) -> &[u8] {
-        // SAFETY: `new` 1 and 2, and `advance`.
+        // SAFETY: the item and its value are valid, and only the reservation uses them, by the
+        // contract of `new`; callers of `advance` have initialised the first `filled` bytes.
         unsafe { std::slice::from_raw_parts(self.value.as_ptr(), self.filled) }
     }
 

@@ -28,7 +28,8 @@ unsafe impl ItemAllocator for Counting {
 
     unsafe fn dealloc(&self, memory: NonNull<u8>, bytes: usize) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: the caller's contract.
+        // SAFETY: the memory came from `alloc`, which took it from the global heap, and is not used
+        // again.
         unsafe { GlobalHeap.dealloc(memory, bytes) }
     }
 

@@ -148,7 +148,7 @@ impl<K: Copy, V: Copy> PairCell<K, V> {
             pair: Pair { key, value },
         };
         let index = Self::VALUE_AT / 8;
-        // SAFETY: as in `store`.
+        // SAFETY: any bytes are valid as words that may be undefined.
         let word = freeze(unsafe { bytes.words[index] });
         self.words()[index].store(word, fenced_store(order));
     }

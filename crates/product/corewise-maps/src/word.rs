@@ -108,9 +108,9 @@ words! {
         |raw| ((bits(raw) >> 32) as u32, bits(raw) as u32);
     *mut T where [T]: |value| value.cast(), |raw| raw.cast();
     *const T where [T]: |value| value.cast_mut().cast(), |raw| raw.cast();
-    // SAFETY: not null, by 1.
+    // SAFETY: `into_raw` has made the word from a pointer that is not null, by 1.
     NonNull<T> where [T]: |value| value.as_ptr().cast(), |raw| unsafe { NonNull::new_unchecked(raw.cast()) };
-    // SAFETY: from a `'static` reference, by 1.
+    // SAFETY: `into_raw` has made the word from a `'static` reference, by 1.
     &'static T where [T: Sync]: |value| ptr::from_ref(value).cast_mut().cast(), |raw| unsafe { &*raw.cast() };
 }
 

@@ -25,7 +25,7 @@ trait Perform {
     fn perform(&self, key: u64, op: &Op) -> Outcome;
 
     /// The results of a batch of lookups.
-    fn held(&self, keys: [u64; KEYS as usize]) -> [Outcome; KEYS as usize] {
+    fn get_batch(&self, keys: [u64; KEYS as usize]) -> [Outcome; KEYS as usize] {
         keys.map(|key| self.perform(key, &EntryOp::Get))
     }
 }
@@ -66,7 +66,7 @@ impl Perform for Map {
         }
     }
 
-    fn held(&self, keys: [u64; KEYS as usize]) -> [Outcome; KEYS as usize] {
+    fn get_batch(&self, keys: [u64; KEYS as usize]) -> [Outcome; KEYS as usize] {
         let (map, mut out) = (self.pin(), [None; KEYS as usize]);
         map.get_many(&keys, &mut out);
         out.map(|held| EntryOutcome::Held(held.copied()))
@@ -225,7 +225,7 @@ fn run_thread(
         }
         if rng.random_range(0..8) == 0 {
             let keys = std::array::from_fn(|at| at as u64);
-            recorder.record_batch(keys, EntryOp::Get, || map.held(keys));
+            recorder.record_batch(keys, EntryOp::Get, || map.get_batch(keys));
             continue;
         }
         let late = rng.random_range(0..20) == 0;

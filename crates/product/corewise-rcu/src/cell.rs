@@ -241,7 +241,7 @@ impl<T> RcuCell<T> {
 
     fn find_owned(&mut self) -> NonNull<T> {
         // Relaxed: the cell is not shared.
-        // SAFETY: as in `find`.
+        // SAFETY: not null: only `into_inner`, which consumes the cell, stores null; see 1 above.
         unsafe { NonNull::new_unchecked(self.value.load(Relaxed)) }
     }
 }

@@ -19,7 +19,6 @@ use crate::backlog::{Budget, Limits, Pressure, RetireList, default_weight};
 use crate::deferred::{Deferred, is_reclaiming, reclaiming, run_all};
 use crate::grace::{Cookie, Grace};
 use crate::local;
-use crate::qsbr::Qsbr;
 use crate::reader::Reader;
 use crate::registry::Registry;
 use crate::stall::{self, Stall};
@@ -373,11 +372,6 @@ impl Domain {
         &self.shared
     }
 
-    /// Makes the calling thread announce quiescent states.
-    pub fn qsbr(&self) -> Qsbr<'_> {
-        Qsbr::new(self.pin())
-    }
-
     /// Whether the calling thread is in a section of this domain.
     pub fn is_pinned(&self) -> bool {
         self.shared.is_pinned()
@@ -500,7 +494,7 @@ impl Domain {
     /// let domain = corewise_rcu::Domain::new();
     /// let object = NonNull::from(Box::leak(Box::new(7)));
     /// let guard = domain.pin();
-    /// // SAFETY: freed after our section.
+    /// // SAFETY: the object is freed after our section, which began before.
     /// let reference = unsafe { object.as_ref() };
     /// // SAFETY: from a box; no new section finds it, and it is deferred once.
     /// unsafe { domain.defer_drop(object) };
@@ -528,7 +522,7 @@ impl Domain {
     /// Calls `f` with the list where the calling thread retires.
     fn with_retire_list<R>(&self, f: impl FnOnce(&Mutex<RetireList<Deferred>>) -> R) -> R {
         match local::record(&self.shared) {
-            // SAFETY: a record of this domain.
+            // SAFETY: the record is one of this domain, which frees it at its own end.
             Some(reader) => f(unsafe { &(*reader).retire_list }),
             None => f(&self.shared.orphans),
         }
@@ -691,7 +685,7 @@ impl DomainState {
             Some(reader) => reader.as_ptr(),
             None => local::find(self)?,
         };
-        // SAFETY: a record of this domain.
+        // SAFETY: the record is one of this domain, which frees it at its own end.
         Some(unsafe { &*reader })
     }
 

@@ -67,7 +67,7 @@
 //! // `Box` would assert that no reader has it.
 //! unsafe { Domain::global().defer_drop(old) };
 //! Domain::global().barrier();
-//! # // SAFETY: the last user.
+//! # // SAFETY: no other thread uses the object any more.
 //! # drop(unsafe { Box::from_raw(shared.into_inner()) });
 //! ```
 //!

@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 
-use crate::domain::{Guard, Pinned, Section};
+use crate::domain::{Domain, Guard, Pinned, Section};
 
 /// A thread's promise to announce quiescent states. Created by
 /// [`Domain::qsbr`](crate::Domain::qsbr).
@@ -38,14 +38,17 @@ pub struct QsbrGuard<'q> {
     guard: &'q Guard<'q>,
 }
 
-impl<'d> Qsbr<'d> {
-    pub(crate) fn new(guard: Guard<'d>) -> Self {
-        Self {
-            guard,
+impl Domain {
+    /// Makes the calling thread announce quiescent states.
+    pub fn qsbr(&self) -> Qsbr<'_> {
+        Qsbr {
+            guard: self.pin(),
             is_offline: Cell::new(false),
         }
     }
+}
 
+impl Qsbr<'_> {
     /// Returns a section. Costs nothing.
     #[inline(always)]
     pub fn section(&self) -> QsbrGuard<'_> {

@@ -19,6 +19,10 @@
 //!    [`MAX_PAUSED`]. So `resume` never fails. `enter` checks the sum only if the nesting is over
 //!    half of its range; below that, the bound of `paused` suffices.
 //! 5. A record passes to another thread only when both counts are zero.
+//!
+//! A guard is one pointer, to its record, so a record leads to its domain, and the last guard of an
+//! ended thread gives the record back there. That is why `domain`, `grace`, `registry`, `local` and
+//! this module use each other.
 
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -91,7 +95,7 @@ impl RecordOwner {
 // SAFETY: the pointer is to a domain, which is `Sync`, and is used according to guarantee 7 of the
 // crate; the other fields are `Send` and `Sync`.
 unsafe impl Send for Reader {}
-// SAFETY: the same as for `Send`.
+// SAFETY: the pointer is to a domain, which is `Sync`, and the other fields are `Sync`.
 unsafe impl Sync for Reader {}
 
 impl Reader {

@@ -6,7 +6,7 @@ use corewise_wire::cphash;
 
 /// The meaning of the head of a reply.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum ReplyHead {
     /// A value of `len` bytes follows; `key` if the line names one.
     Value { key: Option<u32>, len: u32 },
     /// The next key has no value.
@@ -40,7 +40,7 @@ fn number(digits: &[u8]) -> Option<u32> {
 impl Codec {
     /// Classifies a head, which is given without its line break. `None` if it is none of the above.
     #[inline]
-    pub(super) fn classify(&self, line: &[u8]) -> Option<Line> {
+    pub(super) fn classify(&self, line: &[u8]) -> Option<ReplyHead> {
         match self.protocol {
             Protocol::Memcached => self.classify_text(line),
             Protocol::Meta => self.classify_meta(line),
@@ -50,27 +50,27 @@ impl Codec {
     }
 
     #[inline]
-    fn classify_text(&self, line: &[u8]) -> Option<Line> {
+    fn classify_text(&self, line: &[u8]) -> Option<ReplyHead> {
         if let Some(rest) = line.strip_prefix(b"VALUE ") {
             let (key, rest) = rest.split_at_checked(self.keys.len())?;
             let len = number(rest.strip_prefix(b" 0 ")?)?;
-            return Some(Line::Value {
+            return Some(ReplyHead::Value {
                 key: self.named(key)?,
                 len,
             });
         }
         match line {
-            b"END" => Some(Line::End),
-            b"STORED" => Some(Line::Stored),
+            b"END" => Some(ReplyHead::End),
+            b"STORED" => Some(ReplyHead::Stored),
             _ => refused(line),
         }
     }
 
     #[inline]
-    fn classify_meta(&self, line: &[u8]) -> Option<Line> {
+    fn classify_meta(&self, line: &[u8]) -> Option<ReplyHead> {
         if let Some(rest) = line.strip_prefix(b"VA ") {
             if self.multiget == 1 {
-                return Some(Line::Value {
+                return Some(ReplyHead::Value {
                     key: None,
                     len: number(rest)?,
                 });
@@ -78,15 +78,15 @@ impl Codec {
             let at = rest.len().checked_sub(self.keys.len() + 2)?;
             let (len, key) = rest.split_at(at);
             let key = self.named(key.strip_prefix(b" k")?)?;
-            return Some(Line::Value {
+            return Some(ReplyHead::Value {
                 key,
                 len: number(len)?,
             });
         }
         match line {
-            b"EN" => Some(Line::Miss),
-            b"MN" => Some(Line::End),
-            b"HD" => Some(Line::Stored),
+            b"EN" => Some(ReplyHead::Miss),
+            b"MN" => Some(ReplyHead::End),
+            b"HD" => Some(ReplyHead::Stored),
             _ => refused(line),
         }
     }
@@ -103,31 +103,31 @@ impl Codec {
     }
 }
 
-fn classify_size(head: &[u8]) -> Option<Line> {
+fn classify_size(head: &[u8]) -> Option<ReplyHead> {
     match cphash::decode_size(head.try_into().ok()?) {
-        0 => Some(Line::Miss),
-        len => (len <= MAX_VALUE_BYTES).then_some(Line::Value { key: None, len }),
+        0 => Some(ReplyHead::Miss),
+        len => (len <= MAX_VALUE_BYTES).then_some(ReplyHead::Value { key: None, len }),
     }
 }
 
-fn classify_resp(line: &[u8]) -> Option<Line> {
+fn classify_resp(line: &[u8]) -> Option<ReplyHead> {
     match line {
-        b"$-1" => Some(Line::Miss),
-        b"+OK" => Some(Line::Stored),
-        [b'$', len @ ..] => Some(Line::Value {
+        b"$-1" => Some(ReplyHead::Miss),
+        b"+OK" => Some(ReplyHead::Stored),
+        [b'$', len @ ..] => Some(ReplyHead::Value {
             key: None,
             len: number(len)?,
         }),
-        [b'*', n @ ..] => Some(Line::Array(number(n)?)),
-        _ if line.starts_with(b"-OOM ") => Some(Line::Refused),
+        [b'*', n @ ..] => Some(ReplyHead::Array(number(n)?)),
+        _ if line.starts_with(b"-OOM ") => Some(ReplyHead::Refused),
         _ => None,
     }
 }
 
 /// The reply of memcached's protocols when nothing can be evicted for an item.
-fn refused(line: &[u8]) -> Option<Line> {
+fn refused(line: &[u8]) -> Option<ReplyHead> {
     line.starts_with(b"SERVER_ERROR out of memory storing")
-        .then_some(Line::Refused)
+        .then_some(ReplyHead::Refused)
 }
 
 #[cfg(test)]
@@ -141,15 +141,15 @@ mod tests {
         let value = codec.classify(b"VALUE key:00000007 0 4");
         assert_eq!(
             value,
-            Some(Line::Value {
+            Some(ReplyHead::Value {
                 key: Some(7),
                 len: 4
             })
         );
-        assert_eq!(codec.classify(b"END"), Some(Line::End));
-        assert_eq!(codec.classify(b"STORED"), Some(Line::Stored));
+        assert_eq!(codec.classify(b"END"), Some(ReplyHead::End));
+        assert_eq!(codec.classify(b"STORED"), Some(ReplyHead::Stored));
         let full = b"SERVER_ERROR out of memory storing object";
-        assert_eq!(codec.classify(full), Some(Line::Refused));
+        assert_eq!(codec.classify(full), Some(ReplyHead::Refused));
         for bad in [
             &b"VALUE key:00000007 1 4"[..],
             b"VALUE key:00000007 0 4 9",
@@ -169,28 +169,28 @@ mod tests {
         let one = codec(Protocol::Meta, 1, 4);
         assert_eq!(
             one.classify(b"VA 4"),
-            Some(Line::Value { key: None, len: 4 })
+            Some(ReplyHead::Value { key: None, len: 4 })
         );
-        assert_eq!(one.classify(b"EN"), Some(Line::Miss));
+        assert_eq!(one.classify(b"EN"), Some(ReplyHead::Miss));
         assert_eq!(one.classify(b"NS"), None);
         let many = codec(Protocol::Meta, 2, 4);
         let value = many.classify(b"VA 4 kkey:00000007");
         assert_eq!(
             value,
-            Some(Line::Value {
+            Some(ReplyHead::Value {
                 key: Some(7),
                 len: 4
             })
         );
         assert_eq!(many.classify(b"VA 4"), None);
-        assert_eq!(many.classify(b"MN"), Some(Line::End));
+        assert_eq!(many.classify(b"MN"), Some(ReplyHead::End));
     }
 
     #[test]
     fn sizes_of_cphash() {
         let codec = codec(Protocol::Cphash, 1, 4);
-        assert_eq!(codec.classify(&[0; 4]), Some(Line::Miss));
-        let value = Line::Value {
+        assert_eq!(codec.classify(&[0; 4]), Some(ReplyHead::Miss));
+        let value = ReplyHead::Value {
             key: None,
             len: 0x0201,
         };
@@ -203,11 +203,11 @@ mod tests {
         let codec = codec(Protocol::Resp, 2, 4);
         assert_eq!(
             codec.classify(b"$4"),
-            Some(Line::Value { key: None, len: 4 })
+            Some(ReplyHead::Value { key: None, len: 4 })
         );
-        assert_eq!(codec.classify(b"$-1"), Some(Line::Miss));
-        assert_eq!(codec.classify(b"*2"), Some(Line::Array(2)));
-        assert_eq!(codec.classify(b"+OK"), Some(Line::Stored));
+        assert_eq!(codec.classify(b"$-1"), Some(ReplyHead::Miss));
+        assert_eq!(codec.classify(b"*2"), Some(ReplyHead::Array(2)));
+        assert_eq!(codec.classify(b"+OK"), Some(ReplyHead::Stored));
         assert_eq!(codec.classify(b"-ERR no"), None);
     }
 }

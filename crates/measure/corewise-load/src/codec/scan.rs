@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::Codec;
-use super::reply::Line;
+use super::reply::ReplyHead;
 use crate::config::Protocol;
 use crate::load_stats::LoadStats;
 use corewise_wire::cphash;
@@ -130,8 +130,8 @@ impl Scanner {
         };
         if request.is_set {
             match kind {
-                Some(Line::Stored) => stats.sets += 1,
-                Some(Line::Refused) if codec.fills => stats.refused += 1,
+                Some(ReplyHead::Stored) => stats.sets += 1,
+                Some(ReplyHead::Refused) if codec.fills => stats.refused += 1,
                 _ => return bad("the reply to a set"),
             }
             complete(pending, stats);
@@ -139,16 +139,18 @@ impl Scanner {
         }
         let awaits_array = !codec.has_end_line() && codec.multiget > 1 && !request.opened;
         match kind {
-            Some(Line::Array(n)) if awaits_array && n == request.keys_left => request.opened = true,
-            Some(Line::Value { key, len }) if !awaits_array && request.keys_left > 0 => {
+            Some(ReplyHead::Array(n)) if awaits_array && n == request.keys_left => {
+                request.opened = true
+            }
+            Some(ReplyHead::Value { key, len }) if !awaits_array && request.keys_left > 0 => {
                 return self.value(codec, key, len, pending, stats);
             }
-            Some(Line::Miss) if !awaits_array && request.keys_left > 0 => {
+            Some(ReplyHead::Miss) if !awaits_array && request.keys_left > 0 => {
                 let key = take_key(pending);
                 miss(codec, key, pending, stats);
                 finish_key(codec, pending, stats);
             }
-            Some(Line::End) if codec.has_end_line() => {
+            Some(ReplyHead::End) if codec.has_end_line() => {
                 for _ in 0..request.keys_left {
                     let key = take_key(pending);
                     miss(codec, key, pending, stats);

@@ -17,7 +17,7 @@ const HEAD: usize = 8;
 
 /// The reply that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AwaitedReply {
     Get,
     Set,
     /// It has no reply: a quiet get, which the `mn` behind it ends, or an INSERT.
@@ -32,7 +32,7 @@ pub(crate) struct Counter {
     /// The start of a line that the last read divided.
     head: [u8; HEAD],
     head_len: usize,
-    kind: Kind,
+    kind: AwaitedReply,
     lines_left: u32,
     /// Bytes of a binary request that are yet to come.
     bytes_left: usize,
@@ -45,7 +45,7 @@ impl Counter {
             multiget,
             head: [0; HEAD],
             head_len: 0,
-            kind: Kind::Get,
+            kind: AwaitedReply::Get,
             lines_left: 0,
             bytes_left: 0,
         }
@@ -53,7 +53,7 @@ impl Counter {
 
     /// Calls `answer` for every request that ends in `buf`.
     #[inline]
-    pub(crate) fn feed(&mut self, buf: &[u8], mut answer: impl FnMut(Kind)) {
+    pub(crate) fn feed(&mut self, buf: &[u8], mut answer: impl FnMut(AwaitedReply)) {
         if self.protocol == Protocol::Cphash {
             return self.feed_binary(buf, answer);
         }
@@ -65,7 +65,7 @@ impl Counter {
             self.head_len = 0;
             start = end + 1;
             self.lines_left -= 1;
-            if self.lines_left == 0 && self.kind != Kind::Quiet {
+            if self.lines_left == 0 && self.kind != AwaitedReply::Quiet {
                 answer(self.kind);
             }
         }
@@ -73,13 +73,13 @@ impl Counter {
     }
 
     /// [`feed`](Self::feed) for the protocol of \[CPHASH\].
-    fn feed_binary(&mut self, mut buf: &[u8], mut answer: impl FnMut(Kind)) {
+    fn feed_binary(&mut self, mut buf: &[u8], mut answer: impl FnMut(AwaitedReply)) {
         loop {
             let passed = self.bytes_left.min(buf.len());
             self.bytes_left -= passed;
             buf = &buf[passed..];
-            if passed > 0 && self.bytes_left == 0 && self.kind == Kind::Get {
-                answer(Kind::Get);
+            if passed > 0 && self.bytes_left == 0 && self.kind == AwaitedReply::Get {
+                answer(AwaitedReply::Get);
             }
             if buf.is_empty() {
                 return;
@@ -93,7 +93,11 @@ impl Counter {
             self.head_len = 0;
             let [o0, o1, o2, o3, size @ ..] = self.head;
             let is_insert = u32::from_le_bytes([o0, o1, o2, o3]) == cphash::INSERT;
-            self.kind = if is_insert { Kind::Quiet } else { Kind::Get };
+            self.kind = if is_insert {
+                AwaitedReply::Quiet
+            } else {
+                AwaitedReply::Get
+            };
             let size = u32::from_le_bytes(size) as usize;
             self.bytes_left = (cphash::HEADER_LEN - HEAD).saturating_add(size);
         }
@@ -119,17 +123,26 @@ impl Counter {
     }
 
     #[inline]
-    fn judge(&self, line: &[u8]) -> (Kind, u32) {
+    fn judge(&self, line: &[u8]) -> (AwaitedReply, u32) {
         match (self.protocol, line) {
-            (Protocol::Memcached, [b's', ..]) | (Protocol::Meta, [_, b's', ..]) => (Kind::Set, 2),
-            (Protocol::Meta, [_, b'g', ..]) if self.multiget > 1 => (Kind::Quiet, 1),
+            (Protocol::Memcached, [b's', ..]) | (Protocol::Meta, [_, b's', ..]) => {
+                (AwaitedReply::Set, 2)
+            }
+            (Protocol::Meta, [_, b'g', ..]) if self.multiget > 1 => (AwaitedReply::Quiet, 1),
             (Protocol::Resp, [b'*', n @ ..]) => {
                 let n = n.iter().take_while(|b| b.is_ascii_digit());
                 let n = n.fold(0, |n, b| n * 10 + u32::from(b - b'0'));
                 let set = n == 3 && self.multiget != 2;
-                (if set { Kind::Set } else { Kind::Get }, 1 + 2 * n)
+                (
+                    if set {
+                        AwaitedReply::Set
+                    } else {
+                        AwaitedReply::Get
+                    },
+                    1 + 2 * n,
+                )
             }
-            _ => (Kind::Get, 1),
+            _ => (AwaitedReply::Get, 1),
         }
     }
 }
@@ -139,13 +152,19 @@ mod tests {
     use super::*;
     use crate::codec::tests::codec;
 
-    fn requests(protocol: Protocol, multiget: u32) -> (Vec<u8>, Vec<Kind>) {
+    fn requests(protocol: Protocol, multiget: u32) -> (Vec<u8>, Vec<AwaitedReply>) {
         let codec = codec(protocol, multiget, 20);
         let mut bytes = Vec::new();
-        let kinds = vec![Kind::Get, Kind::Set, Kind::Set, Kind::Get, Kind::Get];
+        let kinds = vec![
+            AwaitedReply::Get,
+            AwaitedReply::Set,
+            AwaitedReply::Set,
+            AwaitedReply::Get,
+            AwaitedReply::Get,
+        ];
         for &kind in &kinds {
             match kind {
-                Kind::Set => codec.set(5, &mut bytes),
+                AwaitedReply::Set => codec.set(5, &mut bytes),
                 _ => codec.get(0..multiget, &mut bytes),
             }
         }
@@ -184,9 +203,9 @@ mod tests {
     #[test]
     fn lookups_are_counted_wherever_the_bytes_are_cut() {
         let (bytes, kinds) = requests(Protocol::Cphash, 1);
-        let expected: Vec<Kind> = kinds
+        let expected: Vec<AwaitedReply> = kinds
             .into_iter()
-            .filter(|kind| *kind == Kind::Get)
+            .filter(|kind| *kind == AwaitedReply::Get)
             .collect();
         for cut in 0..=bytes.len() {
             let mut counter = Counter::new(Protocol::Cphash, 1);
@@ -210,6 +229,6 @@ mod tests {
         let mut bytes = Vec::new();
         codec(Protocol::Resp, 2, 20).get(0..2, &mut bytes);
         counter.feed(&bytes, |kind| seen.push(kind));
-        assert_eq!(seen, [Kind::Get]);
+        assert_eq!(seen, [AwaitedReply::Get]);
     }
 }

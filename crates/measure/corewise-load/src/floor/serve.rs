@@ -15,7 +15,7 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 
 use super::FloorSpec;
-use super::count::{Counter, Kind};
+use super::count::{AwaitedReply, Counter};
 use crate::clients::pin;
 use crate::socket::{Outbox, Socket};
 
@@ -214,7 +214,7 @@ impl Peer {
             };
             let out = &mut self.outbox.bytes;
             self.counter.feed(&buf[..n], |kind| match kind {
-                Kind::Set => out.extend_from_slice(&replies.set),
+                AwaitedReply::Set => out.extend_from_slice(&replies.set),
                 _ => out.extend_from_slice(&replies.get),
             });
             self.outbox.flush(&mut self.socket, registry, token)?;

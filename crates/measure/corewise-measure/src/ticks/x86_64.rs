@@ -29,7 +29,8 @@ pub(super) fn now() -> u64 {
 #[inline(always)]
 pub(super) fn coarse() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: as above; it touches no memory.
+    // SAFETY: `rdtsc` writes EAX and EDX and nothing else, and programs may execute it, see `now`;
+    // it touches no memory.
     unsafe {
         asm!(
             "rdtsc",

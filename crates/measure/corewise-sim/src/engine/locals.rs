@@ -15,7 +15,7 @@ pub enum PerThread {
 
 /// A place for a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slot {
+pub enum LocalValue {
     /// Nothing was stored.
     Empty,
     /// The value.
@@ -40,7 +40,7 @@ pub enum DropTime {
 /// The values of a thread, or of a simulation, by the numbers of their keys.
 #[derive(Default)]
 pub(super) struct Locals {
-    slots: Vec<Slot>,
+    slots: Vec<LocalValue>,
     /// In the order in which they were stored.
     drops: Vec<(usize, DropValue)>,
     /// Those without a destructor.
@@ -48,24 +48,25 @@ pub(super) struct Locals {
 }
 
 impl Locals {
-    pub(super) fn forget(&mut self) {
+    /// Values of threads that have not ended are leaked: no destructor runs.
+    pub(super) fn cancel_drops(&mut self) {
         self.drops.clear();
         self.frees.clear();
     }
 
     /// Takes the next value to drop at this time out of its slot.
-    fn take(&mut self, time: DropTime) -> Option<(Slot, DropValue)> {
+    fn take(&mut self, time: DropTime) -> Option<(LocalValue, DropValue)> {
         let (queue, left) = match time {
-            DropTime::AtEnd => (&mut self.drops, Slot::Dropped),
-            DropTime::AfterEnd => (&mut self.frees, Slot::Empty),
+            DropTime::AtEnd => (&mut self.drops, LocalValue::Dropped),
+            DropTime::AfterEnd => (&mut self.frees, LocalValue::Empty),
         };
         let (key, drop) = queue.pop()?;
         Some((std::mem::replace(&mut self.slots[key], left), drop))
     }
 
-    fn set(&mut self, key: usize, slot: Slot) {
+    fn set(&mut self, key: usize, slot: LocalValue) {
         if self.slots.len() <= key {
-            self.slots.resize(key + 1, Slot::Empty);
+            self.slots.resize(key + 1, LocalValue::Empty);
         }
         self.slots[key] = slot;
     }
@@ -75,8 +76,8 @@ impl Locals {
 /// [`local`](crate::FlatCosts::local); lets no other thread run.
 #[inline]
 #[must_use]
-pub fn local(key: usize, per_thread: PerThread) -> Slot {
-    let find = |locals: &Locals| locals.slots.get(key).copied().unwrap_or(Slot::Empty);
+pub fn local(key: usize, per_thread: PerThread) -> LocalValue {
+    let find = |locals: &Locals| locals.slots.get(key).copied().unwrap_or(LocalValue::Empty);
     let slot = with(|sim| {
         sim.count();
         let cost = sim.config.costs.local;
@@ -87,7 +88,7 @@ pub fn local(key: usize, per_thread: PerThread) -> Slot {
         }
     });
     stop_if_ended();
-    slot.unwrap_or(Slot::Empty)
+    slot.unwrap_or(LocalValue::Empty)
 }
 
 /// Stores a value in an empty slot. `drop` is called when `time` says; never for a static.
@@ -106,13 +107,13 @@ pub unsafe fn set_local(
     with(|sim| match per_thread {
         PerThread::Yes => {
             let locals = &mut sim.here().locals;
-            locals.set(key, Slot::Full(value));
+            locals.set(key, LocalValue::Full(value));
             match time {
                 DropTime::AtEnd => locals.drops.push((key, drop)),
                 DropTime::AfterEnd => locals.frees.push((key, drop)),
             }
         }
-        PerThread::No => sim.statics.set(key, Slot::Full(value)),
+        PerThread::No => sim.statics.set(key, LocalValue::Full(value)),
     });
 }
 
@@ -129,7 +130,7 @@ pub(super) fn free_locals() {
 
 fn drop_all(time: DropTime) {
     while let Some((slot, drop)) = with(|sim| sim.here().locals.take(time)).flatten() {
-        if let Slot::Full(value) = slot {
+        if let LocalValue::Full(value) = slot {
             // SAFETY: the slot was full, and now it is not, so this is the only call (1).
             unsafe { drop(value) };
         }

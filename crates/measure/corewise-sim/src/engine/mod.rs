@@ -27,7 +27,7 @@ use scheduler::Simulation;
 
 #[cfg(corewise_sim)]
 pub(crate) use locals::drop_locals;
-pub use locals::{DropTime, DropValue, PerThread, Slot, local, set_local};
+pub use locals::{DropTime, DropValue, LocalValue, PerThread, local, set_local};
 pub use wait::{park, pause, sleep, unpark, wait, wake, yield_now};
 
 /// Announced accesses of more lines than this are announced for their first ones only.

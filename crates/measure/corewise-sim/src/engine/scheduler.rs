@@ -515,9 +515,9 @@ impl Simulation {
         for thread in &mut self.threads {
             abandoned += usize::from(!thread.has_ended);
             std::mem::forget(thread.coroutine.take());
-            thread.locals.forget();
+            thread.locals.cancel_drops();
         }
-        self.statics.forget();
+        self.statics.cancel_drops();
         Totals {
             cycles,
             digest: self.digest,

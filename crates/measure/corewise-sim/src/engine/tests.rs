@@ -566,21 +566,21 @@ fn values_of_a_thread_are_dropped_at_its_end_the_last_one_first() {
             let logs = unsafe { Box::from_raw(logs.cast::<Logs>().as_ptr()) };
             logs.2.add(1);
             logs.0.lock().unwrap().push(logs.1);
-            assert_eq!(local(logs.1, PerThread::Yes), Slot::Dropped);
+            assert_eq!(local(logs.1, PerThread::Yes), LocalValue::Dropped);
         }
         let copy = log.clone();
         let word = Arc::new(Word::default());
         in_threads(1, move |_| {
             for key in [7, 2, 5] {
-                assert_eq!(local(key, PerThread::Yes), Slot::Empty);
+                assert_eq!(local(key, PerThread::Yes), LocalValue::Empty);
                 let value = Box::new(Logs(copy.clone(), key, word.clone()));
                 let value = NonNull::from(Box::leak(value)).cast();
                 // SAFETY: `drop_logs` may be called with it (1); nothing else reads the keys (2).
                 unsafe { set_local(key, PerThread::Yes, value, drop_logs, DropTime::AtEnd) };
-                assert_eq!(local(key, PerThread::Yes), Slot::Full(value));
+                assert_eq!(local(key, PerThread::Yes), LocalValue::Full(value));
             }
         });
-        assert_eq!(local(7, PerThread::Yes), Slot::Empty);
+        assert_eq!(local(7, PerThread::Yes), LocalValue::Empty);
         // The thread has ended when its last access, in a drop, is over.
         sleep(1_000);
         log.lock().unwrap().clone()

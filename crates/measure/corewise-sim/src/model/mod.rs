@@ -40,7 +40,7 @@ mod queue;
 mod tests;
 
 use crate::AccessKind;
-use crate::lines::Line;
+use crate::lines::CacheLine;
 use cache::LineSets;
 pub use machine::{
     CacheShape, CoherenceProtocol, MachineError, MachineParameters, MachineShape, ParameterSample,
@@ -184,7 +184,7 @@ impl Model {
 
     /// An access that needs nothing but the first level of its core, if it is one.
     #[inline]
-    pub(crate) fn hit(&mut self, lines: &mut [Line], request: Request) -> Option<Timing> {
+    pub(crate) fn hit(&mut self, lines: &mut [CacheLine], request: Request) -> Option<Timing> {
         let Request {
             line: number,
             kind,
@@ -217,7 +217,7 @@ impl Model {
     }
 
     /// Any access.
-    pub(crate) fn access(&mut self, lines: &mut [Line], request: Request) -> Timing {
+    pub(crate) fn access(&mut self, lines: &mut [CacheLine], request: Request) -> Timing {
         let Request {
             processor, kind, ..
         } = request;
@@ -290,7 +290,7 @@ impl Model {
     }
 
     /// A store leaves the buffer after those before it. Its thread waits only for a place.
-    fn store(&mut self, lines: &mut [Line], core: usize, request: Request) -> Timing {
+    fn store(&mut self, lines: &mut [CacheLine], core: usize, request: Request) -> Timing {
         let Request { processor, now, .. } = request;
         let begin = self.stores[processor].place_at(now);
         self.counts.store_stalls += begin - now;
@@ -317,7 +317,7 @@ impl Model {
     }
 
     /// The latency of a hit in the private caches.
-    fn private_hit(&mut self, lines: &[Line], core: usize, request: Request) -> Option<u64> {
+    fn private_hit(&mut self, lines: &[CacheLine], core: usize, request: Request) -> Option<u64> {
         let here = &mut self.cores[core];
         let number = request.line;
         if !has(&lines[number as usize].sharers, core) {
@@ -339,7 +339,7 @@ impl Model {
     }
 
     /// When the data is there.
-    fn read(&mut self, lines: &mut [Line], core: usize, request: Request) -> u64 {
+    fn read(&mut self, lines: &mut [CacheLine], core: usize, request: Request) -> u64 {
         if let Some(end) = self.private_hit(lines, core, request) {
             return end;
         }
@@ -359,7 +359,7 @@ impl Model {
     }
 
     /// When the core may write.
-    fn write(&mut self, lines: &mut [Line], core: usize, request: Request) -> u64 {
+    fn write(&mut self, lines: &mut [CacheLine], core: usize, request: Request) -> u64 {
         let number = request.line;
         if is_exclusive(&lines[number as usize], core) {
             lines[number as usize].is_dirty = true;
@@ -400,7 +400,7 @@ impl Model {
 
     /// When a request reaches the line: after the transfer before it, through the port of the
     /// socket.
-    fn begin_transfer(&mut self, lines: &[Line], core: usize, request: Request) -> u64 {
+    fn begin_transfer(&mut self, lines: &[CacheLine], core: usize, request: Request) -> u64 {
         let ready = lines[request.line as usize].ready;
         let mut begin = request.now;
         if ready > begin {
@@ -413,7 +413,7 @@ impl Model {
     }
 
     /// Where the copy of a core comes from.
-    fn supplier(&self, line: &Line, core: usize) -> Supplier {
+    fn supplier(&self, line: &CacheLine, core: usize) -> Supplier {
         let socket = self.socket_of(core);
         if let Some(owner) = owner_of(line)
             && owner != core
@@ -433,7 +433,7 @@ impl Model {
     }
 
     /// The sockets whose caches, private or shared, hold a line, as bits.
-    fn sockets_with(&self, line: &Line) -> u8 {
+    fn sockets_with(&self, line: &CacheLine) -> u8 {
         let sharers = cores(&line.sharers).map(|core| self.bit_of(core));
         sharers.fold(line.shared, |all, bit| all | bit)
     }
@@ -446,7 +446,7 @@ impl Model {
     /// When a line arrives that is requested now.
     fn fetch(
         &mut self,
-        line: &Line,
+        line: &CacheLine,
         core: usize,
         supplier: Supplier,
         request: Request,
@@ -500,14 +500,14 @@ impl Model {
     }
 
     /// A dirty line goes to the memory of its node, for which nobody waits.
-    fn write_back(&mut self, line: &mut Line, number: u32, at: u64) {
+    fn write_back(&mut self, line: &mut CacheLine, number: u32, at: u64) {
         self.counts.write_backs += 1;
         line.is_dirty = false;
         self.serve_memory(usize::from(line.home), number, at);
     }
 
     /// What a read of another core does to the owner of a line, and to a dirty shared cache.
-    fn give_copy(&mut self, lines: &mut [Line], number: u32, core: usize, at: u64) {
+    fn give_copy(&mut self, lines: &mut [CacheLine], number: u32, core: usize, at: u64) {
         let is_moesi = self.machine.shape.protocol == CoherenceProtocol::Moesi;
         let line = &mut lines[number as usize];
         let sources = self.sockets_with(line);
@@ -524,7 +524,7 @@ impl Model {
     }
 
     /// How far the farthest other copy is.
-    fn farthest_copy(&self, line: &Line, core: usize) -> Option<u8> {
+    fn farthest_copy(&self, line: &CacheLine, core: usize) -> Option<u8> {
         let socket = self.socket_of(core);
         let others = cores(&line.sharers).filter(|&other| other != core);
         let sharers = others.map(|other| self.machine.hops(socket, self.socket_of(other)));
@@ -534,7 +534,7 @@ impl Model {
     }
 
     /// All other copies go, except that of the core's shared cache.
-    fn invalidate(&mut self, lines: &mut [Line], number: u32, core: usize) {
+    fn invalidate(&mut self, lines: &mut [CacheLine], number: u32, core: usize) {
         let line = &mut lines[number as usize];
         for other in cores(&line.sharers).filter(|&other| other != core) {
             self.counts.invalidations += 1;
@@ -548,7 +548,7 @@ impl Model {
     }
 
     /// Puts a line into the caches of a core, which does not have it.
-    fn fill(&mut self, lines: &mut [Line], core: usize, number: u32, at: u64) {
+    fn fill(&mut self, lines: &mut [CacheLine], core: usize, number: u32, at: u64) {
         let socket = self.socket_of(core);
         let is_there = lines[number as usize].shared & self.bit_of(core) != 0;
         match self.machine.shape.shared_cache {
@@ -568,7 +568,7 @@ impl Model {
     }
 
     /// The second level of a core has evicted a line.
-    fn leave_core(&mut self, lines: &mut [Line], core: usize, number: u32, at: u64) {
+    fn leave_core(&mut self, lines: &mut [CacheLine], core: usize, number: u32, at: u64) {
         let socket = self.socket_of(core);
         let line = &mut lines[number as usize];
         take(&mut line.sharers, core);
@@ -588,7 +588,7 @@ impl Model {
     }
 
     /// Puts a line into the shared cache of a socket, which does not have it.
-    fn fill_shared(&mut self, lines: &mut [Line], socket: usize, number: u32, at: u64) {
+    fn fill_shared(&mut self, lines: &mut [CacheLine], socket: usize, number: u32, at: u64) {
         lines[number as usize].shared |= 1 << socket;
         let Some(evicted) = self.shared[socket].insert(number) else {
             return;
@@ -615,14 +615,14 @@ impl Model {
 
 /// Whether a core may write a line without asking.
 #[inline]
-fn is_exclusive(line: &Line, core: usize) -> bool {
+fn is_exclusive(line: &CacheLine, core: usize) -> bool {
     let mut alone = [0, 0];
     add(&mut alone, core);
     owner_of(line) == Some(core) && line.sharers == alone
 }
 
 #[inline]
-fn owner_of(line: &Line) -> Option<usize> {
+fn owner_of(line: &CacheLine) -> Option<usize> {
     usize::from(line.owner).checked_sub(1)
 }
 

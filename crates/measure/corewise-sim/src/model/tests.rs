@@ -43,7 +43,7 @@ fn machines() -> impl Iterator<Item = MachineParameters> {
 /// A model with what it must remember for the invariants.
 struct Checked {
     model: Model,
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
     /// Of each line: the writes so far, and when the last one was visible.
     writes: Vec<(u64, u64)>,
     /// Of each copy in a core: the writes that it has seen.
@@ -54,7 +54,7 @@ struct Checked {
 impl Checked {
     fn new(machine: MachineParameters, seed: u64) -> Self {
         let home = |number: u32| {
-            let mut line = Line::default();
+            let mut line = CacheLine::default();
             line.home = (number / 8 % 2) as u8;
             line
         };
@@ -118,7 +118,7 @@ impl Checked {
         let is = |condition: bool, what| if condition { Ok(()) } else { Err(what) };
         for (index, core) in model.cores.iter().enumerate() {
             let in_l2: Vec<_> = core.l2.numbers().collect();
-            let sharers = |line: &Line| has(&line.sharers, index);
+            let sharers = |line: &CacheLine| has(&line.sharers, index);
             is(
                 in_l2.iter().all(|&n| sharers(&self.lines[n as usize])),
                 "a copy unknown",
@@ -131,7 +131,7 @@ impl Checked {
             )?;
         }
         for (socket, shared) in model.shared.iter().enumerate() {
-            let known = |line: &Line| line.shared >> socket & 1 != 0;
+            let known = |line: &CacheLine| line.shared >> socket & 1 != 0;
             is(
                 shared.numbers().all(|n| known(&self.lines[n as usize])),
                 "L3 unknown",

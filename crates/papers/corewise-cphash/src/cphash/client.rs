@@ -10,7 +10,7 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::{Backoff, Sleeps, mutant, thread};
 
 use super::foreign::contain_panic;
-use super::lane::{Lane, Shared};
+use super::lane::{Lane, LaneState};
 use super::message::{self, Candidates, Word, answer, op, op_of};
 use super::outbox::{Outbox, Pending, What};
 use super::server::is_serving;
@@ -136,7 +136,7 @@ impl<S> Client<S> {
             // The read index is published line by line, so up to a line is not known to be free.
             let (replies, reply_reader) = ring::with_capacity(pipeline + ring::LINE_WORDS);
             let (request_writer, requests) = ring::with_capacity(2 * pipeline);
-            let shared = Shared::new();
+            let shared = LaneState::new();
             self.table.shards[index].connect(Lane {
                 requests,
                 replies,

@@ -47,7 +47,7 @@ pub(super) struct Leftover {
 }
 
 /// The single buffer of \[CPHASH\] §3.4, and how a client says that it leaves.
-pub(super) struct Shared {
+pub(super) struct LaneState {
     buffer: CachePadded<Buffer>,
     leftover: Mutex<Option<Leftover>>,
 }
@@ -62,7 +62,7 @@ struct Buffer {
 #[cfg(not(any(corewise_loom, corewise_shuttle)))]
 const _: () = assert!(size_of::<Buffer>() == 64);
 
-impl Shared {
+impl LaneState {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             buffer: CachePadded::new(Buffer {
@@ -118,7 +118,7 @@ impl Shared {
 pub(super) struct Lane {
     pub(super) requests: Consumer,
     pub(super) replies: Producer,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<LaneState>,
 }
 
 /// Whether a lane is still in use.

@@ -218,7 +218,8 @@ fn one_thread_at_a_time_owns_a_partition() {
         let shared = Arc::new((shard(), DataCell::new(0)));
         let serve_once = |shared: &(Arc<Shard>, DataCell<i32>), slot| {
             if shared.0.claim(OwnerId::server(slot)) {
-                // SAFETY: claimed, and given up.
+                // SAFETY: this thread has claimed the partition, and does not use it after
+                // `release` (1, both).
                 unsafe {
                     shared.0.serve();
                     shared.1.with_mut(|value| *value += 1);
@@ -275,7 +276,7 @@ fn a_server_that_finds_its_partition_owned_is_woken() {
         let shard = shard();
         assert!(shard.claim(OwnerId::server(0)));
         let old = shard.clone();
-        // SAFETY: claimed, and given up.
+        // SAFETY: server 0 has claimed the partition, and does not use it afterwards (1).
         let releasing = thread::spawn(move || unsafe { old.release() });
         shard.set_desired(Some(1));
         let claimed = shard.claim(OwnerId::server(1));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use corewise_atomic::sync::Arc;
 
-use super::lane::{Leftover, Shared};
+use super::lane::{LaneState, Leftover};
 use super::message::Word;
 use crate::key::{Identity, KeyKind, MAX_KEY_BYTES};
 use crate::ring::{Consumer, Producer};
@@ -46,7 +46,7 @@ impl Pending {
 pub(super) struct Outbox {
     requests: Producer,
     pub(super) replies: Consumer,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<LaneState>,
     pending: VecDeque<Pending>,
     /// Keys and values of pending operations, in their order.
     bytes: Bytes,
@@ -59,7 +59,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn new(requests: Producer, replies: Consumer, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(requests: Producer, replies: Consumer, shared: Arc<LaneState>) -> Self {
         Self {
             requests,
             replies,

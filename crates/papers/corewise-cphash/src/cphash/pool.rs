@@ -28,7 +28,7 @@ pub(super) struct Pool {
     table: Arc<PartitionTable>,
     placement: PinPolicy,
     threads: Vec<Member>,
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
 }
 
 struct Member {
@@ -37,7 +37,7 @@ struct Member {
 }
 
 /// What the threads share.
-struct Shared {
+struct PoolState {
     /// Threads with an index below this serve.
     serving: AtomicUsize,
     load: Mutex<Option<Load>>,
@@ -45,7 +45,7 @@ struct Shared {
     threads: Mutex<Vec<Thread>>,
 }
 
-impl Shared {
+impl PoolState {
     /// Called with `load` locked, so that no earlier decision undoes a later one.
     fn set_serving(&self, count: usize) {
         // Release: pairs with the Acquire in `serve_while`.
@@ -85,7 +85,7 @@ impl Pool {
             table,
             placement,
             threads: Vec::new(),
-            shared: Arc::new(Shared {
+            shared: Arc::new(PoolState {
                 serving: AtomicUsize::new(0),
                 load: Mutex::new(None),
                 threads: Mutex::new(Vec::new()),
@@ -212,7 +212,7 @@ impl Drop for Pool {
 }
 
 /// A server thread, which serves while it is among the threads that shall.
-fn run(table: &Arc<PartitionTable>, shared: &Shared, index: usize, stop: &AtomicBool) {
+fn run(table: &Arc<PartitionTable>, shared: &PoolState, index: usize, stop: &AtomicBool) {
     // Acquire, both: pair with the Release in `set_serving` and `stop`.
     let is_serving = || index < shared.serving.load(Acquire);
     let is_stopped = || stop.load(Acquire);
@@ -230,7 +230,7 @@ fn run(table: &Arc<PartitionTable>, shared: &Shared, index: usize, stop: &Atomic
 }
 
 /// Serves until `goes_on` returns false, and then what was sent before.
-fn serve_while(table: &Arc<PartitionTable>, shared: &Shared, goes_on: impl Fn() -> bool) {
+fn serve_while(table: &Arc<PartitionTable>, shared: &PoolState, goes_on: impl Fn() -> bool) {
     let this = thread::current();
     let mut server = PartitionServer::new(table.clone(), move || thread::unpark(&this));
     let (mut busy, mut polls, mut spins) = (0, 0, 0);
@@ -278,7 +278,7 @@ mod models {
     #[test]
     fn a_fixed_number_of_serving_threads_stays() {
         model_bounded(3, || {
-            let shared = Arc::new(Shared {
+            let shared = Arc::new(PoolState {
                 serving: AtomicUsize::new(1),
                 load: Mutex::new(Some(Load::new(1..=3))),
                 threads: Mutex::new(Vec::new()),
@@ -335,7 +335,7 @@ mod tests {
     /// Without threads, so that the reports are the only ones.
     #[test]
     fn reports_change_the_number_of_serving_threads() {
-        let shared = Shared {
+        let shared = PoolState {
             serving: AtomicUsize::new(1),
             load: Mutex::new(Some(Load::new(1..=3))),
             threads: Mutex::new(Vec::new()),

@@ -210,7 +210,8 @@ impl PartitionServer {
             let stays = shard.desired() == Some(slot);
             if !stays {
                 is_owned[index] = false;
-                // SAFETY: claimed, and given up.
+                // SAFETY: this server has claimed the partition, which is no longer in `owned`
+                // afterwards (1).
                 if let Some(next) = unsafe { shard.release() } {
                     table.wake(next);
                 }
@@ -244,7 +245,8 @@ impl Drop for PartitionServer {
                 // SAFETY: this server has claimed it, and gives it up below (1).
                 unsafe { shard.serve() };
             }
-            // SAFETY: claimed, and given up.
+            // SAFETY: this server has claimed the partition, and does not use it afterwards:
+            // it is being dropped (1).
             next.extend(unsafe { shard.release() });
         }
         // Those that the registry had, and those that have joined since.

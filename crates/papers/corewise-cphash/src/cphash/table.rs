@@ -175,7 +175,7 @@ impl PartitionTable {
         while shard.is_abandoned() && shard.claim(OwnerId::HELPER) {
             let release = Helping { table: self, shard };
             let serving = Serving::begin();
-            // SAFETY: claimed, and released below.
+            // SAFETY: this client has claimed the partition, until `release` is dropped (1).
             unsafe { shard.serve() };
             drop((serving, release));
             if !shard.has_news() {
@@ -193,7 +193,7 @@ struct Helping<'a> {
 
 impl Drop for Helping<'_> {
     fn drop(&mut self) {
-        // SAFETY: claimed by `help`.
+        // SAFETY: `help` has claimed the partition, and does not serve it any more (1).
         if let Some(slot) = unsafe { self.shard.release() } {
             self.table.wake(slot);
         }

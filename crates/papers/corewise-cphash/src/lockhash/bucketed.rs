@@ -103,7 +103,8 @@ impl<'a> Chain<'a> {
 
     #[inline(always)]
     fn find(&self, key: &Identity<'_>) -> Option<Element> {
-        // SAFETY: the bucket is locked, and elements of chains are READY.
+        // SAFETY: the bucket is locked, and elements of chains are READY (1). The test compares
+        // keys only (2).
         unsafe { chain::find(self.head, key.id, |element| element.has_key(key)) }
     }
 }
@@ -184,7 +185,8 @@ impl Bucketed {
 
     /// Adds a reference to an element of a chain that is locked.
     fn referenced<L: RawLock>(&self, hash: u64, element: Element) -> ValueRef<'_, L> {
-        // SAFETY: the bucket is locked.
+        // SAFETY: this thread has locked the chain, so its elements are allocated and their headers
+        // its own (1); the reference ends with the statement (2).
         unsafe { element.header().add_ref() };
         let owner = Owner::Bucket(self, hash);
         ValueRef { element, owner }
@@ -466,7 +468,8 @@ impl Bucketed {
                 let Some(element) = Element::from_ptr(chain.head) else {
                     break;
                 };
-                // SAFETY: the bucket is locked.
+                // SAFETY: this thread has locked the chain, so its elements are allocated and their
+                // headers its own (1); the reference ends with the statement (2).
                 let hash = self.mixer.mix(unsafe { element.header().id });
                 let is_free = self.unlink(&mut chain, hash, element);
                 drop(chain);

@@ -112,7 +112,7 @@ impl Buffer {
     /// 1. The last copied value has `len` bytes.
     #[inline(always)]
     unsafe fn bytes(&self, len: usize) -> &[u8] {
-        // SAFETY: these bytes were written (1).
+        // SAFETY: `copy` has written the first `len` bytes (1).
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), len) }
     }
 }
@@ -278,7 +278,7 @@ enum Owner<'t, L: RawLock> {
 
 // SAFETY: the element is only read, and the reference is given up under the lock, on any thread.
 unsafe impl<L: RawLock> Send for ValueRef<'_, L> {}
-// SAFETY: as for `Send`; shared references give bytes only.
+// SAFETY: the element is only read: shared references give its bytes and nothing else.
 unsafe impl<L: RawLock> Sync for ValueRef<'_, L> {}
 
 impl<L: RawLock> Deref for ValueRef<'_, L> {

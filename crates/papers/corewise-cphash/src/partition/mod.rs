@@ -211,7 +211,7 @@ impl Partition {
         Stats {
             elements: self.elements as u64,
             used_bytes: self.heap.used() as u64,
-            held_bytes: self.heap.held() as u64,
+            held_bytes: self.heap.held_bytes() as u64,
             budget_bytes: self.heap.budget() as u64,
             hits: self.hits,
             misses: self.misses,
@@ -249,10 +249,10 @@ impl Partition {
     /// found may have another key with this ID, and counts as used nevertheless.
     #[inline]
     pub(crate) fn lookup_id(&mut self, hash: u64, id: u64) -> ById {
-        // SAFETY: we own the partition.
+        // SAFETY: we own the partition, and elements in chains are allocated (1).
         let is_wanted = |element: Element| unsafe { !element.has(flag::NARROW) };
         let found = self.find(hash, id, is_wanted);
-        // SAFETY: the same.
+        // SAFETY: we own the partition, and the element that was found is allocated (1).
         let is_shared = |element: Element| unsafe { element.has(flag::SHARED_ID) };
         if found.is_some_and(is_shared) {
             return self.lookup_shared_id(hash, id);
@@ -264,7 +264,7 @@ impl Partition {
     fn lookup_shared_id(&mut self, hash: u64, id: u64) -> ById {
         let elements = RefCell::new(Vec::new());
         let collect = |element: Element| {
-            // SAFETY: we own the partition.
+            // SAFETY: we own the partition, and elements in chains are allocated (1).
             if !unsafe { element.has(flag::NARROW) } {
                 elements.borrow_mut().push(element);
             }
@@ -394,7 +394,7 @@ impl Partition {
     #[cold]
     fn remove_id(&mut self, (id, kind): (u64, KeyKind)) {
         let hash = self.hash(id);
-        // SAFETY: we own the partition.
+        // SAFETY: we own the partition, and elements in chains are allocated (1).
         let is_wanted =
             |element: Element| unsafe { element.has(flag::NARROW) == (kind == KeyKind::Narrow) };
         if let Some(element) = self.find(hash, id, is_wanted) {
@@ -586,7 +586,8 @@ impl Partition {
     /// The first element of the hash's chain that has the ID and passes the test.
     #[inline(always)]
     fn find(&self, hash: u64, id: u64, test: impl Fn(Element) -> bool) -> Option<Element> {
-        // SAFETY: we own the partition.
+        // SAFETY: we own the partition and so its buckets, whose elements are allocated (1). A test
+        // has no partition from which it could free one (2).
         unsafe { chain::find(self.buckets[self.bucket_of(hash)], id, test) }
     }
 
@@ -664,7 +665,8 @@ impl Partition {
         let first = self.random.next() as usize;
         for step in 0..self.buckets.len() {
             let bucket = first.wrapping_add(step) & (self.buckets.len() - 1);
-            // SAFETY: we own the partition.
+            // SAFETY: we own the partition, and so its buckets; elements in chains are allocated
+            // (1).
             let chosen = unsafe { chain::choose_unused(self.buckets[bucket], &mut self.random) };
             if chosen.is_some() {
                 return chosen;

@@ -69,7 +69,7 @@ impl RawElement {
     #[inline(always)]
     #[must_use]
     pub unsafe fn of_value(value: NonNull<u8>) -> Self {
-        // SAFETY: in the same block, by 1.
+        // SAFETY: by 1 the value lies `VALUE_AT` bytes behind the header, in the same block.
         let header = unsafe { value.sub(VALUE_AT) };
         Self(Element::from_ptr(header.cast::<Header>().as_ptr()).expect("not null"))
     }
@@ -302,7 +302,8 @@ impl RawPartition {
     /// 1. As described for the type; the reference is the caller's.
     #[inline]
     pub unsafe fn release(&mut self, element: RawElement) {
-        // SAFETY: the caller's 1. The engine chooses what is evicted.
+        // SAFETY: the element is of this partition, and the reference is the caller's, by 1. The
+        // engine chooses what is evicted.
         let _ = unsafe { self.partition.drop_reference(element.0) };
     }
 
@@ -388,7 +389,7 @@ mod tests {
     }
 
     fn number(value: NonNull<u8>) -> u64 {
-        // SAFETY: written by `add`.
+        // SAFETY: `add` has written a number to every value.
         unsafe { value.cast::<u64>().read() }
     }
 
@@ -401,7 +402,7 @@ mod tests {
         assert_eq!(partition.find(u64::MAX, |v| number(v) == 2), Some(second));
         assert_eq!(partition.find(u64::MAX, |v| number(v) == 3), None);
         assert_eq!(partition.oldest(), Some(first));
-        // SAFETY: linked, both times.
+        // SAFETY: both elements are linked until the second one is unlinked here (1, both).
         unsafe {
             partition.refresh(first);
             assert_eq!(partition.oldest(), Some(second));
@@ -415,7 +416,8 @@ mod tests {
         let mut partition = RawPartition::new(1 << 16);
         let empty = partition.used_bytes();
         let element = add(&mut partition, 7, 9);
-        // SAFETY: linked, and then referenced.
+        // SAFETY: the element is linked until `unlink`, and a reference to it is counted until
+        // `release` (1, all).
         unsafe {
             partition.acquire(element);
             partition.unlink(element);

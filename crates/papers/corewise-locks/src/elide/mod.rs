@@ -1,9 +1,9 @@
 //! Lock elision: sections of a lock run as hardware transactions, side by side, and take the lock
 //! only if that fails.
 //!
-//! Sources: thesis ch. 4; Y. Afek, A. Levy, A. Morrison, *Software-improved hardware lock elision*,
-//! PODC 2014 (SLR and SCM). [`policy`] has the policies and what they do after an abort;
-//! [`Rtm`] and [`Scripted`] are the sources of transactions.
+//! Sources: thesis ch. 4; \[Elision\] (Afek, Levy, Morrison, PODC 2014), for SLR and SCM.
+//! [`policy`] has the policies and what they do after an abort; [`Rtm`] and [`Scripted`] are the
+//! sources of transactions.
 //!
 //! ```
 //! use corewise_locks::elide::{Elided, Rtm, SlrScm};
@@ -118,9 +118,9 @@ pub unsafe trait Subscribe: RawLock {}
 
 // SAFETY: the flag is set by the exchange in `lock` and cleared in `unlock` (1). One load (2).
 unsafe impl Subscribe for Tas {}
-// SAFETY: as for `Tas` (1 and 2).
+// SAFETY: the flag is set by an exchange in `lock` and cleared in `unlock` (1). One load (2).
 unsafe impl Subscribe for Ttas {}
-// SAFETY: as for `Tas` (1 and 2).
+// SAFETY: the flag is set by an exchange in `lock` and cleared in `unlock` (1). One load (2).
 unsafe impl Subscribe for TtasBackoff {}
 // SAFETY: `next` is ahead of `serving` from the increment in `lock` to the store in `unlock` (1).
 // Two loads of one line (2).

@@ -318,7 +318,8 @@ mod asm {
     /// Aborts the transaction; does nothing outside of one.
     #[inline(always)]
     pub(super) fn abort<const CODE: u8>(_: Rtm) {
-        // SAFETY: the instruction exists.
+        // SAFETY: an `Rtm` proves that the processor has the instruction, which does nothing
+        // outside of a transaction.
         unsafe { asm!("xabort {code}", code = const CODE, options(nostack)) };
     }
 

@@ -120,7 +120,8 @@ pub unsafe trait Algorithm: Send + Sync + Sized + 'static {
         hash: u64,
         eq: impl FnMut(NonNull<ChainLink>) -> bool,
     ) -> Option<NonNull<ChainLink>> {
-        // SAFETY: the caller's.
+        // SAFETY: the section is of the table's domain, and the link is not used after it, as the
+        // caller guarantees (1).
         self.hold(|table| unsafe { table.look_up(section, hash, eq) })
     }
 

@@ -24,7 +24,7 @@ enum Owner {
 
 // SAFETY: it owns its array of atomics.
 unsafe impl Send for Heads {}
-// SAFETY: its elements are atomics.
+// SAFETY: a shared reference gives access to atomics only.
 unsafe impl Sync for Heads {}
 
 impl Heads {
@@ -82,7 +82,7 @@ impl Heads {
     #[inline(always)]
     pub(super) unsafe fn at(&self, bucket: usize) -> &Head {
         debug_assert!(bucket < self.len);
-        // SAFETY: within the array, by 1.
+        // SAFETY: the index is less than the array's length, by 1.
         unsafe { self.base.add(bucket).as_ref() }
     }
 }

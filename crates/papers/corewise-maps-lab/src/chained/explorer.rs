@@ -151,7 +151,7 @@ impl<F: ResizeVariant> ModelState<F> {
     }
 
     fn start(&self, hash: u64) -> Position {
-        // SAFETY: no other thread resizes.
+        // SAFETY: only this thread resizes, and it does not while the position is read (1).
         unsafe { self.table.head(hash) }
     }
 
@@ -196,7 +196,7 @@ impl<F: ResizeVariant> ModelState<F> {
         // Readers that begin now must not find the removed node.
         for other in self.present.iter() {
             let mut at = self.start(*other);
-            // SAFETY: as in `walk`.
+            // SAFETY: no node and no table is freed while a reader may stand in it.
             while let Some(link) = follow(unsafe { &*at }) {
                 assert_ne!(link, removed, "a removed node is met");
                 // SAFETY: a node, and none is freed while a reader may stand in it.
@@ -250,7 +250,7 @@ impl<F: ResizeVariant> ModelState<F> {
         for hash in &self.present {
             let mut at = self.start(*hash);
             let (mut seen, mut last) = (0, 0);
-            // SAFETY: as in `walk`.
+            // SAFETY: no node and no table is freed while a reader may stand in it.
             while let Some(link) = follow(unsafe { &*at }) {
                 // SAFETY: a node, and none is freed while a reader may stand in it.
                 let link = unsafe { link.as_ref() };

@@ -65,7 +65,8 @@ unsafe impl<K: Send + Sync, V: Send + Sync, A: ChainedTable, S: Send> Send
     for ChainedMap<K, V, A, S>
 {
 }
-// SAFETY: as above; a reference is enough to insert and to drop, so both must also be `Send`.
+// SAFETY: the map owns its keys and values, and a reference to it is enough to look up, to insert
+// and to drop them, so both must be `Send` and `Sync`.
 unsafe impl<K: Send + Sync, V: Send + Sync, A: ChainedTable, S: Sync> Sync
     for ChainedMap<K, V, A, S>
 {
@@ -218,7 +219,8 @@ where
         let hash = self.map.hasher.hash_one(key);
         // SAFETY: our guard, which lives as long as the reference.
         let found = unsafe { self.map.table.find(&*self.guard, hash, self.is(key)) };
-        // SAFETY: as above; links in the table belong to our nodes.
+        // SAFETY: the link was found in the guard's section, which keeps its node; links in the
+        // table belong to our nodes.
         found.map(|link| unsafe { &Node::<K, V>::of(link).value })
     }
 
@@ -261,14 +263,15 @@ where
                     keys,
                     out,
                     |key| map.hasher.hash_one(key),
-                    // SAFETY: our guard; here and below.
+                    // SAFETY: our guard is a section of the table's domain.
                     |hash| unsafe { table.fetch_bucket(section, hash) },
-                    // SAFETY: our guard.
+                    // SAFETY: our guard is a section of the table's domain.
                     |hash| fetch(unsafe { table.first(section, hash) }),
-                    // SAFETY: our guard.
+                    // SAFETY: our guard is a section of the table's domain.
                     |hash| fetch(unsafe { table.second(section, hash) }),
                     |hash, key| {
-                        // SAFETY: as in `get`.
+                        // SAFETY: our guard is a section of the table's domain, and outlives the
+                        // references in `out`.
                         let found = unsafe { table.look_up(section, hash, self.is(key)) };
                         // SAFETY: found under our guard, which keeps it.
                         found.map(|link| unsafe { &Node::<K, V>::of(link).value })
@@ -314,7 +317,8 @@ where
                 self.map.counts.add(&*self.guard, 1);
                 Ok(())
             }
-            // SAFETY: as in `get`.
+            // SAFETY: the link was found in the guard's section, which keeps its node; links in the
+            // table belong to our nodes.
             Err(found) => Err(unsafe { &Node::<K, V>::of(found).value }),
         }
     }
@@ -326,7 +330,8 @@ where
         Q: Eq + Hash + ?Sized,
     {
         let hash = self.map.hasher.hash_one(key);
-        // SAFETY: our guard.
+        // SAFETY: our guard is a section of the table's domain, and outlives the returned
+        // reference.
         let removed = unsafe { self.map.table.remove(&*self.guard, hash, self.is(key)) }?;
         self.map.counts.add(&*self.guard, -1);
         self.has_removed.set(true);
@@ -353,7 +358,7 @@ where
 impl<K, V, A: ChainedTable, S> Drop for ChainedRef<'_, K, V, A, S> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: not used again.
+        // SAFETY: the guard is dropped here only, and is not used again.
         unsafe { ManuallyDrop::drop(&mut self.guard) };
         if !self.has_removed.get() {
             return;

@@ -181,7 +181,8 @@ impl<A: Algorithm> Set<A> {
         self.table.take_all(|link| {
             // SAFETY: a node of the set, which is freed afterwards.
             let node = unsafe { link.cast::<Node>().as_ref() };
-            // SAFETY: as in `is`.
+            // SAFETY: written before the node is linked and after its grace period; the checkers
+            // report violations.
             assert!(unsafe { node.alive.read() }, "a dead node is left");
             seen.push(node.key);
             reclaim(link);

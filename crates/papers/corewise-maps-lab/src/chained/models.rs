@@ -116,7 +116,8 @@ fn zipped<F: ResizeVariant, const CUTS: usize>() -> Set<Paper<F>> {
         // SAFETY: no other thread has the table yet, so none resizes (1) or reads (2).
         drop(unsafe { table.zip(1) }.unwrap());
         for _ in 0..CUTS {
-            // SAFETY: as above, and zipped (1 and 2).
+            // SAFETY: no other thread has the table yet, so none resizes (1), and it was zipped
+            // above (2).
             assert!(unsafe { table.unzip() } == Cut::More);
         }
     };

@@ -170,7 +170,7 @@ impl std::ops::Deref for Replaced {
     type Target = PaperBuckets;
 
     fn deref(&self) -> &PaperBuckets {
-        // SAFETY: ours until it is dropped.
+        // SAFETY: it owns the table until it is dropped, so the table is not freed.
         unsafe { self.0.as_ref() }
     }
 }
@@ -193,7 +193,7 @@ pub(super) enum Cut {
 
 /// A step on a path: the word that points to a node, the owner of that word (none: the bucket), and
 /// the node.
-struct Step<'p> {
+struct ChainStep<'p> {
     from: Option<NonNull<ChainLink>>,
     word: &'p Head,
     to: NonNull<ChainLink>,
@@ -205,11 +205,11 @@ struct Step<'p> {
 ///
 /// 1. The caller is in a section, or holds the lock of the chain's stripe, while the iterator or
 ///    its steps are used.
-unsafe fn path(head: &Head) -> impl Iterator<Item = Step<'_>> {
+unsafe fn path(head: &Head) -> impl Iterator<Item = ChainStep<'_>> {
     let (mut from, mut word) = (None, head);
     std::iter::from_fn(move || {
         let to = follow(word)?;
-        let step = Step { from, word, to };
+        let step = ChainStep { from, word, to };
         from = Some(to);
         // SAFETY: nodes are freed a grace period after they were unlinked, by a thread that holds
         // the lock.
@@ -222,7 +222,8 @@ unsafe fn path(head: &Head) -> impl Iterator<Item = Step<'_>> {
 ///
 /// 1. As for [`path`].
 unsafe fn hash_of(link: NonNull<ChainLink>) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller is in a section or holds the stripe's lock, which keeps the node alive
+    // (1).
     unsafe { link.as_ref() }.hash()
 }
 
@@ -237,10 +238,11 @@ unsafe fn first_of(
     log2: u32,
 ) -> Option<NonNull<ChainLink>> {
     std::iter::successors(link, |link| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller is in a section or holds the stripe's lock, which keeps the node alive
+        // (1).
         follow(unsafe { &link.as_ref().next })
     })
-    // SAFETY: the caller's.
+    // SAFETY: the node is one of the chain that the caller may follow (1).
     .find(|link| bucket_of(unsafe { hash_of(*link) }, log2) == bucket)
 }
 
@@ -308,7 +310,8 @@ impl<F: ResizeVariant> Paper<F> {
     /// 1. As for [`Paper::current`].
     #[inline(always)]
     pub(super) unsafe fn head(&self, hash: u64) -> &Head {
-        // SAFETY: the caller's; `try_new` and `set_log2` check that the array has 2^log2 buckets.
+        // SAFETY: the table is not freed while the caller uses it, as the caller guarantees (1);
+        // `try_new` and `set_log2` check that the array has 2^log2 buckets.
         unsafe {
             let table = self.current();
             table.heads.at(bucket_of(hash, table.log2()))
@@ -371,7 +374,7 @@ impl<F: ResizeVariant> Paper<F> {
     /// 1. The caller is the only thread that resizes, and in no section: it can wait for readers.
     unsafe fn shrink(&self, to: u32) -> Result<Resized, ResizeError> {
         let mut resized = Resized::default();
-        // SAFETY: only one thread resizes.
+        // SAFETY: only the caller resizes, so no other thread replaces the table (1).
         let from = unsafe { self.current() }.log2();
         // SAFETY: only the caller resizes (1); the old buckets are dropped after the wait (2).
         let old = unsafe { self.join_all(to) }?;
@@ -379,8 +382,8 @@ impl<F: ResizeVariant> Paper<F> {
         self.wait(&mut resized)?;
         drop(old);
         if F::SHRINKS_IN_PLACE {
-            // SAFETY: as above. No reader that knows these buckets is left, and updates use the
-            // number of buckets.
+            // SAFETY: only the caller resizes, so the table stays. Readers that know these buckets
+            // have left in `wait`, and updates use the smaller number of buckets.
             unsafe { self.current().heads.discard(1 << to..1 << from) };
         }
         Ok(resized)
@@ -402,14 +405,14 @@ impl<F: ResizeVariant> Paper<F> {
             Some(self.new_table(to)?)
         };
         let all = self.stripes.lock_all();
-        // SAFETY: only one thread resizes.
+        // SAFETY: only the caller resizes, so no other thread replaces the table (1).
         let old = unsafe { self.current() };
         if F::SHRINKS_IN_PLACE && mutant!("chained_early_publish") {
             old.set_log2(to);
         }
         let heads = new.as_ref().map_or(&old.heads, |new| &new.heads);
         for (bucket, head) in heads[..1 << to].iter().enumerate() {
-            // SAFETY: all locks are held (1).
+            // SAFETY: `all` holds the locks of all stripes (1).
             unsafe { self.join(old, bucket, from, to, head) };
         }
         let replaced = match new {
@@ -434,12 +437,12 @@ impl<F: ResizeVariant> Paper<F> {
         let mut rest = None;
         for nth in (0..1usize << (from - to)).rev() {
             let part = &table.heads[F::Order::child(bucket, nth, to, from)];
-            // SAFETY: all stripes are locked.
+            // SAFETY: the caller holds all locks, so no chain changes (1).
             let last = unsafe { path(part) }.last();
             if let Some(last) = last {
                 let first = follow(part);
                 if rest.is_some() {
-                    // SAFETY: all stripes are locked.
+                    // SAFETY: the caller holds all locks, so the node is not unlinked and freed.
                     lead(unsafe { &last.to.as_ref().next }, rest);
                 }
                 rest = first;
@@ -490,7 +493,7 @@ impl<F: ResizeVariant> Paper<F> {
     pub(super) unsafe fn end_unzip(&self, to: u32) {
         let all = self.stripes.lock_all();
         all.set_for_buckets(to);
-        // SAFETY: all locks are held (1).
+        // SAFETY: `all` holds the locks of all stripes (1).
         let done = unsafe { self.set_zipped(None) };
         drop(all);
         drop(done);
@@ -514,13 +517,13 @@ impl<F: ResizeVariant> Paper<F> {
         // In place: the array was reserved at its largest, and only its used part grows.
         if F::EXPANDS_IN_PLACE {
             let all = self.stripes.lock_all();
-            // SAFETY: only one thread resizes.
+            // SAFETY: only the caller resizes, so no other thread replaces the table (1).
             let table = unsafe { self.current() };
             for parent in 0..1 << from {
-                // SAFETY: all locks are held (1).
+                // SAFETY: `all` holds the locks of all stripes (1).
                 unsafe { self.lead_children(&zipped, table, table, parent) };
             }
-            // SAFETY: all locks are held (1).
+            // SAFETY: `all` holds the locks of all stripes (1).
             unsafe { self.set_zipped(Some(zipped)) };
             table.set_log2(to);
             drop(all);
@@ -531,10 +534,10 @@ impl<F: ResizeVariant> Paper<F> {
         let held = F::AUXILIARY.then(|| Slots::try_zeroed(1 << from).ok_or(ResizeError::NoMemory));
         let held = held.transpose()?;
         let all = self.stripes.lock_all();
-        // SAFETY: only one thread resizes.
+        // SAFETY: only the caller resizes, so no other thread replaces the table (1).
         let old = unsafe { self.current() };
         for parent in 0..1 << from {
-            // SAFETY: all locks are held (1).
+            // SAFETY: `all` holds the locks of all stripes (1).
             unsafe { self.lead_children(&zipped, old, &new, parent) };
         }
         // SAFETY: all locks are held (1). The caller upholds 2, or `end_unzip` drops it.
@@ -542,7 +545,7 @@ impl<F: ResizeVariant> Paper<F> {
         if let Some((held, table)) = held.map(|held| (held, old.take())) {
             zipped.trunks = table.map(|table| Trunks { table, held });
         }
-        // SAFETY: all locks are held (1).
+        // SAFETY: `all` holds the locks of all stripes (1).
         unsafe { self.set_zipped(Some(zipped)) };
         drop(all);
         Ok(old)
@@ -564,7 +567,7 @@ impl<F: ResizeVariant> Paper<F> {
         let chain = follow(&old.heads[parent]);
         for child in zipped.children::<F::Order>(parent) {
             if !(F::EXPANDS_IN_PLACE && child == parent) {
-                // SAFETY: all stripes are locked.
+                // SAFETY: the caller holds all locks, so the parent's chain does not change (1).
                 let first = unsafe { first_of(chain, child, zipped.larger) };
                 lead(&new.heads[child], first);
             }
@@ -581,15 +584,16 @@ impl<F: ResizeVariant> Paper<F> {
         let mut all = Cut::Done;
         // Acquire: pairs with the Release that published it, which another thread may have executed
         // if the resize was interrupted.
-        // SAFETY: only one thread resizes.
+        // SAFETY: only the caller resizes, so no other thread replaces the table or ends the
+        // expansion, which was zipped (1 and 2).
         let (table, zipped) = unsafe { (self.current(), &*self.zipped.load(Acquire)) };
         for parent in 0..1 << zipped.smaller {
             let stripe = |log2| bucket_of(parent as u64, log2);
             let _locked = self.stripes.lock(stripe);
             let cut = match &zipped.trunks {
-                // SAFETY: locked above (1).
+                // SAFETY: `_locked` is the lock of the parent's stripe (1).
                 Some(trunks) => unsafe { self.cut_trunk(zipped, trunks, parent) },
-                // SAFETY: locked above (1).
+                // SAFETY: `_locked` is the lock of the parent's stripe (1).
                 None => unsafe { self.cut_foreign(table, zipped, parent) },
             };
             if cut == Cut::More {
@@ -618,18 +622,18 @@ impl<F: ResizeVariant> Paper<F> {
             return Cut::Done;
         };
         let own = child(first);
-        // SAFETY: the stripe is locked.
+        // SAFETY: the caller holds the lock of the chain's stripe (1).
         let foreign = unsafe { path(trunk) }.find(|step| child(step.to) != own);
         let Some(foreign) = foreign else {
             lead(trunk, None);
             return Cut::Done;
         };
-        // SAFETY: the stripe is locked.
+        // SAFETY: the caller holds the lock of the chain's stripe (1).
         let next_own = unsafe { first_of(Some(foreign.to), own, zipped.larger) };
         lead(foreign.word, next_own);
         lead(trunk, Some(foreign.to));
         let other = child(foreign.to);
-        // SAFETY: the stripe is locked.
+        // SAFETY: the caller holds the lock of the chain's stripe (1).
         let is_one_run = unsafe { path(trunk) }.all(|step| child(step.to) == other);
         if next_own.is_none() && is_one_run {
             lead(trunk, None);
@@ -653,16 +657,18 @@ impl<F: ResizeVariant> Paper<F> {
         let is_needed_by_others = |from: NonNull<ChainLink>, to: NonNull<ChainLink>, own: usize| {
             let children = zipped.children::<F::Order>(parent);
             children.filter(|child| *child != own).any(|other| {
-                // SAFETY: the stripe is locked.
+                // SAFETY: the caller holds the lock of the parent's stripe, which covers all
+                // children (1).
                 let behind = unsafe { first_of(Some(to), other, larger) };
-                // SAFETY: the stripe is locked.
+                // SAFETY: the same lock covers the chain of the other child (1).
                 behind.is_some() && unsafe { path(head(other)) }.any(|step| step.to == from)
             })
         };
-        let mut cuts: [Option<(usize, Step<'_>)>; 1 << MOST_DOUBLINGS] = [const { None }; 8];
+        let mut cuts: [Option<(usize, ChainStep<'_>)>; 1 << MOST_DOUBLINGS] = [const { None }; 8];
         let mut left = false;
         for (place, child) in cuts.iter_mut().zip(zipped.children::<F::Order>(parent)) {
-            // SAFETY: the stripe is locked.
+            // SAFETY: the caller holds the lock of the parent's stripe, which covers all children
+            // (1).
             let foreign = unsafe { path(head(child)) }.find(|step| child_of(step.to) != child);
             let Some(step) = foreign else { continue };
             let needed = step
@@ -676,10 +682,12 @@ impl<F: ResizeVariant> Paper<F> {
         }
         // All cuts were chosen before the first is made: readers are still where the paths were.
         for (child, step) in cuts.into_iter().flatten() {
-            // SAFETY: the stripe is locked.
+            // SAFETY: the caller holds the lock of the parent's stripe, which covers all children
+            // (1).
             let own = unsafe { first_of(Some(step.to), child, larger) };
             lead(step.word, own);
-            // SAFETY: the stripe is locked.
+            // SAFETY: the caller holds the lock of the parent's stripe, which covers all children
+            // (1).
             left |= unsafe { path(head(child)) }.any(|step| child_of(step.to) != child);
         }
         if left { Cut::More } else { Cut::Done }
@@ -703,7 +711,8 @@ impl<F: ResizeVariant> Paper<F> {
         let parent = bucket_of(hash, zipped.smaller);
         let trunk = zipped.trunks.as_ref().map(|trunks| {
             let head = &trunks.table.heads[parent];
-            // SAFETY: the stripe is locked.
+            // SAFETY: the caller holds the lock of the node's stripe, which covers the parent's
+            // chain (1).
             let nodes: Vec<_> = unsafe { path(head) }.map(|step| step.to).collect();
             (trunks, head, nodes)
         });
@@ -712,7 +721,8 @@ impl<F: ResizeVariant> Paper<F> {
             if mutant!("chained_one_link") && child != own {
                 continue;
             }
-            // SAFETY: the stripe is locked.
+            // SAFETY: the caller holds the lock of the node's stripe, which covers all children of
+            // the parent (1).
             let mut steps = unsafe { path(&table.heads[child]) };
             let Some(step) = steps.find(|step| step.to == gone) else {
                 continue;
@@ -721,7 +731,8 @@ impl<F: ResizeVariant> Paper<F> {
                 .as_ref()
                 .is_some_and(|(_, _, nodes)| step.from.is_none_or(|from| !nodes.contains(&from)));
             let past = match is_before_trunk {
-                // SAFETY: the stripe is locked.
+                // SAFETY: the caller holds the lock of the node's stripe, which covers all children
+                // of the parent (1).
                 true => unsafe { first_of(next, child, zipped.larger) },
                 false => next,
             };
@@ -742,7 +753,8 @@ impl<F: ResizeVariant> Paper<F> {
     }
 }
 
-// SAFETY: as for `Algorithm`, below.
+// SAFETY: a returned link was in its chain during the call (1), and a removed one cannot be reached
+// from a bucket; see the implementation of `Algorithm` below (2).
 unsafe impl<F: ResizeVariant> Lookups for Paper<F> {
     #[inline(always)]
     unsafe fn fetch_bucket(&self, section: &impl Section, hash: u64) {
@@ -769,7 +781,7 @@ unsafe impl<F: ResizeVariant> Lookups for Paper<F> {
         // SAFETY: the caller is in a section; here and below.
         let mut at = follow(unsafe { self.head(hash) });
         while let Some(node) = at {
-            // SAFETY: as above: the node is not freed.
+            // SAFETY: the node was found in the caller's section, which keeps it from being freed.
             let link = unsafe { node.as_ref() };
             if link.hash() == hash {
                 if eq(node) {
@@ -829,9 +841,9 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
         // SAFETY: the stripe is locked; here and below.
         let head = unsafe { self.head(hash) };
         let mut place = head;
-        // SAFETY: the stripe is locked.
+        // SAFETY: `_locked` is the lock of the chain's stripe (1).
         for step in unsafe { path(head) } {
-            // SAFETY: the stripe is locked.
+            // SAFETY: `_locked` keeps the node in its chain, so it is not freed.
             let other = unsafe { step.to.as_ref() };
             if F::Order::SORTED {
                 if F::Order::is_after(other.hash(), hash) {
@@ -859,17 +871,17 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
         let _locked = self.stripes.lock(|log2| bucket_of(hash, log2));
         // SAFETY: the stripe is locked; here and below.
         let head = unsafe { self.head(hash) };
-        // SAFETY: the stripe is locked.
+        // SAFETY: `_locked` is the lock of the chain's stripe (1, both).
         let mut steps = unsafe { path(head) }
             .take_while(|step| !F::Order::is_after(unsafe { hash_of(step.to) }, hash));
-        // SAFETY: the stripe is locked.
+        // SAFETY: `_locked` is the lock of the chain's stripe (1).
         let found = steps.find(|step| unsafe { hash_of(step.to) } == hash && eq(step.to))?;
-        // SAFETY: the stripe is locked (1).
+        // SAFETY: `_locked` is one of the locks, so the expansion does not end (1).
         match unsafe { self.zipped() } {
             // SAFETY: the stripe is locked (1).
             // While chains are zipped, two of them may lead to the node.
             Some(zipped) => unsafe { self.unlink_zipped(zipped, found.to) },
-            // SAFETY: the stripe is locked.
+            // SAFETY: `_locked` keeps the node in its chain, so it is not freed.
             None => lead(found.word, follow(unsafe { &found.to.as_ref().next })),
         }
         Some(found.to)
@@ -877,7 +889,7 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
 
     fn buckets(&self) -> usize {
         let _section = self.domain.pin();
-        // SAFETY: we are in a section.
+        // SAFETY: `_section` lasts longer than the reference (1).
         unsafe { self.current() }.len()
     }
 
@@ -892,13 +904,13 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
         let mut resized = Resized::default();
         // In steps: one expansion zips the chains of few doublings only.
         loop {
-            // SAFETY: only one thread resizes.
+            // SAFETY: the caller lets no other thread resize, so the table is not replaced (1).
             let now = unsafe { self.current() }.log2();
             resized += match now.cmp(&to) {
                 std::cmp::Ordering::Equal => return Ok(resized),
-                // SAFETY: only the caller resizes (1).
+                // SAFETY: the caller lets no other thread resize, and is in no section (1).
                 std::cmp::Ordering::Less => unsafe { self.expand(to.min(now + MOST_DOUBLINGS)) }?,
-                // SAFETY: only the caller resizes (1).
+                // SAFETY: the caller lets no other thread resize, and is in no section (1).
                 std::cmp::Ordering::Greater => unsafe { self.shrink(to) }?,
             };
         }

@@ -71,7 +71,7 @@ pub(super) unsafe fn take_all(heads: &[Head], mut each: impl FnMut(NonNull<Chain
 /// 1. The caller holds the lock that covers the chain.
 /// 2. The link is in no chain.
 pub(super) unsafe fn prepend(head: &Head, link: NonNull<ChainLink>) {
-    // SAFETY: the caller's.
+    // SAFETY: only the caller has the link, which is in no chain (2).
     lead(unsafe { &link.as_ref().next }, follow(head));
     lead(head, Some(link));
 }

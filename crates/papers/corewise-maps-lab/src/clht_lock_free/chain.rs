@@ -229,7 +229,7 @@ impl<'b> Chain<'b> {
                 bucket: number,
                 slot,
             };
-            if let Some(held) = bucket.held(snapshot, key) {
+            if let Some(held) = bucket.find_entry(snapshot, key) {
                 return InsertionSearch::At(Entry {
                     head: self,
                     bucket: Self(bucket),

@@ -232,7 +232,7 @@ unsafe impl ClhtVariant for LockFreeForm {
                         }
                         continue;
                     }
-                    // SAFETY: by our 1 (1).
+                    // SAFETY: `memory` is that of the chain's table, and so of its last bucket (1).
                     claim = unsafe { append(last, number, memory, pair) };
                     crowded |= claim.is_some();
                 }

@@ -143,7 +143,8 @@ pub struct CrossLinkMap<V, S = DefaultHasher> {
 
 // SAFETY: the map owns its values, and lends them to other threads.
 unsafe impl<V: Send + Sync, S: Send> Send for CrossLinkMap<V, S> {}
-// SAFETY: as above; a reference is enough to insert and to drop, so values must also be `Send`.
+// SAFETY: the map owns its values; a reference to it is enough to look up, to insert and to drop
+// them, so they must be `Send` and `Sync`.
 unsafe impl<V: Send + Sync, S: Sync> Sync for CrossLinkMap<V, S> {}
 
 impl<V, S: Default> CrossLinkMap<V, S> {
@@ -315,7 +316,7 @@ where
         self.refuse_sections();
         let bucket = self.bucket_of(key);
         let _locked = self.lock(bucket);
-        // SAFETY: the bucket is locked (1).
+        // SAFETY: `_locked` is the lock of the bucket (1).
         if unsafe { self.link_to(bucket, key) }.is_some() {
             return Err(value);
         }
@@ -344,7 +345,8 @@ where
         let bucket = self.bucket_of(key);
         let removed = {
             let _locked = self.lock(bucket);
-            // SAFETY: the bucket is locked (1).
+            // SAFETY: `_locked` is the lock of the bucket, and only the address of the node leaves
+            // its scope (1).
             let Some((link, node)) = (unsafe { self.link_to(bucket, key) }) else {
                 return false;
             };

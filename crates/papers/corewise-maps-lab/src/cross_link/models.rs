@@ -29,7 +29,7 @@ fn keys_passed(map: &Map, absent: u64) -> Vec<u64> {
     let _section = map.domain.pin();
     let mut link = &map.buckets[map.bucket_of(absent)];
     let mut keys = Vec::new();
-    // SAFETY: in a section (1).
+    // SAFETY: `_section` is one of the map's domain, and keeps the node (1).
     while let Some(node) = unsafe { follow(link) } {
         // Acquire: as in `get`.
         keys.push(node.key.load(Acquire));

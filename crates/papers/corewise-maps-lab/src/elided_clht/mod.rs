@@ -140,7 +140,7 @@ struct Array {
 
 /// Where a key is, or where it would be inserted.
 #[derive(Clone, Copy)]
-enum Place<'t> {
+enum KeyLocation<'t> {
     /// The slot that has the key.
     Key(&'t Bucket, usize),
     /// The first free slot of the chain.
@@ -216,20 +216,20 @@ impl Array {
     }
 
     /// The place of a key.
-    fn place<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, hash: u64, key: u64) -> Place<'t> {
+    fn place<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, hash: u64, key: u64) -> KeyLocation<'t> {
         let (mut bucket, mut free) = (self.head(hash), None);
         loop {
             let state = tx.load(&bucket.state);
             for slot in 0..SLOTS {
                 if !is_used(state, slot) {
-                    free = free.or(Some(Place::Free(bucket, slot)));
+                    free = free.or(Some(KeyLocation::Free(bucket, slot)));
                 } else if tx.load(&bucket.keys[slot]) == key {
-                    return Place::Key(bucket, slot);
+                    return KeyLocation::Key(bucket, slot);
                 }
             }
             match self.follow(tx.load(&bucket.next)) {
                 Some(next) => bucket = next,
-                None => return free.unwrap_or(Place::Behind(bucket)),
+                None => return free.unwrap_or(KeyLocation::Behind(bucket)),
             }
         }
     }
@@ -239,18 +239,18 @@ impl Array {
     fn insert_at<'t, B: Transaction>(
         &'t self,
         tx: &Tx<'t, B>,
-        place: Place<'t>,
+        place: KeyLocation<'t>,
         (key, value): (u64, u64),
     ) -> bool {
         let last = match place {
-            Place::Key(bucket, slot) | Place::Free(bucket, slot) => {
+            KeyLocation::Key(bucket, slot) | KeyLocation::Free(bucket, slot) => {
                 tx.store(&bucket.keys[slot], key);
                 tx.store(&bucket.values[slot], value);
                 // Last: a lookup reads the slot once it has seen the bit.
                 tx.store(&bucket.state, tx.load(&bucket.state) | 1 << slot);
                 return true;
             }
-            Place::Behind(last) => last,
+            KeyLocation::Behind(last) => last,
         };
         let group = self.group(hash_of(key));
         let of_group = self.overflow.len() / self.taken.len();
@@ -334,7 +334,7 @@ impl Tables {
     }
 
     /// The place of a key in the current array, whose number is returned, too.
-    fn place<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, key: u64) -> (usize, Place<'t>) {
+    fn place<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, key: u64) -> (usize, KeyLocation<'t>) {
         let generation = tx.load(&self.current);
         let place = self.array(generation).place(tx, hash_of(key), key);
         (generation, place)
@@ -348,11 +348,11 @@ impl Tables {
     fn put_at<'t, B: Transaction>(
         &'t self,
         tx: &Tx<'t, B>,
-        (generation, place): (usize, Place<'t>),
+        (generation, place): (usize, KeyLocation<'t>),
         pair: (u64, u64),
         replaces: bool,
     ) -> Put {
-        if let Place::Key(bucket, slot) = place {
+        if let KeyLocation::Key(bucket, slot) = place {
             let old = tx.load(&bucket.values[slot]);
             if replaces {
                 tx.store(&bucket.values[slot], pair.1);
@@ -368,7 +368,7 @@ impl Tables {
 
     fn remove<'t, B: Transaction>(&'t self, tx: &Tx<'t, B>, key: u64) -> Option<u64> {
         match self.place(tx, key).1 {
-            Place::Key(bucket, slot) => Some(bucket.remove(tx, slot)),
+            KeyLocation::Key(bucket, slot) => Some(bucket.remove(tx, slot)),
             _ => None,
         }
     }
@@ -506,7 +506,7 @@ impl<L: Subscribe, P: Policy, B: Transaction> Coarse<L, P, B> {
     /// The value of a key, looked up in a section.
     pub fn get_elided(&self, key: u64) -> Option<u64> {
         self.tables.run(|tables, tx| match tables.place(tx, key).1 {
-            Place::Key(bucket, slot) => Some(tx.load(&bucket.values[slot])),
+            KeyLocation::Key(bucket, slot) => Some(tx.load(&bucket.values[slot])),
             _ => None,
         })
     }

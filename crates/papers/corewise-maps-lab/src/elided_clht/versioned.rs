@@ -35,7 +35,7 @@ use corewise_atomic::{Backoff, CachePadded, Slots, mutant, ordering};
 use corewise_locks::elide::{Rtm, Tx};
 use corewise_locks::{Lock, Mcs, RawLock};
 
-use super::{Place, Put, TableFull, Tables, hash_of, table_of_words};
+use super::{KeyLocation, Put, TableFull, Tables, hash_of, table_of_words};
 
 /// Groups of buckets, each with a version.
 const STRIPES: usize = if cfg!(any(corewise_loom, corewise_shuttle)) {
@@ -163,7 +163,7 @@ impl<L: RawLock> Versioned<L> {
     /// Removes a key and returns its value.
     pub fn remove(&self, key: u64) -> Option<u64> {
         let attempt = |version: &Version, noted| {
-            let Place::Key(bucket, slot) = self.tables.place(&Direct::direct(), key).1 else {
+            let KeyLocation::Key(bucket, slot) = self.tables.place(&Direct::direct(), key).1 else {
                 return version.is_still(noted).then_some(None);
             };
             let _claim = version.claim(noted)?;

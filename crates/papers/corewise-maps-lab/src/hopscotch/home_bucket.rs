@@ -383,12 +383,14 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
     ///    one instead.
     pub(super) unsafe fn displace(self, distance: usize) -> Result<Option<usize>, NoRoom> {
         let Version { info, .. } = self.version();
+        // Without the lock: most homes have no key before the free cell.
         if info.hops().before(distance).next().is_none() || info.is_moved() {
             return Ok(None);
         }
         let Ok(Some(mut locked)) = self.try_lock() else {
             return Err(NoRoom::Busy);
         };
+        // Again: the key may have left before the home was locked.
         let Some(from) = locked.info.hops().before(distance).next() else {
             return Ok(None);
         };
@@ -409,6 +411,8 @@ impl<'t, K: Copy, V: Copy> HomeBucket<'t, K, V> {
         } else {
             info.changed()
         };
+        // One store leads readers to the new cell and away from the old one, so that they always
+        // find the key. It changes the version, because the old cell may be written next.
         locked.publish(info);
         locked.show(distance, tag);
         locked.settle(before, Some(from));
@@ -525,7 +529,7 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
         let home = self.home;
         match home.table.make_room(home.index) {
             Ok(room) => {
-                // SAFETY: `make_room` has claimed it (1).
+                // SAFETY: `make_room` has claimed the cell for this home (1).
                 unsafe { self.write(room.offset, pair) };
                 let info = self.info.with_hop(room.offset);
                 self.unsettle();
@@ -533,12 +537,15 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
                     self.show(room.offset, Some(tag));
                 }
                 let before = self.info;
+                // The tag comes after the bit: no lookup by tag finds the pair before a lookup by
+                // the info does.
                 self.publish(info);
                 self.show(room.offset, Some(tag));
                 self.settle(before, None);
                 Ok(room.displaced)
             }
             Err(NoRoom::Busy) => Err(Refused::Busy),
+            // The neighbourhood has no room that displacing could make: a node takes the pair.
             Err(NoRoom::Full) => {
                 let segment = home.segment().lock();
                 if !segment.insert(home.number(), pair, spare) {
@@ -638,6 +645,7 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
             _ => (before, None),
         };
         let hidden = hidden.changing().changed();
+        // Readers find the new pair in the scratch from here on; the old place may be written.
         self.publish(hidden);
         match place {
             // SAFETY: hidden above, which was counted; no other thread frees the cell (1).
@@ -648,6 +656,7 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
             },
             PairPlace::Scratch => {}
         }
+        // The home is as before, two versions later: readers find the new pair in the old place.
         self.publish(before.changed().changed());
         if let PairPlace::Cell(offset) = place {
             self.show(*offset, tag);
@@ -689,6 +698,8 @@ impl<'t, K: Copy, V: Copy> LockedHome<'t, K, V> {
     fn settle(&self, before: Info, left: Option<usize>) {
         let HomeBucket { table, index } = self.home;
         let (had, has) = (before.overflows(), self.info.overflows());
+        // Once for the `unsettle` of this change. A home with keys in nodes stays unsettled once:
+        // its first one keeps that count, and its last one takes it back.
         let times = 1 + u64::from(had) - u64::from(has);
         let left = left.map(|offset| table.cell_at(index, offset));
         table.tags().settle(index, times, left);

@@ -136,9 +136,9 @@ pub(super) struct Node<K, V> {
 
 /// Which slots are held, and a count of removals: 58 bits.
 #[derive(Clone, Copy)]
-pub(super) struct State(u64);
+pub(super) struct NodeState(u64);
 
-impl State {
+impl NodeState {
     const REMOVAL: u64 = 1 << SLOTS;
 
     fn holds(self, slot: usize) -> bool {
@@ -160,22 +160,22 @@ impl State {
 }
 
 impl<K: Copy, V: Copy> Node<K, V> {
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> NodeState {
         // Acquire: pairs with the Release in `publish`, so that the pairs it describes are seen.
-        State(self.state.load(Acquire))
+        NodeState(self.state.load(Acquire))
     }
 
     /// Whether nothing was removed between `state` and the loads before this call.
-    pub(super) fn is_unchanged(&self, state: State) -> bool {
+    pub(super) fn is_unchanged(&self, state: NodeState) -> bool {
         // Acquire: pairs with the Release in `write`: a lookup that has read a word of a later pair
         // sees the removal before it.
         fence(Acquire);
         // Relaxed: only compared.
-        State(self.state.load(Relaxed)).removals() == state.removals()
+        NodeState(self.state.load(Relaxed)).removals() == state.removals()
     }
 
     /// The slots that hold pairs of a home.
-    pub(super) fn slots_of(&self, state: State, home: u8) -> impl Iterator<Item = usize> {
+    pub(super) fn slots_of(&self, state: NodeState, home: u8) -> impl Iterator<Item = usize> {
         // Relaxed: written before the slot was held.
         (0..SLOTS).filter(move |slot| state.holds(*slot) && self.homes[*slot].load(Relaxed) == home)
     }
@@ -196,7 +196,7 @@ impl<K: Copy, V: Copy> Node<K, V> {
         self.cells[slot].store(key, value, Release);
     }
 
-    fn publish(&self, state: State) {
+    fn publish(&self, state: NodeState) {
         // Release: pairs with the Acquire in `state`.
         self.state
             .store(state.0, ordering!(Release, "hop_relaxed_slot"));
@@ -221,7 +221,7 @@ impl<'s, K: Copy, V: Copy> Nodes<'s, K, V> {
             let state = node.state();
             if let Some(slot) = (0..SLOTS).find(|slot| !state.holds(*slot)) {
                 node.write(slot, home, pair);
-                node.publish(State(state.0 | 1 << slot));
+                node.publish(NodeState(state.0 | 1 << slot));
                 return true;
             }
         }
@@ -263,7 +263,7 @@ impl<'s, K: Copy, V: Copy> Nodes<'s, K, V> {
         let hidden = node.state().without(slot);
         node.publish(hidden);
         node.write(slot, home, pair);
-        node.publish(State(hidden.0 | 1 << slot));
+        node.publish(NodeState(hidden.0 | 1 << slot));
     }
 
     pub(super) fn write_scratch(&self, (key, value): (K, V)) {
@@ -310,7 +310,7 @@ impl<'s, K, V> Spare<'s, K, V> {
             homes: std::array::from_fn(|_| AtomicU8::new(0)),
             cells: std::array::from_fn(|_| PairCell::empty()),
         };
-        // SAFETY: new memory for a node.
+        // SAFETY: the memory was just allocated with the layout of a node.
         unsafe { node.write(empty) };
         Some(Self { node, budget })
     }

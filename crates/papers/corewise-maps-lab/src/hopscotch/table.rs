@@ -162,7 +162,7 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
                     if distance < farthest {
                         return Some(distance);
                     }
-                    // SAFETY: claimed just now (1).
+                    // SAFETY: the cell was claimed just now, and is not used (1).
                     unsafe { self.free(from + distance) };
                     return None;
                 }
@@ -180,7 +180,7 @@ impl<K: Copy, V: Copy> HopscotchTable<K, V> {
         let mut distance = self.claim(home).ok_or(NoRoom::Full)?;
         let displaced = distance >= self.reach();
         while distance >= self.reach() {
-            // SAFETY: claimed (1).
+            // SAFETY: the cell was claimed above, or is the one that was had in exchange (1).
             match unsafe { self.bring_nearer(home + distance) } {
                 Ok(by) => distance -= by,
                 Err(none) => {

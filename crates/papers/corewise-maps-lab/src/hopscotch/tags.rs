@@ -36,7 +36,7 @@ impl Tag {
 struct Tagged(AtomicU8);
 
 // SAFETY:
-// 1. 0 is no tag.
+// 1. Zero is no tag, so lookups by tag find no pair in the cell.
 unsafe impl ZeroedBucket for Tagged {
     fn empty() -> Self {
         Self(AtomicU8::new(0))

@@ -96,7 +96,7 @@ impl<D: Sequential> Batch<D> {
 }
 
 /// What the holder of the combiner's lock owns.
-struct State<D: Sequential> {
+struct BatchState<D: Sequential> {
     batch: Batch<D>,
     /// The slots that the batch was taken from. They are not in the batch, because safe code can
     /// exchange it with that of another structure.
@@ -108,7 +108,7 @@ struct State<D: Sequential> {
 struct Combiner<D: Sequential> {
     publications: Publications<Operation<D>, Outcome<D>>,
     registry: Arc<Registry>,
-    state: DataCell<State<D>>,
+    state: DataCell<BatchState<D>>,
     data: DataCell<D>,
     /// Structure-specific combining, if there is any.
     combine: Option<fn(&mut D, &mut Batch<D>)>,
@@ -118,7 +118,7 @@ struct Combiner<D: Sequential> {
 // as its contents may. `data` is read by several threads at a time under a readers-writer lock, and
 // changed under locks that exclude them; `D` is `Send + Sync`.
 unsafe impl<D: Sequential> Sync for Combiner<D> {}
-// SAFETY: all parts may be sent.
+// SAFETY: a combiner has no tie to a thread, and all its parts may be sent.
 unsafe impl<D: Sequential> Send for Combiner<D> {}
 
 impl<D: Sequential> Combiner<D> {
@@ -127,7 +127,7 @@ impl<D: Sequential> Combiner<D> {
         Self {
             publications: Publications::new(registry.slots()),
             registry,
-            state: DataCell::new(State {
+            state: DataCell::new(BatchState {
                 batch: Batch(Vec::with_capacity(MAX_BATCH)),
                 slots: Vec::with_capacity(MAX_BATCH),
                 next_slot: 0,
@@ -142,7 +142,7 @@ impl<D: Sequential> Combiner<D> {
         let mut garbage = Vec::new();
         let outcome = self.registry.enter(|| {
             let lead = |held: CombinerGuard<'_>, own: Option<Operation<D>>| {
-                // SAFETY: the lock is held.
+                // SAFETY: `held` is the guard of the combiner's lock (1).
                 let own = unsafe { self.lead(own, &lock, &mut garbage) };
                 drop(held);
                 own.map(Ok)
@@ -166,7 +166,7 @@ impl<D: Sequential> Combiner<D> {
     ) -> Option<Outcome<D>> {
         self.state.with_mut(|state| {
             // SAFETY: the state is the holder's (1).
-            let State {
+            let BatchState {
                 batch,
                 slots,
                 next_slot,
@@ -369,7 +369,7 @@ mod tests {
             let held = inner.0.publications.lock.lock();
             let mut garbage = Vec::new();
             let operation = operation.clone().map(Operation::Write);
-            // SAFETY: the lock is held.
+            // SAFETY: `held` is the guard of the combiner's lock (1).
             let outcome = unsafe { inner.0.lead(operation, || (), &mut garbage) };
             drop(held);
             assert_eq!(outcome.is_some(), own == 1);
@@ -389,7 +389,7 @@ mod tests {
             assert_eq!(is_exchanged(&poster.join()), posted > own);
         } else {
             let mut garbage = Vec::new();
-            // SAFETY: the lock is held.
+            // SAFETY: `held` is the guard of the combiner's lock (1).
             assert!(unsafe { outer.0.lead(None, || (), &mut garbage) }.is_none());
             drop(held);
             assert_eq!(is_exchanged(&results.recv().unwrap()), own > posted);

@@ -84,7 +84,8 @@ impl<D: Sequential> Concurrent<D> for SpinLocked<D> {
     fn execute(&self, operation: Operation<D>) -> D::Response {
         let _held = self.lock();
         self.data.with_mut(|data| {
-            // SAFETY: the lock is held.
+            // SAFETY: the lock is held until `_held` is dropped, so no other thread accesses the
+            // data.
             let data = unsafe { &mut *data };
             match &operation {
                 Operation::Read(operation) => data.read(operation),

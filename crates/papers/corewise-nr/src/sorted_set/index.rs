@@ -278,14 +278,14 @@ impl HashIndex {
             self.capacity -= old - entries.capacity();
         }
         if self.len == 0 {
-            self.forget_arrays();
+            self.remove_arrays();
         } else if self.len < (self.arrays.len() - 1) * MEAN / 2 {
             self.merge_last();
         }
     }
 
     /// Removes the arrays of an empty table. There is one, or few in a test.
-    fn forget_arrays(&mut self) {
+    fn remove_arrays(&mut self) {
         self.arrays = Pages::new();
         (self.level, self.split, self.capacity) = (0, 0, 0);
     }

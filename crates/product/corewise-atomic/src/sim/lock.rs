@@ -52,7 +52,7 @@ macro_rules! guard {
         impl<T> Drop for $name<'_, T> {
             fn drop(&mut self) {
                 announce(self.lock, Rmw);
-                // SAFETY: dropped here only.
+                // SAFETY: the guard is dropped here only, and not used again.
                 unsafe { ManuallyDrop::drop(&mut self.guard) };
                 if let Some(simulator) = simulator() {
                     simulator.wake((&raw const *self.lock).cast(), $all);

@@ -109,7 +109,7 @@ impl<T: 'static> LocalKey<T> {
 ///
 /// 1. `value` is that of a leaked `Box<T>`, and is not used again.
 unsafe fn drop_box<T>(value: NonNull<()>) {
-    // SAFETY: the caller guarantees 1.
+    // SAFETY: the value is a leaked `Box<T>` that is not used again, as the caller guarantees (1).
     drop(unsafe { Box::from_raw(value.cast::<T>().as_ptr()) });
 }
 

@@ -508,7 +508,8 @@ unsafe fn keep_deleted<K: ItemStore>(
     node: Ptr<K::Links>,
     delete: Delete,
 ) -> Result<Ptr<K::Links>, NoItem> {
-    // SAFETY: as in `extended`, by 1.
+    // SAFETY: the item is one of the store's and lives until the store is dropped, by 1; the
+    // reference ends with this function.
     let old = unsafe { Item::from_raw(node) };
     let (mut deadline, mut state) = (old.deadline(), old.state());
     if delete.mark_stale {
@@ -537,7 +538,8 @@ pub(crate) fn arith<K: ItemStore>(items: &mut K, arith: Arith, report: Report<'_
         Ok(node) => node,
         Err(absence) => return new_counter(items, arith, absence, report),
     };
-    // SAFETY: as in `extended`; found above.
+    // SAFETY: the item was just found, and lives until the store is dropped (1 of `ItemStore`); the
+    // reference ends with this function.
     let old = unsafe { Item::from_raw(node) };
     if old.value_len() == 0 {
         // Checked before the cas value, as in memcached.

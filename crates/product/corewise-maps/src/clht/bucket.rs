@@ -132,7 +132,7 @@ impl<S: BucketState> Bucket<S> {
         }
         let mut bucket = self;
         loop {
-            if let Some(held) = bucket.held(state, key) {
+            if let Some(held) = bucket.find_entry(state, key) {
                 return Ok(Some(held.value));
             }
             let Some(next) = bucket.next() else {
@@ -145,7 +145,7 @@ impl<S: BucketState> Bucket<S> {
 
     /// Finds the entry of a key in this bucket; `state` was read within the same operation.
     #[inline(always)]
-    pub fn held(&self, mut state: S, key: Raw) -> Option<SlotEntry<S>> {
+    pub fn find_entry(&self, mut state: S, key: Raw) -> Option<SlotEntry<S>> {
         loop {
             let slot = self.slot_of(state, key)?;
             // Relaxed, here and in `slot_of`: the fence orders them.
@@ -163,7 +163,7 @@ impl<S: BucketState> Bucket<S> {
         // All slots at once: which slot matches is unpredictable for the branch predictor.
         let mut equal = 0;
         for (slot, there) in self.keys.iter().enumerate() {
-            // Relaxed: see `held`.
+            // Relaxed: see `find_entry`.
             equal |= u64::from(there.load(Relaxed) == key) << (slot * S::STRIDE);
         }
         let slots = equal & state.entries();

@@ -161,7 +161,7 @@ impl<S: BucketState> Overflow<S> {
     fn take_one(&self) -> *mut Bucket<S> {
         // Acquire: pairs with the Release in `put_back`.
         let first = self.returned.load(Acquire);
-        // SAFETY: as in `take_returned`.
+        // SAFETY: the pointer is null or to a bucket of a chunk, which lives as long as the table.
         let Some(bucket) = (unsafe { first.as_ref() }) else {
             return first;
         };

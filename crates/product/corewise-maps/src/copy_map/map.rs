@@ -88,7 +88,7 @@ struct RetiredTable<T> {
     freed: usize,
 }
 
-// SAFETY: it owns the table.
+// SAFETY: it owns the table, and accesses its entries only when no other thread has it any more.
 unsafe impl<T: Send> Send for RetiredTable<T> {}
 
 impl<T> Drop for RetiredTable<T> {

@@ -86,7 +86,7 @@ pub struct Heads<B> {
     mapped: bool,
 }
 
-// SAFETY: it owns its buckets.
+// SAFETY: it owns its buckets, as a box does.
 unsafe impl<B: Send> Send for Heads<B> {}
 // SAFETY: a shared reference to it gives shared references to its buckets only.
 unsafe impl<B: Sync> Sync for Heads<B> {}

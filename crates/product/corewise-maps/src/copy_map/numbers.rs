@@ -43,7 +43,7 @@ pub struct NumberTable<T> {
     next: Option<NonNull<TableVersion<T>>>,
 }
 
-// SAFETY: it owns its tables.
+// SAFETY: it owns its tables, as a box does.
 unsafe impl<T: Send> Send for NumberTable<T> {}
 // SAFETY: a shared reference to it gives shared references to its tables only.
 unsafe impl<T: Sync> Sync for NumberTable<T> {}

@@ -365,7 +365,7 @@ impl<'t, K: Copy, V: Copy> LockedBucket<'t, K, V> {
     /// `LockedHomes::rules_out_second` relies on that.
     pub(super) fn refill_from_overflow(&mut self) {
         let mut overflowing = self.parts().skip(1).filter_map(|(part, state)| {
-            let (slot, tag) = state.held().next()?;
+            let (slot, tag) = state.used_slots().next()?;
             Some((SlotRef { part, slot }, tag, state.side(slot)))
         });
         let (Some(free), Some((from, tag, side))) = (self.free(), overflowing.next()) else {
@@ -426,7 +426,7 @@ unsafe impl<K: Copy, V: Copy> HeldBucket<CuckooEntry<K, V>> for LockedBucket<'_,
     fn copy(&self, to: &mut Vec<Moving<CuckooEntry<K, V>>>) -> Result<(), NoMemory> {
         for (part, state) in self.parts() {
             to.try_reserve(SLOTS).map_err(|_| NoMemory)?;
-            to.extend(state.held().map(|(slot, tag)| {
+            to.extend(state.used_slots().map(|(slot, tag)| {
                 // SAFETY: the slot has a tag in the state of its bucket, so it is held (1).
                 let pair = unsafe { self.pair(SlotRef { part, slot }) };
                 Moving::new(CuckooEntry::new(pair, tag, state.side(slot)))

@@ -228,7 +228,7 @@ fn updates_and_lookups_beside_moves() {
         let moves = |numbers: &Tens| {
             let table = numbers.version.table();
             for bucket in (0..4).chain(0..4) {
-                for (slot, tag) in table.state(bucket).held() {
+                for (slot, tag) in table.state(bucket).used_slots() {
                     table.displace(bucket, slot, tag, tag.other(bucket, table.mask()));
                 }
             }

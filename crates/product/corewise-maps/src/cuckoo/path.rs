@@ -86,7 +86,7 @@ impl PathSearch {
             if state.free().is_some() {
                 return Some(next);
             }
-            for (slot, tag) in state.held() {
+            for (slot, tag) in state.used_slots() {
                 if self.0.len() == MOST_BUCKETS {
                     break;
                 }

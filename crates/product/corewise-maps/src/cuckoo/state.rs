@@ -154,8 +154,8 @@ impl State {
         }
     }
 
-    /// The held slots, with their tags.
-    pub(super) fn held(self) -> impl Iterator<Item = (usize, Tag)> {
+    /// The slots in use, with their tags.
+    pub(super) fn used_slots(self) -> impl Iterator<Item = (usize, Tag)> {
         (0..SLOTS).filter_map(move |slot| Some((slot, self.tag(slot)?)))
     }
 
@@ -279,7 +279,10 @@ mod tests {
                 );
                 assert_eq!((state.free(), state.next()), (None, Some(77)));
                 let free = state.without(slot);
-                assert_eq!((free.free(), free.held().count()), (Some(slot), SLOTS - 1));
+                assert_eq!(
+                    (free.free(), free.used_slots().count()),
+                    (Some(slot), SLOTS - 1)
+                );
                 assert!(free.is_locked() && !free.is_moved() && !free.is_writing());
             }
         }

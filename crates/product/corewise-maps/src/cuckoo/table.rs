@@ -415,7 +415,7 @@ impl<K: Copy, V: Copy> CuckooTable<K, V> {
             if state.is_writing() {
                 return Err(Disturbed);
             }
-            for (slot, tag) in state.held() {
+            for (slot, tag) in state.used_slots() {
                 let words = part.load(slot);
                 self.check_count(count, bucket)?;
                 // SAFETY: as in `compare`: held in a state read after the count, by 1, and the

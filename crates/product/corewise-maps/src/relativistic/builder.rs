@@ -7,6 +7,7 @@ use corewise_rcu::{Domain, Limits};
 
 use super::map::{DefaultHasher, FEWEST_BUCKETS, Node, RelativisticMap};
 use super::raw::RawTable;
+use super::removed::Weigher;
 use super::resizer::ResizePolicy;
 use super::slab::Slabs;
 
@@ -33,9 +34,6 @@ pub struct Builder<K, V, S = DefaultHasher> {
     weigh: Option<Weigher<K, V>>,
     _entries: PhantomData<fn() -> (K, V)>,
 }
-
-/// See [`Builder::weigher`].
-pub(super) type Weigher<K, V> = fn(&K, &V) -> usize;
 
 impl<K, V, S> Builder<K, V, S> {
     /// Reserves room for this many entries before the map grows.

@@ -12,7 +12,7 @@ use corewise_rcu::{Guard, OwnedGuard, Section};
 use super::chain::Link;
 use super::map::{DefaultHasher, Node, Own, RelativisticMap};
 use super::raw::RawIter;
-use super::reclaim::{Pushed, Waiting};
+use super::removed::{Pushed, Waiting};
 use super::slab::{Slabs, View};
 use super::word::NodeId;
 use crate::{Equivalent, batch};
@@ -199,7 +199,7 @@ impl<K, V, S, G: Section> Drop for MapRef<'_, K, V, S, G> {
         if !self.section.is_bound_to_thread() {
             self.leave_owned();
         }
-        // SAFETY: dropped once, here.
+        // SAFETY: the section is dropped here only, and not used again.
         unsafe { ManuallyDrop::drop(&mut self.section) };
         if self.due.get() {
             self.map.relieve();
@@ -482,7 +482,8 @@ impl<'h, K, V, S, G: Section> FreshNode<'h, '_, K, V, S, G> {
         let (handle, node) = (self.handle, self.node);
         let weight = handle.map.weight(old);
         let old = NonNull::from(old);
-        // SAFETY: as in `link`; `old` was found in this section, and has the same hash, by 1.
+        // SAFETY: the section is of the map's domain, and the node is fresh; `old` was found in
+        // this section and has the same hash, by 1.
         let replaced = unsafe {
             let raw = &handle.map.raw;
             raw.replace(&*handle.section, old.cast(), self.id)

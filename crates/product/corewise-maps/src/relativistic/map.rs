@@ -5,11 +5,10 @@ use std::ptr::NonNull;
 
 use corewise_rcu::{Domain, Limits, Pressure};
 
-use super::builder::Weigher;
 use super::chain::{Arena, Link};
 use super::owned::PerThread;
 use super::raw::RawTable;
-use super::reclaim::{Removed, Waiting};
+use super::removed::{Removed, Waiting, Weigher};
 use super::resize::{ResizeError, ResizeState};
 use super::slab::{Magazine, Slabs};
 use super::word::NodeId;
@@ -82,7 +81,8 @@ pub struct RelativisticMap<K, V, S = DefaultHasher> {
 
 // SAFETY: the map owns its entries; threads share them by reference, and drop those of others.
 unsafe impl<K: Send + Sync, V: Send + Sync, S: Send> Send for RelativisticMap<K, V, S> {}
-// SAFETY: the same as for `Send`; the hasher is shared.
+// SAFETY: threads share the hasher and, by reference, the entries of the map, and drop those of
+// others.
 unsafe impl<K: Send + Sync, V: Send + Sync, S: Sync> Sync for RelativisticMap<K, V, S> {}
 
 /// A thread's private data in a map.

@@ -88,6 +88,7 @@ mod ops;
 mod owned;
 mod raw;
 mod reclaim;
+mod removed;
 mod resize;
 mod resizer;
 mod scan;

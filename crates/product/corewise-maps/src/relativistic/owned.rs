@@ -70,7 +70,8 @@ impl<T: Default, P: Default> PerThread<T, P> {
         // Relaxed, both: only this thread writes it, and it publishes nothing.
         let entries = slot.entries.load(Relaxed).wrapping_add_signed(by);
         slot.entries.store(entries, Relaxed);
-        // SAFETY: as in `with`.
+        // SAFETY: the slot is this thread's while the section lives, and its next owner sees what
+        // this one did (`Section`); the only other access is by `&mut self`.
         slot.own
             .with_mut(|own| f(unsafe { &mut *own }, &slot.public))
     }

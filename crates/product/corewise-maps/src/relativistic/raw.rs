@@ -174,7 +174,8 @@ impl<A: Arena> RawTable<A> {
     /// 1. As for [`RawTable::current`].
     pub(super) unsafe fn oldest(&self) -> &BucketArray {
         // Acquire: pairs with the Release in `set_oldest`.
-        // SAFETY: as in `current`.
+        // SAFETY: the pointer is never null, and a table is freed a grace period after `set_oldest`
+        // has replaced it; the caller guarantees the rest.
         unsafe { &*self.oldest.load(Acquire) }
     }
 

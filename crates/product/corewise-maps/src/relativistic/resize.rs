@@ -453,7 +453,7 @@ impl Pass {
     /// 1. The pass is not done, or was not handled by `built` or `swept` yet: these retire its
     ///    tables.
     unsafe fn source(&self) -> &BucketArray {
-        // SAFETY: not retired, by 1.
+        // SAFETY: only `built` and `swept` retire the tables of a pass, and have not yet, by 1.
         unsafe { self.from.as_ref() }
     }
 
@@ -461,7 +461,7 @@ impl Pass {
     ///
     /// 1. As for [`Pass::source`].
     unsafe fn target(&self) -> &BucketArray {
-        // SAFETY: not retired, by 1.
+        // SAFETY: only `built` and `swept` retire the tables of a pass, and have not yet, by 1.
         unsafe { self.to.as_ref() }
     }
 }
@@ -872,7 +872,7 @@ impl<A: Arena> LockedResizer<'_, A> {
                 // A thread that still uses the table must find nothing, rather than arbitrary
                 // contents.
                 let dead = std::mem::ManuallyDrop::new(dead.expect("it is the one above"));
-                // SAFETY: it is leaked.
+                // SAFETY: the table is never freed, as `dead` leaks it.
                 let dead = unsafe { dead.table.as_ref() };
                 (0..len).for_each(|bucket| store(dead.slot_at(bucket), BucketWord::EMPTY));
             }

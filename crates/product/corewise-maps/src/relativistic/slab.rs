@@ -145,7 +145,7 @@ impl<'s, T> View<'s, T> {
     const BYTES: usize = Layout::new::<T>().pad_to_align().size();
 }
 
-// SAFETY: as for the slabs.
+// SAFETY: a slab stays where it is while any of its slots is in use.
 unsafe impl<T> Arena for View<'_, T> {
     #[inline(always)]
     unsafe fn link(&self, id: NodeId) -> NonNull<Link> {
@@ -155,7 +155,8 @@ unsafe impl<T> Arena for View<'_, T> {
         let words = hint::opaque(words);
         // SAFETY: the caller guarantees that the ID is valid, and the caller of `new` the rest.
         let origin = unsafe { self.0.origin(id, const { slot_bits(Self::BYTES) }) };
-        // SAFETY: within the slab, as in `address`.
+        // SAFETY: the slot lies within its slab, whose address is not null, so the sum is not null:
+        // see `directory`.
         unsafe { NonNull::new_unchecked(origin.cast::<u64>().wrapping_add(words)) }.cast()
     }
 }
@@ -449,7 +450,8 @@ impl Slabs {
     /// 1. No thread uses the slab's slots any more.
     unsafe fn free_slab(&self, slab: &Slab) {
         match slab.memory {
-            // SAFETY: mapped by `add_slab`; 1.
+            // SAFETY: `add_slab` has mapped these bytes, and no thread uses its slots any more, by
+            // 1.
             Some(memory) if slab.mapped => unsafe { unmap(memory, LARGEST) },
             // SAFETY: allocated by `add_slab` with this layout; 1.
             Some(memory) => unsafe { dealloc(memory, self.slab_layout(slab.slots)) },
@@ -584,7 +586,8 @@ mod tests {
         for size in [16, 32, 48, 1000, 40_000, 200_000] {
             let (slabs, mut magazine) = (slabs(size), Magazine::new());
             let count = 300_000 / size + 500;
-            // SAFETY: allocated here.
+            // SAFETY: `alloc` has returned the slots whose addresses are taken, and none was freed
+            // since (1).
             let address = |id| unsafe { slabs.address(id) };
             let mut slots: Vec<_> = (0..count)
                 .map(|_| alloc(&slabs, &mut magazine).unwrap())
@@ -601,7 +604,8 @@ mod tests {
             };
             assert!(slots.windows(2).all(apart));
             for slot in slots {
-                // SAFETY: allocated above.
+                // SAFETY: `alloc` has returned the slot, which has `size` bytes and is freed once
+                // (1); there is one magazine (2).
                 unsafe {
                     address(slot).write_bytes(0xee, size);
                     slabs.free(&mut magazine, slot);
@@ -618,7 +622,8 @@ mod tests {
             .collect();
         assert!(slabs.bytes() >= 3_200_000);
         for slot in slots {
-            // SAFETY: allocated above.
+            // SAFETY: `alloc` has returned the slot, which is freed once (1); there is one magazine
+            // (2).
             unsafe { slabs.free(&mut magazine, slot) };
         }
         // SAFETY: the magazine is used with these slabs only (1).
@@ -707,7 +712,8 @@ mod tests {
                 .map(|_| alloc(&slabs, &mut magazine).unwrap())
                 .collect();
             for slot in slots {
-                // SAFETY: allocated above.
+                // SAFETY: `alloc` has returned the slot, which is freed once a round (1); there is
+                // one magazine (2).
                 unsafe { slabs.free(&mut magazine, slot) };
             }
         }
@@ -743,7 +749,8 @@ mod tests {
             let slots: Vec<_> = std::iter::from_fn(|| alloc(&slabs, &mut magazine)).collect();
             assert_eq!(slots.len(), 15);
             for slot in slots {
-                // SAFETY: allocated above.
+                // SAFETY: `alloc` has returned the slot, which is freed once a round (1); there is
+                // one magazine (2).
                 unsafe { slabs.free(&mut magazine, slot) };
             }
             assert!(slabs.bytes() <= 8 << 20);

@@ -88,7 +88,7 @@ impl Command {
     fn allows(self, extras: usize, key: usize, value: usize) -> bool {
         match self {
             Self::Get | Self::GetKey | Self::Delete => extras == 0 && key > 0 && value == 0,
-            // A value is let through, as memcached lets it.
+            // Bytes behind the key are read as the next request, as by memcached.
             Self::Touch | Self::GetAndTouch | Self::GetKeyAndTouch => extras == 4 && key > 0,
             Self::Set | Self::Add | Self::Replace => extras == 8 && key > 0,
             Self::Append | Self::Prepend | Self::SaslStep => extras == 0 && key > 0,

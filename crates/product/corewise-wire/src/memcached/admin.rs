@@ -5,7 +5,7 @@ use corewise_ops::Deadline;
 use super::MAX_COMMAND_LINE;
 use super::Step;
 use super::binary::BinaryRequest;
-use super::codec::{Codec, Context, Line};
+use super::codec::{Codec, CommandLine, Context};
 use super::reply;
 use super::scan::{Args, exptime_token, i64_token, u32_token};
 use super::time::flush_at;
@@ -189,7 +189,7 @@ pub fn credentials(payload: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Parses a request of a connection that has not authenticated.
-pub(super) fn authenticate<'i>(codec: &mut Codec, line: Line<'i>) -> Step<'i> {
+pub(super) fn authenticate<'i>(codec: &mut Codec, line: CommandLine<'i>) -> Step<'i> {
     let args = Args::split(line.args);
     let length = match line.word {
         b"set" if args.count >= 4 => u32_token(args.get(3)),
@@ -227,7 +227,7 @@ enum ParsedLine<'i> {
 use ParsedLine::{Do, HangUp, Say};
 
 /// Parses any command that is not about one key.
-pub(super) fn command<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
+pub(super) fn command<'i>(line: CommandLine<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let consumed = line.len;
     let args = Args::split(line.args);
     let noreply = args.noreply();

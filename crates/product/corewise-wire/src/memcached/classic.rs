@@ -4,7 +4,7 @@ use corewise_ops::{Arith, Delete, Get, Now, Store, StoreMode, Verb};
 
 use super::MAX_KEY_LEN;
 use super::Step;
-use super::codec::{Codec, Context, Limits, Line, Missing};
+use super::codec::{Codec, CommandLine, Context, Limits, Missing};
 use super::reply;
 use super::reply_encoder::{Command, ReplyEncoder};
 use super::scan::{Args, exptime_token, u32_token, u64_token};
@@ -167,7 +167,7 @@ fn mode(command: Command) -> StoreMode {
 /// `cas KEY FLAGS EXPTIME LENGTH CAS [noreply]`.
 pub(super) fn store<'i>(
     codec: &mut Codec,
-    line: Line<'i>,
+    line: CommandLine<'i>,
     command: Command,
     cx: Context<'_, 'i>,
 ) -> Step<'i> {
@@ -212,7 +212,7 @@ pub(super) fn legal_key(key: &[u8]) -> Option<&[u8]> {
 }
 
 /// `delete KEY [0] [noreply]`.
-pub(super) fn delete(line: Line<'_>) -> Step<'_> {
+pub(super) fn delete(line: CommandLine<'_>) -> Step<'_> {
     let args = Args::split(line.args);
     let consumed = line.len;
     let noreply = args.count > 1 && args.noreply();
@@ -238,7 +238,7 @@ pub(super) fn delete(line: Line<'_>) -> Step<'_> {
 }
 
 /// `incr|decr KEY DELTA [noreply]`.
-pub(super) fn arith(line: Line<'_>, command: Command) -> Step<'_> {
+pub(super) fn arith(line: CommandLine<'_>, command: Command) -> Step<'_> {
     let args = Args::split(line.args);
     let consumed = line.len;
     if args.count != 2 && args.count != 3 {
@@ -264,7 +264,7 @@ pub(super) fn arith(line: Line<'_>, command: Command) -> Step<'_> {
 }
 
 /// `touch KEY EXPTIME [noreply]`.
-pub(super) fn touch(line: Line<'_>, now: Now) -> Step<'_> {
+pub(super) fn touch(line: CommandLine<'_>, now: Now) -> Step<'_> {
     let args = Args::split(line.args);
     let consumed = line.len;
     if args.count != 2 && args.count != 3 {

@@ -109,7 +109,7 @@ const _: () = assert!(size_of::<Codec>() <= 32);
 
 /// A complete line, cut at the end of its first token.
 #[derive(Clone, Copy)]
-pub(super) struct Line<'i> {
+pub(super) struct CommandLine<'i> {
     /// All unread input, this line included.
     pub(super) input: &'i [u8],
     /// The line without its line break.
@@ -374,7 +374,7 @@ impl Codec {
     }
 
     /// Finds the line at the start of `input`.
-    fn line<'i>(&mut self, input: &'i [u8], limits: &Limits) -> Result<Line<'i>, NoLine> {
+    fn line<'i>(&mut self, input: &'i [u8], limits: &Limits) -> Result<CommandLine<'i>, NoLine> {
         let from = input.len().min(self.scanned as usize);
         let found = memchr::memchr(b'\n', &input[from..]).map(|at| from + at);
         let seen = found.unwrap_or(input.len());
@@ -395,7 +395,7 @@ impl Codec {
         let text = &input[..end - cr];
         let rest = &text[skip_spaces(text)..];
         let (word, args) = rest.split_at(find_space(rest));
-        Ok(Line {
+        Ok(CommandLine {
             input,
             text,
             word,
@@ -405,7 +405,7 @@ impl Codec {
     }
 
     /// Parses one command line of an authenticated connection.
-    fn command<'i>(&mut self, line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
+    fn command<'i>(&mut self, line: CommandLine<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         match line.word {
             b"mg" => meta::get(line, cx),
             b"ms" => meta::set(self, line, cx),
@@ -432,7 +432,7 @@ impl Codec {
     }
 
     /// `get KEY…`, `gets KEY…`.
-    fn multiget<'i>(&mut self, line: Line<'i>, command: Command) -> Step<'i> {
+    fn multiget<'i>(&mut self, line: CommandLine<'i>, command: Command) -> Step<'i> {
         self.deadline = Deadline::NEVER;
         if skip_spaces(line.args) == line.args.len() {
             return Step::frame(line.len, reply::ERROR);
@@ -441,7 +441,7 @@ impl Codec {
     }
 
     /// `gat EXPTIME KEY…`, `gats EXPTIME KEY…`.
-    fn get_and_touch<'i>(&mut self, line: Line<'i>, command: Command, now: Now) -> Step<'i> {
+    fn get_and_touch<'i>(&mut self, line: CommandLine<'i>, command: Command, now: Now) -> Step<'i> {
         let consumed = line.len;
         let text = &line.args[skip_spaces(line.args)..];
         let (exptime, keys) = text.split_at(find_space(text));
@@ -459,7 +459,7 @@ impl Codec {
     }
 
     /// Checks all keys of a multiget, then returns the first.
-    fn keys<'i>(&mut self, line: Line<'i>, keys: &'i [u8], command: Command) -> Step<'i> {
+    fn keys<'i>(&mut self, line: CommandLine<'i>, keys: &'i [u8], command: Command) -> Step<'i> {
         if has_long_key(keys) {
             return Step::frame(line.len, reply::BAD_FORMAT);
         }

@@ -7,7 +7,7 @@ use corewise_ops::{Arith, Deadline, Delete, Get, Store, StoreMode, Verb, Vivify}
 
 use super::Step;
 use super::classic::{Data, Refused, data, data_length, is_too_large, legal_key};
-use super::codec::{Codec, Context, Line};
+use super::codec::{Codec, CommandLine, Context};
 use super::reply;
 use super::reply_encoder::{Bits, Command, ReplyEncoder};
 use super::scan::{Words, exptime_token, skip_spaces, u32_token, u64_token};
@@ -187,7 +187,7 @@ fn first(args: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// `mg KEY FLAG…`.
-pub(super) fn get<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
+pub(super) fn get<'i>(line: CommandLine<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let mut r = Request::new();
     if let Err(bytes) = r.read(line.args, cx) {
         return Step::frame(line.len, bytes);
@@ -211,7 +211,7 @@ pub(super) fn get<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
 }
 
 /// `md KEY FLAG…`.
-pub(super) fn delete<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
+pub(super) fn delete<'i>(line: CommandLine<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let mut r = Request::new();
     if let Err(bytes) = r.read(line.args, cx) {
         return Step::frame(line.len, bytes);
@@ -227,7 +227,7 @@ pub(super) fn delete<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
 }
 
 /// `ma KEY FLAG…`.
-pub(super) fn arith<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
+pub(super) fn arith<'i>(line: CommandLine<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let mut r = Request::new();
     if let Err(bytes) = r.read(line.args, cx) {
         return Step::frame(line.len, bytes);
@@ -252,7 +252,7 @@ pub(super) fn arith<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
 }
 
 /// `me KEY [b]`.
-pub(super) fn debug<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
+pub(super) fn debug<'i>(line: CommandLine<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let consumed = line.len;
     let keys = first(line.args).and_then(|(sent_key, rest)| {
         let key = legal_key(sent_key)?;
@@ -275,7 +275,7 @@ pub(super) fn debug<'i>(line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
 }
 
 /// `ms KEY LENGTH FLAG…` and its data.
-pub(super) fn set<'i>(codec: &mut Codec, line: Line<'i>, cx: Context<'_, 'i>) -> Step<'i> {
+pub(super) fn set<'i>(codec: &mut Codec, line: CommandLine<'i>, cx: Context<'_, 'i>) -> Step<'i> {
     let fields = first(line.args).and_then(|(key, rest)| {
         let (length, text) = first(rest)?;
         Some((key, data_length(length)?, text))

@@ -43,7 +43,7 @@ struct Search<'a, K, M: Model> {
     states: Vec<M::State>,
 }
 
-enum Found {
+enum SearchOutcome {
     Order,
     NoOrder,
     Limit,
@@ -69,9 +69,9 @@ pub(crate) fn check_key<K: Debug, M: Model>(
     };
     let mut search = Search::new(model, &timeline);
     match search.run(limit) {
-        Found::Order => Verdict::Linearizable(search.summary()),
-        Found::NoOrder => Verdict::Violation(search.violation(key())),
-        Found::Limit => undecided(Reason::Configurations {
+        SearchOutcome::Order => Verdict::Linearizable(search.summary()),
+        SearchOutcome::NoOrder => Verdict::Violation(search.violation(key())),
+        SearchOutcome::Limit => undecided(Reason::Configurations {
             limit,
             explained: search.furthest,
         }),
@@ -95,23 +95,23 @@ impl<'a, K: Debug, M: Model> Search<'a, K, M> {
         }
     }
 
-    fn run(&mut self, limit: usize) -> Found {
+    fn run(&mut self, limit: usize) -> SearchOutcome {
         while let Some(mut configuration) = self.stack.pop() {
             self.take_forced_steps(&mut configuration);
             if configuration.step == self.timeline.steps() {
-                return Found::Order;
+                return SearchOutcome::Order;
             }
             if self.visited.contains(&configuration) {
                 continue;
             }
             if self.visited.len() == limit {
-                return Found::Limit;
+                return SearchOutcome::Limit;
             }
             self.note(&configuration);
             self.expand(&configuration);
             self.visited.insert(configuration);
         }
-        Found::NoOrder
+        SearchOutcome::NoOrder
     }
 
     /// Takes all steps without a choice: passes returns of placed operations, and places reads.

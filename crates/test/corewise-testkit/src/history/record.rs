@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The operations of each recorder, by its number; empty until the recorder is dropped.
 type Threads<K, O, R> = Vec<Vec<CallRecord<K, O, R>>>;
 
-struct Shared<K, O, R> {
+struct RecordedCalls<K, O, R> {
     clock: AtomicU64,
     threads: Mutex<Threads<K, O, R>>,
 }
 
-impl<K, O, R> Shared<K, O, R> {
+impl<K, O, R> RecordedCalls<K, O, R> {
     /// The next number in the total order of all invocations and returns.
     fn stamp(&self) -> u64 {
         // SeqCst: pairs with every other stamp. Each reads the one before it, so everything that a
@@ -35,7 +35,7 @@ impl<K, O, R> Shared<K, O, R> {
 ///
 /// See the example of the [crate].
 pub struct Recording<K, O, R> {
-    shared: Arc<Shared<K, O, R>>,
+    shared: Arc<RecordedCalls<K, O, R>>,
 }
 
 impl<K, O, R> Recording<K, O, R> {
@@ -48,7 +48,7 @@ impl<K, O, R> Recording<K, O, R> {
     /// ```
     #[must_use]
     pub fn new() -> Self {
-        let shared = Shared {
+        let shared = RecordedCalls {
             clock: AtomicU64::new(0),
             threads: Mutex::default(),
         };
@@ -135,7 +135,7 @@ impl Error for StillRecording {}
 pub struct Recorder<K, O, R> {
     thread: usize,
     operations: Vec<CallRecord<K, O, R>>,
-    shared: Arc<Shared<K, O, R>>,
+    shared: Arc<RecordedCalls<K, O, R>>,
 }
 
 impl<K, O, R> Recorder<K, O, R> {

@@ -187,14 +187,14 @@ pub struct Violation {
     key: String,
     operation: String,
     states: Vec<String>,
-    lines: Vec<Line>,
+    lines: Vec<OperationBar>,
     width: usize,
     left_out: usize,
 }
 
 /// One operation on its time line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Line {
+struct OperationBar {
     thread: usize,
     /// The columns of its invocation and its return.
     from: usize,
@@ -227,7 +227,7 @@ impl Violation {
         let last = timeline.operations[timeline.open(step)[0]];
         let stamps: BTreeSet<u64> = shown.iter().flat_map(|o| [o.invoked, o.end()]).collect();
         let column = |stamp: u64| 2 * stamps.range(..stamp).count();
-        let line = |operation: &&CallRecord<K, O, R>| Line {
+        let line = |operation: &&CallRecord<K, O, R>| OperationBar {
             thread: operation.thread,
             from: column(operation.invoked),
             to: operation.response.as_ref().map(|r| column(r.returned)),
@@ -268,7 +268,7 @@ fn describe<K, O: Debug, R: Debug>(operation: &CallRecord<K, O, R>) -> String {
     }
 }
 
-impl Line {
+impl OperationBar {
     /// Draws `├─────┤` in its columns, or `├─────┄` to the end of the picture.
     fn bar(&self, width: usize) -> String {
         let blank = " ".repeat(self.from);
@@ -291,7 +291,7 @@ impl fmt::Display for Violation {
         let threads = self.lines.iter().map(|line| line.thread);
         let digits = threads.max().unwrap_or(0).to_string().len();
         for line in &self.lines {
-            let Line { thread, what, .. } = line;
+            let OperationBar { thread, what, .. } = line;
             let bar = line.bar(self.width);
             let mark = if line.fits_nowhere {
                 "  <- fits nowhere"

@@ -258,7 +258,7 @@ extern "C" fn on_signal(signal: c_int, _: *mut siginfo_t, context: *mut c_void) 
     unsafe { *libc::__errno_location() = error };
     if !is_known {
         // The instruction raises the signal again, which then ends the process.
-        // SAFETY: there are no obligations.
+        // SAFETY: `signal` has no obligations for the default action.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
@@ -367,7 +367,8 @@ impl Machine {
                 }
             };
             let offset = ptr::with_exposed_provenance::<i32>(at + 2);
-            // SAFETY: the operand of `xbegin`.
+            // SAFETY: the four bytes behind the opcode of `xbegin`, which was just fetched, are its
+            // operand.
             let offset = unsafe { offset.read_unaligned() };
             self.fallback = (at + XBEGIN_LEN).wrapping_add_signed(offset as isize);
             self.save(context);

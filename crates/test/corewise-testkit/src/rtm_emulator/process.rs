@@ -137,7 +137,7 @@ fn stack_end() -> usize {
     };
     assert_eq!(error, 0);
     let end = start.addr() + len;
-    // SAFETY: there are no obligations.
+    // SAFETY: `pthread_self` may be called by any thread at any time.
     let descriptor = unsafe { libc::pthread_self() } as usize;
     let is_inside = (start.addr()..end).contains(&descriptor);
     if is_inside { descriptor } else { end }

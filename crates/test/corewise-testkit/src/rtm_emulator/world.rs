@@ -74,7 +74,7 @@ fn add(word: &AtomicU32) -> u32 {
 }
 
 fn current() -> u32 {
-    // SAFETY: there are no obligations.
+    // SAFETY: `gettid` may be called by any thread at any time.
     unsafe { libc::gettid().cast_unsigned() }
 }
 
@@ -90,7 +90,7 @@ pub(super) fn register() -> usize {
 }
 
 /// After `fork`: the child has one thread.
-pub(super) fn forget_others(place: usize) {
+pub(super) fn unregister_others(place: usize) {
     for (at, thread) in THREADS.iter().enumerate() {
         set(thread, if at == place { current() } else { NO_THREAD });
     }
@@ -105,7 +105,7 @@ fn send(thread: u32, signal: c_int) -> bool {
 /// Stops all threads of the list except that at `own`. The caller has entered.
 pub(super) fn stop(own: usize) {
     if get(&THREADS[own]) != current() {
-        forget_others(own); // in the child of a fork
+        unregister_others(own); // in the child of a fork
     }
     let number = add(&STOP) + 1;
     let used = get(&USED) as usize;

@@ -333,7 +333,7 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
             }
         }
         let all = self.stripes.lock_all();
-        // SAFETY: we resize, by 1.
+        // SAFETY: the caller is the thread that resizes, by 1.
         all.set_for_buckets(log2.min(unsafe { self.current() }.log2()));
         // Release: pairs with the Acquire in `current`.
         self.current.store(Box::into_raw(new), Release);
@@ -349,7 +349,7 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
         if !mutant!("ddds_moves_early") {
             self.domain.synchronize();
         }
-        // SAFETY: we resize, by 1.
+        // SAFETY: the caller is the thread that resizes, by 1.
         let table = unsafe { self.current() };
         // Release: pairs with the Acquire in `head_for_update`.
         table.is_moving.store(true, Release);
@@ -380,7 +380,7 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
     /// 1. The caller is the thread that resizes, and [`move_all`](Self::move_all) was the last
     ///    step.
     unsafe fn finish(&self) {
-        // SAFETY: we resize, by 1.
+        // SAFETY: the caller is the thread that resizes, by 1.
         let table = unsafe { self.current() };
         let place = self.old(table);
         // Relaxed: only the thread that resizes stores it.
@@ -399,7 +399,8 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
     }
 }
 
-// SAFETY: as for `Algorithm`, below.
+// SAFETY: a returned link was found in a chain (1), and a removed one is in no chain when its
+// stripe is unlocked; see the implementation of `Algorithm` below (2).
 unsafe impl<const LITERAL: bool> Lookups for DddsTable<LITERAL> {
     #[inline(always)]
     unsafe fn fetch_bucket(&self, section: &impl Section, hash: u64) {
@@ -487,13 +488,13 @@ unsafe impl<const LITERAL: bool> Algorithm for DddsTable<LITERAL> {
 
     fn buckets(&self) -> usize {
         let _section = self.domain.pin();
-        // SAFETY: we are in a section.
+        // SAFETY: `_section` lasts longer than the reference (1).
         unsafe { self.current() }.heads.len()
     }
 
     unsafe fn resize(&self, buckets: usize) -> Result<Resized, ResizeError> {
         let log2 = log2_of(buckets).ok_or(ResizeError::NoMemory)?;
-        // SAFETY: we resize.
+        // SAFETY: the caller lets only this thread resize (1).
         if unsafe { self.current() }.log2() == log2 {
             return Ok(Resized::default());
         }

@@ -91,7 +91,8 @@ impl RwLockedTable {
     }
 }
 
-// SAFETY: as for `Algorithm`, below; a thread that has the table holds the lock.
+// SAFETY: a thread that has the table holds the lock, so that links stay where they are: see the
+// implementation of `Algorithm` below.
 unsafe impl Lookups for RwLockedTable {
     #[inline(always)]
     unsafe fn fetch_bucket(&self, _: &impl Section, hash: u64) {
@@ -157,7 +158,7 @@ unsafe impl Algorithm for RwLocked {
     ) -> Option<NonNull<ChainLink>> {
         let table = self.table.read();
         let _locked = self.lock_stripe(hash);
-        // SAFETY: the stripe is locked.
+        // SAFETY: `_locked` is the lock of the stripe that covers the chain (1).
         unsafe { remove(table.head(hash), hash, eq) }
     }
 

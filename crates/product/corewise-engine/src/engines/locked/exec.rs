@@ -197,7 +197,7 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         let (shards, rules) = (self.exec.shards, self.exec.context.rules);
         let hasher = |key: &[u8]| shards.hash(key);
         let room = Room {
-            // SAFETY: an item of ours (1).
+            // SAFETY: a store's items are alive until the store is dropped (1).
             need: unsafe { footprint(node) },
             budget: rules.budget,
             keep: old,
@@ -209,7 +209,7 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         let fits = unsafe { self.shard.make_room(&room, self.exec.garbage) }
             && (old.is_some() || self.shard.reserve_slot(hasher));
         if !fits {
-            // SAFETY: not linked (1).
+            // SAFETY: the item was made for this store and is not linked (1).
             unsafe { self.discard(node) };
             return Err(NoItem::OutOfMemory);
         }
@@ -279,7 +279,7 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
     }
 
     unsafe fn touched(&mut self, node: Ptr<R>) {
-        // SAFETY: an item of ours (1).
+        // SAFETY: a store's items are alive until the store is dropped (1).
         self.shard.touched(unsafe { item(node) }.deadline());
     }
 
@@ -296,7 +296,7 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
 
     #[inline]
     unsafe fn footprint(&self, node: Ptr<R>) -> usize {
-        // SAFETY: an item of ours (1).
+        // SAFETY: a store's items are alive until the store is dropped (1).
         unsafe { footprint(node) }
     }
 }

@@ -236,7 +236,8 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
         UnlinkedItems(garbage): &mut UnlinkedItems<R>,
     ) -> usize {
         let reaped = self.slots[shard].lock().reap(limit, garbage);
-        // SAFETY: all from our shard (1).
+        // SAFETY: our shard has unlinked these items and handed them out; no code uses them any
+        // more (1).
         unsafe { self.free(garbage) };
         reaped
     }
@@ -253,7 +254,8 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
         let next = self.slots[shard]
             .lock()
             .search(position as usize, looks, now, hasher, garbage);
-        // SAFETY: all from our shard (1).
+        // SAFETY: our shard has unlinked these items and handed them out; no code uses them any
+        // more (1).
         unsafe { self.free(garbage) };
         next.map(|bucket| bucket as u64)
     }

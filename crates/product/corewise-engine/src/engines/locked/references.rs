@@ -38,7 +38,8 @@ mod sealed {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoReferences;
 
-// SAFETY: there are no references (1 and 2).
+// SAFETY: nothing counts references: `unlink` finds none and returns true (1), and `acquire` takes
+// none (2).
 unsafe impl References for NoReferences {
     const ENGINE: &'static str = "locked";
     const COUNTED: bool = false;

@@ -63,7 +63,8 @@ pub(super) unsafe fn item<'a, R: References>(node: Ptr<R>) -> Item<'a, Links<R>>
 /// 2. There is no other reference to the item's links during `'a`.
 #[inline]
 unsafe fn links<'a, R: References>(node: Ptr<R>) -> &'a mut Links<R> {
-    // SAFETY: alive, by 1; 2.
+    // SAFETY: the item is alive and no other thread has it, by 1; this is the only reference to its
+    // links, by 2.
     unsafe { &mut *addr_of_mut!((*node.as_ptr()).links) }
 }
 
@@ -120,7 +121,8 @@ impl<R: References> List<R> {
     ///
     /// 1. The item is in this list.
     unsafe fn remove(&mut self, node: Ptr<R>) {
-        // SAFETY: as in `push_newest` (1 and 2).
+        // SAFETY: items of our shard, which we have exclusively (1); each reference is last used
+        // before the next one is made (2).
         unsafe {
             let (newer, older) = (links(node).newer, links(node).older);
             match newer {
@@ -145,7 +147,8 @@ impl<R: References> List<R> {
         let Some(other_newest) = other.newest else {
             return;
         };
-        // SAFETY: as in `push_newest` (1 and 2).
+        // SAFETY: items of our shard, which we have exclusively (1); each reference is last used
+        // before the next one is made (2).
         unsafe {
             links(other_newest).newer = self.oldest;
             match self.oldest {
@@ -273,10 +276,10 @@ impl<R: References> Shard<R> {
         now: Now,
         garbage: &mut Vec<Ptr<R>>,
     ) -> Result<Ptr<R>, Absence> {
-        // SAFETY: in the table (1).
+        // SAFETY: an item in the table is alive until it is unlinked (1).
         let is_key = |&node: &Ptr<R>| unsafe { item(node) }.key() == key;
         let node = *self.table.find(hash, is_key).ok_or(Absence::Unknown)?;
-        // SAFETY: in the table (1, both).
+        // SAFETY: the item was found in the table, so it is linked and alive (1, both).
         unsafe {
             if item(node).deadline().is_past(now) {
                 self.expire(hash, node, garbage);
@@ -354,7 +357,7 @@ impl<R: References> Shard<R> {
         let is_rehashed = Cell::new(false);
         let reserved = self.table.try_reserve(1, |&node| {
             is_rehashed.set(true);
-            // SAFETY: in the table (1).
+            // SAFETY: an item in the table is alive until it is unlinked (1).
             hasher(unsafe { item(node) }.key())
         });
         self.rehashes += u64::from(is_rehashed.get());
@@ -529,11 +532,11 @@ impl<R: References> Shard<R> {
     ///
     /// 1. The item is alive.
     unsafe fn charge(&mut self, node: Ptr<R>) {
-        // SAFETY: the item is alive (1).
+        // SAFETY: the caller guarantees that the item is alive (1).
         let bytes = unsafe { footprint(node) };
         self.item_bytes += bytes;
         self.tally.charge(bytes);
-        // SAFETY: the item is alive (1).
+        // SAFETY: the caller guarantees that the item is alive (1).
         self.due.note(unsafe { item(node) }.deadline());
     }
 
@@ -541,7 +544,7 @@ impl<R: References> Shard<R> {
     ///
     /// 1. The item is alive.
     unsafe fn discharge(&mut self, node: Ptr<R>) {
-        // SAFETY: the item is alive (1).
+        // SAFETY: the caller guarantees that the item is alive (1).
         let bytes = unsafe { footprint(node) };
         self.item_bytes -= bytes;
         self.tally.discharge(bytes);
@@ -578,7 +581,7 @@ impl<R: References> Shard<R> {
         room: &Room<'_, R>,
         garbage: &mut Vec<Ptr<R>>,
     ) -> bool {
-        // SAFETY: in the table (1).
+        // SAFETY: `keep` is in this shard's table, so it is alive (1).
         let returned = room.keep.map_or(0, |keep| unsafe { footprint(keep) });
         let growth = |shard: &Self| room.keep.map_or_else(|| shard.growth(), |_| 0);
         while self.bytes() - returned + room.need + growth(self) > room.budget {
@@ -623,7 +626,7 @@ impl<R: References> Shard<R> {
                 return room.may_evict.then_some(victim);
             }
             chances -= 1;
-            // SAFETY: in `lru` (1).
+            // SAFETY: the item is in `lru`, where it is moved (1).
             unsafe { self.move_to_front(victim, room.now) };
         }
     }
@@ -645,7 +648,7 @@ impl<R: References> Shard<R> {
     /// Makes everything unreachable. The items go to the dead list. The old table is returned, to
     /// be freed outside the lock. Constant time except for the class counters.
     pub(super) fn flush(&mut self, hint: &TableHint) -> HashTable<Ptr<R>> {
-        // SAFETY: both are ours (1).
+        // SAFETY: both lists are of this shard (1).
         unsafe { self.dead.append(&mut self.lru) };
         self.dead_bytes = self.item_bytes;
         self.tally.discharge_all();
@@ -741,7 +744,8 @@ mod tests {
         let contents = Contents::new(key, b"v", 0, Deadline::NEVER);
         let (node, footprint) =
             item::create(&GlobalHeap, Links::default(), &contents, NOW).unwrap();
-        // SAFETY: just made (1 and 2).
+        // SAFETY: the item was just made, so it is alive and only we can reach it (1), without
+        // another reference (2).
         unsafe { links(node) }.footprint = footprint as u32;
         node
     }
@@ -762,9 +766,9 @@ mod tests {
             assert!(shard.reserve_slot(|key| {
                 u64::from_le_bytes(key.try_into().unwrap()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
             }));
-            // SAFETY: just made; freed below (1).
+            // SAFETY: the item was just made, so only we can reach it; it is freed below (1).
             unsafe { shard.link(hash, node(&i.to_le_bytes()), NOW, &hint) };
-            // SAFETY: in the table (1).
+            // SAFETY: an item in the table is alive until it is unlinked (1).
             let is_key = |&n: &Ptr<NoReferences>| unsafe { item(n) }.key() == i.to_le_bytes();
             let element = shard.table.find(hash, is_key).unwrap();
             let (control, first) = hint.element(hash);
@@ -789,7 +793,7 @@ mod tests {
         for round in 0u8..2 {
             for i in 0u8..10 {
                 assert!(shard.reserve_slot(|key| u64::from(key[0])));
-                // SAFETY: just made; freed below (1).
+                // SAFETY: the item was just made, so only we can reach it; it is freed below (1).
                 unsafe { shard.link(u64::from(i), node(&[i, round]), NOW, &hint) };
             }
             assert_eq!(shard.flush(&hint).len(), 10);

@@ -2,8 +2,8 @@
 //!
 //! An open segment holds all its pages, however few of them are used. So that many sessions do not
 //! hold the cache's memory in nearly empty segments, they share a number of appenders that fits the
-//! memory. Each appender has at most one open segment per queue and [kind](super::heap::Kind), and
-//! together these are at most 1/32 of the memory.
+//! memory. Each appender has at most one open segment per queue and
+//! [size class](super::heap::ItemSizeClass), and together these are at most 1/32 of the memory.
 //!
 //! ```text
 //!  session 0 ─┐                ┌ small queue: [ small items │ medium items ]
@@ -22,8 +22,8 @@
 //!    waits for readers, but none of the others.
 
 use super::Relativistic;
-use super::heap::{Heap, Kind, Open, Ptr, Request, Segment};
-use super::queues::Queue;
+use super::heap::{Heap, ItemSizeClass, Open, Ptr, Request};
+use super::queues::{Queue, Segment};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use std::ptr::NonNull;
@@ -78,8 +78,8 @@ impl Appender {
         request: Request,
     ) -> Option<NonNull<u8>> {
         let (heap, domain) = (&engine.heap, engine.table.domain());
-        let kind = heap.kind(request.bytes);
-        if kind == Kind::Large {
+        let kind = heap.size_class(request.bytes);
+        if kind == ItemSizeClass::Large {
             let is_current = || engine.generation().number == request.generation;
             heap.collect_for(domain, request.bytes);
             return heap.open_large(domain, request, queue, is_current);
@@ -107,8 +107,8 @@ impl Appender {
         node: Ptr,
         bytes: usize,
     ) -> bool {
-        let kind = engine.heap.kind(bytes);
-        if kind == Kind::Large {
+        let kind = engine.heap.size_class(bytes);
+        if kind == ItemSizeClass::Large {
             return false;
         }
         let mut opens = self.opens.lock();
@@ -185,7 +185,7 @@ fn open_next(
     }
     seal(engine, open, queue);
     let (heap, domain) = (&engine.heap, engine.table.domain());
-    let kind = heap.kind(request.bytes);
+    let kind = heap.size_class(request.bytes);
     heap.collect_for(domain, request.bytes);
     *open = heap.open(domain, kind, request, is_current);
     heap.append(open.as_mut()?, request.bytes)

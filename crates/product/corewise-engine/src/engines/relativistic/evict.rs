@@ -24,9 +24,9 @@
 
 use super::Relativistic;
 use super::appender::Appender;
-use super::heap::{Candidate, Claim, Ptr, Request, Segment};
+use super::heap::{Candidate, Claim, Ptr, Request};
 use super::policy::{self, Eviction, Fate};
-use super::queues::Queue;
+use super::queues::{Queue, Segment};
 use super::session_counters::SessionCounters;
 use crate::item::{self, Item};
 use corewise_atomic::lock::Mutex;
@@ -42,8 +42,9 @@ const AHEAD: usize = 8;
 /// Number of sparse segments of which the best is compacted.
 const BEST_OF: usize = 32;
 /// Least share of a segment's bytes, in 32nds, that compaction must gain to be preferred to
-/// evicting another segment: an eighth. It is more than [small items waste](super::heap::Kind) in
-/// the copy, and random overwrites of 93 % of the segments' bytes leave a segment that gains it.
+/// evicting another segment: an eighth. It is more than
+/// [small items waste](super::heap::ItemSizeClass) in the copy, and random overwrites of 93 % of
+/// the segments' bytes leave a segment that gains it.
 const GAIN_32NDS: u64 = 4;
 /// The same if nothing may be evicted. It is less than the [slack](Relativistic::has_slack): when
 /// nothing is left to compact, there is room.

@@ -19,7 +19,8 @@
 use super::Relativistic;
 use super::appender::{OPENS, WalkedOn};
 use super::evict::Site;
-use super::heap::{Claim, Heap, Ptr, Segment};
+use super::heap::{Claim, Heap, Ptr};
+use super::queues::Segment;
 use crate::item::Item;
 use corewise_atomic::barrier;
 use corewise_maps::relativistic::Link;
@@ -72,7 +73,7 @@ enum Searched {
 
 /// Seconds between two walks over a segment in which less than a sixteenth expires.
 fn pause_s(heap: &Heap) -> u32 {
-    1 + (heap.held() >> BYTES_PER_PAUSE_S_LOG2) as u32
+    1 + (heap.held_bytes() >> BYTES_PER_PAUSE_S_LOG2) as u32
 }
 
 impl SegmentSearch {
@@ -228,7 +229,7 @@ impl SegmentSearch {
     /// 2. `node` is an item of this engine that a claim of the caller or the guard keeps alive.
     unsafe fn visit(&mut self, site: &Site<'_>, guard: &Guard<'_>, node: Ptr) {
         let engine = site.engine;
-        // SAFETY: alive, by 2.
+        // SAFETY: a claim or the guard keeps the item alive, by 2.
         let (found, link): (Item<'_, Link>, &Link) =
             unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };
         let deadline = found.deadline();

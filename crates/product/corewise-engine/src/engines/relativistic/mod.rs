@@ -563,7 +563,7 @@ impl Relativistic {
         let arrays = self.table.array_bytes() as u64 + granted;
         let wanted = self.table.wanted_buckets();
         let larger = left(arrays + array_bytes(wanted));
-        let has_room = self.heap.held() <= larger;
+        let has_room = self.heap.held_bytes() <= larger;
         let grows = wanted != 0 && (has_room || self.may_evict());
         if !(grows && self.needs_buckets()) {
             return self.heap.allow(left(arrays));
@@ -581,7 +581,7 @@ impl Relativistic {
         if mutant!("grows_at_any_load") {
             return true;
         }
-        let (held, allowed) = (self.heap.held().max(1), self.heap.allowed());
+        let (held, allowed) = (self.heap.held_bytes().max(1), self.heap.allowed());
         let count = self.table.reported_len() as u128;
         let when_full = count * u128::from(allowed.max(held)) / u128::from(held);
         let buckets = self.table.resize_state().buckets as u128;
@@ -754,10 +754,10 @@ impl Engine for Relativistic {
     }
 
     fn excess(&self) -> u64 {
-        let excess = self.heap.held().saturating_sub(self.heap.allowed());
+        let excess = self.heap.held_bytes().saturating_sub(self.heap.allowed());
         // Reserved runs and open segments cannot be evicted.
         let least = self.heap.awaited() + 2 * self.reserve();
-        if self.may_evict() && self.heap.held() > least {
+        if self.may_evict() && self.heap.held_bytes() > least {
             excess
         } else {
             0
@@ -779,7 +779,7 @@ impl Engine for Relativistic {
             table_resizing: u64::from(resizes),
             zipped_tables: state.zipped as u64,
             segments: self.heap.allowed() / segment,
-            segments_free: self.heap.allowed().saturating_sub(self.heap.held()) / segment,
+            segments_free: self.heap.allowed().saturating_sub(self.heap.held_bytes()) / segment,
             segment_bytes: segment,
             ..EngineStats::default()
         };

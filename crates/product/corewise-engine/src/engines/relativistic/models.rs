@@ -2,7 +2,8 @@
 //! and grace periods. (The table's guarantees have models in `corewise-maps`.)
 
 use super::evict::Purpose;
-use super::heap::{Claim, Segment};
+use super::heap::Claim;
+use super::queues::Segment;
 use super::*;
 use crate::engines::verbs::ItemStore;
 use corewise_atomic::thread;

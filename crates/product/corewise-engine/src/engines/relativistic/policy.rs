@@ -51,7 +51,7 @@
 //! below 85 % is the knee: a lower threshold keeps dead bytes, a higher one copies more than it
 //! gains. The engine compacts below 7/8, so that overwriting 90 % of the memory evicts nothing.
 
-use super::heap::Segment;
+use super::queues::Segment;
 use super::queues::{Queue, Queues};
 use crate::item::state;
 use corewise_atomic::sync::atomic::{AtomicU16, AtomicU64, Ordering};

@@ -5,7 +5,7 @@
 //! Sessions take turns in one thread, so a run is determined by its seed. `COREWISE_SEED=n` runs
 //! the random mixture with another seed.
 
-use super::heap::Kind;
+use super::heap::ItemSizeClass;
 use super::*;
 use corewise_atomic::alloc;
 use corewise_ops::{Arith, Delete, Get, Outcome, Store, StoreMode, Token, Verb};
@@ -247,7 +247,10 @@ impl Cache {
     fn assert_budget(&mut self) {
         let engine = &self.engine;
         let fixed = engine.table.array_bytes() as u64 + engine.policy.bytes();
-        let (held, resident) = (engine.heap.held() + fixed, engine.heap.resident() + fixed);
+        let (held, resident) = (
+            engine.heap.held_bytes() + fixed,
+            engine.heap.resident() + fixed,
+        );
         // A shrinking table has its new array in addition for a while.
         let state = engine.table.resize_state();
         let smaller = state.building.filter(|building| *building < state.buckets);
@@ -484,10 +487,10 @@ fn a_full_cache_stays_full_while_it_is_overwritten() {
 fn packed_bytes(heap: &Heap, bytes: usize) -> f64 {
     let (segment, page) = (heap.segment_bytes() as usize, alloc::page_bytes());
     let items = segment / bytes.min(segment);
-    let (held, items) = match heap.kind(bytes) {
-        Kind::Small => (segment, items),
-        Kind::Medium => (items * bytes, items),
-        Kind::Large => (bytes, 1),
+    let (held, items) = match heap.size_class(bytes) {
+        ItemSizeClass::Small => (segment, items),
+        ItemSizeClass::Medium => (items * bytes, items),
+        ItemSizeClass::Large => (bytes, 1),
     };
     (held.next_multiple_of(page) / items) as f64
 }

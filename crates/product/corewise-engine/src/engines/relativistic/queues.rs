@@ -3,7 +3,8 @@
 //! Every operation takes constant time and runs under the pool's lock. A segment stays in its queue
 //! while it is claimed; it leaves the queue when it is retired.
 
-use super::heap::Segment;
+/// The index of a segment.
+pub(super) type Segment = u32;
 
 /// No segment.
 const NONE: Segment = Segment::MAX;

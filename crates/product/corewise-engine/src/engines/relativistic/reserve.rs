@@ -8,7 +8,7 @@
 
 use super::Relativistic;
 use super::exec::{Exec, is_whole};
-use super::heap::{Kind, Ptr, Request};
+use super::heap::{ItemSizeClass, Ptr, Request};
 use super::session_state::{Wanted, abandon};
 use crate::engine::op_of;
 use crate::engines::verbs;
@@ -58,7 +58,9 @@ impl Exec<'_> {
         }
         let bytes = engine.heap.rounded(contents.bytes::<Link>() + value_len);
         let most = engine.most_reserved(arrived >= value_len / ARRIVED_SHARE);
-        if engine.heap.kind(bytes) != Kind::Large || !engine.heap.may_reserve(bytes, most) {
+        if engine.heap.size_class(bytes) != ItemSizeClass::Large
+            || !engine.heap.may_reserve(bytes, most)
+        {
             return None;
         }
         let memory = self.room_for(key, bytes, most)?;

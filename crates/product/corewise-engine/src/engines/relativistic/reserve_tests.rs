@@ -4,7 +4,7 @@
 use super::*;
 use corewise_ops::{Get, Store, StoreMode, Verb};
 use corewise_testkit::memcached::Seen;
-use heap::Kind;
+use heap::ItemSizeClass;
 
 const MEMORY: u64 = 16 << 20;
 const NOW: Now = Now::new(10_000, 1_700_000_000);
@@ -105,16 +105,22 @@ fn reservations_leave_nothing_behind() {
     let engine = engine(MEMORY, Eviction::S3Fifo);
     let mut session = engine.session();
     let value = value(50_000);
-    let empty = engine.heap.held();
+    let empty = engine.heap.held_bytes();
     drop(session.reserve(NOW, b"a", 50_000, 0, 0).expect("room"));
     let partly = session.reserve(NOW, b"a", 50_000, 0, 0);
     partly.expect("room").extend(b"part");
-    assert_eq!((engine.heap.held(), engine.heap.awaited()), (empty, 0));
+    assert_eq!(
+        (engine.heap.held_bytes(), engine.heap.awaited()),
+        (empty, 0)
+    );
     let refused = reserve(&mut session, b"a", &value);
     let seen = finish(&mut session, b"a", store(StoreMode::Replace), refused);
     assert_eq!(seen, Seen::NotStored);
     engine.heap.collect(engine.table.domain());
-    assert_eq!((engine.heap.held(), engine.heap.awaited()), (empty, 0));
+    assert_eq!(
+        (engine.heap.held_bytes(), engine.heap.awaited()),
+        (empty, 0)
+    );
     // A reservation for another key, one that is not full, and one of another engine are copied.
     let other = reserve(&mut session, b"b", &value);
     assert!(finish(&mut session, b"a", store(StoreMode::Add), other).is_stored());
@@ -179,7 +185,7 @@ fn an_item_that_entered_and_was_flushed_is_copied() {
     let engine = engine(MEMORY, Eviction::S3Fifo);
     let mut session = engine.session();
     let value = value(70_000);
-    let empty = engine.heap.held();
+    let empty = engine.heap.held_bytes();
     let reservation = reserve(&mut session, b"k", &value);
     let node: Ptr = reservation
         .item_of(Arc::as_ptr(&engine).cast())
@@ -202,7 +208,10 @@ fn an_item_that_entered_and_was_flushed_is_copied() {
         session.maintain(NOW);
     }
     assert!(!engine.generation().has_older);
-    assert_eq!((engine.heap.held(), engine.heap.awaited()), (empty, 0));
+    assert_eq!(
+        (engine.heap.held_bytes(), engine.heap.awaited()),
+        (empty, 0)
+    );
 }
 
 #[test]
@@ -221,7 +230,7 @@ fn an_eighth_of_the_memory_may_be_reserved_and_the_rest_goes_on() {
         assert!(seen.is_stored(), "store {key}: {seen:?}");
         session.maintain(NOW);
     }
-    assert!(engine.heap.held() <= engine.heap.allowed());
+    assert!(engine.heap.held_bytes() <= engine.heap.allowed());
     let used = engine.stats().bytes as f64 / MEMORY as f64;
     assert!(
         used > 0.7,
@@ -257,7 +266,7 @@ fn half_of_the_memory_may_be_reserved_for_values_of_which_a_quarter_has_arrived(
         let largest = vec![0; engine.max_item_bytes - 200];
         let seen = set(&mut session, b"largest", &largest);
         assert!(seen.is_stored(), "{seen:?}");
-        assert!(engine.heap.held() <= engine.heap.allowed());
+        assert!(engine.heap.held_bytes() <= engine.heap.allowed());
         engine.heap.awaited() as f64 / engine.heap.allowed() as f64
     };
     let few = reserved(Eviction::S3Fifo, 49_999);
@@ -282,7 +291,7 @@ fn the_excess_is_what_eviction_gives_back() {
     while engine.excess() > 0 {
         session.maintain(NOW);
     }
-    assert!(engine.heap.held() <= engine.heap.allowed());
+    assert!(engine.heap.held_bytes() <= engine.heap.allowed());
     // What is reserved cannot be evicted.
     let mut reserved = Vec::new();
     while let Some(next) = session.reserve(NOW, &[reserved.len() as u8], 100_000, 0, 100_000) {
@@ -354,7 +363,7 @@ fn a_full_cache_that_refuses_reserves_nothing_more() {
 fn items_are_large_as_far_as_addresses_reach() {
     let edge = |memory: u64| {
         let heap = Heap::new(memory, false, false).expect("addresses");
-        let large = |bytes: &usize| heap.kind(*bytes) == Kind::Large;
+        let large = |bytes: &usize| heap.size_class(*bytes) == ItemSizeClass::Large;
         let edge = (0..1 << 18).step_by(8).find(large).expect("some are") - 8;
         (heap.segment_bytes() as usize, edge)
     };

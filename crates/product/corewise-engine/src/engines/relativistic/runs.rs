@@ -19,7 +19,7 @@
 //! the number of runs, plus a look at each word of its bits; taking one may pass over free runs
 //! that are too short.
 
-use super::heap::Segment;
+use super::queues::Segment;
 use std::collections::BTreeMap;
 use std::ops::Range;
 

@@ -162,7 +162,7 @@ impl SessionState {
         } else {
             (ROUNDS_REFUSING, SEARCHES_REFUSING)
         };
-        let mut steps = 64 + rounds * heap.held() / STEP_BYTES as u64;
+        let mut steps = 64 + rounds * heap.held_bytes() / STEP_BYTES as u64;
         let mut checks_left = CHECKS;
         let mut backoff = Backoff::new();
         loop {
@@ -172,7 +172,7 @@ impl SessionState {
             // items.
             let has_space = engine.may_evict() || heap.live_bytes() + needed <= heap.allowed();
             let may_grow = has_space && engine.may_grow(wanted);
-            if may_grow && heap.held() + needed <= heap.allowed() {
+            if may_grow && heap.held_bytes() + needed <= heap.allowed() {
                 return true;
             }
             // Without room to grow, only dead items may go.

@@ -19,7 +19,7 @@
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering, Ordering::AcqRel};
 use corewise_atomic::{Slots, mutant, ordering};
 
-use super::heap::Segment;
+use super::queues::Segment;
 use std::ops::Range;
 
 /// A bitmap of marked segments. See the [module](self).

@@ -124,7 +124,7 @@ impl Nodes {
     /// Frees a node that no thread uses any more.
     fn reclaim(&self, id: NodeId) {
         let node = self.at(id).swap(std::ptr::null_mut(), SeqCst);
-        // SAFETY: made above.
+        // SAFETY: `make` has leaked the box, and no thread uses the node any more.
         drop(unsafe { Box::from_raw(node) });
     }
 }
@@ -197,7 +197,7 @@ impl Set {
     fn remove(&self, key: u64) -> Option<NodeId> {
         let guard = self.domain.pin();
         let found = self.find(&guard, key)?;
-        // SAFETY: found in this section.
+        // SAFETY: the guard is of the table's domain, and the node was found in its section (1).
         unsafe { self.raw.remove(&guard, found) }
     }
 
@@ -265,9 +265,10 @@ impl Set {
 
     fn keys(&self) -> Vec<u64> {
         let guard = self.domain.pin();
-        // SAFETY: used within the section.
+        // SAFETY: the guard is of the table's domain, and outlives the iterator and its nodes (1).
         let nodes = unsafe { self.raw.iter(&guard) }.map(node);
-        // SAFETY: as in `find`.
+        // SAFETY: written before it is linked and after its grace period: the checkers report
+        // violations.
         let alive =
             nodes.inspect(|node| assert!(unsafe { node.alive.read() }, "a dead node is met"));
         let mut keys: Vec<u64> = alive.map(|node| node.key).collect();
@@ -826,7 +827,7 @@ impl<'s> SlowReader<'s> {
         };
         let Some(next) = self.next else {
             let hash = fold(hash(self.sought));
-            // SAFETY: the guard is held.
+            // SAFETY: the reference ends with the statement, before the guard is dropped (1).
             let word = unsafe { self.set.raw.current() }.word(hash);
             let may_hold = word.may_hold(Probe::new(hash));
             self.next = Some(word.first().filter(|_| may_hold));
@@ -835,7 +836,7 @@ impl<'s> SlowReader<'s> {
         let Some(id) = next else {
             return self.leave(false);
         };
-        // SAFETY: found in the section.
+        // SAFETY: the ID was read in the guard's section, for which removed nodes are kept (1).
         let node = node(unsafe { self.set.raw.arena().link(id) });
         if node.key == self.sought {
             return self.leave(true);

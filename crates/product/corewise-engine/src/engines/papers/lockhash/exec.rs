@@ -58,7 +58,7 @@ impl<'x> Execution<'x> {
 
     /// Bytes that are freed when the item that was found last is replaced.
     fn returned(&self) -> usize {
-        // SAFETY: referenced (1).
+        // SAFETY: the item that was found last is referenced, so it is alive (1).
         self.found
             .map_or(0, |old| unsafe { self.partition.returned(old) })
     }
@@ -68,7 +68,7 @@ impl Drop for Execution<'_> {
     #[inline]
     fn drop(&mut self) {
         for node in [self.found, self.fresh].into_iter().flatten() {
-            // SAFETY: the reference is ours (1).
+            // SAFETY: the item is referenced, and the reference is this store's, given up once (1).
             unsafe { self.partition.release(node) };
         }
     }
@@ -94,7 +94,7 @@ unsafe impl ItemStore for Execution<'_> {
             .partition
             .find(self.context.hash, self.key, self.context.now)?;
         if self.found.is_none() && self.fresh != Some(node) {
-            // SAFETY: linked (1).
+            // SAFETY: the item was just found, so it is linked (1).
             unsafe { self.partition.acquire(node) };
             self.found = Some(node);
         }
@@ -118,7 +118,7 @@ unsafe impl ItemStore for Execution<'_> {
     unsafe fn discard(&mut self, fresh: Ptr) {
         debug_assert_eq!(self.fresh, Some(fresh));
         if let Some(fresh) = self.fresh.take() {
-            // SAFETY: the reference is ours (1).
+            // SAFETY: the item is referenced, and the reference is this store's, given up once (1).
             unsafe { self.partition.release(fresh) };
         }
     }
@@ -142,13 +142,14 @@ unsafe impl ItemStore for Execution<'_> {
     }
 
     unsafe fn unlink(&mut self, node: Ptr) {
-        // SAFETY: linked (1).
+        // SAFETY: the item is one of this store's and linked, as the caller guarantees (1).
         unsafe { self.partition.unlink(node) };
     }
 
     #[inline]
     unsafe fn hit(&mut self, node: Ptr) {
-        // SAFETY: linked (1, both).
+        // SAFETY: the item is one of this store's, which are alive, and linked, as the caller
+        // guarantees (1, both).
         unsafe {
             item(node).record_hit(self.context.now);
             self.partition.refresh(node, self.context.now);
@@ -156,12 +157,12 @@ unsafe impl ItemStore for Execution<'_> {
     }
 
     unsafe fn touched(&mut self, node: Ptr) {
-        // SAFETY: linked (1).
+        // SAFETY: the item is one of this store's, which are alive until it is dropped (1).
         self.partition.touched(unsafe { item(node) }.deadline());
     }
 
     unsafe fn touch_on_add(&mut self, node: Ptr) {
-        // SAFETY: linked (1).
+        // SAFETY: the item is one of this store's and linked, as the caller guarantees (1).
         unsafe { self.partition.refresh(node, self.context.now) };
     }
 
@@ -173,7 +174,7 @@ unsafe impl ItemStore for Execution<'_> {
 
     #[inline]
     unsafe fn footprint(&self, node: Ptr) -> usize {
-        // SAFETY: alive (1).
+        // SAFETY: the item is one of this store's, which are alive until it is dropped (1).
         unsafe { self.partition.footprint(node) }
     }
 }

@@ -124,7 +124,7 @@ impl Partition {
         };
         let found = self.raw.find(hash, is_key).ok_or(Absence::Unknown)?;
         let node: Ptr = found.value().cast();
-        // SAFETY: linked (1, all).
+        // SAFETY: the item was just found, so it is linked and alive until it is unlinked (1, all).
         unsafe {
             if self.is_flushed(node) {
                 self.unlink(node);
@@ -169,7 +169,7 @@ impl Partition {
         // SAFETY: alive (1), and the field belongs to us.
         let moved_s = unsafe { links!(node).moved_s };
         if now.seconds().saturating_sub(moved_s) >= self.refresh_after_s {
-            // SAFETY: the item is linked (1).
+            // SAFETY: the item is linked, as the caller guarantees (1).
             unsafe { self.move_to_front(node, now) };
         }
     }
@@ -282,7 +282,7 @@ impl Partition {
             position = self.raw.visit(position, &mut |value| {
                 let node: Ptr = value.cast();
                 *looks = looks.saturating_sub(1);
-                // SAFETY: linked (1).
+                // SAFETY: `visit` shows linked elements, whose items are alive (1).
                 let deadline = unsafe { item(node) }.deadline();
                 if deadline.is_past(now) {
                     expired.push(node);
@@ -452,7 +452,7 @@ impl Partition {
             position = self.raw.visit(position, &mut |value| {
                 let node: Ptr = value.cast();
                 *looks = looks.saturating_sub(1);
-                // SAFETY: linked (1, all).
+                // SAFETY: `visit` shows linked elements, whose items are alive (1, all).
                 unsafe {
                     let found = item(node);
                     if !self.is_flushed(node) && !found.deadline().is_past(now) {

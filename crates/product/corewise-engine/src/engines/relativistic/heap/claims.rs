@@ -1,44 +1,11 @@
 //! Claims: one thread at a time walks a sealed segment.
 
-use super::pool::State;
-use super::{Heap, Segment};
-use crate::engines::relativistic::queues::{Queue, Queues};
+use super::Heap;
+use super::pool::{Candidate, Claim, State};
+use crate::engines::relativistic::queues::{Queue, Queues, Segment};
 #[cfg(test)]
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_rcu::Domain;
-
-/// A sealed and settled segment that one thread walks.
-#[derive(Debug)]
-pub(crate) struct Claim {
-    pub(crate) segment: Segment,
-    pub(crate) is_large: bool,
-}
-
-impl Claim {
-    /// Bytes in use from the segment's beginning, including dead bytes.
-    pub(crate) fn used(&self, heap: &Heap) -> u32 {
-        heap.fill(self.segment).0
-    }
-}
-
-/// A segment that may be claimed.
-#[derive(Clone, Copy)]
-pub(crate) struct Candidate {
-    pub(crate) segment: Segment,
-    /// Bytes that it holds.
-    pub(crate) held: u64,
-    /// Bytes that copying its live items elsewhere would gain: the dead bytes, and in a low segment
-    /// the unused bytes, if they exceed the tail of a filled segment. (There are no pages behind a
-    /// run's items, and a copy would have a tail as well.)
-    pub(crate) gain: u64,
-}
-
-impl Candidate {
-    /// The gain as a share of the held bytes, in 1,024ths.
-    pub(crate) fn share(&self) -> u64 {
-        self.gain * 1024 / self.held.max(1)
-    }
-}
 
 impl Heap {
     /// Claims the segment that `choose` selects from those that may be claimed.

@@ -27,7 +27,7 @@
 //! # One rule for every size
 //!
 //! *A segment holds the pages that its items need, and no more.* So the waste per item is bounded
-//! for every size, see [`Kind`]:
+//! for every size, see [`ItemSizeClass`]:
 //!
 //! | item | lies in | holds | wasted at most |
 //! |---|---|---|---|
@@ -90,10 +90,11 @@ mod room;
 #[cfg(test)]
 mod tests;
 
-pub(super) use claims::{Candidate, Claim};
 pub use geometry::{MAX_MEMORY, MIN_MEMORY};
+pub(super) use pool::{Candidate, Claim};
 pub(super) use room::{Open, Request};
 
+use super::queues::Segment;
 use super::session_counters::Removed;
 use super::sparse::Marks;
 use crate::item::{Item, ItemNode, state};
@@ -133,12 +134,9 @@ const LEAST_LARGE_PAGES: usize = 8;
 /// A pointer to an item of this engine and its links.
 pub(super) type Ptr = NonNull<ItemNode<Link>>;
 
-/// The index of a segment.
-pub(super) type Segment = u32;
-
 /// Where items of a size lie; see the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ItemSizeClass {
     /// With others in a low segment; they waste little of its tail.
     Small,
     /// With others in a high segment, which does not hold its unused pages.
@@ -295,13 +293,13 @@ impl Heap {
 
     /// Where an item of `bytes` bytes lies.
     #[inline(always)]
-    pub(super) fn kind(&self, bytes: usize) -> Kind {
+    pub(super) fn size_class(&self, bytes: usize) -> ItemSizeClass {
         if bytes <= 1 << (self.segment_log2 - SMALL_LOG2) {
-            Kind::Small
+            ItemSizeClass::Small
         } else if bytes <= self.large_above() {
-            Kind::Medium
+            ItemSizeClass::Medium
         } else {
-            Kind::Large
+            ItemSizeClass::Large
         }
     }
 
@@ -327,8 +325,8 @@ impl Heap {
 
     /// Bytes that must be free so that an item of `bytes` bytes is certain to have room.
     pub(super) fn needed(&self, bytes: usize) -> u64 {
-        match self.kind(bytes) {
-            Kind::Large => self.pages(bytes as u64) << self.page_log2,
+        match self.size_class(bytes) {
+            ItemSizeClass::Large => self.pages(bytes as u64) << self.page_log2,
             _ => self.segment_bytes(),
         }
     }
@@ -384,7 +382,7 @@ impl Heap {
     #[inline(always)]
     unsafe fn address(&self, segment: Segment, offset: u32) -> NonNull<u8> {
         let offset = ((segment as usize) << self.segment_log2) + offset as usize;
-        // SAFETY: within the reservation, by 1.
+        // SAFETY: the offset lies within the reserved range, by 1.
         unsafe { self.arena.base.add(offset) }
     }
 
@@ -420,7 +418,7 @@ impl Heap {
 
     /// Bytes in segments that are not free.
     #[inline]
-    pub(super) fn held(&self) -> u64 {
+    pub(super) fn held_bytes(&self) -> u64 {
         // Relaxed: the number publishes nothing.
         self.held.load(Ordering::Relaxed)
     }
@@ -428,7 +426,7 @@ impl Heap {
     /// Bytes in segments that wait for readers.
     #[inline]
     pub(super) fn waiting_bytes(&self) -> u64 {
-        // Relaxed: as in `held`.
+        // Relaxed: as in `held_bytes`.
         self.retired.load(Ordering::Relaxed)
     }
 
@@ -439,7 +437,7 @@ impl Heap {
     /// segment may just have been freed.
     #[inline]
     pub(super) fn headroom(&self) -> i64 {
-        self.allowed() as i64 - self.held() as i64 + self.waiting_bytes() as i64
+        self.allowed() as i64 - self.held_bytes() as i64 + self.waiting_bytes() as i64
     }
 
     /// As [`Heap::headroom`], but less while there are many dead bytes: then it is what can be
@@ -449,12 +447,12 @@ impl Heap {
     pub(super) fn ease(&self) -> i64 {
         // Relaxed: a setting.
         let goal = self.goal.load(Ordering::Relaxed);
-        goal as i64 - self.held() as i64 + self.waiting_bytes() as i64
+        goal as i64 - self.held_bytes() as i64 + self.waiting_bytes() as i64
     }
 
     /// Dead bytes that compaction can gain.
     fn dead(&self) -> u64 {
-        // Relaxed: as in `held`. A thread may subtract the bytes of a retired segment before
+        // Relaxed: as in `held_bytes`. A thread may subtract the bytes of a retired segment before
         // another has added its last ones: then the sum is negative.
         (self.dead.load(Ordering::Relaxed) as i64).max(0) as u64
     }
@@ -462,18 +460,18 @@ impl Heap {
     /// Bytes held for live items: the bytes that would be held if every segment was compacted. An
     /// estimate, as [`Heap::headroom`].
     pub(super) fn live_bytes(&self) -> u64 {
-        self.held()
+        self.held_bytes()
             .saturating_sub(self.waiting_bytes() + self.dead())
     }
 
     /// Bytes of the largest large item, rounded up by at most a quarter; 0 if there is none.
     pub(super) fn largest_bytes(&self) -> u64 {
-        // Relaxed: as in `held`.
+        // Relaxed: as in `held_bytes`.
         u64::from(self.longest_run.load(Ordering::Relaxed)) << self.page_log2
     }
 
     fn hold(&self, bytes: u64) {
-        // Relaxed: as in `held`; written under the pool's lock.
+        // Relaxed: as in `held_bytes`; written under the pool's lock.
         self.held.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -527,7 +525,7 @@ impl Heap {
         let dead = dead_before + bytes as u64;
         let steps = self.whole_steps(dead) - self.whole_steps(dead_before);
         if steps > 0 {
-            // Relaxed: as in `held`.
+            // Relaxed: as in `held_bytes`.
             self.dead.fetch_add(steps, Ordering::Relaxed);
         }
         if used == dead {
@@ -568,7 +566,7 @@ impl Heap {
     /// [Collects](Heap::collect) if an item of `bytes` bytes might touch pages that are not
     /// resident.
     pub(super) fn collect_for(&self, domain: &Domain, bytes: usize) {
-        // Relaxed: as in `held`.
+        // Relaxed: as in `held_bytes`.
         let spare = self.spare.load(Ordering::Relaxed);
         let wanted = self.needed(bytes) + self.waiting_bytes();
         if spare < wanted && !mutant!("touches_first") {

@@ -1,8 +1,7 @@
 //! The segments by their state: free, in a queue, waiting for readers.
 
-use super::claims::{Candidate, Claim};
-use super::{DEAD_SHARE, DEAD_SLACK_SHARE, Heap, SMALL_LOG2, SPARE_SHARE, Segment};
-use crate::engines::relativistic::queues::Queues;
+use super::{DEAD_SHARE, DEAD_SLACK_SHARE, Heap, SMALL_LOG2, SPARE_SHARE};
+use crate::engines::relativistic::queues::{Queues, Segment};
 use crate::engines::relativistic::runs::{Run, Runs};
 use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering;
@@ -19,6 +18,39 @@ pub(super) enum State {
     Sealed,
     Claimed,
     Retired,
+}
+
+/// A sealed and settled segment that one thread walks.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) segment: Segment,
+    pub(crate) is_large: bool,
+}
+
+impl Claim {
+    /// Bytes in use from the segment's beginning, including dead bytes.
+    pub(crate) fn used(&self, heap: &Heap) -> u32 {
+        heap.fill(self.segment).0
+    }
+}
+
+/// A segment that may be claimed.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate {
+    pub(crate) segment: Segment,
+    /// Bytes that it holds.
+    pub(crate) held: u64,
+    /// Bytes that copying its live items elsewhere would gain: the dead bytes, and in a low segment
+    /// the unused bytes, if they exceed the tail of a filled segment. (There are no pages behind a
+    /// run's items, and a copy would have a tail as well.)
+    pub(crate) gain: u64,
+}
+
+impl Candidate {
+    /// The gain as a share of the held bytes, in 1,024ths.
+    pub(crate) fn share(&self) -> u64 {
+        self.gain * 1024 / self.held.max(1)
+    }
 }
 
 /// What the lock of the heap protects: which segments are free, in use, and wait for readers.
@@ -141,7 +173,7 @@ impl Pool {
         let bytes = self.bytes(heap, segment);
         self.queues.remove(segment, bytes);
         self.set(segment, State::Retired);
-        // Relaxed, here and below: see `held`.
+        // Relaxed, here and below: see `held_bytes`.
         heap.retired.fetch_add(bytes, Ordering::Relaxed);
         let (used, dead) = heap.fill(segment);
         let dead = heap.whole_steps(dead.into()) + self.unused(heap, segment, used);
@@ -173,7 +205,7 @@ impl Pool {
             }
             let segment = oldest.segment;
             self.waiting.pop_front();
-            // Relaxed: see `held`.
+            // Relaxed: see `held_bytes`.
             heap.retired
                 .fetch_sub(self.bytes(heap, segment), Ordering::Relaxed);
             self.free(heap, segment);
@@ -192,7 +224,7 @@ impl Pool {
     }
 
     pub(super) fn publish_longest(&self, heap: &Heap) {
-        // Relaxed: as in `held`.
+        // Relaxed: as in `held_bytes`.
         heap.longest_run
             .store(self.runs.longest(), Ordering::Relaxed);
     }
@@ -206,14 +238,14 @@ impl Pool {
     /// Gives back free pages while more may be resident than is allowed, and sets the goal.
     pub(super) fn trim(&mut self, heap: &Heap) {
         self.trim_to(heap, heap.allowed());
-        let most_dead = (heap.held() / DEAD_SHARE).max(heap.allowed() / DEAD_SLACK_SHARE);
+        let most_dead = (heap.held_bytes() / DEAD_SHARE).max(heap.allowed() / DEAD_SLACK_SHARE);
         let goal = if heap.dead() > most_dead && !mutant!("grows_before_it_compacts") {
             self.resident(heap).min(heap.allowed())
         } else {
             heap.allowed()
         };
-        let spare = self.resident(heap).saturating_sub(heap.held());
-        // Relaxed, both: a setting, and as in `held`.
+        let spare = self.resident(heap).saturating_sub(heap.held_bytes());
+        // Relaxed, both: a setting, and as in `held_bytes`.
         heap.goal.store(goal, Ordering::Relaxed);
         heap.spare.store(spare, Ordering::Relaxed);
     }
@@ -222,7 +254,7 @@ impl Pool {
     /// there are no more afterwards.
     pub(super) fn trim_taken(&mut self, heap: &Heap, before: u64) {
         if self.resident(heap) > before {
-            let held = heap.held();
+            let held = heap.held_bytes();
             self.trim_to(heap, before.max(held + held / SPARE_SHARE));
         }
         self.trim(heap);

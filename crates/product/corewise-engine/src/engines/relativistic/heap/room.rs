@@ -1,8 +1,8 @@
 //! Room for items: open segments, to which items are appended, and runs of large items.
 
 use super::pool::{Pool, State};
-use super::{Heap, Kind, Ptr, Segment};
-use crate::engines::relativistic::queues::Queue;
+use super::{Heap, ItemSizeClass, Ptr};
+use crate::engines::relativistic::queues::{Queue, Segment};
 use crate::engines::relativistic::runs::Run;
 use crate::item::Item;
 use corewise_atomic::mutant;
@@ -44,25 +44,25 @@ pub(crate) struct Request {
 }
 
 impl Heap {
-    /// Opens a segment for items of a kind, [small](Kind::Small) or [medium](Kind::Medium).
-    /// `is_current` tells, under the pool's lock, whether the request's generation is still the
-    /// present one.
+    /// Opens a segment for items of a size class, [small](ItemSizeClass::Small) or
+    /// [medium](ItemSizeClass::Medium). `is_current` tells, under the pool's lock, whether the
+    /// request's generation is still the present one.
     pub(crate) fn open(
         &self,
         domain: &Domain,
-        kind: Kind,
+        kind: ItemSizeClass,
         request: Request,
         is_current: impl FnOnce() -> bool,
     ) -> Option<Open> {
         let mut pool = self.pool.lock();
         pool.collect(self, domain);
         let bytes = self.segment_bytes();
-        if !is_current() || self.held() + bytes + request.spare > self.allowed() {
+        if !is_current() || self.held_bytes() + bytes + request.spare > self.allowed() {
             return None;
         }
         let before = pool.resident(self);
         let (segment, resident_before) = match kind {
-            Kind::Small => (pool.take_low()?, 0),
+            ItemSizeClass::Small => (pool.take_low()?, 0),
             _ => pool.take_run(Run {
                 segments: 1,
                 pages: self.pages(bytes) as u32,
@@ -170,7 +170,7 @@ impl Heap {
         pool.queues.insert(open.segment, queue, bytes);
         pool.set(open.segment, State::Sealed);
         let unused = pool.unused(self, open.segment, open.used);
-        // Relaxed: as in `held`. Before the segment can be retired, which subtracts it.
+        // Relaxed: as in `held_bytes`. Before the segment can be retired, which subtracts it.
         self.dead.fetch_add(unused, Ordering::Relaxed);
         self.set_used(&mut pool, domain, open.segment, open.used);
         self.sparse.mark(open.segment);
@@ -236,7 +236,7 @@ impl Heap {
         let pages = self.pages(request.bytes as u64);
         let bytes = pages << self.page_log2;
         pool.collect(self, domain);
-        if !is_current() || self.held() + bytes + request.spare > self.allowed() {
+        if !is_current() || self.held_bytes() + bytes + request.spare > self.allowed() {
             return None;
         }
         let (segment, before) = pool.take_run(Run {
@@ -277,7 +277,7 @@ impl Heap {
         }
         let before = pool.resident(self);
         let segment = self.take_large(&mut pool, domain, request, State::Reserved, is_current)?;
-        // Relaxed: as in `held`.
+        // Relaxed: as in `held_bytes`.
         self.awaited
             .fetch_add(pool.bytes(self, segment), Ordering::Relaxed);
         pool.trim_taken(self, before);
@@ -295,7 +295,7 @@ impl Heap {
         let mut pool = self.pool.lock();
         debug_assert!(pool.is(segment, State::Reserved));
         let held = pool.bytes(self, segment);
-        // Relaxed: as in `held`.
+        // Relaxed: as in `held_bytes`.
         self.awaited.fetch_sub(held, Ordering::Relaxed);
         pool.set(segment, State::Sealed);
         pool.queues.insert(segment, queue, held);
@@ -314,7 +314,7 @@ impl Heap {
         let mut pool = self.pool.lock();
         let is_reserved = pool.is(segment, State::Reserved);
         if is_reserved {
-            // Relaxed: as in `held`.
+            // Relaxed: as in `held_bytes`.
             self.awaited
                 .fetch_sub(pool.bytes(self, segment), Ordering::Relaxed);
             pool.free(self, segment);
@@ -324,7 +324,7 @@ impl Heap {
 
     /// Bytes of reserved runs.
     pub(crate) fn awaited(&self) -> u64 {
-        // Relaxed: as in `held`.
+        // Relaxed: as in `held_bytes`.
         self.awaited.load(Ordering::Relaxed)
     }
 }

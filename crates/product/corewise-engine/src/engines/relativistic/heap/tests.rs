@@ -50,12 +50,12 @@ fn request(bytes: usize, spare: u64) -> Request {
     }
 }
 
-fn open(heap: &Heap, domain: &Domain, kind: Kind, spare: u64) -> Option<Open> {
+fn open(heap: &Heap, domain: &Domain, kind: ItemSizeClass, spare: u64) -> Option<Open> {
     heap.open(domain, kind, request(0, spare), || true)
 }
 
 fn open_small(heap: &Heap, domain: &Domain) -> Open {
-    open(heap, domain, Kind::Small, 0).expect("room")
+    open(heap, domain, ItemSizeClass::Small, 0).expect("room")
 }
 
 #[test]
@@ -91,11 +91,11 @@ fn the_unused_bytes_of_a_segment_sealed_early_are_not_live() {
     let mut open = open_small(&heap, &domain);
     let node = append(&heap, &mut open, &[1; 10]).unwrap();
     heap.seal(&domain, open, NEWEST);
-    assert_eq!(heap.held(), heap.segment_bytes());
+    assert_eq!(heap.held_bytes(), heap.segment_bytes());
     assert_eq!(heap.live_bytes(), bytes as u64);
     count_dead(&heap, &domain, node, bytes);
     heap.collect(&domain);
-    assert_eq!((heap.held(), heap.live_bytes()), (0, 0));
+    assert_eq!((heap.held_bytes(), heap.live_bytes()), (0, 0));
     assert_eq!(heap.dead.load(Ordering::Relaxed), 0);
 }
 
@@ -112,10 +112,14 @@ fn a_segment_comes_back_a_grace_period_after_its_last_item_died() {
     count_dead(&heap, &domain, nodes[1], bytes);
     assert_eq!(heap.waiting_bytes(), heap.segment_bytes());
     heap.collect(&domain);
-    assert_eq!(heap.held(), heap.segment_bytes(), "a reader may be in it");
+    assert_eq!(
+        heap.held_bytes(),
+        heap.segment_bytes(),
+        "a reader may be in it"
+    );
     drop(guard);
     heap.collect(&domain);
-    assert_eq!((heap.held(), heap.waiting_bytes()), (0, 0));
+    assert_eq!((heap.held_bytes(), heap.waiting_bytes()), (0, 0));
 }
 
 #[test]
@@ -146,16 +150,16 @@ fn a_claimed_segment_is_retired_by_the_claimant() {
 fn no_more_is_given_out_than_is_allowed() {
     let (heap, domain) = heap();
     let spare = 4 * heap.segment_bytes();
-    let opened = std::iter::from_fn(|| open(&heap, &domain, Kind::Small, spare));
+    let opened = std::iter::from_fn(|| open(&heap, &domain, ItemSizeClass::Small, spare));
     let opened: Vec<Open> = opened.collect();
-    assert_eq!(heap.held() + spare, MEMORY);
+    assert_eq!(heap.held_bytes() + spare, MEMORY);
     let large = heap.segment_bytes() as usize * 2 - 9;
     let newest = || true;
     let refused = heap.open_large(&domain, request(large, spare), NEWEST, newest);
     assert!(refused.is_none());
     let room = heap.open_large(&domain, request(large, 0), NEWEST, newest);
     let room = room.expect("the spare memory");
-    assert_eq!(heap.held() + spare, MEMORY + 2 * heap.segment_bytes());
+    assert_eq!(heap.held_bytes() + spare, MEMORY + 2 * heap.segment_bytes());
     let node = write(room, &[7; 10]);
     settle(&heap, node, large);
     count_dead(&heap, &domain, node, large);
@@ -163,7 +167,7 @@ fn no_more_is_given_out_than_is_allowed() {
         .into_iter()
         .for_each(|open| heap.seal(&domain, open, NEWEST));
     heap.collect(&domain);
-    assert_eq!((heap.held(), heap.waiting_bytes()), (0, 0));
+    assert_eq!((heap.held_bytes(), heap.waiting_bytes()), (0, 0));
     assert_eq!(heap.headroom(), MEMORY as i64);
 }
 
@@ -172,12 +176,12 @@ fn nothing_is_opened_for_a_generation_that_has_ended() {
     let (heap, domain) = heap();
     let ended = || false;
     assert!(
-        heap.open(&domain, Kind::Small, request(9, 0), ended)
+        heap.open(&domain, ItemSizeClass::Small, request(9, 0), ended)
             .is_none()
     );
     let large = request(heap.segment_bytes() as usize, 0);
     assert!(heap.open_large(&domain, large, NEWEST, ended).is_none());
-    assert_eq!(heap.held(), 0);
+    assert_eq!(heap.held_bytes(), 0);
 }
 
 #[test]
@@ -185,17 +189,17 @@ fn a_medium_segment_holds_the_pages_in_use() {
     for page in [4 << 10, 16 << 10, 64 << 10] {
         let heap = Heap::with_pages(MEMORY, false, true, page).expect("addresses");
         let domain = Builder::default().build("test");
-        let mut medium = open(&heap, &domain, Kind::Medium, 0).expect("room");
+        let mut medium = open(&heap, &domain, ItemSizeClass::Medium, 0).expect("room");
         let mut count = 0;
         let value = (heap.segment_bytes() as usize * 2).div_ceil(5);
-        assert_eq!(heap.kind(value + 50), Kind::Medium);
+        assert_eq!(heap.size_class(value + 50), ItemSizeClass::Medium);
         while append(&heap, &mut medium, &vec![1; value]).is_some() {
             count += 1;
         }
-        assert_eq!((count, heap.held()), (2, heap.segment_bytes()));
+        assert_eq!((count, heap.held_bytes()), (2, heap.segment_bytes()));
         let used = bytes_of(&heap, value) * count;
         heap.seal(&domain, medium, NEWEST);
-        assert_eq!(heap.held(), used.next_multiple_of(page) as u64);
+        assert_eq!(heap.held_bytes(), used.next_multiple_of(page) as u64);
     }
 }
 
@@ -207,7 +211,7 @@ fn discarding_pages_changes_no_live_item() {
         let domain = Builder::default().build("test");
         let mut kept: Vec<(Ptr, Vec<u8>)> = Vec::new();
         for round in 0..200u32 {
-            let kind = [Kind::Small, Kind::Medium][round as usize % 2];
+            let kind = [ItemSizeClass::Small, ItemSizeClass::Medium][round as usize % 2];
             let Some(mut opened) = open(&heap, &domain, kind, 0) else {
                 break;
             };
@@ -248,7 +252,7 @@ fn an_unsettled_segment_is_not_claimed() {
 #[test]
 fn free_segments_are_given_back_when_less_is_allowed() {
     let (heap, domain) = heap();
-    for kind in [Kind::Small, Kind::Medium] {
+    for kind in [ItemSizeClass::Small, ItemSizeClass::Medium] {
         let all =
             || -> Vec<Open> { std::iter::from_fn(|| open(&heap, &domain, kind, 0)).collect() };
         let opened = all();
@@ -317,7 +321,7 @@ fn the_largest_heap_uses_all_its_addresses() {
         settle(&heap, large, bytes);
         let mut open = open_small(&heap, &domain);
         let small = append(&heap, &mut open, b"small").expect("room");
-        let mut medium = self::open(&heap, &domain, Kind::Medium, 0).expect("room");
+        let mut medium = self::open(&heap, &domain, ItemSizeClass::Medium, 0).expect("room");
         let medium = append(&heap, &mut medium, &value[..40_000]).expect("room");
         let mut ids = [small, medium, large].map(|node| {
             let id = heap.id(node);
