@@ -48,6 +48,10 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ("a cache of programs, and one of a CPU", "Cache"),
 ];
 
+/// Folders of the server that work for all protocols, and words that only a protocol has.
+const NEUTRAL: [&str; 2] = ["turn", "event_loop"];
+const WORDS_OF_PROTOCOLS: &[&str] = &["admin", "binary", "cphash", "memcached", "redis", "resp"];
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -336,6 +340,33 @@ fn bare_orderings(text: &str) -> Vec<(usize, String)> {
     found
 }
 
+/// The words of an identifier, in lower case: `RespSession` and `resp_session` have the same two.
+fn words_of_name(name: &str) -> Vec<String> {
+    let mut list = vec![String::new()];
+    for c in name.chars() {
+        if c == '_' || c.is_uppercase() {
+            list.push(String::new());
+        }
+        if let Some(word) = list.last_mut().filter(|_| c != '_') {
+            word.extend(c.to_lowercase());
+        }
+    }
+    list
+}
+
+/// Lines that name a protocol, or the module with the commands of one.
+fn named_protocols(text: &str) -> Vec<(usize, String)> {
+    let names_one = |line: &str| {
+        let mut words = words(line).flat_map(words_of_name);
+        words.any(|word| WORDS_OF_PROTOCOLS.contains(&&*word)) || line.contains("crate::commands")
+    };
+    let lines = (1..).zip(text.lines());
+    lines
+        .filter(|(_, line)| names_one(line))
+        .map(|(number, line)| (number, format!("names a protocol: {}", line.trim())))
+        .collect()
+}
+
 /// The test programs that a manifest names.
 fn test_programs(manifest: &str) -> HashSet<&str> {
     let sections = manifest.split("[[test]]").skip(1);
@@ -485,6 +516,34 @@ fn functions_are_short() {
 #[test]
 fn atomic_orderings_have_comments() {
     assert_none(&complaints_about(sources(), bare_orderings));
+}
+
+/// What differs between protocols stands behind `codec` and `call`.
+#[test]
+fn turns_and_loops_name_no_protocol() {
+    let source = root().join("crates/product/corewise-server/src");
+    for folder in NEUTRAL {
+        let mut files = sources();
+        files.retain(|path| path.starts_with(source.join(folder)));
+        assert!(!files.is_empty(), "{folder} has no files");
+        assert_none(&complaints_about(files, named_protocols));
+    }
+}
+
+#[test]
+fn every_name_of_a_protocol_is_found() {
+    for line in [
+        "use corewise_wire::{Step, binary};",
+        "(Call::Memcached(call), _) => {}",
+        "let session = RespSession::new();",
+        "counters.resp_calls += 1;",
+        "fn administer(&mut self, admin: Admin<'_>) {}",
+        "use crate::commands;",
+    ] {
+        assert_eq!(named_protocols(line).len(), 1, "{line}");
+    }
+    let neutral = "let response = administrative(Responses, &state.commands, binaries);";
+    assert!(named_protocols(neutral).is_empty());
 }
 
 #[test]

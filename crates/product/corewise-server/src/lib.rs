@@ -47,6 +47,7 @@ mod admin;
 mod auth;
 mod budget;
 mod buffer_accounting;
+mod call;
 mod classes;
 mod codec;
 mod commands;
