@@ -19,6 +19,7 @@ use crate::receiving::Receiving;
 use crate::shared::{ClientView, ConnInfo, ConnState};
 use crate::spare_inputs::{SpareInputs, input_capacity};
 use crate::transport::{Transport, length};
+use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering;
 use std::io;
 use std::sync::Arc;
@@ -342,7 +343,7 @@ impl Conn {
         let start = std::mem::take(&mut self.sent);
         let mut parts = [&waiting[start..], &[], &[]];
         let taken = self.write(&mut parts, &mut Duration::default());
-        if start + taken < waiting.len() {
+        if start + taken < waiting.len() && !mutant!("drops_unsent") {
             self.sent = start + taken;
             self.output = waiting;
         }

@@ -27,6 +27,7 @@ use crate::classes::{COLUMNS, Sums};
 use crate::commands::CommandSums;
 use crate::process::{self, Usage};
 use crate::shared::Shared;
+use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::{ClassStats, Engine, EngineStats};
 use corewise_ops::{Absence, Now, Outcome};
@@ -156,6 +157,13 @@ pub(crate) fn sample<E: Engine>(shared: &Shared, engine: &E, now: Now) {
 
 /// Begins all counts anew: `stats reset` of memcached and `CONFIG RESETSTAT` of Redis.
 pub(crate) fn reset<E: Engine>(shared: &Shared, engine: &E, now: Now) {
+    if mutant!("resets_totals") {
+        let none = Counters::default();
+        return shared
+            .loops
+            .iter()
+            .for_each(|one| one.counts.publish(&none));
+    }
     let mut base = shared.baseline.lock();
     let source = Source::of(shared, engine, now);
     let totals = table::METRICS.iter().map(|metric| match metric.reading {

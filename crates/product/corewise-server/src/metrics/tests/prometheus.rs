@@ -174,7 +174,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(32)
+    })]
 
     /// `stats` begins at 0 again; the counters of Prometheus are those since the start.
     #[test]
