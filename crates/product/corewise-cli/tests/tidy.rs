@@ -627,6 +627,51 @@ fn the_graph_of_crates_is_that_of_the_manifests() {
     assert!(arrows.is_empty(), "{arrows:?}");
 }
 
+/// The modules that a file names as `crate::MODULE`, outside of comments and of its tests, which
+/// come last.
+fn modules_named(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().take_while(|line| *line != "mod tests {");
+    let code = lines.filter(|line| !line.trim_start().starts_with("//"));
+    code.flat_map(|line| line.split("crate::").skip(1))
+        .map(|rest| words(rest).next().unwrap_or_default())
+}
+
+/// What can be reached from a node, by one arrow or more.
+fn reachable<'g>(graph: &BTreeMap<&'g str, BTreeSet<&'g str>>, from: &'g str) -> BTreeSet<&'g str> {
+    let mut found = BTreeSet::new();
+    let mut new: Vec<&str> = vec![from];
+    while let Some(node) = new.pop() {
+        let next = graph.get(node).into_iter().flatten();
+        new.extend(next.filter(|next| found.insert(**next)));
+    }
+    found
+}
+
+#[test]
+fn the_circle_of_the_modules_of_the_server_is_that_of_the_document() {
+    let source = root().join("crates/product/corewise-server/src");
+    let mut texts: Vec<(String, String)> = Vec::new();
+    for path in sources() {
+        if let Ok(inside) = path.strip_prefix(&source) {
+            let module = inside.iter().next().unwrap().to_string_lossy();
+            let module = module.trim_end_matches(".rs").to_owned();
+            texts.push((module, fs::read_to_string(&path).unwrap()));
+        }
+    }
+    let mut graph: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (module, text) in &texts {
+        let others = modules_named(text).filter(|other| other != module);
+        graph.entry(module).or_default().extend(others);
+    }
+    let in_circle = |module: &&&str| reachable(&graph, module).contains(**module);
+    let circle: BTreeSet<&str> = graph.keys().filter(in_circle).copied().collect();
+    let document = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let list = document.split("with this list: ").nth(1).unwrap();
+    let list = list.split('.').next().unwrap();
+    let listed: BTreeSet<&str> = list.split('`').skip(1).step_by(2).collect();
+    assert_eq!(circle, listed);
+}
+
 /// A package is published without what lies above it, so it has the licences in its own folder:
 /// links, which cargo follows when it packages. `.ci/package` looks into the packages.
 #[test]

@@ -2,9 +2,8 @@
 
 use super::{Metric, Reading, Sample, Section, Source, series};
 use crate::classes::Column;
-use crate::event_loop::SWEEP_EVERY_MS;
 use crate::process::{self, Usage};
-use crate::shared::LoopState;
+use crate::shared::{LoopState, SWEEP_EVERY_MS};
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_engine::ORIGIN_MS;
 use std::time::Duration;

@@ -2,8 +2,7 @@
 //! them at once, whatever becomes of the other clients meanwhile.
 
 use super::*;
-use crate::config::BindingProtocol;
-use crate::protocol::ProtocolKind;
+use crate::config::{BindingProtocol, ProtocolKind};
 use crate::turn::{MOST_BYTES, MOST_OF_CONN, MOST_REPLIES};
 use corewise_testkit::random::Random;
 use corewise_wire::cphash::{self, KeyNumber};
