@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use common::conversation::{converse_in_resp, play_each};
 use common::resp::{
-    connect, converse, hits_and_misses, read_element, request, start, start_and_connect,
+    commands_on_one_key, connect, converse, hits_and_misses, read_element, request, start,
+    start_and_connect,
 };
 use common::{Client, Engine, Redis, show, skip, wait_until};
 use corewise_testkit::random::is_short;
@@ -533,7 +534,7 @@ fn keys_of_all_lengths_are_set_and_read(engine: Engine) {
         );
         let reply = format!("${}\r\n{text}\r\n", text.len());
         client.ask(request(&["GET", &key(len)]), &reply);
-        client.ask(request(&["GETDEL", &key(len)]), &reply);
+        client.ask(request(&["EXPIRE", &key(len), "-1"]), ":1\r\n");
         client.ask(request(&["EXISTS", &key(len)]), ":0\r\n");
     }
 }
@@ -689,13 +690,6 @@ fn lines_of_http_close_the_connection(engine: Engine) {
     connect(&server).ask("exists k\r\n", ":0\r\n");
 }
 
-/// Commands with a key and nothing else.
-#[rustfmt::skip]
-const ONE_KEY: &[&str] = &[
-    "GET", "strlen", "TYPE", "ttl", "PTTL", "EXPIRETIME", "pexpiretime", "PERSIST", "GETDEL", "incr",
-    "DECR", "getex",
-];
-
 /// Requests, word by word.
 #[rustfmt::skip]
 const LINES: &[&str] = &[
@@ -722,8 +716,9 @@ const LINES: &[&str] = &[
     "client reply on", "client reply on x",
 ];
 
-/// Random requests that both servers must answer the same.
-struct Requests(Xoshiro256PlusPlus);
+/// Random requests that both servers must answer the same, and the names of the commands on one
+/// key.
+struct Requests(Xoshiro256PlusPlus, Vec<String>);
 
 impl Requests {
     fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
@@ -978,8 +973,10 @@ impl Requests {
         match self.0.random_range(0..50) {
             0 if may_be_shorter && words.len() > 1 => _ = words.pop(),
             // Not behind a name whose number is gone: a deadline in some milliseconds may pass
-            // between the two servers.
-            1 if words[0] != "client" => words.push(self.value()),
+            // between the two servers. And the length of a pattern is bounded here.
+            1 if !["client", "keys"].contains(&&*words[0].to_lowercase()) => {
+                words.push(self.value());
+            }
             _ => {}
         }
         words
@@ -990,8 +987,11 @@ impl Requests {
             0 | 1 => self.set(),
             2 => self.expire(),
             3 | 4 => {
-                let name = self.pick(ONE_KEY);
-                self.on_key(name, "")
+                let mut name = self.1.choose(&mut self.0).expect("commands").clone();
+                if self.0.random_bool(0.5) {
+                    name = name.to_uppercase();
+                }
+                self.on_key(&name, "")
             }
             5 => {
                 let name = self.pick(&["APPEND", "getset", "SETNX"]);
@@ -1127,7 +1127,8 @@ fn random_conversations_agree_with_redis(engine: Engine) {
     };
     // Another seed makes other conversations.
     let seed = engine.seed(11);
-    let mut requests = Requests(Xoshiro256PlusPlus::seed_from_u64(seed));
+    let of_one_key = commands_on_one_key(&mut connect(&server));
+    let mut requests = Requests(Xoshiro256PlusPlus::seed_from_u64(seed), of_one_key);
     let rounds = if is_short() { 10 } else { 40 };
     let mut observers = [connect(&server), redis.connect()];
     for round in 0..rounds {

@@ -48,6 +48,10 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ("a cache of programs, and one of a CPU", "Cache"),
 ];
 
+/// Folders of the server that work for all protocols, and words that only a protocol has.
+const NEUTRAL: [&str; 2] = ["turn", "event_loop"];
+const WORDS_OF_PROTOCOLS: &[&str] = &["admin", "binary", "cphash", "memcached", "redis", "resp"];
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -336,6 +340,33 @@ fn bare_orderings(text: &str) -> Vec<(usize, String)> {
     found
 }
 
+/// The words of an identifier, in lower case: `RespSession` and `resp_session` have the same two.
+fn words_of_name(name: &str) -> Vec<String> {
+    let mut list = vec![String::new()];
+    for c in name.chars() {
+        if c == '_' || c.is_uppercase() {
+            list.push(String::new());
+        }
+        if let Some(word) = list.last_mut().filter(|_| c != '_') {
+            word.extend(c.to_lowercase());
+        }
+    }
+    list
+}
+
+/// Lines that name a protocol, or the module with the commands of one.
+fn named_protocols(text: &str) -> Vec<(usize, String)> {
+    let names_one = |line: &str| {
+        let mut words = words(line).flat_map(words_of_name);
+        words.any(|word| WORDS_OF_PROTOCOLS.contains(&&*word)) || line.contains("crate::commands")
+    };
+    let lines = (1..).zip(text.lines());
+    lines
+        .filter(|(_, line)| names_one(line))
+        .map(|(number, line)| (number, format!("names a protocol: {}", line.trim())))
+        .collect()
+}
+
 /// The test programs that a manifest names.
 fn test_programs(manifest: &str) -> HashSet<&str> {
     let sections = manifest.split("[[test]]").skip(1);
@@ -487,6 +518,34 @@ fn atomic_orderings_have_comments() {
     assert_none(&complaints_about(sources(), bare_orderings));
 }
 
+/// What differs between protocols stands behind `codec` and `call`.
+#[test]
+fn turns_and_loops_name_no_protocol() {
+    let source = root().join("crates/product/corewise-server/src");
+    for folder in NEUTRAL {
+        let mut files = sources();
+        files.retain(|path| path.starts_with(source.join(folder)));
+        assert!(!files.is_empty(), "{folder} has no files");
+        assert_none(&complaints_about(files, named_protocols));
+    }
+}
+
+#[test]
+fn every_name_of_a_protocol_is_found() {
+    for line in [
+        "use corewise_wire::{Step, binary};",
+        "(Call::Memcached(call), _) => {}",
+        "let session = RespSession::new();",
+        "counters.resp_calls += 1;",
+        "fn administer(&mut self, admin: Admin<'_>) {}",
+        "use crate::commands;",
+    ] {
+        assert_eq!(named_protocols(line).len(), 1, "{line}");
+    }
+    let neutral = "let response = administrative(Responses, &state.commands, binaries);";
+    assert!(named_protocols(neutral).is_empty());
+}
+
 #[test]
 fn no_crate_includes_files_of_another() {
     // The fuzz targets are tests of corewise-wire with another source of input, and share its
@@ -566,6 +625,51 @@ fn the_graph_of_crates_is_that_of_the_manifests() {
         assert_eq!(drawn, dependencies(&manifest), "of {name}");
     }
     assert!(arrows.is_empty(), "{arrows:?}");
+}
+
+/// The modules that a file names as `crate::MODULE`, outside of comments and of its tests, which
+/// come last.
+fn modules_named(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().take_while(|line| *line != "mod tests {");
+    let code = lines.filter(|line| !line.trim_start().starts_with("//"));
+    code.flat_map(|line| line.split("crate::").skip(1))
+        .map(|rest| words(rest).next().unwrap_or_default())
+}
+
+/// What can be reached from a node, by one arrow or more.
+fn reachable<'g>(graph: &BTreeMap<&'g str, BTreeSet<&'g str>>, from: &'g str) -> BTreeSet<&'g str> {
+    let mut found = BTreeSet::new();
+    let mut new: Vec<&str> = vec![from];
+    while let Some(node) = new.pop() {
+        let next = graph.get(node).into_iter().flatten();
+        new.extend(next.filter(|next| found.insert(**next)));
+    }
+    found
+}
+
+#[test]
+fn the_circle_of_the_modules_of_the_server_is_that_of_the_document() {
+    let source = root().join("crates/product/corewise-server/src");
+    let mut texts: Vec<(String, String)> = Vec::new();
+    for path in sources() {
+        if let Ok(inside) = path.strip_prefix(&source) {
+            let module = inside.iter().next().unwrap().to_string_lossy();
+            let module = module.trim_end_matches(".rs").to_owned();
+            texts.push((module, fs::read_to_string(&path).unwrap()));
+        }
+    }
+    let mut graph: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (module, text) in &texts {
+        let others = modules_named(text).filter(|other| other != module);
+        graph.entry(module).or_default().extend(others);
+    }
+    let in_circle = |module: &&&str| reachable(&graph, module).contains(**module);
+    let circle: BTreeSet<&str> = graph.keys().filter(in_circle).copied().collect();
+    let document = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let list = document.split("with this list: ").nth(1).unwrap();
+    let list = list.split('.').next().unwrap();
+    let listed: BTreeSet<&str> = list.split('`').skip(1).step_by(2).collect();
+    assert_eq!(circle, listed);
 }
 
 /// A package is published without what lies above it, so it has the licences in its own folder:

@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::sync::Barrier;
 
 use common::resp::{
-    connect, converse, hits_and_misses, read_element, request, start, start_and_connect,
+    commands_on_one_key, connect, converse, hits_and_misses, read_reply, request, requests_on_keys,
+    start, start_and_connect,
 };
 use common::{Client, Engine, Redis, TestServer, show, skip, wait_until};
 use corewise_testkit::history::models::{Several, SeveralOp, SeveralOutcome, SeveralStep};
 use corewise_testkit::history::{History, Recorder, Recording};
 use corewise_testkit::random::is_short;
-use corewise_wire::resp::ReplyReader;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -23,6 +23,7 @@ for_every_engine! { of corewise:
     a_transaction_ends_with_its_connection
     a_request_that_is_too_long_aborts_a_transaction
     an_exec_fails_if_a_watched_key_has_changed
+    commands_change_watched_keys_as_in_redis
     a_read_of_memcached_changes_a_watched_key_if_it_writes
     watches_end
     no_increment_is_lost_beside_other_writers
@@ -89,7 +90,6 @@ const CHANGES: &[(&str, &str, bool)] = &[
     ("incr k", ":6\r\n", true),
     ("del none", ":0\r\n", false),
     ("del k", ":1\r\n", true),
-    ("getdel k", "$1\r\n5\r\n", true),
     ("expire k 100", ":1\r\n", true),
     ("expire k 100 xx", ":0\r\n", false),
     ("persist k", ":0\r\n", false),
@@ -183,6 +183,37 @@ const META_GETS: &[(&str, &str, bool)] = &[
     ("md k\r\n", "mg k\r\n", false),
     ("mg k\r\n", "mg k N30\r\n", true),
 ];
+
+/// All commands with keys, in their shortest form.
+fn commands_change_watched_keys_as_in_redis(engine: Engine) {
+    let server = start(engine, &[]);
+    let Some(redis) = Redis::start() else {
+        return skip("redis-server is not installed");
+    };
+    let pairs = [["k", "x"], ["x", "k"], ["k", "k"], ["absent", "k"]];
+    let mut changes = 0;
+    for change in requests_on_keys(&mut connect(&server), &pairs) {
+        let replies = [
+            [connect(&server), connect(&server)],
+            [redis.connect(), redis.connect()],
+        ]
+        .map(|[mut one, mut other]| {
+            other.send(b"flushall\r\nmset k 5 x 1\r\n");
+            reply(&mut other);
+            reply(&mut other);
+            one.send(b"watch k x absent\r\n");
+            reply(&mut one);
+            other.send(format!("{change}\r\n").as_bytes());
+            reply(&mut other);
+            one.send(b"multi\r\nping\r\nexec\r\n");
+            [(); 3].map(|()| reply(&mut one)).concat()
+        });
+        let [ours, theirs] = &replies;
+        assert_eq!(show(ours), show(theirs), "{change}");
+        changes += usize::from(ours.ends_with(b"*-1\r\n"));
+    }
+    assert!(changes > 20, "{changes} changes");
+}
 
 fn a_read_of_memcached_changes_a_watched_key_if_it_writes(engine: Engine) {
     let server = start(engine, &[]);
@@ -492,15 +523,7 @@ fn the_largest_transaction_is_executed(engine: Engine) {
 
 /// Reads one reply.
 fn reply(client: &mut Client) -> Vec<u8> {
-    let mut reader = ReplyReader::default();
-    let mut reply = Vec::new();
-    while reply.is_empty() || !reader.is_complete() {
-        let bytes = read_element(client);
-        let (consumed, _) = reader.next(&bytes).unwrap().expect("a whole value");
-        assert_eq!(consumed, bytes.len());
-        reply.extend(bytes);
-    }
-    reply
+    read_reply(client).concat()
 }
 
 // ---- histories
@@ -775,8 +798,8 @@ fn a_torn_mset_is_found_out(engine: Engine) {
 
 // ---- conversations
 
-/// Requests of two clients that interfere.
-struct Requests(Random);
+/// Requests of two clients that interfere, and the names of the commands on one key.
+struct Requests(Random, Vec<String>);
 
 impl Requests {
     fn pick(&mut self, from: &[&'static str]) -> &'static str {
@@ -838,10 +861,10 @@ impl Requests {
                 format!("set {key} {value}{options}")
             }
             19..22 => format!("set {key} {value}"),
-            22 => format!(
-                "{} {key}",
-                self.pick(&["incr", "getdel", "persist", "strlen"])
-            ),
+            22 => {
+                let name = self.1.choose(&mut self.0).expect("commands");
+                format!("{name} {key}")
+            }
             23 => format!(
                 "{} {key} {value}",
                 self.pick(&["append", "getset", "setnx"])
@@ -881,7 +904,8 @@ fn conversations_of_two_connections_agree_with_redis(engine: Engine) {
     };
     // Another seed makes other conversations.
     let seed = engine.seed(13);
-    let mut requests = Requests(Random::seed_from_u64(seed));
+    let of_one_key = commands_on_one_key(&mut connect(&server));
+    let mut requests = Requests(Random::seed_from_u64(seed), of_one_key);
     let rounds = if is_short() { 5 } else { 15 };
     let mut observers = [connect(&server), redis.connect()];
     for round in 0..rounds {

@@ -1,10 +1,9 @@
 //! Commands that the engine does not execute: statistics, flushing, limits, authentication.
 
 use crate::classes::Column;
-use crate::config::{BindingProtocol, Config, Eviction};
+use crate::config::{BindingProtocol, Config, Eviction, ProtocolKind};
 use crate::dump::Dump;
 use crate::metrics::{self, Counters};
-use crate::protocol::ProtocolKind;
 use crate::shared::Shared;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::{Engine, size_class};

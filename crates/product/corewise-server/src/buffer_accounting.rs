@@ -41,10 +41,10 @@
 //! It costs a request nothing.
 
 use crate::config::Eviction;
-use crate::conn::{AwaitedRoom, Conn, FREE, Growth, Held, MAX_WAIT};
+use crate::conn::{AwaitedRoom, Conn, Growth, Held, MAX_WAIT};
 use crate::memory;
 use crate::shared::Shared;
-use crate::spare_inputs::{SpareInputs, input_capacity};
+use crate::spare_inputs::{FREE, SpareInputs, input_capacity};
 use crate::transport::length;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::Engine;

@@ -1,6 +1,6 @@
 //! The codec of a connection whose protocol is known at run time only, and what it makes of input.
 
-use crate::commands::{CommandCounts, ReplyForm, RespSession};
+use crate::commands::{self, CommandCounts, ReplyForm, RespSession};
 use crate::metrics::Counters;
 use crate::shared::Shared;
 use bumpalo::Bump;
@@ -339,6 +339,12 @@ impl<'i> Form<'i> {
             Self::Resp(form) => commands.completed(form, outcome),
             Self::Binary(_) => {}
         }
+    }
+
+    /// Whether a batch is timed before which its loop has executed this many.
+    #[inline]
+    pub(crate) fn is_timed(batches: u64) -> bool {
+        commands::is_timed(batches)
     }
 
     /// Counts that an operation of a timed batch took this long.

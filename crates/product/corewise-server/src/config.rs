@@ -1,6 +1,5 @@
 //! Configuration of a server, and the errors of starting and running it.
 
-use crate::protocol::ProtocolKind;
 use corewise_topology::PinPolicy;
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,6 +20,17 @@ pub enum EngineKind {
     GlobalLock,
     /// Partitions with a lock each: LOCKHASH of \[CPHASH\].
     LockHash,
+}
+
+/// A protocol that the server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolKind {
+    /// memcached's text, meta and binary protocols.
+    Memcached,
+    /// RESP, the protocol of Redis.
+    Resp,
+    /// The protocol of \[CPHASH\], which has no authentication.
+    Cphash,
 }
 
 /// What happens when the memory limit is reached.

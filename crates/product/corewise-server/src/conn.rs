@@ -17,8 +17,9 @@ use crate::commands::{ClientState, Command};
 use crate::dump::Dump;
 use crate::receiving::Receiving;
 use crate::shared::{ClientView, ConnInfo, ConnState};
-use crate::spare_inputs::{SpareInputs, input_capacity};
+use crate::spare_inputs::{FREE, SpareInputs, input_capacity};
 use crate::transport::{Transport, length};
+use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering;
 use std::io;
 use std::sync::Arc;
@@ -35,8 +36,6 @@ pub(crate) const SLICE: usize = 16 << 10;
 /// The same if the value of its last request was received in place. Bytes of the next value that
 /// are read here must be copied, so few are read.
 const HEAD_SLICE: usize = 2 << 10;
-/// Bytes of input that every connection may have.
-pub(crate) const FREE: usize = 32 << 10;
 /// How long a connection waits for the memory of a large request.
 pub(crate) const WAIT_MS: u64 = 1_000;
 
@@ -342,7 +341,7 @@ impl Conn {
         let start = std::mem::take(&mut self.sent);
         let mut parts = [&waiting[start..], &[], &[]];
         let taken = self.write(&mut parts, &mut Duration::default());
-        if start + taken < waiting.len() {
+        if start + taken < waiting.len() && !mutant!("drops_unsent") {
             self.sent = start + taken;
             self.output = waiting;
         }

@@ -47,6 +47,7 @@ mod admin;
 mod auth;
 mod budget;
 mod buffer_accounting;
+mod call;
 mod classes;
 mod codec;
 mod commands;
@@ -71,7 +72,7 @@ mod transport;
 mod turn;
 
 pub use config::{
-    BindAddress, BindingProtocol, Config, EngineKind, Eviction, ListenAt, RunError, StartError,
+    BindAddress, BindingProtocol, Config, EngineKind, Eviction, ListenAt, ProtocolKind, RunError,
+    StartError,
 };
-pub use protocol::ProtocolKind;
 pub use server::Server;

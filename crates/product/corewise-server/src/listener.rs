@@ -1,7 +1,6 @@
 //! A listening socket, TCP or Unix, and the protocol of its connections.
 
-use crate::config::{BindAddress, ListenAt, StartError};
-use crate::protocol::ProtocolKind;
+use crate::config::{BindAddress, ListenAt, ProtocolKind, StartError};
 use crate::transport::Transport;
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{SocketFlags, acceptfrom_with};

@@ -2,21 +2,10 @@
 
 use crate::codec::Codec;
 use crate::commands::RespSession;
-use crate::config::{BindAddress, BindingProtocol};
+use crate::config::{BindAddress, BindingProtocol, ProtocolKind};
 use corewise_wire::memcached::{self, reply};
 use corewise_wire::{binary, cphash};
 use std::fmt;
-
-/// A protocol that the server speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProtocolKind {
-    /// memcached's text, meta and binary protocols.
-    Memcached,
-    /// RESP, the protocol of Redis.
-    Resp,
-    /// The protocol of \[CPHASH\], which has no authentication.
-    Cphash,
-}
 
 impl ProtocolKind {
     /// All protocols, in the order in which they are shown.

@@ -3,13 +3,12 @@
 use crate::auth::Users;
 use crate::classes::Ages;
 use crate::commands::SlowLog;
-use crate::config::{Config, EngineKind, Eviction, RunError, StartError};
+use crate::config::{Config, EngineKind, Eviction, ProtocolKind, RunError, StartError};
 use crate::front::{Front, Loops, Signals, WAKE};
 use crate::listener::{Listener, listen_tcp};
 use crate::memory::ItemHeap;
 use crate::metrics::Rates;
 use crate::metrics::http::{self, Responder, Stage, Watchdog};
-use crate::protocol::ProtocolKind;
 use crate::shared::{ConnInfo, LoopState, Shared};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};

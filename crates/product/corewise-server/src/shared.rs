@@ -5,10 +5,9 @@ use crate::classes::{Ages, ClassCounts, Sums};
 use crate::codec::Limits;
 use crate::commands::{Command, CommandCounts, CommandSums, SlowLog};
 use crate::complaints::Complaints;
-use crate::config::Config;
-use crate::conn::FREE;
+use crate::config::{Config, ProtocolKind};
 use crate::metrics::{Baseline, Counters, Published, Rates};
-use crate::protocol::ProtocolKind;
+use crate::spare_inputs::FREE;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -20,6 +19,8 @@ use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+/// Interval between checks of the timeouts of connections.
+pub(crate) const SWEEP_EVERY_MS: u64 = 500;
 /// Operations gathered before the engine is called.
 pub(crate) const BATCH: usize = 256;
 /// Maximum number of prefixes that `stats detail` distinguishes; further ones are not counted.

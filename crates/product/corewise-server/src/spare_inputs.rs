@@ -11,8 +11,8 @@
 //! Guarantees: a loop keeps at most `limit` bytes, in buffers of [`LEAST`] to [`FREE`] bytes; a
 //! buffer that is handed out is empty and has no more room than any connection may hold.
 
-use crate::conn::FREE;
-
+/// Bytes of input that every connection may have.
+pub(crate) const FREE: usize = 32 << 10;
 /// Smaller buffers are left to the allocator, which keeps their pages.
 const LEAST: usize = 4 << 10;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Client, Engine, TestServer};
-use corewise_wire::resp::encode_request;
+use corewise_wire::resp::{ReplyReader, encode_request};
 
 /// A server with a listener for RESP.
 pub(crate) fn start(engine: Engine, options: &[&str]) -> TestServer {
@@ -57,4 +57,104 @@ pub(crate) fn read_element(client: &mut Client) -> Vec<u8> {
         bytes.extend(client.bytes_slowly(len.unwrap() + 2, Duration::ZERO));
     }
     bytes
+}
+
+/// Reads the elements of a reply.
+pub(crate) fn read_reply(client: &mut Client) -> Vec<Vec<u8>> {
+    let mut reader = ReplyReader::default();
+    let mut elements = Vec::new();
+    while elements.is_empty() || !reader.is_complete() {
+        let bytes = read_element(client);
+        let (consumed, _) = reader.next(&bytes).unwrap().expect("a whole value");
+        assert_eq!(consumed, bytes.len());
+        elements.push(bytes);
+    }
+    elements
+}
+
+/// A command as the server describes it.
+pub(crate) struct CommandInfo {
+    pub(crate) name: String,
+    /// The number of elements of its shortest request.
+    pub(crate) elements: i64,
+    /// Positions of the first key and of the last (from the end, if negative), and their distance;
+    /// 0 if there is none.
+    pub(crate) keys: [i64; 3],
+}
+
+/// The commands of a server, without their subcommands.
+pub(crate) fn commands(client: &mut Client) -> Vec<CommandInfo> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    client.send(b"command list\r\n");
+    let names = read_reply(client).into_iter().skip(1);
+    let names: Vec<String> = names
+        .map(|name| text(&name).lines().nth(1).expect("a name").to_owned())
+        .filter(|name| !name.contains('|'))
+        .collect();
+    let mut info = |name: String| {
+        client.send(format!("command info {name}\r\n").as_bytes());
+        let reply = read_reply(client);
+        let number = |at: usize| {
+            text(&reply[at])[1..]
+                .trim()
+                .parse::<i64>()
+                .expect("a number")
+        };
+        // The reply, the command, its name, its arity, and the number of its flags.
+        let flags = number(4) as usize;
+        CommandInfo {
+            name,
+            elements: number(3).abs(),
+            keys: [5, 6, 7].map(|at| number(at + flags)),
+        }
+    };
+    names.into_iter().map(&mut info).collect()
+}
+
+impl CommandInfo {
+    pub(crate) fn has_keys(&self) -> bool {
+        self.keys[0] > 0
+    }
+
+    /// Its shortest request, with these keys in turn. All other arguments are 1.
+    pub(crate) fn request(&self, keys: &[&str]) -> String {
+        let [first, last, step] = self.keys;
+        let last = if last < 0 { self.elements + last } else { last };
+        let mut keys = keys.iter().cycle();
+        let words = (1..self.elements).map(|at| {
+            let is_key =
+                self.has_keys() && (first..=last).contains(&at) && (at - first) % step == 0;
+            if is_key {
+                keys.next().expect("a key")
+            } else {
+                "1"
+            }
+        });
+        let words: Vec<&str> = std::iter::once(&*self.name).chain(words).collect();
+        words.join(" ")
+    }
+}
+
+/// Requests of all commands whose arguments name keys, but for `WATCH`, on the keys of these pairs.
+pub(crate) fn requests_on_keys(client: &mut Client, pairs: &[[&str; 2]]) -> Vec<String> {
+    let mut requests = Vec::new();
+    for command in commands(client) {
+        if !command.has_keys() || command.name == "watch" {
+            continue;
+        }
+        for keys in pairs {
+            let request = command.request(keys);
+            if !requests.contains(&request) {
+                requests.push(request);
+            }
+        }
+    }
+    requests
+}
+
+/// The names of the commands whose shortest request has a key and nothing else.
+pub(crate) fn commands_on_one_key(client: &mut Client) -> Vec<String> {
+    let mut commands = commands(client);
+    commands.retain(|one| one.has_keys() && one.elements == 2 && one.name != "watch");
+    commands.into_iter().map(|command| command.name).collect()
 }

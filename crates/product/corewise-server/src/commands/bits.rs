@@ -1,7 +1,7 @@
 //! Commands on the bits of values. Bit 0 is the top bit of the first byte.
 
 use super::ReplyForm;
-use super::form::ReplyShape;
+use super::form::{ReplyShape, bit};
 use super::operation::{Operation, Parsed, decided};
 use super::strings::{MAX_VALUE, rewrite, value_of};
 use super::{Context, MAX_READ, first, text, until_nul};
@@ -38,12 +38,6 @@ fn offset_of(text: &[u8], width: Option<u32>) -> Result<u32, &'static str> {
         .and_then(|offset| offset.checked_mul(factor))
         .and_then(|offset| u32::try_from(offset).ok())
         .ok_or(error::OFFSET)
-}
-
-/// The bit, 0 behind the end.
-pub(super) fn bit(value: &[u8], at: u64) -> bool {
-    let byte = value.get((at >> 3) as usize);
-    byte.is_some_and(|byte| byte >> (7 - at % 8) & 1 == 1)
 }
 
 fn set_bit(value: &mut [u8], at: u64, is_set: bool) {

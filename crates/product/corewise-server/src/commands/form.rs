@@ -1,6 +1,5 @@
 //! Prints the outcomes of operations.
 
-use super::bits;
 use super::table::Command;
 use crate::codec::Parse;
 use corewise_ops::{ItemView, Now, Outcome};
@@ -163,7 +162,7 @@ impl<'i> ReplyForm<'i> {
                 Outcome::Missing(_),
             ) => reply.fixed(b":-2\r\n"),
             (ReplyShape::Bit(offset), Outcome::Found(view)) => {
-                reply.integer(bits::bit(view.value, offset.into()).into());
+                reply.integer(bit(view.value, offset.into()).into());
             }
             (ReplyShape::Bit(_), Outcome::Missing(_)) => reply.fixed(b":0\r\n"),
             (ReplyShape::Number, Outcome::Edited { number, .. }) => reply.integer(*number),
@@ -206,6 +205,12 @@ impl<'i> ReplyForm<'i> {
             | Outcome::Exists => "ERR the engine gave an unexpected answer",
         }
     }
+}
+
+/// The bit, 0 behind the end.
+pub(super) fn bit(value: &[u8], at: u64) -> bool {
+    let byte = value.get((at >> 3) as usize);
+    byte.is_some_and(|byte| byte >> (7 - at % 8) & 1 == 1)
 }
 
 /// Milliseconds until an item expires.

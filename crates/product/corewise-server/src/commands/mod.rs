@@ -4,26 +4,8 @@
 //! each request, and turns most requests on one key into operations, which are executed in batches.
 //! The others are calls, which are executed here: at their place in the order of their connection's
 //! requests, once all earlier operations have completed, so a call may use the session of its loop.
-//! Requests that `EXEC` executes are read in the same way. One file for each family of commands:
-//!
-//! | file | commands |
-//! |---|---|
-//! | `acl` | `ACL` |
-//! | `bits` | `BITCOUNT BITFIELD BITFIELD_RO BITOP BITPOS GETBIT SETBIT` |
-//! | `client` | `CLIENT` |
-//! | `cluster` | `CLUSTER READONLY READWRITE ROLE WAIT` |
-//! | `command` | `COMMAND` |
-//! | `connection` | `AUTH ECHO HELLO PING QUIT RESET SELECT` |
-//! | `keys` | `DEL EXISTS EXPIRE … PERSIST SCAN TOUCH TTL … TYPE UNLINK` |
-//! | `keyspace` | `KEYS MEMORY OBJECT RANDOMKEY` |
-//! | `latency` | `LATENCY` |
-//! | `lcs` | `LCS` |
-//! | `pubsub` | `PSUBSCRIBE PUBLISH PUBSUB SUBSCRIBE` |
-//! | `several` | `COPY MGET MSET MSETNX RENAME RENAMENX` |
-//! | `slowlog` | `SLOWLOG` |
-//! | `strings` | `APPEND DECR … GET GETDEL GETEX GETRANGE GETSET INCR … INCRBYFLOAT SET SETEX SETNX SETRANGE STRLEN` |
-//! | `transactions` | `DISCARD EXEC MULTI UNWATCH WATCH` |
-//! | `server` | `CONFIG DBSIZE FLUSHALL FLUSHDB INFO LASTSAVE MODULE TIME` |
+//! Requests that `EXEC` executes are read in the same way. Each family of commands has a file,
+//! whose name stands in their rows.
 //!
 //! # Guarantees
 //!
@@ -598,14 +580,24 @@ pub(crate) fn rows() -> impl Iterator<Item = (&'static str, i8)> {
     table::rows().map(|command| (command.name, command.arity))
 }
 
-/// The names of the commands whose arguments name keys, but for those that no transaction has.
+/// The shortest request of each command whose arguments name keys, but for those that no
+/// transaction has: its name, the request, and whether it may read whole strings. All keys are
+/// `key`, and the other arguments are 1.
 #[cfg(test)]
-pub(crate) fn names_with_keys() -> std::collections::HashSet<&'static str> {
-    let with_keys = table::all().filter(|command| !command.keys.is_empty());
-    with_keys
-        .map(|command| command.name)
-        .filter(|name| *name != "watch")
-        .collect()
+pub(crate) fn requests_on(key: &str) -> Vec<(&'static str, String, bool)> {
+    let with_keys = table::all().filter(|row| !row.keys.is_empty() && row.name != "watch");
+    let request = |command: Command| {
+        let [first, last, step] = command.range().map(isize::from);
+        let elements = isize::from(command.arity).abs();
+        let last = if last < 0 { elements + last } else { last };
+        let words = (1..elements).map(|at| {
+            let is_key = (first..=last).contains(&at) && (at - first) % step == 0;
+            if is_key { key } else { "1" }
+        });
+        let words: Vec<&str> = std::iter::once(command.name).chain(words).collect();
+        (command.name, words.join(" "), command.reads_strings())
+    };
+    with_keys.map(request).collect()
 }
 
 /// Whether a request is a line of HTTP, as a web page can make a browser send it. The connection is

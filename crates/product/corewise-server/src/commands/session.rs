@@ -7,6 +7,7 @@ use super::operation::{Action, Operation, Parsed};
 use super::strings;
 use super::table::{self, Command};
 use crate::codec::{Parse, Protocol, StepOf};
+use corewise_atomic::mutant;
 use corewise_wire::Tally;
 use corewise_wire::resp::{ArgForm, Args, Codec, Parsed as Framed, Refusal, Request, Version};
 
@@ -99,7 +100,7 @@ impl RespSession {
             access: if authenticated {
                 Access::Operations
             } else {
-                Access::Unauthenticated
+                unauthenticated()
             },
             version: Version::Resp2,
             last: Command::NONE,
@@ -354,6 +355,15 @@ impl RespSession {
         };
         let operation = Operation::read(key, ReplyShape::Value);
         self.operation(consumed, &operation, command, Tally::Get)
+    }
+}
+
+/// The access of a client before it authenticates.
+fn unauthenticated() -> Access {
+    if mutant!("parses_before_auth") {
+        Access::Operations
+    } else {
+        Access::Unauthenticated
     }
 }
 

@@ -24,12 +24,12 @@ use crate::budget::Budget;
 use crate::buffer_accounting::{BufferAccounting, ReplyRoom, SHORT_MS, STALLED_MS};
 use crate::codec::{Codec, Parse};
 use crate::config::Config;
-use crate::conn::{Conn, FREE, Growth, SLICE};
-use crate::metrics::health::Probe;
+use crate::conn::{Conn, Growth, SLICE};
+use crate::metrics::health::{AskLoop, Probe};
 use crate::metrics::{self, Counters};
 use crate::receiving::{Receiving, as_uninit};
-use crate::shared::{ConnInfo, Shared};
-use crate::spare_inputs::SpareInputs;
+use crate::shared::{ConnInfo, SWEEP_EVERY_MS, Shared};
+use crate::spare_inputs::{FREE, SpareInputs};
 use crate::transport::{Received, Transport};
 use crate::turn::{ConnectionInput, Late, RecycledBatch, Turn};
 use bumpalo::Bump;
@@ -66,8 +66,6 @@ const PROBE: usize = 64;
 const EVENTS: usize = 512;
 /// Approximate size of a connection and its `ConnInfo`.
 const CONN_BYTES: usize = size_of::<Conn>() + 256;
-/// Interval between checks of timeouts.
-pub(crate) const SWEEP_EVERY_MS: u64 = 500;
 /// How long a stopping loop waits for its clients to read their replies.
 const DRAIN_MS: u64 = 5_000;
 /// How long a stopping loop serves clients that keep sending.
@@ -127,16 +125,17 @@ impl Inbox {
         self.notify();
     }
 
-    /// Asks the loop whether it runs. A new question replaces one that is not answered.
-    pub(crate) fn ask(&self, probe: &Arc<Probe>) {
-        self.pending.lock().probe = Some(Arc::clone(probe));
-        self.notify();
-    }
-
     fn notify(&self) {
         if let Err(error) = self.waker.wake() {
             tracing::error!(%error, "an event loop cannot be woken");
         }
+    }
+}
+
+impl AskLoop for Inbox {
+    fn ask(&self, probe: &Arc<Probe>) {
+        self.pending.lock().probe = Some(Arc::clone(probe));
+        self.notify();
     }
 }
 

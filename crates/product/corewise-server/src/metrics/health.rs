@@ -4,7 +4,6 @@
 //! loop answers at the beginning of its next turn. The answer of a round serves all who ask within
 //! [`CACHED`], so that questions cost the loops little however many clients ask them.
 
-use crate::event_loop::Inbox;
 use corewise_atomic::lock::Mutex;
 use mio::Waker;
 use std::sync::Arc;
@@ -39,9 +38,15 @@ impl Probe {
 /// The loops that have not answered in time; none if all are well.
 pub(super) type Stalled = Vec<usize>;
 
+/// An event loop that can be asked whether it runs.
+pub(crate) trait AskLoop: Send + Sync {
+    /// Asks it. A new question replaces one that is not answered.
+    fn ask(&self, probe: &Arc<Probe>);
+}
+
 /// Asks the loops.
 pub(super) struct Health {
-    inboxes: Vec<Arc<Inbox>>,
+    inboxes: Vec<Arc<dyn AskLoop>>,
     waker: Arc<Waker>,
     /// The round in progress, and when it ends.
     round: Option<(Arc<Probe>, Instant)>,
@@ -49,7 +54,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    pub(super) fn new(inboxes: Vec<Arc<Inbox>>, waker: Arc<Waker>) -> Self {
+    pub(super) fn new(inboxes: Vec<Arc<dyn AskLoop>>, waker: Arc<Waker>) -> Self {
         Self {
             inboxes,
             waker,

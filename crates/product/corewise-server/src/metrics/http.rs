@@ -21,8 +21,7 @@
 //!    of requests costs them little.
 
 use super::Format;
-use super::health::{ANSWER_IN, Health, Stalled};
-use crate::event_loop::Inbox;
+use super::health::{ANSWER_IN, AskLoop, Health, Stalled};
 use corewise_atomic::sync::atomic::{AtomicU8, Ordering};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -98,7 +97,7 @@ impl Responder {
     /// once.
     pub(crate) fn start(
         listeners: Vec<TcpListener>,
-        inboxes: Vec<Arc<Inbox>>,
+        inboxes: Vec<Arc<impl AskLoop + 'static>>,
         print: Print,
         watchdog: Option<Watchdog>,
     ) -> io::Result<Self> {
@@ -113,7 +112,7 @@ impl Responder {
             listeners,
             exchanges: Slab::with_capacity(MAX_EXCHANGES),
             control: Arc::clone(&control),
-            health: Health::new(inboxes, waker),
+            health: Health::new(inboxes.into_iter().map(|one| one as _).collect(), waker),
             print,
             report_at: watchdog.is_some().then(Instant::now),
             watchdog,

@@ -17,6 +17,7 @@ pub(crate) mod http;
 mod keyspace;
 mod prometheus;
 mod rates;
+mod series;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use crate::classes::{COLUMNS, Sums};
 use crate::commands::CommandSums;
 use crate::process::{self, Usage};
 use crate::shared::Shared;
+use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::{ClassStats, Engine, EngineStats};
 use corewise_ops::{Absence, Now, Outcome};
@@ -34,6 +36,7 @@ use keyspace::Keyspace;
 pub(crate) use prometheus::{Format, exposition};
 pub(crate) use rates::Rates;
 use rates::{Growth, Totals};
+use series::Series;
 use std::cell::OnceCell;
 pub(crate) use table::{Counters, Published, REDIS_VERSION};
 pub(crate) use text::{Section, info, stats};
@@ -56,6 +59,8 @@ struct Sample {
     labels: Option<&'static str>,
     /// What to divide the value by to get the base unit.
     divisor: Option<u32>,
+    /// What the family means, in its first row only.
+    help: Option<&'static str>,
 }
 
 /// How a metric is read.
@@ -64,6 +69,8 @@ enum Reading {
     Counter(fn(&Source<'_>) -> u64),
     /// A gauge or a text; `None` is not printed.
     Other(fn(&Source<'_>) -> Option<String>),
+    /// Numbers with labels, for Prometheus only.
+    Series(fn(&Source<'_>) -> Series),
 }
 
 /// What metrics are read from.
@@ -77,6 +84,8 @@ pub(crate) struct Source<'s> {
     engine: EngineStats,
     growth: Growth,
     keyspace: Keyspace,
+    /// Present for Prometheus only.
+    classes: Vec<ClassStats>,
     usage: OnceCell<Option<Usage>>,
 }
 
@@ -104,6 +113,7 @@ impl<'s> Source<'s> {
             engine: engine.stats(),
             growth: shared.rates.growth(now.ms, totals),
             keyspace: Keyspace::default(),
+            classes: Vec::new(),
             usage: OnceCell::new(),
         }
     }
@@ -147,11 +157,18 @@ pub(crate) fn sample<E: Engine>(shared: &Shared, engine: &E, now: Now) {
 
 /// Begins all counts anew: `stats reset` of memcached and `CONFIG RESETSTAT` of Redis.
 pub(crate) fn reset<E: Engine>(shared: &Shared, engine: &E, now: Now) {
+    if mutant!("resets_totals") {
+        let none = Counters::default();
+        return shared
+            .loops
+            .iter()
+            .for_each(|one| one.counts.publish(&none));
+    }
     let mut base = shared.baseline.lock();
     let source = Source::of(shared, engine, now);
     let totals = table::METRICS.iter().map(|metric| match metric.reading {
         Reading::Counter(read) => read(&source),
-        Reading::Other(_) => 0,
+        Reading::Other(_) | Reading::Series(_) => 0,
     });
     base.metrics = totals.collect();
     base.classes = engine.size_classes();
@@ -190,6 +207,7 @@ fn values<E: Engine>(
             (metric, Some(since.to_string()))
         }
         Reading::Other(read) => (metric, read(&source)),
+        Reading::Series(_) => (metric, None),
     });
     values.collect()
 }

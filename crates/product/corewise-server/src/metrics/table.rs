@@ -1,8 +1,9 @@
 //! The table of metrics: what is counted or read, and the names under which it is printed.
 
-use super::{Metric, Reading, Sample, Section, Source};
-use crate::event_loop::SWEEP_EVERY_MS;
-use crate::process;
+use super::{Metric, Reading, Sample, Section, Source, series};
+use crate::classes::Column;
+use crate::process::{self, Usage};
+use crate::shared::{LoopState, SWEEP_EVERY_MS};
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_engine::ORIGIN_MS;
 use std::time::Duration;
@@ -16,11 +17,15 @@ const SWEEPS_PER_S: u64 = 1_000 / SWEEP_EVERY_MS;
 const LRU_CLOCK: u64 = (1 << 24) - 1;
 
 /// Declares the metrics, a row each: what it is, and its names in `stats`, in a section of `INFO`,
-/// and for Prometheus, with labels and what to divide by to get the base unit.
+/// and for Prometheus, with labels, what to divide by to get the base unit, and a description. The
+/// rows of one family have different labels, and the first describes the family. A family whose
+/// name ends with `_total` is a counter, and any other a gauge. Units are seconds and bytes.
 ///
 /// - `count field`: a number that each loop counts; it is a field of [`Counters`].
 /// - `|s| counter …`: a number that only grows and is counted elsewhere.
 /// - `|s| read …`: anything else; `|s| maybe …` if it may not be there.
+/// - `|s| series …`: numbers, each with its labels, for Prometheus only. Labels have values from
+///   small fixed sets, such as the size classes; never keys.
 /// - `absent value`: a statistic of memcached or Redis about a part that Corewise does not have. It
 ///   is printed with a value that is true, so that programs that require it find it.
 ///
@@ -30,7 +35,7 @@ macro_rules! metrics {
     ($(
         $(count $field:ident)? $(absent $absent:literal)? $(|$source:ident| $kind:ident $value:expr)?
         => $(stats $stats:literal)? $(info $section:ident $info:literal)?
-           $(prom $prom:literal $($labels:literal)? $(/ $divisor:literal)?)?;
+           $(prom $prom:literal $($labels:literal)? $(/ $divisor:literal)? $(: $help:literal)?)?;
     )+) => {
         /// Counts of one loop, private to it, or their sums.
         #[derive(Clone, Copy, Debug, Default)]
@@ -72,6 +77,7 @@ macro_rules! metrics {
                 family: $prom,
                 labels: optional(&[$($labels)?]),
                 divisor: optional(&[$($divisor)?]),
+                help: optional(&[$($help)?]),
             })?]),
             reading: {
                 $(Reading::Counter(|s| s.counts.$field))?
@@ -92,9 +98,14 @@ macro_rules! reading {
     (|$source:ident| maybe $value:expr) => {
         Reading::Other(|$source| $value)
     };
+    (|$source:ident| series $value:expr) => {
+        Reading::Series(|$source| $value)
+    };
 }
 
 metrics! {
+    |s| series series::build(s) =>
+        prom "corewise_build_info": "Version and engine; the value is 1.";
     |_s| read REDIS_VERSION => info Server "redis_version";
     absent "00000000" => info Server "redis_git_sha1";
     absent "0" => info Server "redis_git_dirty";
@@ -112,7 +123,8 @@ metrics! {
     |s| read &s.shared.run_id => info Server "run_id";
     |s| read s.shared.resp_port() => info Server "tcp_port";
     |s| read s.shared.clock.unix_time().as_micros() => info Server "server_time_usec";
-    |s| read (s.now.ms - ORIGIN_MS) / 1_000 => stats "uptime" info Server "uptime_in_seconds" prom "corewise_uptime_seconds";
+    |s| read (s.now.ms - ORIGIN_MS) / 1_000 => stats "uptime" info Server "uptime_in_seconds"
+        prom "corewise_uptime_seconds": "Time since the start.";
     |s| read (s.now.ms - ORIGIN_MS) / 86_400_000 => info Server "uptime_in_days";
     |_s| read SWEEPS_PER_S => info Server "hz";
     |_s| read SWEEPS_PER_S => info Server "configured_hz";
@@ -127,43 +139,62 @@ metrics! {
     |_s| read usize::BITS => stats "pointer_size";
     |s| maybe s.usage().map(|usage| seconds(usage.user)) => stats "rusage_user";
     |s| maybe s.usage().map(|usage| seconds(usage.system)) => stats "rusage_system";
-    |s| read s.shared.open_connections() => stats "curr_connections" info Clients "connected_clients" prom "corewise_connections";
+    |s| read s.shared.open_connections() => stats "curr_connections" info Clients "connected_clients"
+        prom "corewise_connections": "Open connections.";
     absent "0" => info Clients "cluster_connections";
-    |s| read s.shared.config.max_connections => stats "max_connections" info Clients "maxclients" prom "corewise_max_connections";
+    |s| read s.shared.config.max_connections => stats "max_connections" info Clients "maxclients"
+        prom "corewise_max_connections": "Maximum number of open connections.";
     |s| read s.shared.largest_buffer(|view| view.query) => info Clients "client_recent_max_input_buffer";
     |s| read s.shared.largest_buffer(|view| view.reply) => info Clients "client_recent_max_output_buffer";
     absent "0" => info Clients "blocked_clients";
     absent "0" => info Clients "tracking_clients";
     absent "0" => info Clients "clients_in_timeout_table";
-    |s| counter get(&s.shared.total_connections) => stats "total_connections" info Stats "total_connections_received" prom "corewise_connections_accepted_total";
+    |s| counter get(&s.shared.total_connections) => stats "total_connections" info Stats "total_connections_received"
+        prom "corewise_connections_accepted_total": "Connections accepted.";
     |s| counter s.commands.calls() => info Stats "total_commands_processed";
     |s| read s.growth.operations_per_s() => info Stats "instantaneous_ops_per_sec";
     |s| read s.shared.open_connections() => stats "connection_structures";
-    |s| read s.shared.buffer_bytes() => stats "connection_buffer_bytes" prom "corewise_connection_buffer_bytes";
-    |s| read s.shared.buffer_limit => stats "connection_buffer_limit" prom "corewise_connection_buffer_limit_bytes";
-    |s| read s.shared.sum(|one| &one.input_bytes) => stats "read_buf_bytes" prom "corewise_input_buffer_bytes";
-    count read_buf_oom => stats "read_buf_oom" prom "corewise_requests_refused_total";
-    count replies_refused => stats "response_obj_oom" prom "corewise_replies_refused_total";
-    |s| read s.shared.sum(|one| &one.output_bytes) => stats "response_obj_bytes" prom "corewise_output_buffer_bytes";
-    |s| read u8::from(accepts(s)) => stats "accepting_conns" prom "corewise_accepting_connections";
-    |s| counter get(&s.shared.listen_disabled) => stats "listen_disabled_num" prom "corewise_accept_pauses_total";
-    |s| counter get(&s.shared.listen_disabled_us) => stats "time_in_listen_disabled_us" prom "corewise_accept_paused_seconds_total" / 1_000_000;
+    |s| read s.shared.buffer_bytes() => stats "connection_buffer_bytes"
+        prom "corewise_connection_buffer_bytes": "Memory of all connections that the limit bounds.";
+    |s| read s.shared.buffer_limit => stats "connection_buffer_limit"
+        prom "corewise_connection_buffer_limit_bytes": "The limit of the memory of all connections.";
+    |s| read s.shared.sum(|one| &one.input_bytes) => stats "read_buf_bytes"
+        prom "corewise_input_buffer_bytes": "Memory of unfinished requests.";
+    count read_buf_oom => stats "read_buf_oom"
+        prom "corewise_requests_refused_total": "Requests refused for lack of memory in buffers.";
+    count replies_refused => stats "response_obj_oom"
+        prom "corewise_replies_refused_total": "Replies that could not be kept; their connections were closed.";
+    |s| read s.shared.sum(|one| &one.output_bytes) => stats "response_obj_bytes"
+        prom "corewise_output_buffer_bytes": "Memory of replies that clients have not taken.";
+    |s| read u8::from(accepts(s)) => stats "accepting_conns"
+        prom "corewise_accepting_connections": "1 while connections are accepted, otherwise 0.";
+    |s| counter get(&s.shared.listen_disabled) => stats "listen_disabled_num"
+        prom "corewise_accept_pauses_total": "Pauses of accepting connections.";
+    |s| counter get(&s.shared.listen_disabled_us) => stats "time_in_listen_disabled_us"
+        prom "corewise_accept_paused_seconds_total" / 1_000_000: "Time of these pauses.";
     |s| read s.shared.config.reserved_files() => stats "reserved_fds";
     // Each loop has one arena. A connection has a buffer only while a request is incomplete.
     |s| read s.shared.config.threads => stats "read_buf_count";
-    |s| read s.shared.config.threads => stats "threads" info Server "io_threads" prom "corewise_loops";
-    count conn_yields => stats "conn_yields" prom "corewise_connection_yields_total";
-    count idle_kicks => stats "idle_kicks" prom "corewise_connections_closed_total" r#"reason="idle""#;
-    count slow_kicks => stats "slow_reader_kicks" prom "corewise_connections_closed_total" r#"reason="slow_reader""#;
-    count bytes_read => stats "bytes_read" info Stats "total_net_input_bytes" prom "corewise_received_bytes_total";
-    count bytes_written => stats "bytes_written" info Stats "total_net_output_bytes" prom "corewise_sent_bytes_total";
+    |s| read s.shared.config.threads => stats "threads" info Server "io_threads"
+        prom "corewise_loops": "Event loops.";
+    count conn_yields => stats "conn_yields"
+        prom "corewise_connection_yields_total": "Turns after which a busy connection had to let others go first.";
+    count idle_kicks => stats "idle_kicks"
+        prom "corewise_connections_closed_total" r#"reason="idle""#: "Connections that the server closed, by reason.";
+    count slow_kicks => stats "slow_reader_kicks"
+        prom "corewise_connections_closed_total" r#"reason="slow_reader""#;
+    count bytes_read => stats "bytes_read" info Stats "total_net_input_bytes"
+        prom "corewise_received_bytes_total": "Bytes received from clients.";
+    count bytes_written => stats "bytes_written" info Stats "total_net_output_bytes"
+        prom "corewise_sent_bytes_total": "Bytes sent to clients.";
     absent "0" => info Stats "total_net_repl_input_bytes";
     absent "0" => info Stats "total_net_repl_output_bytes";
     |s| read s.growth.input_kib_per_s() => info Stats "instantaneous_input_kbps";
     |s| read s.growth.output_kib_per_s() => info Stats "instantaneous_output_kbps";
     absent "0.00" => info Stats "instantaneous_input_repl_kbps";
     absent "0.00" => info Stats "instantaneous_output_repl_kbps";
-    |s| counter get(&s.shared.rejected_connections) => stats "rejected_connections" info Stats "rejected_connections" prom "corewise_connections_rejected_total";
+    |s| counter get(&s.shared.rejected_connections) => stats "rejected_connections" info Stats "rejected_connections"
+        prom "corewise_connections_rejected_total": "Connections closed at once, beyond the maximum.";
     absent "0" => info Stats "sync_full";
     absent "0" => info Stats "sync_partial_ok";
     absent "0" => info Stats "sync_partial_err";
@@ -171,19 +202,29 @@ metrics! {
     absent "0.00" => info Stats "expired_stale_perc";
     absent "0" => info Stats "expired_time_cap_reached_count";
     absent "0" => info Stats "expire_cycle_cpu_milliseconds";
-    |s| counter s.engine.evictions => stats "evictions" info Stats "evicted_keys" prom "corewise_evictions_total";
+    |s| counter s.engine.evictions => stats "evictions" info Stats "evicted_keys"
+        prom "corewise_evictions_total": "Items evicted to make room.";
     absent "0" => info Stats "evicted_clients";
     absent "0" => info Stats "total_eviction_exceeded_time";
     absent "0" => info Stats "current_eviction_exceeded_time";
-    count turns => stats "loop_turns" prom "corewise_turns_total";
-    count batches => stats "engine_batches" prom "corewise_batches_total";
-    count cmd_get => stats "cmd_get" prom "corewise_commands_total" r#"command="get""#;
-    count cmd_set => stats "cmd_set" prom "corewise_commands_total" r#"command="set""#;
-    count cmd_flush => stats "cmd_flush" prom "corewise_commands_total" r#"command="flush""#;
-    count cmd_touch => stats "cmd_touch" prom "corewise_commands_total" r#"command="touch""#;
-    count cmd_meta => stats "cmd_meta" prom "corewise_commands_total" r#"command="meta""#;
-    count get_hits => stats "get_hits" info Stats "keyspace_hits" prom "corewise_lookups_total" r#"command="get",result="hit""#;
-    count get_misses => stats "get_misses" info Stats "keyspace_misses" prom "corewise_lookups_total" r#"command="get",result="miss""#;
+    count turns => stats "loop_turns"
+        prom "corewise_turns_total": "Turns of the event loops that served a connection.";
+    count batches => stats "engine_batches"
+        prom "corewise_batches_total": "Batches of operations.";
+    count cmd_get => stats "cmd_get"
+        prom "corewise_commands_total" r#"command="get""#: "Commands, by kind.";
+    count cmd_set => stats "cmd_set"
+        prom "corewise_commands_total" r#"command="set""#;
+    count cmd_flush => stats "cmd_flush"
+        prom "corewise_commands_total" r#"command="flush""#;
+    count cmd_touch => stats "cmd_touch"
+        prom "corewise_commands_total" r#"command="touch""#;
+    count cmd_meta => stats "cmd_meta"
+        prom "corewise_commands_total" r#"command="meta""#;
+    count get_hits => stats "get_hits" info Stats "keyspace_hits"
+        prom "corewise_lookups_total" r#"command="get",result="hit""#: "Items that commands looked up, by command and result.";
+    count get_misses => stats "get_misses" info Stats "keyspace_misses"
+        prom "corewise_lookups_total" r#"command="get",result="miss""#;
     absent "0" => info Stats "pubsub_channels";
     absent "0" => info Stats "pubsub_patterns";
     absent "0" => info Stats "pubsubshard_channels";
@@ -209,24 +250,42 @@ metrics! {
     absent "0" => info Stats "io_threaded_writes_processed";
     absent "0" => info Stats "reply_buffer_shrinks";
     absent "0" => info Stats "reply_buffer_expands";
-    count get_expired => stats "get_expired" prom "corewise_get_expired_total";
-    count get_flushed => stats "get_flushed" prom "corewise_get_flushed_total";
-    count delete_misses => stats "delete_misses" prom "corewise_lookups_total" r#"command="delete",result="miss""#;
-    count delete_hits => stats "delete_hits" prom "corewise_lookups_total" r#"command="delete",result="hit""#;
-    count incr_misses => stats "incr_misses" prom "corewise_lookups_total" r#"command="incr",result="miss""#;
-    count incr_hits => stats "incr_hits" prom "corewise_lookups_total" r#"command="incr",result="hit""#;
-    count decr_misses => stats "decr_misses" prom "corewise_lookups_total" r#"command="decr",result="miss""#;
-    count decr_hits => stats "decr_hits" prom "corewise_lookups_total" r#"command="decr",result="hit""#;
-    count cas_misses => stats "cas_misses" prom "corewise_lookups_total" r#"command="cas",result="miss""#;
-    count cas_hits => stats "cas_hits" prom "corewise_lookups_total" r#"command="cas",result="hit""#;
-    count cas_badval => stats "cas_badval" prom "corewise_lookups_total" r#"command="cas",result="badval""#;
-    count touch_hits => stats "touch_hits" prom "corewise_lookups_total" r#"command="touch",result="hit""#;
-    count touch_misses => stats "touch_misses" prom "corewise_lookups_total" r#"command="touch",result="miss""#;
-    count store_too_large => stats "store_too_large" prom "corewise_stores_refused_total" r#"reason="too_large""#;
-    count store_no_memory => stats "store_no_memory" prom "corewise_stores_refused_total" r#"reason="no_memory""#;
-    count auth_cmds => stats "auth_cmds" prom "corewise_authentications_total";
-    count auth_errors => stats "auth_errors" prom "corewise_authentication_failures_total";
-    |s| read s.engine.bytes => info Memory "used_memory" prom "corewise_memory_used_bytes";
+    count get_expired => stats "get_expired"
+        prom "corewise_get_expired_total": "Misses of get on an item that had expired.";
+    count get_flushed => stats "get_flushed"
+        prom "corewise_get_flushed_total": "Misses of get on an item that was flushed and still in memory.";
+    count delete_misses => stats "delete_misses"
+        prom "corewise_lookups_total" r#"command="delete",result="miss""#;
+    count delete_hits => stats "delete_hits"
+        prom "corewise_lookups_total" r#"command="delete",result="hit""#;
+    count incr_misses => stats "incr_misses"
+        prom "corewise_lookups_total" r#"command="incr",result="miss""#;
+    count incr_hits => stats "incr_hits"
+        prom "corewise_lookups_total" r#"command="incr",result="hit""#;
+    count decr_misses => stats "decr_misses"
+        prom "corewise_lookups_total" r#"command="decr",result="miss""#;
+    count decr_hits => stats "decr_hits"
+        prom "corewise_lookups_total" r#"command="decr",result="hit""#;
+    count cas_misses => stats "cas_misses"
+        prom "corewise_lookups_total" r#"command="cas",result="miss""#;
+    count cas_hits => stats "cas_hits"
+        prom "corewise_lookups_total" r#"command="cas",result="hit""#;
+    count cas_badval => stats "cas_badval"
+        prom "corewise_lookups_total" r#"command="cas",result="badval""#;
+    count touch_hits => stats "touch_hits"
+        prom "corewise_lookups_total" r#"command="touch",result="hit""#;
+    count touch_misses => stats "touch_misses"
+        prom "corewise_lookups_total" r#"command="touch",result="miss""#;
+    count store_too_large => stats "store_too_large"
+        prom "corewise_stores_refused_total" r#"reason="too_large""#: "Stores that were refused, by reason.";
+    count store_no_memory => stats "store_no_memory"
+        prom "corewise_stores_refused_total" r#"reason="no_memory""#;
+    count auth_cmds => stats "auth_cmds"
+        prom "corewise_authentications_total": "Attempts to authenticate.";
+    count auth_errors => stats "auth_errors"
+        prom "corewise_authentication_failures_total": "Attempts that failed.";
+    |s| read s.engine.bytes => info Memory "used_memory"
+        prom "corewise_memory_used_bytes": "Memory of items and tables.";
     |s| read human(s.engine.bytes) => info Memory "used_memory_human";
     |s| read s.resident() => info Memory "used_memory_rss";
     |s| read human(s.resident()) => info Memory "used_memory_rss_human";
@@ -255,7 +314,8 @@ metrics! {
     absent "0" => info Memory "used_memory_functions";
     absent "0" => info Memory "used_memory_scripts";
     absent "0B" => info Memory "used_memory_scripts_human";
-    |s| read s.memory_limit => stats "limit_maxbytes" info Memory "maxmemory" prom "corewise_memory_limit_bytes";
+    |s| read s.memory_limit => stats "limit_maxbytes" info Memory "maxmemory"
+        prom "corewise_memory_limit_bytes": "The limit of the memory of items, tables and connections.";
     |s| read human(s.memory_limit) => info Memory "maxmemory_human";
     |s| read s.shared.config.eviction.policy() => info Memory "maxmemory_policy";
     |s| read ratio(s.resident(), s.engine.bytes) => info Memory "allocator_frag_ratio";
@@ -270,46 +330,75 @@ metrics! {
     absent "0" => info Memory "mem_replication_backlog";
     absent "0" => info Memory "mem_total_replication_buffers";
     absent "0" => info Memory "mem_clients_slaves";
-    |s| read s.shared.resident_buffer_bytes() => info Memory "mem_clients_normal" prom "corewise_connection_resident_bytes";
+    |s| read s.shared.resident_buffer_bytes() => info Memory "mem_clients_normal"
+        prom "corewise_connection_resident_bytes": "The part of it that is resident.";
     absent "0" => info Memory "mem_cluster_links";
     absent "0" => info Memory "mem_aof_buffer";
     absent "mimalloc" => info Memory "mem_allocator";
     absent "0" => info Memory "active_defrag_running";
     absent "0" => info Memory "lazyfree_pending_objects";
     absent "0" => info Memory "lazyfreed_objects";
-    |s| read s.engine.table_bytes => stats "hash_bytes" prom "corewise_table_bytes";
-    |s| read s.engine.buckets => stats "hash_buckets" prom "corewise_table_buckets";
+    |s| read s.engine.table_bytes => stats "hash_bytes"
+        prom "corewise_table_bytes": "Memory of the tables.";
+    |s| read s.engine.buckets => stats "hash_buckets"
+        prom "corewise_table_buckets": "Buckets of the tables.";
     |s| read s.engine.buckets.max(1).ilog2() => stats "hash_power_level";
-    |s| read s.engine.table_resizing => stats "hash_is_expanding" prom "corewise_table_resizing";
-    |s| read s.engine.zipped_tables => stats "hash_zipped" prom "corewise_table_zipped";
-    |s| read s.engine.longest_chain => stats "hash_longest_chain" prom "corewise_table_longest_chain";
-    |s| read s.engine.backlog_bytes => stats "rcu_backlog_bytes" prom "corewise_reclamation_backlog_bytes";
-    |s| read s.engine.grace_periods => stats "rcu_grace_periods" prom "corewise_grace_periods_total";
-    |s| read s.engine.segments => stats "segments_total" prom "corewise_segments";
-    |s| read s.engine.segments_free => stats "segments_free" prom "corewise_segments_free";
-    |s| read s.engine.segment_bytes => stats "segments_size" prom "corewise_segment_bytes";
-    |s| read s.engine.shards => stats "engine_shards" prom "corewise_shards";
-    |s| counter s.engine.lock_waits => stats "lock_waits" prom "corewise_lock_waits_total";
-    |s| counter s.engine.lock_wait_ns / 1_000 => stats "lock_wait_us" prom "corewise_lock_wait_seconds_total" / 1_000_000;
-    |s| read s.engine.bytes - s.engine.table_bytes => stats "bytes" prom "corewise_item_bytes";
-    |s| read s.engine.dead_bytes => stats "bytes_flushed_waiting" prom "corewise_flushed_bytes";
-    |s| read s.engine.items => stats "curr_items" prom "corewise_items";
-    |s| counter s.engine.total_items => stats "total_items" prom "corewise_items_stored_total";
-    |s| counter s.engine.expired_unfetched => stats "expired_unfetched" prom "corewise_expired_unfetched_total";
-    |s| counter s.engine.evicted_unfetched => stats "evicted_unfetched" prom "corewise_evicted_unfetched_total";
-    |s| read s.engine.evicted_idle_s => stats "evicted_time" prom "corewise_evicted_idle_seconds";
-    |s| counter s.engine.reclaimed => stats "reclaimed" prom "corewise_reclaimed_total";
+    |s| read s.engine.table_resizing => stats "hash_is_expanding"
+        prom "corewise_table_resizing": "1 while a table is resized, otherwise 0.";
+    |s| read s.engine.zipped_tables => stats "hash_zipped"
+        prom "corewise_table_zipped": "Expansions whose chains are not yet unzipped.";
+    |s| read s.engine.longest_chain => stats "hash_longest_chain"
+        prom "corewise_table_longest_chain": "Items of the longest chain that was found.";
+    |s| read s.engine.backlog_bytes => stats "rcu_backlog_bytes"
+        prom "corewise_reclamation_backlog_bytes": "Memory that waits for a grace period.";
+    |s| read s.engine.grace_periods => stats "rcu_grace_periods"
+        prom "corewise_grace_periods_total": "Grace periods that have ended.";
+    |s| read s.engine.segments => stats "segments_total"
+        prom "corewise_segments": "Segments of memory.";
+    |s| read s.engine.segments_free => stats "segments_free"
+        prom "corewise_segments_free": "Segments that are unused.";
+    |s| read s.engine.segment_bytes => stats "segments_size"
+        prom "corewise_segment_bytes": "Size of a segment.";
+    |s| read s.engine.shards => stats "engine_shards"
+        prom "corewise_shards": "Independent locks or partitions.";
+    |s| counter s.engine.lock_waits => stats "lock_waits"
+        prom "corewise_lock_waits_total": "Times that a thread found a lock of items held.";
+    |s| counter s.engine.lock_wait_ns / 1_000 => stats "lock_wait_us"
+        prom "corewise_lock_wait_seconds_total" / 1_000_000: "Time that threads waited for these locks.";
+    |s| read s.engine.bytes - s.engine.table_bytes => stats "bytes"
+        prom "corewise_item_bytes": "Memory of items.";
+    |s| read s.engine.dead_bytes => stats "bytes_flushed_waiting"
+        prom "corewise_flushed_bytes": "Memory of flushed items that is not yet given back.";
+    |s| read s.engine.items => stats "curr_items"
+        prom "corewise_items": "Items.";
+    |s| counter s.engine.total_items => stats "total_items"
+        prom "corewise_items_stored_total": "Items stored.";
+    |s| counter s.engine.expired_unfetched => stats "expired_unfetched"
+        prom "corewise_expired_unfetched_total": "Expired items that were never read.";
+    |s| counter s.engine.evicted_unfetched => stats "evicted_unfetched"
+        prom "corewise_evicted_unfetched_total": "Evicted items that were never read.";
+    |s| read s.engine.evicted_idle_s => stats "evicted_time"
+        prom "corewise_evicted_idle_seconds": "Time since the last use of the item that was evicted last.";
+    |s| counter s.engine.reclaimed => stats "reclaimed"
+        prom "corewise_reclaimed_total": "Expired items whose memory a store has taken.";
     // All of it is done by the loops that serve requests.
     |s| counter s.engine.evictions + s.engine.reclaimed => stats "direct_reclaims";
     |s| read s.engine.segments_free => stats "slab_global_page_pool";
-    |s| counter s.engine.expired_reclaimed => stats "crawler_reclaimed" prom "corewise_expired_reclaimed_total";
-    |s| counter s.engine.out_of_memory => stats "outofmemory" prom "corewise_out_of_memory_total";
-    count operations => stats "engine_operations" info Stats "corewise_operations" prom "corewise_operations_total";
-    count resp_calls => info Stats "corewise_resp_calls" prom "corewise_resp_calls_total";
+    |s| counter s.engine.expired_reclaimed => stats "crawler_reclaimed"
+        prom "corewise_expired_reclaimed_total": "Expired items that the server removed by itself.";
+    |s| counter s.engine.out_of_memory => stats "outofmemory"
+        prom "corewise_out_of_memory_total": "Stores for which the engine had no memory.";
+    count operations => stats "engine_operations" info Stats "corewise_operations"
+        prom "corewise_operations_total": "Operations on items.";
+    count resp_calls => info Stats "corewise_resp_calls"
+        prom "corewise_resp_calls_total": "Calls of RESP that are not operations on one item.";
     // The crawler of memcached. Here, dumps list the items, and the loops reclaim expired ones.
-    |s| read u8::from(get(&s.shared.dumps) > 0) => stats "lru_crawler_running" prom "corewise_dump_running";
-    count dumps => stats "lru_crawler_starts" prom "corewise_dumps_total";
-    count dumped_items => stats "crawler_items_checked" prom "corewise_dumped_items_total";
+    |s| read u8::from(get(&s.shared.dumps) > 0) => stats "lru_crawler_running"
+        prom "corewise_dump_running": "1 while a client lists the items, otherwise 0.";
+    count dumps => stats "lru_crawler_starts"
+        prom "corewise_dumps_total": "Listings of the items that were begun.";
+    count dumped_items => stats "crawler_items_checked"
+        prom "corewise_dumped_items_total": "Items listed.";
     // Corewise polls without libevent, has no reply objects, slabs, slab mover, maintainer thread
     // or watchers, and its queues are not memcached's.
     absent "none" => stats "libevent";
@@ -388,6 +477,37 @@ metrics! {
     |_s| maybe main_thread_time().map(|(user, _)| seconds(user)) => info Cpu "used_cpu_user_main_thread";
     absent "0" => info Cluster "cluster_enabled";
     |s| maybe (s.engine.items > 0).then(|| s.keyspace.describe(s.engine.items)) => info Keyspace "db0";
+    // What only Prometheus is told.
+    |s| series series::listener_connections(s) =>
+        prom "corewise_listener_connections": "Open connections of a listener.";
+    |s| series series::of_loops(s, connections) =>
+        prom "corewise_loop_connections": "Open connections of an event loop.";
+    |s| series series::of_loops(s, operations) =>
+        prom "corewise_loop_operations_total": "Operations of an event loop.";
+    |s| series series::of_classes(s, |class, _| class.max_bytes) =>
+        prom "corewise_class_max_bytes": "The largest footprint of an item in a size class.";
+    |s| series series::of_classes(s, |class, _| class.items) =>
+        prom "corewise_class_items": "Items of a size class.";
+    |s| series series::of_classes(s, |class, _| class.bytes) =>
+        prom "corewise_class_bytes": "Memory of the items of a size class.";
+    |s| series series::of_classes(s, |class, _| class.evictions) =>
+        prom "corewise_class_evictions_total": "Evictions from a size class.";
+    |s| series series::of_classes(s, |_, counts| counts[Column::GetHits as usize]) =>
+        prom "corewise_class_get_hits_total": "Hits of get in a size class.";
+    |s| series series::of_classes(s, |_, counts| counts[Column::CmdSet as usize]) =>
+        prom "corewise_class_stores_total": "Stores into a size class.";
+    |s| maybe text(s.usage().map(|usage| (usage.user + usage.system).as_secs_f64())) =>
+        prom "process_cpu_seconds_total": "Total user and system CPU time spent in seconds.";
+    |s| maybe text(s.usage().map(|usage| usage.virtual_bytes)) =>
+        prom "process_virtual_memory_bytes": "Virtual memory size in bytes.";
+    |s| maybe text(s.usage().map(|usage| usage.resident_bytes)) =>
+        prom "process_resident_memory_bytes": "Resident memory size in bytes.";
+    |s| maybe text(s.usage().and_then(Usage::start_time).map(|time| time.as_secs_f64())) =>
+        prom "process_start_time_seconds": "Start time of the process since unix epoch in seconds.";
+    |_s| maybe text(process::open_files().ok()) =>
+        prom "process_open_fds": "Number of open file descriptors.";
+    |_s| maybe text(process::max_files()) =>
+        prom "process_max_fds": "Maximum number of open file descriptors.";
 }
 
 /// The only element, if there is one.
@@ -401,6 +521,23 @@ const fn optional<T: Copy>(elements: &[T]) -> Option<T> {
 fn get(count: &AtomicU64) -> u64 {
     // Relaxed: a statistic.
     count.load(Ordering::Relaxed)
+}
+
+fn text(value: Option<impl ToString>) -> Option<String> {
+    value.map(|value| value.to_string())
+}
+
+/// Connections of a loop.
+fn connections(state: &LoopState) -> u64 {
+    // Relaxed: a statistic.
+    state.connections.load(Ordering::Relaxed) as u64
+}
+
+/// Operations of a loop.
+fn operations(state: &LoopState) -> u64 {
+    let mut counts = Counters::default();
+    state.counts.add_to(&mut counts);
+    counts.operations
 }
 
 fn version(s: &Source<'_>) -> String {

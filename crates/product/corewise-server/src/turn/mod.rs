@@ -34,12 +34,10 @@ mod batch;
 mod late;
 mod printer;
 
-use crate::admin;
 use crate::budget::Budget;
 use crate::buffer_accounting::{OUTPUT_PAUSE, ReplyRoom};
-use crate::codec::{Answered, Call, Codec, Parse, Protocol, StepOf, with_codec};
-use crate::commands;
-use crate::config::BindingProtocol;
+use crate::call::CallContext;
+use crate::codec::{Answered, Call, Codec, Form, Parse, Protocol, StepOf, with_codec};
 use crate::conn::Conn;
 use crate::metrics::Counters;
 use crate::receiving::Receiving;
@@ -52,8 +50,7 @@ use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::isolation::Member;
 use corewise_engine::{Engine, Session};
 use corewise_ops::{Now, Op};
-use corewise_wire::memcached::Admin;
-use corewise_wire::{Step, Tally, binary};
+use corewise_wire::Step;
 pub(crate) use late::Late;
 #[cfg(test)]
 pub(crate) use late::{MOST_BYTES, MOST_OF_CONN, MOST_REPLIES};
@@ -347,7 +344,7 @@ impl<E: Engine> Turn<'_, E> {
             return;
         }
         batch.has_flushed = false;
-        let is_timed = commands::is_timed(self.counters.batches);
+        let is_timed = Form::is_timed(self.counters.batches);
         let since = is_timed.then(Instant::now);
         self.counters.batches += 1;
         let mut first = 0; // first operation that is not executed
@@ -513,85 +510,19 @@ impl<E: Engine> Turn<'_, E> {
         self.shared.loops[self.loop_index]
             .counts
             .publish(self.counters);
-        let follows_flush = batch.has_flushed;
-        match (call, codec) {
-            (Call::Memcached(Admin::Binary(_)), codec) if self.may_be_binary(codec) => {
-                self.conns[conn].codec = binary::Codec::default().into();
-                Answered::ByNewCodec
-            }
-            (Call::Memcached(admin), codec) => self.administer(conn, admin, codec, follows_flush),
-            (Call::Binary(call), codec) => {
-                let replies = std::mem::take(self.out);
-                let answered = self.administer(conn, call.admin, codec, follows_flush);
-                let text = std::mem::replace(self.out, replies);
-                call.encode(&text, self.out);
-                answered
-            }
-            (Call::Resp(request), Codec::Resp(codec)) => commands::Context {
-                shared: self.shared,
-                engine: self.engine,
-                session: self.session,
-                member: self.member,
-                transaction: None,
-                counters: self.counters,
-                loop_index: self.loop_index,
-                parse: Parse::new(self.shared, self.now, self.scratch),
-                budget: self.budget,
-                conn: &mut self.conns[conn],
-                codec,
-                out: self.out,
-                tally: Tally::None,
-                is_silent: false,
-                follows_flush,
-                answered: Answered::Fully,
-            }
-            .answer(request),
-            (Call::Resp(_), _) => {
-                debug_assert!(false, "only the codec of RESP makes this call");
-                Answered::Fully
-            }
-        }
-    }
-
-    /// Whether a connection may go on in memcached's binary protocol, which has no authentication
-    /// here.
-    fn may_be_binary(&self, codec: &Codec) -> bool {
-        let is_admitted = matches!(codec, Codec::Memcached(codec) if codec.is_authenticated());
-        is_admitted && self.shared.config.binding == BindingProtocol::Auto
-    }
-
-    fn administer(
-        &mut self,
-        conn: usize,
-        admin: Admin<'_>,
-        codec: &mut Codec,
-        follows_flush: bool,
-    ) -> Answered {
-        let mut context = admin::Context {
+        let mut context = CallContext {
             shared: self.shared,
-            engine: &**self.engine,
+            engine: self.engine,
+            session: self.session,
+            member: self.member,
             counters: self.counters,
-            now: self.now,
-            fd: self.conns[conn].info.fd,
+            loop_index: self.loop_index,
+            parse: Parse::new(self.shared, self.now, self.scratch),
+            budget: self.budget,
+            conn: &mut self.conns[conn],
             out: self.out,
-            follows_flush,
+            follows_flush: batch.has_flushed,
         };
-        match context.answer(admin) {
-            admin::After::GoOn => {}
-            admin::After::Flushed => return Answered::ByFlush,
-            admin::After::Admitted => {
-                if let Codec::Memcached(codec) = codec {
-                    codec.set_authenticated();
-                }
-            }
-            admin::After::Dumps(dump) => {
-                // Relaxed: a gauge.
-                self.shared.dumps.fetch_add(1, Ordering::Relaxed);
-                self.counters.dumps += 1;
-                self.conns[conn].dump = Some(Box::new(dump));
-            }
-            admin::After::Close => self.conns[conn].closing = true,
-        }
-        Answered::Fully
+        context.answer(call, codec)
     }
 }

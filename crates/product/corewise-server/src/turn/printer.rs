@@ -7,6 +7,7 @@ use crate::conn::Conn;
 use crate::metrics::Counters;
 use crate::shared::{LoopState, Shared};
 use crate::transport::length;
+use corewise_atomic::mutant;
 use corewise_ops::{Flow, ItemFlags, ItemView, Now, Outcome, ReplySink, Token, Verb};
 use corewise_wire::Tally;
 use slab::Slab;
@@ -140,6 +141,17 @@ pub(super) fn count_prefix(shared: &Shared, form: &Form<'_>, hit: bool) {
     shared.count_prefix(form.key(), column, hit && column == 0);
 }
 
+/// What most commands with this verb count as, and not all.
+#[cold]
+fn tally_of(verb: &Verb<'_>) -> Tally {
+    match verb {
+        Verb::Get(_) => Tally::Get,
+        Verb::Store(_) => Tally::Store,
+        Verb::Delete(_) => Tally::Delete,
+        _ => Tally::None,
+    }
+}
+
 /// Whether a read that found `view` may be executed again: it has not won anything.
 fn is_repeatable(verb: &Verb<'_>, view: &ItemView<'_>) -> bool {
     matches!(verb, Verb::Get(_)) && !view.flags.contains(ItemFlags::WON)
@@ -163,7 +175,11 @@ impl ReplySink for Printer<'_, '_, '_> {
                 }
             }
             self.begin(reply.input);
-            let tally = form.tally();
+            let tally = if mutant!("counts_by_verb") {
+                tally_of(verb)
+            } else {
+                form.tally()
+            };
             self.counters.count(tally, &outcome);
             form.count(self.counters, &self.state.commands, &outcome);
             let classes = &self.state.classes;

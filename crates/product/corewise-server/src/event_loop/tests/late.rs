@@ -2,8 +2,7 @@
 //! them at once, whatever becomes of the other clients meanwhile.
 
 use super::*;
-use crate::config::BindingProtocol;
-use crate::protocol::ProtocolKind;
+use crate::config::{BindingProtocol, ProtocolKind};
 use crate::turn::{MOST_BYTES, MOST_OF_CONN, MOST_REPLIES};
 use corewise_testkit::random::Random;
 use corewise_wire::cphash::{self, KeyNumber};
@@ -52,15 +51,16 @@ fn request(protocol: ProtocolKind, random: &mut Random, client: usize, most: usi
             10 => format!("mg {key} v q\r\nmn\r\n"),
             _ => format!("get {key}\r\n"),
         },
-        ProtocolKind::Resp => match random.below(10) {
+        ProtocolKind::Resp => match random.below(11) {
             0 | 1 => format!("set {key} {value}\r\n"),
             2 => format!("incr {key}\r\n"),
             3 => format!("mget {key} {other} missing\r\n"),
             4 => format!("append {key} {value}\r\n"),
-            5 => format!("getdel {key}\r\n"),
+            5 => format!("expire {key} -1\r\n"),
             6 => format!("multi\r\nincr {key}\r\nget {other}\r\nexec\r\n"),
             7 => format!("exists {key} {other}\r\n"),
             8 => "nonsense\r\n".to_owned(),
+            9 => format!("getset {key} {value}\r\n"),
             _ => format!("get {key}\r\n"),
         },
         ProtocolKind::Cphash => {

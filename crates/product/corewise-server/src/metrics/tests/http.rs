@@ -192,7 +192,7 @@ fn a_stalled_loop_is_named_and_others_are_served_meanwhile() {
     let pending = crate::event_loop::PendingConnection {
         transport: std::os::fd::OwnedFd::from(socket).into(),
         info: Arc::new(info),
-        codec: (crate::protocol::ProtocolKind::Memcached.facts().codec)(
+        codec: (crate::ProtocolKind::Memcached.facts().codec)(
             true,
             crate::config::BindingProtocol::Auto,
         ),

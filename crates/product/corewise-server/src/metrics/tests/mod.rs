@@ -79,16 +79,10 @@ impl Server {
         };
     }
 
-    /// The metrics that do not depend on the time, with their values.
+    /// The metrics with one value that does not depend on the time.
     fn values(&self) -> Vec<(&'static Metric, Option<String>)> {
         let mut values = values(&self.shared, &*self.engine, NOW, |_| true);
-        values.retain(|(metric, _)| {
-            let name = metric.name();
-            let of_process = ["rusage", "used_cpu", "used_memory_rss", "server_time"];
-            let of_resident = ["allocator_", "mem_fragmentation"];
-            let mut with_time = of_process.iter().chain(&of_resident);
-            !with_time.any(|prefix| name.starts_with(prefix))
-        });
+        values.retain(|(metric, _)| metric.is_stable());
         values
     }
 
@@ -101,9 +95,23 @@ impl Server {
 }
 
 impl Metric {
+    /// Whether it has one value, which does not depend on the time.
+    fn is_stable(&self) -> bool {
+        let is_of_process = |row: Sample| row.family.starts_with("process_");
+        if matches!(self.reading, Reading::Series(_)) || self.prom.is_some_and(is_of_process) {
+            return false;
+        }
+        let of_process = ["rusage", "used_cpu", "used_memory_rss", "server_time"];
+        let of_resident = ["allocator_", "mem_fragmentation"];
+        let mut with_time = of_process.iter().chain(&of_resident);
+        !with_time.any(|prefix| self.name().starts_with(prefix))
+    }
+
     fn name(&self) -> &'static str {
-        self.stats
-            .unwrap_or_else(|| self.info.expect("a metric has a name").1)
+        let info = self.info.map(|(_, name)| name);
+        let prom = self.prom.map(|row| row.family);
+        let name = self.stats.or(info).or(prom);
+        name.expect("a metric has a name")
     }
 
     fn is_counter(&self) -> bool {
