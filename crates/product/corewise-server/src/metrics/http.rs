@@ -5,7 +5,8 @@
 //! - `GET /readyz`: 200 while the listeners accept connections, 503 before that and while the
 //!   server stops.
 //!
-//! It also reports to a [`Watchdog`], if there is one, while every event loop answers.
+//! It also reports to a [`Watchdog`], if there is one: each time that it is due, as soon as every
+//! event loop has answered, however late.
 //!
 //! # Guarantees
 //!
@@ -21,7 +22,7 @@
 //!    of requests costs them little.
 
 use super::Format;
-use super::health::{ANSWER_IN, Health, Stalled};
+use super::health::{ANSWER_IN, Health};
 use crate::event_loop::Inbox;
 use corewise_atomic::sync::atomic::{AtomicU8, Ordering};
 use mio::net::{TcpListener, TcpStream};
@@ -74,9 +75,10 @@ pub(crate) type Print = Box<dyn Fn(Format) -> String + Send>;
 
 /// What expects reports that the event loops run.
 pub(crate) struct Watchdog {
-    /// The time between two questions to the loops.
+    /// The time between two questions to the loops. The next one is asked at once if an answer
+    /// took longer, so two reports are apart by this and the longest stall of a loop.
     pub(crate) every: Duration,
-    /// Called when all loops have answered one in time.
+    /// Called when all loops have answered one.
     pub(crate) report: Box<dyn Fn() + Send>,
 }
 
@@ -151,19 +153,6 @@ impl Responder {
     }
 }
 
-impl Watchdog {
-    fn tell(&self, stalled: &Stalled) {
-        if stalled.is_empty() {
-            (self.report)();
-        } else {
-            tracing::error!(
-                ?stalled,
-                "event loops do not answer, so the watchdog is not told"
-            );
-        }
-    }
-}
-
 impl Drop for Responder {
     fn drop(&mut self) {
         self.enter(Stage::Ended);
@@ -222,7 +211,7 @@ struct Service {
     watchdog: Option<Watchdog>,
     /// When the loops are asked for the watchdog.
     report_at: Option<Instant>,
-    /// Whether the watchdog waits for the verdict of the round in progress.
+    /// Whether the watchdog waits for all loops to answer the question in progress.
     owes_report: bool,
     /// The system refused to accept a connection.
     has_failed: bool,
@@ -251,7 +240,8 @@ impl Service {
         let deadlines = self.exchanges.iter().map(|(_, exchange)| exchange.deadline);
         let now = Instant::now();
         let retry = self.has_failed.then(|| now + RETRY);
-        let own = [self.health.deadline(), self.report_at, retry];
+        let report = self.report_at.filter(|_| !self.owes_report);
+        let own = [self.health.deadline(), report, retry];
         let next = deadlines.chain(own.into_iter().flatten()).min();
         // The poller rounds to milliseconds.
         next.map(|next| next.saturating_duration_since(now) + Duration::from_millis(1))
@@ -321,9 +311,9 @@ impl Service {
             },
             Ok(Page::Ready) => ready(self.control.stage()),
             Ok(Page::Health) => match self.health.ask(Instant::now()) {
-                Some(stalled) => verdict(stalled, self.control.stage()),
+                Some(stalled) => verdict(&stalled, self.control.stage()),
                 None => {
-                    // The round ends earlier.
+                    // The verdict is known earlier.
                     exchange.enter(Phase::Health { has_body }, 2 * ANSWER_IN);
                     return;
                 }
@@ -338,27 +328,32 @@ impl Service {
         let Some(watchdog) = &self.watchdog else {
             return;
         };
-        if self.report_at.is_some_and(|at| at > now) {
+        if self.owes_report || self.report_at.is_some_and(|at| at > now) {
             return;
         }
         self.report_at = Some(now + watchdog.every);
-        match self.health.ask(now) {
-            Some(stalled) => watchdog.tell(stalled),
-            None => self.owes_report = true,
+        if self.health.ask(now).is_some_and(|late| late.is_empty()) {
+            (watchdog.report)();
+        } else {
+            self.owes_report = true;
         }
     }
 
-    /// Answers the connections, and the watchdog, that wait for the verdict if there is one now.
+    /// Answers the connections that wait for the verdict if there is one now, and reports to the
+    /// watchdog once all loops have answered.
     fn settle(&mut self) {
         let Some(stalled) = self.health.settle(Instant::now()) else {
             return;
         };
-        if std::mem::take(&mut self.owes_report)
-            && let Some(watchdog) = &self.watchdog
-        {
-            watchdog.tell(stalled);
+        if let Some(watchdog) = &self.watchdog {
+            if !stalled.is_empty() {
+                let text = "event loops do not answer, so the watchdog is not told until they do";
+                tracing::error!(?stalled, "{text}");
+            } else if std::mem::take(&mut self.owes_report) {
+                (watchdog.report)();
+            }
         }
-        let reply = verdict(stalled, self.control.stage());
+        let reply = verdict(&stalled, self.control.stage());
         let mut answered = Vec::new();
         for (key, exchange) in &mut self.exchanges {
             if let Phase::Health { has_body } = exchange.phase {
@@ -561,7 +556,7 @@ fn ready(stage: Stage) -> Reply {
 }
 
 /// The reply about the event loops. A loop that has ended because the server stops is well.
-fn verdict(stalled: &Stalled, stage: Stage) -> Reply {
+fn verdict(stalled: &[usize], stage: Stage) -> Reply {
     let is_stopping = matches!(stage, Stage::Stopping | Stage::Ended);
     if stalled.is_empty() || is_stopping {
         return Reply::plain("200 OK", "ok");
