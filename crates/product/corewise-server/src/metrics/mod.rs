@@ -36,7 +36,8 @@ pub(crate) use rates::Rates;
 use rates::{Growth, Totals};
 use std::cell::OnceCell;
 pub(crate) use table::{Counters, Published, REDIS_VERSION};
-pub(crate) use text::{Section, info, stats};
+use text::Section;
+pub(crate) use text::{Sections, info, stats};
 
 /// One row of the table.
 struct Metric {
