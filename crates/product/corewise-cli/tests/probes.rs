@@ -206,6 +206,20 @@ fn slow_requests_are_logged_as_by_redis(engine: Engine) {
         ours.iter().any(|line| line == "... (10 more arguments)"),
         "{ours:?}"
     );
+    // A change of the threshold concerns the next request of the same pipeline.
+    let logs = clients.each_mut().map(|client| {
+        reply(
+            client,
+            "config set slowlog-log-slower-than -1\r\nslowlog reset\r\nset k v\r\n\
+             config set slowlog-log-slower-than 0\r\nget k\r\nset k w\r\n\
+             config set slowlog-log-slower-than -1\r\nget k",
+        );
+        let log = slow_log(client);
+        reply(client, "config set slowlog-log-slower-than 0");
+        log
+    });
+    assert_eq!(logs[0], logs[1]);
+    assert!(logs[0].iter().any(|line| line == "get"), "{logs:?}");
     for client in &mut clients {
         reply(client, "config set slowlog-max-len 2");
         assert_eq!(reply(client, "slowlog len"), b":2\r\n");

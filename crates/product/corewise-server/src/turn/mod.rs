@@ -204,11 +204,12 @@ impl<E: Engine> Turn<'_, E> {
         let Some(mut limit) = self.batch_limit(conn) else {
             return;
         };
+        let mut parse = *parse;
         let mut at = 0;
         while at < input.len() {
             let before = codec.into();
             let reply = |kind| PendingReply::new(index, at, before, kind);
-            match self.step(&mut codec, &input[at..], parse, inputs[index].refused) {
+            match self.step(&mut codec, &input[at..], &parse, inputs[index].refused) {
                 Step::Incomplete { need } => {
                     self.conns[conn].need = need;
                     break;
@@ -235,6 +236,8 @@ impl<E: Engine> Turn<'_, E> {
                     {
                         return;
                     }
+                    // The call may have set when requests are slow.
+                    parse.is_timed = self.shared.slow_log.times_operations();
                     at += consumed;
                     if self.conns[conn].closing {
                         at = input.len();
