@@ -56,6 +56,19 @@ const PROBES: &[&str] = &[
     "client tracking off",
     "client tracking foo",
     "client tracking off foo",
+    "client tracking OFF bcast",
+    "client tracking off BCAST prefix p prefix q",
+    "client tracking off prefix p",
+    "client tracking off prefix",
+    "client tracking off optin optout noloop bcast",
+    "client tracking off optin foo",
+    "client tracking off redirect 0",
+    "client tracking off redirect -1",
+    "client tracking off redirect 99999",
+    "client tracking off redirect x",
+    "client tracking off redirect",
+    "client tracking foo bcast",
+    "client tracking foo redirect x",
     "client getredir",
     "client caching yes",
     "client trackinginfo",
@@ -120,6 +133,14 @@ fn probes_are_answered_as_by_a_redis_that_stands_alone(engine: Engine) {
             let [our, their] = [&mut ours, &mut theirs].map(|client| reply(client, line));
             assert_eq!(show(&our), show(&their), "{line}");
         }
+    }
+    for client in [&mut ours, &mut theirs] {
+        let id = String::from_utf8(reply(client, "client id")).unwrap();
+        let redirect = format!(" redirect {}", id.trim().trim_start_matches(':'));
+        let line = format!("client tracking off{redirect}");
+        assert_eq!(reply(client, &line), b"+OK\r\n");
+        let error = b"-ERR A client can only redirect to a single other client\r\n";
+        assert_eq!(reply(client, &(line + &redirect)), error);
     }
     // What is of one server only.
     for (line, expected) in [

@@ -112,17 +112,51 @@ fn no_evict<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     }
 }
 
-/// `CLIENT TRACKING ON | OFF [option …]`: only off is possible.
+/// `CLIENT TRACKING ON | OFF [option …]`: only off is possible. As in Redis, it may have the
+/// options of `ON`.
 fn tracking<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
-    let given = args.len();
     let [word] = first(&mut args);
-    if word.eq_ignore_ascii_case(b"on") {
+    if let Err(error) = check_tracking(cx, args) {
+        cx.error(error);
+    } else if word.eq_ignore_ascii_case(b"on") {
         cx.error("ERR this server does not track keys for client-side caching");
-    } else if given == 1 && word.eq_ignore_ascii_case(b"off") {
+    } else if word.eq_ignore_ascii_case(b"off") {
         cx.reply().simple("OK");
     } else {
         cx.error(text::SYNTAX);
     }
+}
+
+/// Checks the options of `CLIENT TRACKING`.
+fn check_tracking<E: Engine>(
+    cx: &Context<'_, E>,
+    mut options: Args<'_>,
+) -> Result<(), &'static str> {
+    let mut redirects = false;
+    while let Some(option) = options.next() {
+        match (option.to_ascii_lowercase().as_slice(), options.len()) {
+            (b"bcast" | b"optin" | b"optout" | b"noloop", _) => {}
+            (b"prefix", 1..) => {
+                options.next();
+            }
+            (b"redirect", 1..) if redirects => {
+                return Err("ERR A client can only redirect to a single other client");
+            }
+            (b"redirect", 1..) => {
+                let [id] = first(&mut options);
+                let id = parse_integer(id).ok_or(text::NOT_AN_INTEGER)?;
+                let connections = cx.shared.connections.lock();
+                let is_client = |info: &Arc<ConnInfo>| i64::try_from(info.client_id) == Ok(id);
+                // 0 is the number of connections of other protocols.
+                redirects = id > 0 && connections.values().any(is_client);
+                if !redirects {
+                    return Err("ERR The client ID you want redirect to does not exist");
+                }
+            }
+            _ => return Err(text::SYNTAX),
+        }
+    }
+    Ok(())
 }
 
 /// `CLIENT TRACKINGINFO`.
