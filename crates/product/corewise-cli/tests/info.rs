@@ -274,8 +274,14 @@ fn a_client_is_described_with_the_fields_of_redis(engine: Engine) {
             client.read_until(b"end\r\n");
             client.send(b"multi\r\nset k v\r\n");
             client.read_until(b"+QUEUED\r\n");
-            client.send(b"discard\r\n");
-            client.read_until(b"+OK\r\n");
+            client.send(b"client info\r\n");
+            client.read_until(b"+QUEUED\r\n");
+            client.send(b"exec\r\n");
+            client.read_until(b"*2\r\n+OK\r\n");
+            let inside = String::from_utf8(read_element(client)).expect("text");
+            for field in [" flags=x", " multi=2 ", " cmd=exec "] {
+                assert!(inside.contains(field), "{field}: {inside}");
+            }
             text(client, "client info")
         });
         assert_eq!(names(&own), names(&other));
