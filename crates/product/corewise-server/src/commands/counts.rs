@@ -4,7 +4,8 @@
 //! Each loop counts its own requests, and any thread sums them up. A call is timed. An operation is
 //! not, because reading the clock would cost as much as a hit. Instead, a loop times its first
 //! [`TIMED_BATCHES`] batches and one in as many of the others, and divides the time among their
-//! operations. So the time of a command is its calls times the average of its timed calls.
+//! operations. So the time of a command is its calls times the average of its timed calls. The keys
+//! of an `MGET` are operations, of which the last completes the call.
 
 use super::form::ReplyForm;
 use super::table::{self, Command};
@@ -85,7 +86,6 @@ impl CommandCounts {
 impl CommandCounts {
     #[inline]
     fn add(&self, command: Command, column: Column, more: u64) {
-        // A key of an `MGET` belongs to no row; the last one counts for all.
         if let Some(row) = self.rows.get(command.row()) {
             add(&row[column as usize], more);
         }
@@ -94,7 +94,7 @@ impl CommandCounts {
     /// Counts an operation of a batch that has completed.
     #[inline]
     pub(crate) fn completed(&self, form: &ReplyForm<'_>, outcome: &Outcome<'_>) {
-        self.add(form.command(), Column::Calls, 1);
+        self.add(form.command(), Column::Calls, form.calls());
         if matches!(
             outcome,
             Outcome::OutOfMemory | Outcome::TooLarge | Outcome::NonNumeric | Outcome::Refused(_)
@@ -106,7 +106,7 @@ impl CommandCounts {
     /// Counts that an operation of a timed batch took this long.
     pub(crate) fn timed(&self, form: &ReplyForm<'_>, time: Duration) {
         self.took(form.command(), time);
-        self.add(form.command(), Column::Timed, 1);
+        self.add(form.command(), Column::Timed, form.calls());
     }
 
     /// Counts a call that has ended.

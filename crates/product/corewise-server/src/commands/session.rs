@@ -346,14 +346,13 @@ impl RespSession {
         if is_last {
             self.keys = None;
         }
-        // The last key stands for the command, which is then complete.
-        let command = if is_last {
-            Command::MGET
-        } else {
-            Command::NONE
-        };
         let operation = Operation::read(key, ReplyShape::Value);
-        self.operation(consumed, &operation, command, Tally::Get)
+        let form = operation.form(Command::MGET, Tally::Get, self.version());
+        let form = ReplyForm {
+            is_part: !is_last,
+            ..form
+        };
+        Step::op(consumed, key, operation.verb, form)
     }
 }
 
