@@ -136,7 +136,7 @@ impl CommandCounts {
 
     /// Counts a reply that is this error, or that a command is not known.
     #[cold]
-    pub(super) fn error(&self, text: &[u8]) {
+    pub(crate) fn error(&self, text: &[u8]) {
         let word = text.split(|byte| *byte == b' ').next();
         let code = CODES.iter().position(|code| Some(code.as_bytes()) == word);
         debug_assert!(code.is_some(), "no code: {}", text.escape_ascii());

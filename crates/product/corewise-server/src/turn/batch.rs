@@ -40,8 +40,25 @@ pub(super) enum ReplyKind<'i> {
     Outcome(Form<'i>, Verb<'i>),
     /// Bytes between the replies to operations.
     Bytes(&'i [u8]),
+    /// An error of RESP, which is counted; and what is printed of it: nothing if the client does
+    /// not want the reply.
+    Error { line: &'i [u8], printed: &'i [u8] },
     /// Rewound: neither executed nor answered.
     Rewound,
+}
+
+impl<'i> ReplyKind<'i> {
+    /// What a codec answers itself, in its state before the request.
+    #[inline]
+    pub(super) fn answered(codec: &Codec, bytes: &'i [u8]) -> Self {
+        match codec {
+            Codec::Resp(session) if bytes.first() == Some(&b'-') => Self::Error {
+                line: bytes,
+                printed: if session.is_silent() { b"" } else { bytes },
+            },
+            _ => Self::Bytes(bytes),
+        }
+    }
 }
 
 /// One request of the batch: what to answer, and where to rewind to.

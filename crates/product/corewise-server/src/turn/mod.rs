@@ -225,7 +225,9 @@ impl<E: Engine> Turn<'_, E> {
                     at += consumed;
                 }
                 Step::Frame { consumed, bytes } => {
-                    batch.replies.push(reply(ReplyKind::Bytes(bytes)));
+                    batch
+                        .replies
+                        .push(reply(ReplyKind::answered(&before, bytes)));
                     at += consumed;
                 }
                 Step::Call { consumed, call } => {
@@ -247,7 +249,9 @@ impl<E: Engine> Turn<'_, E> {
                     }
                 }
                 Step::Close { reply: bytes } => {
-                    batch.replies.push(reply(ReplyKind::Bytes(bytes)));
+                    batch
+                        .replies
+                        .push(reply(ReplyKind::answered(&before, bytes)));
                     at = input.len();
                     self.conns[conn].closing = true;
                 }
