@@ -421,6 +421,18 @@ const ON_VALUES: &[(&str, usize)] = &[
     ("substr v 0 -1", 268),
 ];
 
+/// Commands that have no keys and a long reply, with the number of them, about, that a transaction
+/// may have.
+const WITHOUT_KEYS: &[(&str, usize)] = &[
+    ("acl cat", 4_000),
+    ("command docs", 255),
+    ("info", 1_900),
+    ("slowlog get", 3_900),
+    ("slowlog get -1", 40),
+    ("slowlog get 500", 82),
+    ("slowlog get 9999999", 40),
+];
+
 /// The others that have keys.
 const ON_KEYS: &[&str] = &[
     "bitfield_ro v get u8 0",
@@ -478,6 +490,12 @@ fn a_transaction_that_would_take_too_long_is_not_executed() {
         assert_eq!(keys.count(), executed.len(), "{command}: {executed:?}");
         assert!(executed.len() <= 2, "{command}: {executed:?}");
         let (reply, _) = transaction(command, (most * 9 / 10).min(20));
+        assert!(reply != TOO_LONG, "{command}");
+    }
+    for &(command, most) in WITHOUT_KEYS {
+        let (reply, _) = transaction(command, most * 11 / 10);
+        assert!(reply == TOO_LONG, "{command}");
+        let (reply, _) = transaction(command, (most * 9 / 10).min(40));
         assert!(reply != TOO_LONG, "{command}");
     }
     for command in ON_KEYS {
