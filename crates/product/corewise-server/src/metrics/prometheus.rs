@@ -421,10 +421,10 @@ fn value(row: Sample, reading: &Reading, source: &Source<'_>) -> Option<String> 
 
 fn print_connections(shared: &Shared, page: &mut Page) {
     let mut counts = BTreeMap::new();
-    for card in shared.connections.lock().values() {
-        let (listener, open) = match &card.listener {
+    for info in shared.connections.lock().values() {
+        let (listener, open) = match &info.listener {
             Some(listener) => (listener, 1),
-            None => (&card.peer, 0), // a listening socket
+            None => (&info.peer, 0), // a listening socket
         };
         match counts.get_mut(listener) {
             Some(count) => *count += open,
