@@ -213,7 +213,10 @@ fn the_least_limit_of_memory_counts() {
         ),
         (
             "0::/app",
-            &[("app/memory.max", "5242880\n"), ("app/memory.high", "max\n")],
+            &[
+                ("app/memory.max", "5242880\n"),
+                ("app/memory.high", "max\n"),
+            ],
             5 * MIB,
         ),
         ("0::/app", &[("memory.high", "6291456\n")], 6 * MIB),

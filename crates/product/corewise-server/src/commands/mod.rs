@@ -18,7 +18,7 @@
 //! | `keyspace` | `KEYS MEMORY OBJECT RANDOMKEY` |
 //! | `latency` | `LATENCY` |
 //! | `lcs` | `LCS` |
-//! | `pubsub` | `PSUBSCRIBE PUBLISH PUBSUB SUBSCRIBE` |
+//! | `pubsub` | `PSUBSCRIBE PUBLISH PUBSUB PUNSUBSCRIBE SPUBLISH SSUBSCRIBE SUBSCRIBE SUNSUBSCRIBE UNSUBSCRIBE` |
 //! | `several` | `COPY MGET MSET MSETNX RENAME RENAMENX` |
 //! | `slowlog` | `SLOWLOG` |
 //! | `strings` | `APPEND DECR … GET GETDEL GETEX GETRANGE GETSET INCR … INCRBYFLOAT SET SETEX SETNX SETRANGE STRLEN` |
@@ -616,7 +616,7 @@ pub(crate) fn rows() -> impl Iterator<Item = (&'static str, i8)> {
 /// The names of the commands whose arguments name keys, but for those that no transaction has.
 #[cfg(test)]
 pub(crate) fn names_with_keys() -> std::collections::HashSet<&'static str> {
-    let with_keys = table::all().filter(|command| !command.keys.is_empty());
+    let with_keys = table::all().filter(|command| command.has_keys());
     with_keys
         .map(|command| command.name)
         .filter(|name| *name != "watch")
