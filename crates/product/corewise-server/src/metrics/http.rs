@@ -304,13 +304,13 @@ impl Service {
         let has_body = !head.starts_with(b"HEAD ");
         let reply = match parse(head) {
             Err(reply) => reply,
-            Ok(Page::Metrics(format)) => Reply {
+            Ok(Endpoint::Metrics(format)) => Reply {
                 status: "200 OK",
                 content_type: format.content_type(),
                 text: (self.print)(format),
             },
-            Ok(Page::Ready) => ready(self.control.stage()),
-            Ok(Page::Health) => match self.health.ask(Instant::now()) {
+            Ok(Endpoint::Ready) => ready(self.control.stage()),
+            Ok(Endpoint::Health) => match self.health.ask(Instant::now()) {
                 Some(stalled) => verdict(&stalled, self.control.stage()),
                 None => {
                     // The verdict is known earlier.
@@ -463,7 +463,7 @@ fn is_complete(head: &[u8], n: usize) -> bool {
 
 /// What a request asks for.
 #[derive(Debug, PartialEq)]
-enum Page {
+enum Endpoint {
     Metrics(Format),
     Health,
     Ready,
@@ -504,7 +504,7 @@ impl Reply {
 }
 
 /// Parses the head of a request, or decides how to refuse it.
-fn parse(head: &[u8]) -> Result<Page, Reply> {
+fn parse(head: &[u8]) -> Result<Endpoint, Reply> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     match request.parse(head) {
@@ -531,10 +531,10 @@ fn parse(head: &[u8]) -> Result<Page, Reply> {
     let page = match path.split(['?', '#']).next().unwrap_or_default() {
         "/metrics" => {
             let accept = field("accept").map_or(&b""[..], |field| field.value);
-            Page::Metrics(Format::preferred(&String::from_utf8_lossy(accept)))
+            Endpoint::Metrics(Format::preferred(&String::from_utf8_lossy(accept)))
         }
-        "/healthz" => Page::Health,
-        "/readyz" => Page::Ready,
+        "/healthz" => Endpoint::Health,
+        "/readyz" => Endpoint::Ready,
         _ => {
             let line = "there is nothing here: try /metrics, /healthz or /readyz";
             return Err(Reply::plain("404 Not Found", line));

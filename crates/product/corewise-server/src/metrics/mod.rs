@@ -33,7 +33,7 @@ use corewise_wire::Tally;
 use keyspace::Keyspace;
 pub(crate) use prometheus::{Format, exposition};
 pub(crate) use rates::Rates;
-use rates::{Growth, Totals};
+use rates::{Totals, TotalsGrowth};
 use std::cell::OnceCell;
 pub(crate) use table::{Counters, Published, REDIS_VERSION};
 use text::Section;
@@ -76,7 +76,7 @@ pub(crate) struct Source<'s> {
     counts: Counters,
     commands: CommandSums,
     engine: EngineStats,
-    growth: Growth,
+    growth: TotalsGrowth,
     keyspace: Keyspace,
     usage: OnceCell<Option<Usage>>,
 }
