@@ -211,14 +211,6 @@ fn the_least_limit_of_memory_counts() {
             ],
             4 * MIB,
         ),
-        (
-            "0::/app",
-            &[
-                ("app/memory.max", "5242880\n"),
-                ("app/memory.high", "max\n"),
-            ],
-            5 * MIB,
-        ),
         ("0::/app", &[("memory.high", "6291456\n")], 6 * MIB),
         (
             "0::/app/one",

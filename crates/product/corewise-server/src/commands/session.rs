@@ -144,7 +144,8 @@ impl RespSession {
     }
 
     /// Decides which of the requests that follow have a reply. Those that have none become calls.
-    /// Errors of this codec are not printed while it [is silent](Self::is_silent). The client must have authenticated, and not be between
+    /// Errors of this codec are not printed while it [is silent](Self::is_silent). The client must
+    /// have authenticated, and not be between
     /// [`begin_calls`](Self::begin_calls) and [`end_calls`](Self::end_calls).
     pub(crate) fn set_replies(&mut self, replies: Replies) {
         debug_assert!(self.is_authenticated());

@@ -195,7 +195,8 @@ pub(super) fn slowlog<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     }
 }
 
-/// The entries that `SLOWLOG GET` with these arguments prints at most; `None` if the number is none.
+/// The entries that `SLOWLOG GET` with these arguments prints at most; `None` if the number is no
+/// number of entries.
 fn asked(mut args: Args<'_>) -> Option<usize> {
     match args.next().map(parse_integer) {
         None => Some(SHOWN),

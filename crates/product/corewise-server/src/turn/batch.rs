@@ -47,20 +47,6 @@ pub(super) enum ReplyKind<'i> {
     Rewound,
 }
 
-impl<'i> ReplyKind<'i> {
-    /// What a codec answers itself, in its state before the request.
-    #[inline]
-    pub(super) fn answered(codec: &Codec, bytes: &'i [u8]) -> Self {
-        match codec {
-            Codec::Resp(session) if bytes.first() == Some(&b'-') => Self::Error {
-                line: bytes,
-                printed: if session.is_silent() { b"" } else { bytes },
-            },
-            _ => Self::Bytes(bytes),
-        }
-    }
-}
-
 /// One request of the batch: what to answer, and where to rewind to.
 #[derive(Clone, Copy)]
 pub(super) struct PendingReply<'i> {
@@ -114,6 +100,21 @@ impl<'i> Batch<'i> {
         let token = self.replies.len() as Token;
         self.ops.push(Op::new(token, key, verb));
         self.replies.push(reply);
+    }
+
+    /// Adds what the codec answers itself to the request at `start`, before which it was in this
+    /// state.
+    #[inline]
+    pub(super) fn push_answer(&mut self, input: usize, start: usize, codec: Codec, line: &'i [u8]) {
+        let kind = match &codec {
+            Codec::Resp(session) if line.first() == Some(&b'-') => ReplyKind::Error {
+                line,
+                printed: if session.is_silent() { b"" } else { line },
+            },
+            _ => ReplyKind::Bytes(line),
+        };
+        self.replies
+            .push(PendingReply::new(input, start, codec, kind));
     }
 
     /// The vectors for the next batch.

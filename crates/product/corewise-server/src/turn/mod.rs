@@ -143,7 +143,7 @@ impl<E: Engine> Turn<'_, E> {
             batch.has_flushed = false; // for the requests of other connections
             let input = source.bytes(arena);
             with_codec!(self.conns[source.conn].codec, codec => {
-                self.gather(index, codec, input, &parse, inputs, &mut batch);
+                self.gather(index, codec, input, parse, inputs, &mut batch);
             });
         }
         self.execute(inputs, &mut batch);
@@ -195,7 +195,7 @@ impl<E: Engine> Turn<'_, E> {
         index: usize,
         mut codec: P,
         input: &'i [u8],
-        parse: &Parse<'i>,
+        mut parse: Parse<'i>,
         inputs: &[ConnectionInput],
         batch: &mut Batch<'i>,
     ) {
@@ -204,7 +204,6 @@ impl<E: Engine> Turn<'_, E> {
         let Some(mut limit) = self.batch_limit(conn) else {
             return;
         };
-        let mut parse = *parse;
         let mut at = 0;
         while at < input.len() {
             let before = codec.into();
@@ -225,9 +224,7 @@ impl<E: Engine> Turn<'_, E> {
                     at += consumed;
                 }
                 Step::Frame { consumed, bytes } => {
-                    batch
-                        .replies
-                        .push(reply(ReplyKind::answered(&before, bytes)));
+                    batch.push_answer(index, at, before, bytes);
                     at += consumed;
                 }
                 Step::Call { consumed, call } => {
@@ -238,8 +235,7 @@ impl<E: Engine> Turn<'_, E> {
                     {
                         return;
                     }
-                    // The call may have set when requests are slow.
-                    parse.is_timed = self.shared.slow_log.times_operations();
+                    parse.is_timed = self.shared.slow_log.times_operations(); // as the call set it
                     at += consumed;
                     if self.conns[conn].closing {
                         at = input.len();
@@ -249,9 +245,7 @@ impl<E: Engine> Turn<'_, E> {
                     }
                 }
                 Step::Close { reply: bytes } => {
-                    batch
-                        .replies
-                        .push(reply(ReplyKind::answered(&before, bytes)));
+                    batch.push_answer(index, at, before, bytes);
                     at = input.len();
                     self.conns[conn].closing = true;
                 }
