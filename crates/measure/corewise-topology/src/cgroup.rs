@@ -22,7 +22,11 @@ const CPU: Controller = Controller {
 
 const MEMORY: Controller = Controller {
     name: "memory",
-    v2: |dir| bytes(&dir.join("memory.max")),
+    // Above `memory.high` the kernel slows the group down until it has given memory back.
+    v2: |dir| {
+        let limits = ["memory.high", "memory.max"].map(|name| bytes(&dir.join(name)));
+        limits.into_iter().flatten().min_by(f64::total_cmp)
+    },
     v1: |dir| bytes(&dir.join("memory.limit_in_bytes")),
 };
 

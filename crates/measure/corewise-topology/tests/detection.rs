@@ -204,6 +204,15 @@ fn the_least_limit_of_memory_counts() {
         ("0::/app", &[("app/memory.max", "5242880\n")], 5 * MIB),
         ("0::/app", &[("app/memory.max", "16777216\n")], 8 * MIB),
         (
+            "0::/app",
+            &[
+                ("app/memory.max", "5242880\n"),
+                ("app/memory.high", "4194304\n"),
+            ],
+            4 * MIB,
+        ),
+        ("0::/app", &[("memory.high", "6291456\n")], 6 * MIB),
+        (
             "0::/app/one",
             &[
                 ("app/one/memory.max", "5242880"),

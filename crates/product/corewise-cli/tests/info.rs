@@ -9,6 +9,7 @@ use common::{Client, Engine, Redis, TestServer, skip, wait_until};
 for_every_engine! { of corewise:
     info_has_the_sections_and_fields_of_redis
     commands_and_errors_are_counted_as_by_redis
+    errors_of_the_protocol_are_counted_as_by_redis
     a_client_is_described_with_the_fields_of_redis
 }
 
@@ -221,6 +222,16 @@ fn counts(client: &mut Client) -> Vec<String> {
     lines
 }
 
+/// How many errors were counted, and of which kinds.
+fn errors(client: &mut Client) -> Vec<String> {
+    let text = text(client, "info stats errorstats");
+    let is_of_errors = |line: &&str| line.contains("error_replies") || line.contains("errorstat_");
+    text.lines()
+        .filter(is_of_errors)
+        .map(str::to_owned)
+        .collect()
+}
+
 fn commands_and_errors_are_counted_as_by_redis(engine: Engine) {
     let server = start(engine, &[]);
     let Some(redis) = Redis::start() else {
@@ -253,6 +264,37 @@ fn commands_and_errors_are_counted_as_by_redis(engine: Engine) {
     }
 }
 
+/// Also errors that are not sent.
+fn errors_of_the_protocol_are_counted_as_by_redis(engine: Engine) {
+    let server = start(engine, &[]);
+    let Some(redis) = Redis::start() else {
+        return skip("redis-server is not installed");
+    };
+    for request in [
+        "*x\r\n",
+        "*1\r\n$x\r\n",
+        "*1\r\n+a\r\n",
+        "get 'a\r\n",
+        "multi\r\nfoo\r\n*x\r\n",
+        "client reply off\r\nfoo\r\nget\r\n*x\r\n",
+        "client reply skip\r\n*x\r\n",
+        "*-1\r\n\r\nquit\r\n",
+    ] {
+        let (mut ours, mut client) = (connect(&server), connect(&server));
+        ours.ask("config resetstat\r\n", "+OK\r\n");
+        client.send(request.as_bytes());
+        client.read_to_end();
+        let expected = errors(&mut ours);
+        let (mut theirs, mut client) = (redis.connect(), redis.connect());
+        theirs.ask("config resetstat\r\n", "+OK\r\n");
+        client.send(request.as_bytes());
+        // Redis does not close a connection whose error it does not send.
+        wait_until(&format!("Redis counts as we do after {request:?}"), || {
+            errors(&mut theirs) == expected
+        });
+    }
+}
+
 /// The names of the fields of a line on a client.
 fn names(line: &str) -> Vec<&str> {
     let fields = line.trim_end().split(' ');
@@ -274,8 +316,14 @@ fn a_client_is_described_with_the_fields_of_redis(engine: Engine) {
             client.read_until(b"end\r\n");
             client.send(b"multi\r\nset k v\r\n");
             client.read_until(b"+QUEUED\r\n");
-            client.send(b"discard\r\n");
-            client.read_until(b"+OK\r\n");
+            client.send(b"client info\r\n");
+            client.read_until(b"+QUEUED\r\n");
+            client.send(b"exec\r\n");
+            client.read_until(b"*2\r\n+OK\r\n");
+            let inside = String::from_utf8(read_element(client)).expect("text");
+            for field in [" flags=x", " multi=2 ", " cmd=exec "] {
+                assert!(inside.contains(field), "{field}: {inside}");
+            }
             text(client, "client info")
         });
         assert_eq!(names(&own), names(&other));

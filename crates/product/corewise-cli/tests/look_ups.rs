@@ -56,15 +56,24 @@ const LINES: &[&str] = &[
     "get e\r\nscan 0 count 1000", "scan 0 count 1000 match [ab]", "keys *", "keys a", "randomkey",
     "dbsize", "flushdb\r\nget a", "flushall\r\nget a", "time", "info", "config get maxmemory",
     "command count", "client id", "select 0", "echo x", "ping", "acl whoami", "cluster info",
-    "lastsave", "latency latest", "module list", "publish a 1", "pubsub channels", "readonly",
-    "readwrite", "role", "slowlog len", "wait 0 0",
+    "lastsave", "latency latest", "module list", "publish a 1", "spublish a 1", "pubsub channels",
+    "unsubscribe", "punsubscribe a", "sunsubscribe a", "readonly", "readwrite", "role",
+    "slowlog len", "wait 0 0",
     "get a\r\nset a 1\r\nget x\r\ngetset x 1\r\nget x", "(watch a x\r\nunwatch)",
     "(multi\r\nget a\r\nget x\r\ndiscard)", "(multi\r\nget a\r\nget\r\nexec)",
     "(watch a\r\nset a 1\r\nmulti\r\nget a\r\nexec)",
 ];
 
 /// Commands that have nothing to do with keys, and would end or change the connections.
-const UNRELATED: [&str; 6] = ["auth", "hello", "psubscribe", "quit", "reset", "subscribe"];
+const UNRELATED: [&str; 7] = [
+    "auth",
+    "hello",
+    "psubscribe",
+    "quit",
+    "reset",
+    "ssubscribe",
+    "subscribe",
+];
 
 /// The lines, and the shortest requests of all commands with keys.
 fn lines(client: &mut Client) -> Vec<String> {

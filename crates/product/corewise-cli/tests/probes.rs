@@ -56,12 +56,38 @@ const PROBES: &[&str] = &[
     "client tracking off",
     "client tracking foo",
     "client tracking off foo",
+    "client tracking OFF bcast",
+    "client tracking off BCAST prefix p prefix q",
+    "client tracking off prefix p",
+    "client tracking off prefix",
+    "client tracking off optin optout noloop bcast",
+    "client tracking off optin foo",
+    "client tracking off redirect 0",
+    "client tracking off redirect -1",
+    "client tracking off redirect 99999",
+    "client tracking off redirect x",
+    "client tracking off redirect",
+    "client tracking foo bcast",
+    "client tracking foo redirect x",
     "client getredir",
     "client caching yes",
     "client trackinginfo",
     "client kill user foo",
     "publish a b",
     "publish a",
+    "spublish a b",
+    "spublish a",
+    "unsubscribe",
+    "unsubscribe a b",
+    "punsubscribe",
+    "punsubscribe a",
+    "sunsubscribe",
+    "sunsubscribe a a",
+    "multi\r\nunsubscribe a b\r\nspublish a b\r\nexec",
+    "client reply skip\r\nunsubscribe a",
+    "client reply off\r\nunsubscribe a\r\nget a\r\nclient reply on",
+    "command getkeys spublish a b",
+    "command getkeys sunsubscribe a",
     "pubsub channels",
     "pubsub channels a",
     "pubsub channels a b",
@@ -121,6 +147,14 @@ fn probes_are_answered_as_by_a_redis_that_stands_alone(engine: Engine) {
             assert_eq!(show(&our), show(&their), "{line}");
         }
     }
+    for client in [&mut ours, &mut theirs] {
+        let id = String::from_utf8(reply(client, "client id")).unwrap();
+        let redirect = format!(" redirect {}", id.trim().trim_start_matches(':'));
+        let line = format!("client tracking off{redirect}");
+        assert_eq!(reply(client, &line), b"+OK\r\n");
+        let error = b"-ERR A client can only redirect to a single other client\r\n";
+        assert_eq!(reply(client, &(line + &redirect)), error);
+    }
     // What is of one server only.
     for (line, expected) in [
         (
@@ -134,6 +168,10 @@ fn probes_are_answered_as_by_a_redis_that_stands_alone(engine: Engine) {
         (
             "client tracking on",
             "-ERR this server does not track keys for client-side caching\r\n",
+        ),
+        (
+            "ssubscribe a",
+            "-ERR this server has no publish and subscribe\r\n",
         ),
         (
             "subscribe a",
@@ -206,6 +244,20 @@ fn slow_requests_are_logged_as_by_redis(engine: Engine) {
         ours.iter().any(|line| line == "... (10 more arguments)"),
         "{ours:?}"
     );
+    // A change of the threshold concerns the next request of the same pipeline.
+    let logs = clients.each_mut().map(|client| {
+        reply(
+            client,
+            "config set slowlog-log-slower-than -1\r\nslowlog reset\r\nset k v\r\n\
+             config set slowlog-log-slower-than 0\r\nget k\r\nset k w\r\n\
+             config set slowlog-log-slower-than -1\r\nget k",
+        );
+        let log = slow_log(client);
+        reply(client, "config set slowlog-log-slower-than 0");
+        log
+    });
+    assert_eq!(logs[0], logs[1]);
+    assert!(logs[0].iter().any(|line| line == "get"), "{logs:?}");
     for client in &mut clients {
         reply(client, "config set slowlog-max-len 2");
         assert_eq!(reply(client, "slowlog len"), b":2\r\n");

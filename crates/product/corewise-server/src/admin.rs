@@ -136,7 +136,7 @@ impl<E: Engine> Context<'_, E> {
         let unsaid = self.shared.binary_clients.lock().due(Instant::now());
         if let Some(unsaid) = unsaid {
             let connections = self.shared.connections.lock();
-            let client = connections.get(&self.fd).map_or("", |card| &card.peer);
+            let client = connections.get(&self.fd).map_or("", |info| &info.peer);
             tracing::warn!(
                 client,
                 unsaid,
@@ -333,21 +333,21 @@ impl<E: Engine> Context<'_, E> {
     }
 
     fn conns(&mut self) {
-        let mut cards: Vec<_> = self.shared.connections.lock().values().cloned().collect();
-        cards.sort_by_key(|card| card.fd);
+        let mut infos: Vec<_> = self.shared.connections.lock().values().cloned().collect();
+        infos.sort_by_key(|info| info.fd);
         let mut w = StatsWriter::new(self.out);
-        for card in &cards {
+        for info in &infos {
             // Relaxed: a statistic.
-            let active_ms = card.active_ms.load(Ordering::Relaxed);
-            w.stat(format_args!("{}:addr", card.fd), &card.peer);
-            if let Some(listener) = &card.listener {
-                w.stat(format_args!("{}:listen_addr", card.fd), listener);
+            let active_ms = info.active_ms.load(Ordering::Relaxed);
+            w.stat(format_args!("{}:addr", info.fd), &info.peer);
+            if let Some(listener) = &info.listener {
+                w.stat(format_args!("{}:listen_addr", info.fd), listener);
             }
-            let asks = card.fd == self.fd;
-            let state = if asks { "conn_parse_cmd" } else { card.state() };
-            w.stat(format_args!("{}:state", card.fd), state);
+            let asks = info.fd == self.fd;
+            let state = if asks { "conn_parse_cmd" } else { info.state() };
+            w.stat(format_args!("{}:state", info.fd), state);
             let idle_s = self.now.ms.saturating_sub(active_ms) / 1_000;
-            w.stat(format_args!("{}:secs_since_last_cmd", card.fd), idle_s);
+            w.stat(format_args!("{}:secs_since_last_cmd", info.fd), idle_s);
         }
         w.end();
     }

@@ -25,7 +25,7 @@ pub(crate) struct Parse<'i> {
     pub(crate) now: Now,
     /// Milliseconds since the Unix epoch at `now`.
     pub(crate) unix_ms: u64,
-    /// Every request of RESP is timed, and so becomes a call.
+    /// Every request of RESP is timed, and so becomes a call. A call may change it.
     pub(crate) is_timed: bool,
     /// Holds what steps borrow and the input does not have.
     pub(crate) scratch: &'i Bump,

@@ -48,7 +48,7 @@ impl ClassSet {
 
 /// Format of a line.
 #[derive(Clone, Copy, Debug)]
-enum Format {
+enum LineFormat {
     Metadump,
     Mgdump,
     /// `stats cachedump`, with the number of items that may still be printed.
@@ -60,7 +60,7 @@ enum Format {
 /// The progress of a dump.
 #[derive(Debug)]
 pub(crate) struct Dump {
-    format: Format,
+    format: LineFormat,
     classes: ClassSet,
     cursor: Cursor,
     /// Items visited so far.
@@ -72,8 +72,8 @@ impl Dump {
     pub(crate) fn of_keys(format: DumpFormat, classes: Classes<'_>) -> Self {
         Self {
             format: match format {
-                DumpFormat::Metadump => Format::Metadump,
-                DumpFormat::Mgdump => Format::Mgdump,
+                DumpFormat::Metadump => LineFormat::Metadump,
+                DumpFormat::Mgdump => LineFormat::Mgdump,
             },
             classes: ClassSet::of(|class| classes.contains(class)),
             cursor: Cursor::START,
@@ -88,7 +88,7 @@ impl Dump {
             limit => limit as usize,
         };
         Self {
-            format: Format::Cachedump { left },
+            format: LineFormat::Cachedump { left },
             classes: ClassSet::of(|other| other == class),
             cursor: Cursor::START,
             looked_at: 0,
@@ -124,14 +124,14 @@ impl Dump {
     fn end(&self, out: &mut Vec<u8>) -> bool {
         let w = StatsWriter::new(out);
         match self.format {
-            Format::Mgdump => w.end_mgdump(),
-            Format::Metadump | Format::Cachedump { .. } => w.end(),
+            LineFormat::Mgdump => w.end_mgdump(),
+            LineFormat::Metadump | LineFormat::Cachedump { .. } => w.end(),
         }
         true
     }
 }
 
-impl Format {
+impl LineFormat {
     /// Prints a line, unless the key is one of RESP that memcached's protocol cannot name, or that
     /// would break the line.
     fn print(&mut self, item: &ItemView<'_>, now: Now, out: &mut Vec<u8>) {

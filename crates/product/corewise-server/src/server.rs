@@ -98,7 +98,7 @@ impl Server {
     }
 
     /// Makes the running server call `report` once at its start and then at intervals of `every`,
-    /// except when an event loop does not answer a question within a second.
+    /// each time as soon as all event loops have answered a question: later if one is stalled.
     pub fn watch(&mut self, every: Duration, report: impl Fn() + Send + 'static) {
         let report = Box::new(report);
         self.watchdog = Some(Watchdog { every, report });

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use corewise_server::{Config, EngineKind, Server};
+use corewise_topology::Topology;
 use sd_notify::NotifyState;
 use tracing::level_filters::LevelFilter;
 
@@ -57,7 +58,7 @@ pub(crate) fn run(options: ServeOptions, mode: CliMode) -> Result<ExitCode, Fail
         process,
         notes,
         about_memory,
-    } = plan::make(options, mode)?;
+    } = plan::make(options, mode, &Topology::detect())?;
     if config.engine == EngineKind::Relativistic && !check_only {
         pages::configure_allocator();
     }

@@ -56,7 +56,11 @@ pub(super) struct ProcessPlan {
 /// # Errors
 ///
 /// The first invalid option.
-pub(super) fn make(options: ServeOptions, mode: CliMode) -> Result<ServePlan, Failure> {
+pub(super) fn make(
+    options: ServeOptions,
+    mode: CliMode,
+    machine: &Topology,
+) -> Result<ServePlan, Failure> {
     let from_file = match &options.config {
         Some(path) => read_file(path)?,
         None => ServeOptions::default(),
@@ -68,9 +72,8 @@ pub(super) fn make(options: ServeOptions, mode: CliMode) -> Result<ServePlan, Fa
     refuse_out_of_scope(&options).map_err(Failure::usage)?;
     notes.extend(notes_on_idle_options(&options));
     let process = process_plan(&options).map_err(Failure::usage)?;
-    let machine = Topology::detect();
     let is_default = options.memory.is_none();
-    let config = server_config(options, mode, &machine).map_err(Failure::usage)?;
+    let config = server_config(options, mode, machine).map_err(Failure::usage)?;
     let usual = is_default.then_some(usual_memory(mode));
     let available = machine.memory_bytes;
     let about_memory = available.and_then(|available| about_memory(&config, usual, available));

@@ -106,10 +106,11 @@ pub(super) fn notify(state: NotifyState<'_>) {
     }
 }
 
-/// Reports to the service manager's watchdog at twice the rate that it asks for.
+/// Reports to the service manager's watchdog at four times the rate that it asks for, so that an
+/// event loop may be stalled for three quarters of the limit.
 pub(super) fn tell_watchdog(server: &mut Server) {
     if let Some(limit) = sd_notify::watchdog_enabled() {
-        server.watch(limit / 2, || notify(NotifyState::Watchdog));
+        server.watch(limit / 4, || notify(NotifyState::Watchdog));
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use corewise_server::{BindingProtocol, Config, Eviction, ProtocolKind};
-use corewise_topology::PinPolicy;
+use corewise_topology::{PinPolicy, Topology};
 use tempfile::NamedTempFile;
 
 use super::plan::{ServePlan, about_memory, default_memory, make};
@@ -15,7 +15,15 @@ use crate::failure::Failure;
 
 fn plan_as(mode: CliMode, words: &str) -> Result<ServePlan, Failure> {
     let words: Vec<&str> = words.split_whitespace().collect();
-    make(parse_serve(&words)?, mode)
+    make(parse_serve(&words)?, mode, &machine(64 << 10))
+}
+
+/// A machine with two CPUs and this much memory, since defaults depend on it.
+fn machine(memory_mib: u64) -> Topology {
+    Topology {
+        memory_bytes: Some(memory_mib * MIB),
+        ..Topology::flat(2)
+    }
 }
 
 fn plan(words: &str) -> ServePlan {
@@ -234,6 +242,11 @@ fn the_memory_is_what_the_help_says_and_what_memcached_takes() {
     assert_eq!(config("").memory, 1 << 30);
     assert_eq!(memcached("").memory, 64 << 20);
     assert_eq!(memcached("-m 100").memory, 100 << 20);
+    assert_eq!(config("").threads, 2);
+    // A fifth and 32 MiB are left to others.
+    let small = make(parse_serve(&[]).unwrap(), CliMode::Corewise, &machine(200)).unwrap();
+    assert_eq!(small.config.memory, 128 * MIB);
+    assert!(small.about_memory.is_some());
 }
 
 #[test]

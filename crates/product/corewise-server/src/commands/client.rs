@@ -52,8 +52,8 @@ pub(super) fn client_command<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<
             }
         }
         b"info" => {
-            let card = Arc::clone(&cx.conn.info);
-            let line = line(cx, &card);
+            let info = Arc::clone(&cx.conn.info);
+            let line = line(cx, &info);
             cx.reply().verbatim(*b"txt", line.as_bytes());
         }
         b"list" => list(cx, args),
@@ -112,17 +112,51 @@ fn no_evict<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     }
 }
 
-/// `CLIENT TRACKING ON | OFF [option …]`: only off is possible.
+/// `CLIENT TRACKING ON | OFF [option …]`: only off is possible. As in Redis, it may have the
+/// options of `ON`.
 fn tracking<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
-    let given = args.len();
     let [word] = first(&mut args);
-    if word.eq_ignore_ascii_case(b"on") {
+    if let Err(error) = check_tracking(cx, args) {
+        cx.error(error);
+    } else if word.eq_ignore_ascii_case(b"on") {
         cx.error("ERR this server does not track keys for client-side caching");
-    } else if given == 1 && word.eq_ignore_ascii_case(b"off") {
+    } else if word.eq_ignore_ascii_case(b"off") {
         cx.reply().simple("OK");
     } else {
         cx.error(text::SYNTAX);
     }
+}
+
+/// Checks the options of `CLIENT TRACKING`.
+fn check_tracking<E: Engine>(
+    cx: &Context<'_, E>,
+    mut options: Args<'_>,
+) -> Result<(), &'static str> {
+    let mut redirects = false;
+    while let Some(option) = options.next() {
+        match (option.to_ascii_lowercase().as_slice(), options.len()) {
+            (b"bcast" | b"optin" | b"optout" | b"noloop", _) => {}
+            (b"prefix", 1..) => {
+                options.next();
+            }
+            (b"redirect", 1..) if redirects => {
+                return Err("ERR A client can only redirect to a single other client");
+            }
+            (b"redirect", 1..) => {
+                let [id] = first(&mut options);
+                let id = parse_integer(id).ok_or(text::NOT_AN_INTEGER)?;
+                let connections = cx.shared.connections.lock();
+                let is_client = |info: &Arc<ConnInfo>| i64::try_from(info.client_id) == Ok(id);
+                // 0 is the number of connections of other protocols.
+                redirects = id > 0 && connections.values().any(is_client);
+                if !redirects {
+                    return Err("ERR The client ID you want redirect to does not exist");
+                }
+            }
+            _ => return Err(text::SYNTAX),
+        }
+    }
+    Ok(())
 }
 
 /// `CLIENT TRACKINGINFO`.
@@ -159,18 +193,18 @@ fn address(place: &str) -> &str {
 }
 
 /// The other end of a connection as Redis writes it.
-pub(super) fn peer(card: &ConnInfo) -> &str {
-    address(&card.peer)
+pub(super) fn peer(info: &ConnInfo) -> &str {
+    address(&info.peer)
 }
 
 /// This end of a connection.
-fn own(card: &ConnInfo) -> &str {
-    card.listener.as_deref().map_or("", address)
+fn own(info: &ConnInfo) -> &str {
+    info.listener.as_deref().map_or("", address)
 }
 
 /// The user of a client: `default` until it authenticates as another one.
-pub(super) fn user(card: &ConnInfo) -> Vec<u8> {
-    let user = card.client_user.lock();
+pub(super) fn user(info: &ConnInfo) -> Vec<u8> {
+    let user = info.client_user.lock();
     if user.is_empty() {
         return b"default".to_vec();
     }
@@ -179,28 +213,28 @@ pub(super) fn user(card: &ConnInfo) -> Vec<u8> {
 
 /// A line on a client. What there is of its own is as of now; what there is of others, as of the
 /// last sweep of their loop.
-fn line<E: Engine>(cx: &Context<'_, E>, card: &ConnInfo) -> String {
-    let view = if card.client_id == cx.conn.info.client_id {
+fn line<E: Engine>(cx: &Context<'_, E>, info: &ConnInfo) -> String {
+    let view = if info.client_id == cx.conn.info.client_id {
         ClientView {
             command: cx.codec.last(),
             version: cx.codec.version().number(),
             ..cx.conn.view()
         }
     } else {
-        *card.view.lock()
+        *info.view.lock()
     };
     let now_ms = cx.parse.now.ms;
     // Relaxed: a statistic.
-    let idle_ms = now_ms.saturating_sub(card.active_ms.load(Ordering::Relaxed));
+    let idle_ms = now_ms.saturating_sub(info.active_ms.load(Ordering::Relaxed));
     let mut line = format!(
         "id={} addr={} laddr={} fd={} name=",
-        card.client_id,
-        peer(card),
-        own(card),
-        card.fd
+        info.client_id,
+        peer(info),
+        own(info),
+        info.fd
     );
-    line.push_str(&String::from_utf8_lossy(&card.client_name.lock()));
-    let age_ms = now_ms.saturating_sub(card.opened_ms);
+    line.push_str(&String::from_utf8_lossy(&info.client_name.lock()));
+    let age_ms = now_ms.saturating_sub(info.opened_ms);
     // Writing to a String cannot fail.
     let _ = writeln!(
         line,
@@ -219,7 +253,7 @@ fn line<E: Engine>(cx: &Context<'_, E>, card: &ConnInfo) -> String {
         view.total,
         if view.reply > 0 { "rw" } else { "r" },
         view.command.shown(),
-        String::from_utf8_lossy(&user(card)),
+        String::from_utf8_lossy(&user(info)),
         view.version.max(2),
     );
     line
@@ -228,13 +262,13 @@ fn line<E: Engine>(cx: &Context<'_, E>, card: &ConnInfo) -> String {
 /// The clients of RESP, by number.
 fn clients<E: Engine>(cx: &Context<'_, E>) -> Vec<Arc<ConnInfo>> {
     let connections = cx.shared.connections.lock();
-    let mut cards: Vec<_> = connections
+    let mut infos: Vec<_> = connections
         .values()
-        .filter(|card| card.client_id > 0)
+        .filter(|info| info.client_id > 0)
         .cloned()
         .collect();
-    cards.sort_unstable_by_key(|card| card.client_id);
-    cards
+    infos.sort_unstable_by_key(|info| info.client_id);
+    infos
 }
 
 /// The kinds of clients that Redis has; here all are normal.
@@ -255,23 +289,23 @@ fn is_normal<E: Engine>(cx: &mut Context<'_, E>, kind: &[u8]) -> Option<bool> {
 fn list<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let given = args.len();
     let [option] = first(&mut args);
-    let mut cards = clients(cx);
+    let mut infos = clients(cx);
     if given == 2 && option.eq_ignore_ascii_case(b"type") {
         let [kind] = first(&mut args);
         let Some(is_normal) = is_normal(cx, kind) else {
             return;
         };
-        cards.retain(|_| is_normal);
+        infos.retain(|_| is_normal);
     } else if given > 1 && option.eq_ignore_ascii_case(b"id") {
         let ids: Option<HashSet<i64>> = args.map(parse_integer).collect();
         let Some(ids) = ids else {
             return cx.error("ERR Invalid client ID");
         };
-        cards.retain(|card| ids.contains(&(card.client_id as i64)));
+        infos.retain(|info| ids.contains(&(info.client_id as i64)));
     } else if given > 0 {
         return cx.error(text::SYNTAX);
     }
-    let lines: String = cards.iter().map(|card| line(cx, card)).collect();
+    let lines: String = infos.iter().map(|info| line(cx, info)).collect();
     cx.reply().verbatim(*b"txt", lines.as_bytes());
 }
 
@@ -323,12 +357,12 @@ impl<'i> Filter<'i> {
         Some(filter)
     }
 
-    fn matches(&self, card: &ConnInfo) -> bool {
+    fn matches(&self, info: &ConnInfo) -> bool {
         !self.matches_none
-            && self.id.is_none_or(|id| id == card.client_id)
-            && self.peer.is_none_or(|text| text == peer(card).as_bytes())
-            && self.own.is_none_or(|text| text == own(card).as_bytes())
-            && self.user.is_none_or(|name| name == user(card))
+            && self.id.is_none_or(|id| id == info.client_id)
+            && self.peer.is_none_or(|text| text == peer(info).as_bytes())
+            && self.own.is_none_or(|text| text == own(info).as_bytes())
+            && self.user.is_none_or(|name| name == user(info))
     }
 }
 
@@ -356,9 +390,9 @@ fn kill<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
         filter
     };
     let mut count = 0;
-    for card in clients(cx).iter().filter(|card| filter.matches(card)) {
-        if card.client_id != cx.conn.info.client_id {
-            count += i64::from(cx.shared.hang_up(card));
+    for info in clients(cx).iter().filter(|info| filter.matches(info)) {
+        if info.client_id != cx.conn.info.client_id {
+            count += i64::from(cx.shared.hang_up(info));
         } else if filter.closes_self {
             cx.conn.closing = true;
             count += 1;

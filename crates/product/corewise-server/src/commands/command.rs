@@ -235,7 +235,7 @@ fn get_keys<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
     let Some(command) = command else {
         return cx.error("ERR Invalid command specified");
     };
-    if command.keys.is_empty() {
+    if !command.has_keys() {
         return cx.error("ERR The command has no key arguments");
     }
     if !command.accepts(elements.len()) {

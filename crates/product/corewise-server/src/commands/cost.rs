@@ -7,7 +7,7 @@
 //! and follow what its requests write.
 
 use super::table::{self, Command};
-use super::{Context, bits, first, keys, lcs};
+use super::{Context, bits, first, keys, lcs, slowlog};
 use corewise_engine::Engine;
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, RequestQueue, parse_integer};
@@ -21,8 +21,10 @@ const ARGUMENT: usize = 64;
 /// An item that `KEYS` or `SCAN` visits, and each byte of a pattern that it is matched with.
 const ITEM: usize = 64;
 const PATTERN_BYTE: usize = 32;
-/// A reply on the server.
+/// A reply of a command without keys, unless it is fast.
 const REPORT: usize = 64 << 10;
+/// What a reply on the server adds up for each loop.
+const LOOP: usize = 8 << 10;
 /// A reply on all commands.
 const LONG_REPORT: usize = 1 << 20;
 /// A client in a reply, or which is looked for.
@@ -50,7 +52,7 @@ fn is_above_most<'q, E: Engine>(
 ) -> bool {
     let mut left = most(cx);
     for request in requests.iter() {
-        let Some(command) = table::find(request.name()) else {
+        let Some(command) = table::find_exactly(request) else {
             continue;
         };
         let cost = cost(cx, command, request.args(), lengths);
@@ -171,15 +173,20 @@ fn cost<'q, E: Engine>(
             items.saturating_mul(ITEM + pattern)
         }
         "scan" => keys::scan_items(args).saturating_mul(ITEM + words * PATTERN_BYTE),
-        "client" => clients(),
-        "command" => LONG_REPORT,
-        "config" | "dbsize" | "flushall" | "flushdb" | "info" | "randomkey" => REPORT,
+        "client|kill" | "client|list" | "client|tracking" => clients(),
+        "command" | "command|docs" | "command|info" | "command|list" => LONG_REPORT,
+        "dbsize" => REPORT,
+        "info" | "config|resetstat" => {
+            REPORT.saturating_mul(2) + cx.shared.loops.len().saturating_mul(LOOP)
+        }
+        "slowlog|get" => slowlog::most_bytes(args),
         // Without options it reads nothing.
         "set" if args.len() == 2 => 0,
         _ if command.reads_strings() => {
             let keys = command.keys_of(args).map(|key| lengths.of(cx, key));
             keys.sum()
         }
+        _ if command.keys.is_empty() && !command.has_flag("fast") => REPORT,
         _ => 0,
     };
     extra.saturating_add(REQUEST + words)

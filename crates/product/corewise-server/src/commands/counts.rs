@@ -4,7 +4,8 @@
 //! Each loop counts its own requests, and any thread sums them up. A call is timed. An operation is
 //! not, because reading the clock would cost as much as a hit. Instead, a loop times its first
 //! [`TIMED_BATCHES`] batches and one in as many of the others, and divides the time among their
-//! operations. So the time of a command is its calls times the average of its timed calls.
+//! operations. So the time of a command is its calls times the average of its timed calls. The keys
+//! of an `MGET` are operations, of which the last completes the call.
 
 use super::form::ReplyForm;
 use super::table::{self, Command};
@@ -35,7 +36,7 @@ const CODES: [&str; 7] = [
 
 /// What is counted of each command.
 #[derive(Clone, Copy)]
-enum Column {
+enum CommandColumn {
     Calls,
     /// Calls whose reply was an error.
     Failed,
@@ -77,15 +78,14 @@ impl CommandCounts {
     /// Sets the sum of all calls to `calls`, and that of all errors to one more.
     pub(crate) fn set_distinct(&self, calls: u64) {
         // Relaxed, both: read by the same thread.
-        self.rows[0][Column::Calls as usize].store(calls, Ordering::Relaxed);
+        self.rows[0][CommandColumn::Calls as usize].store(calls, Ordering::Relaxed);
         self.errors[0].store(calls + 1, Ordering::Relaxed);
     }
 }
 
 impl CommandCounts {
     #[inline]
-    fn add(&self, command: Command, column: Column, more: u64) {
-        // A key of an `MGET` belongs to no row; the last one counts for all.
+    fn add(&self, command: Command, column: CommandColumn, more: u64) {
         if let Some(row) = self.rows.get(command.row()) {
             add(&row[column as usize], more);
         }
@@ -94,7 +94,7 @@ impl CommandCounts {
     /// Counts an operation of a batch that has completed.
     #[inline]
     pub(crate) fn completed(&self, form: &ReplyForm<'_>, outcome: &Outcome<'_>) {
-        self.add(form.command(), Column::Calls, 1);
+        self.add(form.command(), CommandColumn::Calls, form.calls());
         if matches!(
             outcome,
             Outcome::OutOfMemory | Outcome::TooLarge | Outcome::NonNumeric | Outcome::Refused(_)
@@ -106,37 +106,37 @@ impl CommandCounts {
     /// Counts that an operation of a timed batch took this long.
     pub(crate) fn timed(&self, form: &ReplyForm<'_>, time: Duration) {
         self.took(form.command(), time);
-        self.add(form.command(), Column::Timed, 1);
+        self.add(form.command(), CommandColumn::Timed, form.calls());
     }
 
     /// Counts a call that has ended.
     pub(super) fn called(&self, command: Command) {
-        self.add(command, Column::Calls, 1);
-        self.add(command, Column::Timed, 1);
+        self.add(command, CommandColumn::Calls, 1);
+        self.add(command, CommandColumn::Timed, 1);
     }
 
     /// Counts the time of a call, or of a part of it.
     pub(super) fn took(&self, command: Command, time: Duration) {
-        self.add(command, Column::Nanoseconds, time.as_nanos() as u64);
+        self.add(command, CommandColumn::Nanoseconds, time.as_nanos() as u64);
     }
 
     /// Counts that a call was answered with this error.
     #[cold]
     pub(super) fn failed(&self, command: Command, error: &[u8]) {
-        self.add(command, Column::Failed, 1);
+        self.add(command, CommandColumn::Failed, 1);
         self.error(error);
     }
 
     /// Counts a request that was refused with this error.
     #[cold]
     pub(super) fn rejected(&self, command: Command, error: &[u8]) {
-        self.add(command, Column::Rejected, 1);
+        self.add(command, CommandColumn::Rejected, 1);
         self.error(error);
     }
 
     /// Counts a reply that is this error, or that a command is not known.
     #[cold]
-    pub(super) fn error(&self, text: &[u8]) {
+    pub(crate) fn error(&self, text: &[u8]) {
         let word = text.split(|byte| *byte == b' ').next();
         let code = CODES.iter().position(|code| Some(code.as_bytes()) == word);
         debug_assert!(code.is_some(), "no code: {}", text.escape_ascii());
@@ -173,7 +173,7 @@ impl CommandSums {
     pub(crate) fn calls(&self) -> u64 {
         self.rows
             .iter()
-            .map(|row| row[Column::Calls as usize])
+            .map(|row| row[CommandColumn::Calls as usize])
             .sum()
     }
 

@@ -80,6 +80,8 @@ pub(crate) struct ReplyForm<'i> {
     pub(super) version: Version,
     pub(super) tally: Tally,
     pub(super) command: Command,
+    /// It is a part of a call whose last operation counts as the call.
+    pub(super) is_part: bool,
 }
 
 impl<'i> ReplyForm<'i> {
@@ -98,6 +100,12 @@ impl<'i> ReplyForm<'i> {
     #[inline]
     pub(super) fn command(&self) -> Command {
         self.command
+    }
+
+    /// How many calls of its command the operation completes.
+    #[inline]
+    pub(super) fn calls(&self) -> u64 {
+        u64::from(!self.is_part)
     }
 
     /// What the operation counts as.

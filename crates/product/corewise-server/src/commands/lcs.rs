@@ -67,7 +67,7 @@ pub(super) fn lcs<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     if (a.len() + 1).saturating_mul(b.len() + 1) > MAX_PAIRS {
         return cx.error("ERR Insufficient memory, LCS compares up to 16777216 pairs of bytes");
     }
-    let table = Table::new(&a, &b);
+    let table = LengthTable::new(&a, &b);
     if options.prints_length {
         return cx.reply().integer(i64::from(table.length));
     }
@@ -120,7 +120,7 @@ fn print_matches<E: Engine>(
 /// A row belongs to a prefix of the first value. It has a bit for each byte of the second value:
 /// whether the subsequence is longer with this byte than without it. The next row follows from it
 /// with a few instructions for 64 bytes (\[LCS01\]).
-struct Table {
+struct LengthTable {
     /// The rows for the prefixes of the first value, from that of one byte on.
     steps: Vec<u64>,
     columns: usize,
@@ -146,7 +146,7 @@ fn places(a: &[u8], b: &[u8]) -> ([usize; 256], Vec<u64>) {
     (starts, rows)
 }
 
-impl Table {
+impl LengthTable {
     /// Takes time in proportion to the first length and to the second in units of 64 bytes, and a
     /// bit of memory a pair.
     fn new(a: &[u8], b: &[u8]) -> Self {
@@ -210,7 +210,7 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use super::Table;
+    use super::LengthTable;
     use proptest::prelude::*;
 
     /// The length by the definition.
@@ -254,7 +254,7 @@ mod tests {
             a in proptest::collection::vec(0u8..4, 0..200),
             b in proptest::collection::vec(0u8..4, 0..200),
         ) {
-            let table = Table::new(&a, &b);
+            let table = LengthTable::new(&a, &b);
             let (length, pairs) = matches_by_lengths(&a, &b);
             prop_assert_eq!(table.length as usize, length);
             let matches = table.matches(&a, &b);
@@ -269,7 +269,7 @@ mod tests {
             a in proptest::collection::vec(0u8..3, 0..9),
             b in proptest::collection::vec(0u8..3, 0..9),
         ) {
-            let table = Table::new(&a, &b);
+            let table = LengthTable::new(&a, &b);
             prop_assert_eq!(table.length as usize, length(&a, &b));
             let matches = table.matches(&a, &b);
             prop_assert_eq!(matches.iter().map(|m| m.len).sum::<usize>(), length(&a, &b));

@@ -83,7 +83,7 @@ use operation::{Action, Operation};
 pub(crate) use session::RespSession;
 pub(crate) use slowlog::SlowLog;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 pub(crate) use table::Command;
 
 /// The most bytes that [`Context::most_replies`] returns, unless requests may be longer.
@@ -118,6 +118,8 @@ pub(crate) struct ClientState {
     transactions: transactions::State,
     /// What the request at the front of the input has done, if it is unfinished.
     progress: Option<Progress>,
+    /// The time that the parts of that request have taken.
+    spent: Duration,
 }
 
 /// What an unfinished call has done.
@@ -279,24 +281,37 @@ impl<'c, E: Engine> Context<'c, E> {
         }
     }
 
-    /// Executes a command or its subcommand, and prints its reply. Counts and times the call.
+    /// Executes a command or its subcommand, and prints its reply. Counts and times the call, of
+    /// which this may be a part.
     fn perform(&mut self, command: Command, exactly: Command, request: Request<'_>) {
         let (since, start) = (Instant::now(), self.out.len());
         self.perform_uncounted(command, request.args());
-        let time = since.elapsed();
+        let (time, is_over) = (since.elapsed(), self.answered != Answered::NotYet);
+        let total = self.add_spent(time, is_over);
         let slow_log = &self.shared.slow_log;
-        if slow_log.is_slow(time) && !exactly.has_flag("skip_slowlog") {
-            let times = (self.parse.unix_ms / 1_000, time);
+        if is_over && slow_log.is_slow(total) && !exactly.has_flag("skip_slowlog") {
+            let times = (self.parse.unix_ms / 1_000, total);
             slow_log.add(request, command, &self.conn.info, times);
         }
         let counts = &self.shared.loops[self.loop_index].commands;
         counts.took(exactly, time);
-        if self.answered != Answered::NotYet {
+        if is_over {
             counts.called(exactly);
             if let Some(error) = error_at(self.out, start) {
                 counts.failed(exactly, error);
             }
         }
+    }
+
+    /// Adds the time of a part of a call to that of the earlier ones. Returns the sum, which begins
+    /// anew if the call is over.
+    fn add_spent(&mut self, time: Duration, is_over: bool) -> Duration {
+        let Some(client) = &mut self.conn.client else {
+            return time; // a call that pauses makes it
+        };
+        let total = client.spent + time;
+        client.spent = if is_over { Duration::ZERO } else { total };
+        total
     }
 
     fn perform_uncounted(&mut self, command: Command, args: Args<'_>) {
@@ -585,7 +600,7 @@ pub(crate) fn rows() -> impl Iterator<Item = (&'static str, i8)> {
 /// `key`, and the other arguments are 1.
 #[cfg(test)]
 pub(crate) fn requests_on(key: &str) -> Vec<(&'static str, String, bool)> {
-    let with_keys = table::all().filter(|row| !row.keys.is_empty() && row.name != "watch");
+    let with_keys = table::all().filter(|row| row.has_keys() && row.name != "watch");
     let request = |command: Command| {
         let [first, last, step] = command.range().map(isize::from);
         let elements = isize::from(command.arity).abs();

@@ -100,6 +100,7 @@ impl<'i> Operation<'i> {
             version,
             tally: self.tally(of_row),
             command,
+            is_part: false,
         }
     }
 

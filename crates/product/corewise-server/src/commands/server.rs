@@ -2,7 +2,7 @@
 
 use super::{Context, first, glob, slowlog, text, until_nul};
 use crate::codec::Answered;
-use crate::metrics::{self, Section};
+use crate::metrics::{self, Sections};
 use corewise_engine::Engine;
 use corewise_ops::Deadline;
 use corewise_wire::resp::{Args, parse_integer};
@@ -279,16 +279,10 @@ fn memory(text: &[u8]) -> Option<u64> {
 /// `INFO [section …]`.
 pub(super) fn info<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
     // What this transaction has counted so far.
-    let card = &cx.shared.loops[cx.loop_index];
-    card.counts.publish(cx.counters);
-    // Those of many names are looked for once.
-    let of = |section: Section| match args.len() {
-        0 => section.is_in(b"default"),
-        _ => { args }.any(|name| section.is_in(name)),
-    };
-    let wanted: Vec<_> = Section::ALL.into_iter().filter(|one| of(*one)).collect();
-    let is_wanted = |section: Section| wanted.contains(&section);
-    let text = metrics::info(cx.shared, &**cx.engine, cx.parse.now, is_wanted);
+    let state = &cx.shared.loops[cx.loop_index];
+    state.counts.publish(cx.counters);
+    let wanted = Sections::asked(args);
+    let text = metrics::info(cx.shared, &**cx.engine, cx.parse.now, wanted);
     cx.reply().verbatim(*b"txt", text.as_bytes());
 }
 

@@ -144,9 +144,9 @@ impl RespSession {
         has_refused
     }
 
-    /// Decides which of the requests that follow have a reply. Those that have none become calls,
-    /// or are skipped if they are [refused](Framed::Refused), and an error that closes the
-    /// connection is empty. The client must have authenticated, and not be between
+    /// Decides which of the requests that follow have a reply. Those that have none become calls.
+    /// Errors of this codec are not printed while it [is silent](Self::is_silent). The client must
+    /// have authenticated, and not be between
     /// [`begin_calls`](Self::begin_calls) and [`end_calls`](Self::end_calls).
     pub(crate) fn set_replies(&mut self, replies: Replies) {
         debug_assert!(self.is_authenticated());
@@ -209,9 +209,7 @@ impl RespSession {
                 }
                 Step::Skip { consumed }
             }
-            Framed::Close { reply } => Step::Close {
-                reply: if self.is_silent() { b"" } else { reply },
-            },
+            Framed::Close { reply } => Step::Close { reply },
             Framed::Refused { consumed, refusal } => self.refused(consumed, refusal),
             Framed::Request { consumed, request } => self.request(consumed, request, input, parse),
         }
@@ -227,16 +225,12 @@ impl RespSession {
 
     #[cold]
     fn refused<'i>(&mut self, consumed: usize, refusal: Refusal) -> Step<'i> {
-        let is_silent = self.is_silent();
         self.access = match self.access {
             Access::Calls => Access::CallsAfterRefusal,
             Access::Silent => Access::SilentAfterRefusal,
             Access::SilentNext => Access::Operations,
             access => access,
         };
-        if is_silent {
-            return Step::Skip { consumed };
-        }
         Step::frame(consumed, refusal.line())
     }
 
@@ -347,14 +341,13 @@ impl RespSession {
         if is_last {
             self.keys = None;
         }
-        // The last key stands for the command, which is then complete.
-        let command = if is_last {
-            Command::MGET
-        } else {
-            Command::NONE
-        };
         let operation = Operation::read(key, ReplyShape::Value);
-        self.operation(consumed, &operation, command, Tally::Get)
+        let form = operation.form(Command::MGET, Tally::Get, self.version());
+        let form = ReplyForm {
+            is_part: !is_last,
+            ..form
+        };
+        Step::op(consumed, key, operation.verb, form)
     }
 }
 

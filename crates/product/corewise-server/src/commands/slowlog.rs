@@ -16,6 +16,7 @@ use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_engine::Engine;
 use corewise_wire::resp::{Args, Request, parse_integer};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The most entries that a log can be made to have.
@@ -30,8 +31,10 @@ const CALLS_ONLY_US: i64 = 1_000;
 const MAX_ARGUMENTS: usize = 32;
 /// The longest argument of an entry; a note stands for the rest of it.
 const MAX_ARGUMENT: usize = 128;
+/// The longest entry, about: an argument has some bytes of protocol, and perhaps a note.
+const MAX_ENTRY: usize = (MAX_ARGUMENTS + 2) * (MAX_ARGUMENT + 64);
 /// The entries that `SLOWLOG GET` prints if no number is given.
-const SHOWN: i64 = 10;
+const SHOWN: usize = 10;
 
 /// The log of a server.
 pub(crate) struct SlowLog {
@@ -42,13 +45,12 @@ pub(crate) struct SlowLog {
 
 struct Log {
     /// The latest is the first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Arc<Entry>>,
     most: usize,
     next_id: i64,
 }
 
 /// A slow request.
-#[derive(Clone)]
 struct Entry {
     id: i64,
     unix_s: u64,
@@ -119,14 +121,14 @@ impl SlowLog {
         let most = log.most;
         log.entries.truncate(most.saturating_sub(1));
         if most > 0 {
-            log.entries.push_front(Entry {
+            log.entries.push_front(Arc::new(Entry {
                 id,
                 unix_s,
                 us: time.as_micros() as i64,
                 arguments: shown(request, command),
                 peer: super::client::peer(client).to_owned(),
                 name: client.client_name.lock().clone(),
-            });
+            }));
         }
     }
 }
@@ -193,20 +195,32 @@ pub(super) fn slowlog<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     }
 }
 
-fn get<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
-    let given = args.len();
-    let [count] = first(&mut args);
-    let count = match parse_integer(count) {
-        _ if given == 0 => SHOWN,
-        _ if given > 1 => return cx.unknown_arguments("SLOWLOG", b"get"),
-        Some(-1) => i64::MAX,
-        Some(count @ 0..) => count,
-        Some(_) | None => {
-            return cx.error("ERR count should be greater than or equal to -1");
-        }
+/// The entries that `SLOWLOG GET` with these arguments prints at most; `None` if the number is no
+/// number of entries.
+fn asked(mut args: Args<'_>) -> Option<usize> {
+    match args.next().map(parse_integer) {
+        None => Some(SHOWN),
+        Some(Some(-1)) => Some(MAX_ENTRIES),
+        Some(Some(count @ 0..)) => Some(MAX_ENTRIES.min(count as usize)),
+        Some(_) => None,
+    }
+}
+
+/// The bytes that `SLOWLOG GET` prints at most, with the name of the subcommand as an argument.
+pub(super) fn most_bytes(mut args: Args<'_>) -> usize {
+    args.next();
+    asked(args).unwrap_or(0) * MAX_ENTRY
+}
+
+fn get<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    if args.len() > 1 {
+        return cx.unknown_arguments("SLOWLOG", b"get");
+    }
+    let Some(count) = asked(args) else {
+        return cx.error("ERR count should be greater than or equal to -1");
     };
     let log = cx.shared.slow_log.log.lock();
-    let entries: Vec<Entry> = log.entries.iter().take(count as usize).cloned().collect();
+    let entries: Vec<Arc<Entry>> = log.entries.iter().take(count).cloned().collect();
     drop(log);
     let mut reply = cx.reply();
     reply.array(entries.len());

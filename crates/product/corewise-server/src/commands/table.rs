@@ -32,7 +32,7 @@ pub(crate) struct Row {
     /// the flags.
     pub(super) group: &'static str,
     pub(super) tips: &'static str,
-    /// What the command does with keys, and where they are.
+    /// What the command does with keys, and where they are. What `not_key` says of is a channel.
     pub(super) keys: &'static [(&'static str, KeyRange)],
     /// What the operations count as that `parse` returns, unless they are
     /// [counted otherwise](super::operation::Operation::counting_as) for their arguments; and
@@ -211,6 +211,7 @@ rows! {
     "pubsub|numsub", -2, "pubsub loading stale", "pubsub", "", [], None, calls, batched;
     "pubsub|shardchannels", -2, "pubsub loading stale", "pubsub", "", [], None, calls, batched;
     "pubsub|shardnumsub", -2, "pubsub loading stale", "pubsub", "", [], None, calls, batched;
+    "punsubscribe", -1, "pubsub noscript loading stale", "pubsub", "", [], None, calls, pubsub::punsubscribe;
     "quit", -1, "noscript loading stale fast no_auth allow_busy", "connection", "", [], None, calls, connection::quit;
     "randomkey", 1, "readonly", "generic", "request_policy:all_shards nondeterministic_output", [], None, calls, keyspace::randomkey;
     "readonly", 1, "loading stale fast", "cluster connection", "", [], None, calls, cluster::cluster;
@@ -231,14 +232,18 @@ rows! {
     "slowlog|help", 2, "loading stale", "server", "", [], None, calls, batched;
     "slowlog|len", 2, "admin loading stale", "server", "request_policy:all_nodes response_policy:agg_sum nondeterministic_output", [], None, calls, batched;
     "slowlog|reset", 2, "admin loading stale", "server", "request_policy:all_nodes response_policy:all_succeeded", [], None, calls, batched;
+    "spublish", 3, "pubsub loading stale fast", "pubsub", "", [("not_key", [1, 0, 1])], None, calls, pubsub::publish;
+    "ssubscribe", -2, "pubsub noscript loading stale", "pubsub", "", [("not_key", [1, -1, 1])], None, calls, pubsub::subscribe;
     "strlen", 2, "readonly fast", "string", "", [("RO", [1, 0, 1])], Get, strings::strlen, batched;
     "subscribe", -2, "pubsub noscript loading stale", "pubsub", "", [], None, calls, pubsub::subscribe;
     "substr", 4, "readonly", "string", "", [("RO access", [1, 0, 1])], Get, strings::getrange, batched;
+    "sunsubscribe", -1, "pubsub noscript loading stale", "pubsub", "", [("not_key", [1, -1, 1])], None, calls, pubsub::sunsubscribe;
     "time", 1, "loading stale fast", "server", "nondeterministic_output", [], None, calls, server::time;
     "touch", -2, "readonly fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RO", [1, -1, 1])], Get, keys::touch, batched;
     "ttl", 2, "readonly fast", "generic", "nondeterministic_output", [("RO access", [1, 0, 1])], Get, keys::ttl, batched;
     "type", 2, "readonly fast", "generic", "", [("RO", [1, 0, 1])], Get, keys::type_of, batched;
     "unlink", -2, "write fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RM delete", [1, -1, 1])], Delete, keys::del, batched;
+    "unsubscribe", -1, "pubsub noscript loading stale", "pubsub", "", [], None, calls, pubsub::unsubscribe;
     "unwatch", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::unwatch;
     "wait", 3, "noscript", "generic connection", "request_policy:all_shards response_policy:agg_min", [], None, calls, cluster::wait;
     "watch", -2, "noscript loading stale fast allow_busy", "transactions", "", [("RO", [1, -1, 1])], None, calls, transactions::watch;
@@ -353,6 +358,11 @@ impl Row {
         }
     }
 
+    /// Whether its requests name keys.
+    pub(super) fn has_keys(&self) -> bool {
+        self.keys.iter().any(|(flags, _)| *flags != "not_key")
+    }
+
     pub(super) fn has_flag(&self, flag: &str) -> bool {
         self.flags.split(' ').any(|word| word == flag)
     }
@@ -386,10 +396,11 @@ impl Row {
             ..0 => args.len() as isize + last + 1,
             last => last,
         };
+        let end = if self.has_keys() { end } else { 0 };
         let skipped = (first - 1).max(0);
         args.skip(skipped as usize)
             .step_by(step.max(1) as usize)
-            .take(((end - skipped) as usize).div_ceil(step.max(1) as usize))
+            .take(((end - skipped).max(0) as usize).div_ceil(step.max(1) as usize))
     }
 }
 

@@ -13,6 +13,7 @@
 //! executed, and the connection is closed instead of a reply. A transaction that [costs](cost) too
 //! much time is refused, and none of it is executed.
 
+use super::client::client;
 use super::table;
 use super::{Context, cost, text};
 use crate::codec::Answered;
@@ -34,6 +35,8 @@ pub(super) struct State {
     /// The requests since `MULTI`.
     queue: Option<Queue>,
     watches: Option<Watches>,
+    /// How many requests `EXEC` executes now.
+    executing: Option<usize>,
 }
 
 #[derive(Default)]
@@ -44,10 +47,10 @@ struct Queue {
 }
 
 impl State {
-    /// How many requests there are since `MULTI`, if there was one.
+    /// How many requests there are since `MULTI`, if there was one, until the end of its `EXEC`.
     pub(super) fn queued(&self) -> Option<usize> {
-        let queue = self.queue.as_ref()?;
-        Some(queue.requests.len())
+        let queue = self.queue.as_ref();
+        queue.map_or(self.executing, |queue| Some(queue.requests.len()))
     }
 
     /// Bytes that it takes.
@@ -199,7 +202,9 @@ pub(super) fn exec<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
         drop(transaction);
         return cx.reply().null_array();
     }
+    client(cx).transactions.executing = Some(queue.requests.len());
     execute(cx, transaction, &queue.requests);
+    client(cx).transactions.executing = None;
 }
 
 /// Begins a transaction on the keys of these requests and on those that are watched.

@@ -1,8 +1,9 @@
 //! Whether the event loops run: each is asked, and must answer in time.
 //!
 //! A question goes to the inbox of every loop and wakes it, since a loop without work sleeps. A
-//! loop answers at the beginning of its next turn. The answer of a round serves all who ask within
-//! [`CACHED`], so that questions cost the loops little however many clients ask them.
+//! loop answers at the beginning of its next turn. There is one question at a time, and it stays
+//! until all loops have answered. Its answer serves all who ask within [`CACHED`]. So questions
+//! cost the loops little however many clients ask them.
 
 use corewise_atomic::lock::Mutex;
 use mio::Waker;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// A loop must answer within this time.
 pub(super) const ANSWER_IN: Duration = Duration::from_secs(1);
-/// How long a verdict is repeated.
+/// How long it is repeated that all loops have answered.
 const CACHED: Duration = Duration::from_secs(1);
 
 /// A question to all loops.
@@ -48,9 +49,16 @@ pub(crate) trait AskLoop: Send + Sync {
 pub(super) struct Health {
     inboxes: Vec<Arc<dyn AskLoop>>,
     waker: Arc<Waker>,
-    /// The round in progress, and when it ends.
-    round: Option<(Arc<Probe>, Instant)>,
-    last: Option<(Stalled, Instant)>,
+    /// The question that some loops have not answered.
+    question: Option<Question>,
+    /// When all loops had answered the last question.
+    answered: Option<Instant>,
+}
+
+struct Question {
+    probe: Arc<Probe>,
+    /// When the loops must have answered; `None` if this has passed.
+    deadline: Option<Instant>,
 }
 
 impl Health {
@@ -58,44 +66,49 @@ impl Health {
         Self {
             inboxes,
             waker,
-            round: None,
-            last: None,
+            question: None,
+            answered: None,
         }
     }
 
-    /// The verdict of a round that ended lately. Otherwise begins a round, unless one is in
-    /// progress.
-    pub(super) fn ask(&mut self, now: Instant) -> Option<&Stalled> {
-        let is_fresh = |at: &Instant| now < *at + CACHED;
-        if !self.last.as_ref().is_some_and(|(_, at)| is_fresh(at)) {
-            self.last = None;
-            if self.round.is_none() {
-                let probe = Arc::new(Probe {
-                    missing: Mutex::new((0..self.inboxes.len()).collect()),
-                    waker: Arc::clone(&self.waker),
-                });
-                self.inboxes.iter().for_each(|inbox| inbox.ask(&probe));
-                self.round = Some((probe, now + ANSWER_IN));
-            }
+    /// The verdict, if it is known: all loops have answered lately, or some are late. Otherwise
+    /// asks them, unless a question is in progress.
+    pub(super) fn ask(&mut self, now: Instant) -> Option<Stalled> {
+        if let Some(question) = &self.question {
+            let is_overdue = question.deadline.is_none();
+            return is_overdue.then(|| question.probe.missing.lock().clone());
         }
-        self.last.as_ref().map(|(stalled, _)| stalled)
+        if self.answered.is_some_and(|at| now < at + CACHED) {
+            return Some(Stalled::new());
+        }
+        let probe = Arc::new(Probe {
+            missing: Mutex::new((0..self.inboxes.len()).collect()),
+            waker: Arc::clone(&self.waker),
+        });
+        self.inboxes.iter().for_each(|inbox| inbox.ask(&probe));
+        self.question = Some(Question {
+            probe,
+            deadline: Some(now + ANSWER_IN),
+        });
+        None
     }
 
-    /// When the round in progress ends.
+    /// When the loops must have answered the question in progress, if that is to come.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.round.as_ref().map(|(_, deadline)| *deadline)
+        self.question.as_ref()?.deadline
     }
 
-    /// Ends the round in progress if all loops have answered, or had the time to. Returns its
-    /// verdict.
-    pub(super) fn settle(&mut self, now: Instant) -> Option<&Stalled> {
-        let (probe, deadline) = self.round.as_ref()?;
-        let stalled = probe.missing.lock().clone();
-        if !stalled.is_empty() && now < *deadline {
-            return None;
+    /// The verdict, when it becomes known and when it changes: once when the time for the question
+    /// in progress is over, and once when all loops have answered it.
+    pub(super) fn settle(&mut self, now: Instant) -> Option<Stalled> {
+        let question = self.question.as_mut()?;
+        let stalled = question.probe.missing.lock().clone();
+        if stalled.is_empty() {
+            self.question = None;
+            self.answered = Some(now);
+            return Some(stalled);
         }
-        self.round = None;
-        self.last = Some((stalled, now));
-        self.last.as_ref().map(|(stalled, _)| stalled)
+        question.deadline.take_if(|deadline| *deadline <= now)?;
+        Some(stalled)
     }
 }

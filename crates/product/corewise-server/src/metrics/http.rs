@@ -5,7 +5,8 @@
 //! - `GET /readyz`: 200 while the listeners accept connections, 503 before that and while the
 //!   server stops.
 //!
-//! It also reports to a [`Watchdog`], if there is one, while every event loop answers.
+//! It also reports to a [`Watchdog`], if there is one: each time that it is due, as soon as every
+//! event loop has answered, however late.
 //!
 //! # Guarantees
 //!
@@ -21,7 +22,7 @@
 //!    of requests costs them little.
 
 use super::Format;
-use super::health::{ANSWER_IN, AskLoop, Health, Stalled};
+use super::health::{ANSWER_IN, AskLoop, Health};
 use corewise_atomic::sync::atomic::{AtomicU8, Ordering};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -73,9 +74,10 @@ pub(crate) type Print = Box<dyn Fn(Format) -> String + Send>;
 
 /// What expects reports that the event loops run.
 pub(crate) struct Watchdog {
-    /// The time between two questions to the loops.
+    /// The time between two questions to the loops. The next one is asked at once if an answer
+    /// took longer, so two reports are apart by this and the longest stall of a loop.
     pub(crate) every: Duration,
-    /// Called when all loops have answered one in time.
+    /// Called when all loops have answered one.
     pub(crate) report: Box<dyn Fn() + Send>,
 }
 
@@ -150,19 +152,6 @@ impl Responder {
     }
 }
 
-impl Watchdog {
-    fn tell(&self, stalled: &Stalled) {
-        if stalled.is_empty() {
-            (self.report)();
-        } else {
-            tracing::error!(
-                ?stalled,
-                "event loops do not answer, so the watchdog is not told"
-            );
-        }
-    }
-}
-
 impl Drop for Responder {
     fn drop(&mut self) {
         self.enter(Stage::Ended);
@@ -221,7 +210,7 @@ struct Service {
     watchdog: Option<Watchdog>,
     /// When the loops are asked for the watchdog.
     report_at: Option<Instant>,
-    /// Whether the watchdog waits for the verdict of the round in progress.
+    /// Whether the watchdog waits for all loops to answer the question in progress.
     owes_report: bool,
     /// The system refused to accept a connection.
     has_failed: bool,
@@ -250,7 +239,8 @@ impl Service {
         let deadlines = self.exchanges.iter().map(|(_, exchange)| exchange.deadline);
         let now = Instant::now();
         let retry = self.has_failed.then(|| now + RETRY);
-        let own = [self.health.deadline(), self.report_at, retry];
+        let report = self.report_at.filter(|_| !self.owes_report);
+        let own = [self.health.deadline(), report, retry];
         let next = deadlines.chain(own.into_iter().flatten()).min();
         // The poller rounds to milliseconds.
         next.map(|next| next.saturating_duration_since(now) + Duration::from_millis(1))
@@ -313,16 +303,16 @@ impl Service {
         let has_body = !head.starts_with(b"HEAD ");
         let reply = match parse(head) {
             Err(reply) => reply,
-            Ok(Page::Metrics(format)) => Reply {
+            Ok(Endpoint::Metrics(format)) => Reply {
                 status: "200 OK",
                 content_type: format.content_type(),
                 text: (self.print)(format),
             },
-            Ok(Page::Ready) => ready(self.control.stage()),
-            Ok(Page::Health) => match self.health.ask(Instant::now()) {
-                Some(stalled) => verdict(stalled, self.control.stage()),
+            Ok(Endpoint::Ready) => ready(self.control.stage()),
+            Ok(Endpoint::Health) => match self.health.ask(Instant::now()) {
+                Some(stalled) => verdict(&stalled, self.control.stage()),
                 None => {
-                    // The round ends earlier.
+                    // The verdict is known earlier.
                     exchange.enter(Phase::Health { has_body }, 2 * ANSWER_IN);
                     return;
                 }
@@ -337,27 +327,32 @@ impl Service {
         let Some(watchdog) = &self.watchdog else {
             return;
         };
-        if self.report_at.is_some_and(|at| at > now) {
+        if self.owes_report || self.report_at.is_some_and(|at| at > now) {
             return;
         }
         self.report_at = Some(now + watchdog.every);
-        match self.health.ask(now) {
-            Some(stalled) => watchdog.tell(stalled),
-            None => self.owes_report = true,
+        if self.health.ask(now).is_some_and(|late| late.is_empty()) {
+            (watchdog.report)();
+        } else {
+            self.owes_report = true;
         }
     }
 
-    /// Answers the connections, and the watchdog, that wait for the verdict if there is one now.
+    /// Answers the connections that wait for the verdict if there is one now, and reports to the
+    /// watchdog once all loops have answered.
     fn settle(&mut self) {
         let Some(stalled) = self.health.settle(Instant::now()) else {
             return;
         };
-        if std::mem::take(&mut self.owes_report)
-            && let Some(watchdog) = &self.watchdog
-        {
-            watchdog.tell(stalled);
+        if let Some(watchdog) = &self.watchdog {
+            if !stalled.is_empty() {
+                let text = "event loops do not answer, so the watchdog is not told until they do";
+                tracing::error!(?stalled, "{text}");
+            } else if std::mem::take(&mut self.owes_report) {
+                (watchdog.report)();
+            }
         }
-        let reply = verdict(stalled, self.control.stage());
+        let reply = verdict(&stalled, self.control.stage());
         let mut answered = Vec::new();
         for (key, exchange) in &mut self.exchanges {
             if let Phase::Health { has_body } = exchange.phase {
@@ -467,7 +462,7 @@ fn is_complete(head: &[u8], n: usize) -> bool {
 
 /// What a request asks for.
 #[derive(Debug, PartialEq)]
-enum Page {
+enum Endpoint {
     Metrics(Format),
     Health,
     Ready,
@@ -508,7 +503,7 @@ impl Reply {
 }
 
 /// Parses the head of a request, or decides how to refuse it.
-fn parse(head: &[u8]) -> Result<Page, Reply> {
+fn parse(head: &[u8]) -> Result<Endpoint, Reply> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     match request.parse(head) {
@@ -535,10 +530,10 @@ fn parse(head: &[u8]) -> Result<Page, Reply> {
     let page = match path.split(['?', '#']).next().unwrap_or_default() {
         "/metrics" => {
             let accept = field("accept").map_or(&b""[..], |field| field.value);
-            Page::Metrics(Format::preferred(&String::from_utf8_lossy(accept)))
+            Endpoint::Metrics(Format::preferred(&String::from_utf8_lossy(accept)))
         }
-        "/healthz" => Page::Health,
-        "/readyz" => Page::Ready,
+        "/healthz" => Endpoint::Health,
+        "/readyz" => Endpoint::Ready,
         _ => {
             let line = "there is nothing here: try /metrics, /healthz or /readyz";
             return Err(Reply::plain("404 Not Found", line));
@@ -560,7 +555,7 @@ fn ready(stage: Stage) -> Reply {
 }
 
 /// The reply about the event loops. A loop that has ended because the server stops is well.
-fn verdict(stalled: &Stalled, stage: Stage) -> Reply {
+fn verdict(stalled: &[usize], stage: Stage) -> Reply {
     let is_stopping = matches!(stage, Stage::Stopping | Stage::Ended);
     if stalled.is_empty() || is_stopping {
         return Reply::plain("200 OK", "ok");

@@ -35,11 +35,12 @@ use corewise_wire::Tally;
 use keyspace::Keyspace;
 pub(crate) use prometheus::{Format, exposition};
 pub(crate) use rates::Rates;
-use rates::{Growth, Totals};
+use rates::{Totals, TotalsGrowth};
 use series::Series;
 use std::cell::OnceCell;
 pub(crate) use table::{Counters, Published, REDIS_VERSION};
-pub(crate) use text::{Section, info, stats};
+use text::Section;
+pub(crate) use text::{Sections, info, stats};
 
 /// One row of the table.
 struct Metric {
@@ -82,7 +83,7 @@ pub(crate) struct Source<'s> {
     counts: Counters,
     commands: CommandSums,
     engine: EngineStats,
-    growth: Growth,
+    growth: TotalsGrowth,
     keyspace: Keyspace,
     /// Present for Prometheus only.
     classes: Vec<ClassStats>,

@@ -16,7 +16,7 @@ pub(crate) struct Rates(Mutex<VecDeque<(u64, Totals)>>);
 
 /// How much the totals have grown, and in how many milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Growth {
+pub(crate) struct TotalsGrowth {
     ms: u64,
     totals: Totals,
 }
@@ -32,18 +32,18 @@ impl Rates {
     }
 
     /// How much the totals have grown since the oldest sample.
-    pub(crate) fn growth(&self, now_ms: u64, totals: Totals) -> Growth {
+    pub(crate) fn growth(&self, now_ms: u64, totals: Totals) -> TotalsGrowth {
         let samples = self.0.lock();
         samples
             .front()
-            .map_or(Growth::default(), |(ms, before)| Growth {
+            .map_or(TotalsGrowth::default(), |(ms, before)| TotalsGrowth {
                 ms: now_ms.saturating_sub(*ms),
                 totals: std::array::from_fn(|index| totals[index].saturating_sub(before[index])),
             })
     }
 }
 
-impl Growth {
+impl TotalsGrowth {
     fn each_s(self, index: usize) -> f64 {
         self.totals[index] as f64 * 1_000.0 / self.ms.max(1) as f64
     }

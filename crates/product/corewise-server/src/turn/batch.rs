@@ -40,6 +40,9 @@ pub(super) enum ReplyKind<'i> {
     Outcome(Form<'i>, Verb<'i>),
     /// Bytes between the replies to operations.
     Bytes(&'i [u8]),
+    /// An error of RESP, which is counted; and what is printed of it: nothing if the client does
+    /// not want the reply.
+    Error { line: &'i [u8], printed: &'i [u8] },
     /// Rewound: neither executed nor answered.
     Rewound,
 }
@@ -97,6 +100,21 @@ impl<'i> Batch<'i> {
         let token = self.replies.len() as Token;
         self.ops.push(Op::new(token, key, verb));
         self.replies.push(reply);
+    }
+
+    /// Adds what the codec answers itself to the request at `start`, before which it was in this
+    /// state.
+    #[inline]
+    pub(super) fn push_answer(&mut self, input: usize, start: usize, codec: Codec, line: &'i [u8]) {
+        let kind = match &codec {
+            Codec::Resp(session) if line.first() == Some(&b'-') => ReplyKind::Error {
+                line,
+                printed: if session.is_silent() { b"" } else { line },
+            },
+            _ => ReplyKind::Bytes(line),
+        };
+        self.replies
+            .push(PendingReply::new(input, start, codec, kind));
     }
 
     /// The vectors for the next batch.

@@ -137,6 +137,7 @@ impl Late {
                 (form.borrowed(), Some((saved, stored_len(verb))))
             }
             ReplyKind::Bytes(bytes) => ([*bytes, b""], None),
+            ReplyKind::Error { line, printed } => ([*printed, *line], None),
             ReplyKind::Rewound => ([&b""[..], b""], None),
         };
         let lengths = parts.map(<[u8]>::len);
@@ -284,7 +285,13 @@ impl LatePrinter<'_> {
                 }
                 form.encode(outcome, self.now, self.out);
             }
-            _ => self.out.extend_from_slice(key),
+            _ => {
+                // Beside bytes to print, there is only an error to count.
+                if let Some(error) = rest[..reply.lengths[1]].strip_prefix(b"-") {
+                    self.state.commands.error(error);
+                }
+                self.out.extend_from_slice(key);
+            }
         }
         if !is_open {
             self.out.truncate(start);

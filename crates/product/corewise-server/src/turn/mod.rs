@@ -140,7 +140,7 @@ impl<E: Engine> Turn<'_, E> {
             batch.has_flushed = false; // for the requests of other connections
             let input = source.bytes(arena);
             with_codec!(self.conns[source.conn].codec, codec => {
-                self.gather(index, codec, input, &parse, inputs, &mut batch);
+                self.gather(index, codec, input, parse, inputs, &mut batch);
             });
         }
         self.execute(inputs, &mut batch);
@@ -192,7 +192,7 @@ impl<E: Engine> Turn<'_, E> {
         index: usize,
         mut codec: P,
         input: &'i [u8],
-        parse: &Parse<'i>,
+        mut parse: Parse<'i>,
         inputs: &[ConnectionInput],
         batch: &mut Batch<'i>,
     ) {
@@ -205,7 +205,7 @@ impl<E: Engine> Turn<'_, E> {
         while at < input.len() {
             let before = codec.into();
             let reply = |kind| PendingReply::new(index, at, before, kind);
-            match self.step(&mut codec, &input[at..], parse, inputs[index].refused) {
+            match self.step(&mut codec, &input[at..], &parse, inputs[index].refused) {
                 Step::Incomplete { need } => {
                     self.conns[conn].need = need;
                     break;
@@ -221,7 +221,7 @@ impl<E: Engine> Turn<'_, E> {
                     at += consumed;
                 }
                 Step::Frame { consumed, bytes } => {
-                    batch.replies.push(reply(ReplyKind::Bytes(bytes)));
+                    batch.push_answer(index, at, before, bytes);
                     at += consumed;
                 }
                 Step::Call { consumed, call } => {
@@ -232,6 +232,7 @@ impl<E: Engine> Turn<'_, E> {
                     {
                         return;
                     }
+                    parse.is_timed = self.shared.slow_log.times_operations(); // as the call set it
                     at += consumed;
                     if self.conns[conn].closing {
                         at = input.len();
@@ -241,7 +242,7 @@ impl<E: Engine> Turn<'_, E> {
                     }
                 }
                 Step::Close { reply: bytes } => {
-                    batch.replies.push(reply(ReplyKind::Bytes(bytes)));
+                    batch.push_answer(index, at, before, bytes);
                     at = input.len();
                     self.conns[conn].closing = true;
                 }

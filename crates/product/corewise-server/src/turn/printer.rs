@@ -61,11 +61,24 @@ impl Printer<'_, '_, '_> {
     pub(super) fn bytes_until(&mut self, end: usize) {
         while self.next < end {
             let reply = self.replies[self.next];
-            if let ReplyKind::Bytes(bytes) = reply.kind {
-                self.begin(reply.input);
-                self.out.extend_from_slice(bytes);
+            match reply.kind {
+                ReplyKind::Bytes(bytes) => {
+                    self.begin(reply.input);
+                    self.out.extend_from_slice(bytes);
+                }
+                ReplyKind::Error { line, printed } => self.error(reply.input, line, printed),
+                ReplyKind::Outcome(..) | ReplyKind::Rewound => {}
             }
             self.next += 1;
+        }
+    }
+
+    #[cold]
+    fn error(&mut self, input: usize, line: &[u8], printed: &[u8]) {
+        self.state.commands.error(&line[1..]);
+        if !printed.is_empty() {
+            self.begin(input);
+            self.out.extend_from_slice(printed);
         }
     }
 

@@ -274,6 +274,62 @@ fn a_long_call_goes_on_where_its_budget_ended() {
     assert_eq!(server.counters().resp_calls, calls + 2);
 }
 
+/// The value of a field of a text.
+fn field<'t>(text: &'t str, name: &str) -> &'t str {
+    let (_, rest) = text.split_once(name).expect(text);
+    rest.split([',', '\r']).next().unwrap()
+}
+
+#[test]
+fn a_long_call_is_one_entry_of_the_slow_log() {
+    let mut server = slow_server();
+    let mut client = server.connect_with(RespSession::new(true));
+    let ok = server.talk(&mut client, b"config set slowlog-log-slower-than 0\r\n");
+    assert_eq!(ok, "+OK\r\n");
+    let mut turns = 0;
+    for (line, reply) in [
+        ("slowlog reset", "+OK"),
+        ("config resetstat", "+OK"),
+        ("touch", ":0"),
+    ] {
+        let keys = if line == "touch" {
+            " k".repeat(500)
+        } else {
+            String::new()
+        };
+        client.send(format!("{line}{keys}\r\n").as_bytes());
+        turns = 0;
+        let mut taken = String::new();
+        while taken.is_empty() {
+            server.turn();
+            turns += 1;
+            taken = client.taken();
+        }
+        assert_eq!(taken, format!("{reply}\r\n"));
+    }
+    assert!(turns > 5, "{turns}");
+    let stats = server.talk(&mut client, b"info commandstats\r\n");
+    let (_, stats) = stats.split_once("cmdstat_touch:").expect(&stats);
+    assert_eq!(field(stats, "calls="), "1");
+    // `SLOWLOG RESET`, `CONFIG RESETSTAT`, `TOUCH` and `INFO`.
+    let log = server.talk(&mut client, b"slowlog get\r\n");
+    assert!(log.starts_with("*4\r\n"), "{log}");
+    let entries: Vec<&str> = log.split("*6\r\n").collect();
+    let touch = entries.iter().find(|entry| entry.contains("\r\ntouch\r\n"));
+    let us: u64 = touch
+        .unwrap()
+        .split("\r\n:")
+        .nth(2)
+        .unwrap()
+        .split('\r')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let counted: u64 = field(stats, "usec=").parse().unwrap();
+    assert!(us.abs_diff(counted) <= 1, "{us} {counted}");
+}
+
 /// Each turn parses the whole request.
 #[test]
 fn a_call_on_many_keys_goes_on_in_a_bounded_number_of_turns() {
@@ -366,6 +422,20 @@ const ON_PARTS: &[&str] = &["getrange v 0 999", "set v 1", "set w 1", "substr v 
 /// How many requests that read a value of a million bytes, about, a transaction may have.
 const READS: usize = 268;
 
+/// Commands that have no keys and a long reply, with the number of them, about, that a transaction
+/// may have.
+const WITHOUT_KEYS: &[(&str, usize)] = &[
+    ("acl cat", 4_000),
+    ("command docs", 255),
+    ("info", 1_900),
+    ("slowlog get", 3_900),
+    ("slowlog get -1", 40),
+    ("slowlog get 500", 82),
+    ("slowlog get 9999999", 40),
+];
+
+const TOO_LONG: &str = "-EXECABORT Transaction discarded because it would take too long.\r\n";
+
 /// Executes a command several times in a transaction. Returns the reply to `EXEC`, and what the
 /// engine has executed for it.
 fn transaction(command: &str, times: usize) -> (String, Vec<String>) {
@@ -405,11 +475,16 @@ fn a_transaction_that_would_take_too_long_is_not_executed() {
         let (reply, _) = transaction(&request, 1);
         assert!(reads_strings || reply.len() < 1_000, "{request}");
     }
+    for &(request, most) in WITHOUT_KEYS {
+        let (reply, _) = transaction(request, most * 11 / 10);
+        assert!(reply == TOO_LONG, "{request}");
+        let (reply, _) = transaction(request, (most * 9 / 10).min(40));
+        assert!(reply != TOO_LONG, "{request}");
+    }
 }
 
 /// A transaction of more requests than `most` is refused before it reads a value twice.
 fn assert_most(request: &str, most: usize) {
-    const TOO_LONG: &str = "-EXECABORT Transaction discarded because it would take too long.\r\n";
     let (reply, executed) = transaction(request, most * 11 / 10);
     assert!(reply == TOO_LONG, "{request}");
     let keys = executed.iter().filter(|line| line.starts_with("get "));

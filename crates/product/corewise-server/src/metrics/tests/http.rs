@@ -316,10 +316,10 @@ fn random_bytes_harm_nobody() {
 }
 
 /// A responder that reports to a watchdog, and the reports.
-fn watched(inboxes: Vec<Arc<Inbox>>) -> (Site, mpsc::Receiver<()>) {
+fn watched(inboxes: Vec<Arc<Inbox>>, every: Duration) -> (Site, mpsc::Receiver<()>) {
     let (sender, reports) = mpsc::channel();
     let watchdog = Watchdog {
-        every: Duration::from_millis(20),
+        every,
         report: Box::new(move || sender.send(()).unwrap_or_default()), // the test may be over
     };
     (Site::watched(inboxes, 0, Some(watchdog)), reports)
@@ -330,16 +330,36 @@ fn the_watchdog_is_told_only_while_all_loops_answer() {
     let server = Server::new();
     let shared = Arc::new(server.shared);
     let loops = Loops::start(&shared, &server.engine).unwrap();
-    let (site, reports) = watched(loops.inboxes.clone());
+    let (site, reports) = watched(loops.inboxes.clone(), Duration::from_millis(20));
     for _ in 0..3 {
         reports.recv_timeout(PATIENCE).unwrap();
     }
     drop(site);
     let (_stalled, inbox) = EventLoop::new(0, shared, server.engine).unwrap();
     let inboxes = loops.inboxes.iter().cloned();
-    let (site, reports) = watched(inboxes.chain([inbox]).collect());
+    let (site, reports) = watched(inboxes.chain([inbox]).collect(), Duration::from_millis(20));
     site.responder.enter(Stage::Serving);
     // The watchdog waits for the same verdict.
     assert_eq!(status(&site.get("/healthz")), "503");
     assert_eq!(reports.try_recv(), Err(mpsc::TryRecvError::Empty));
+}
+
+/// The watchdog's next question is far away, so a late answer must count.
+#[test]
+fn a_loop_that_answers_late_is_reported_at_once() {
+    let server = Server::new();
+    let shared = Arc::new(server.shared);
+    let (late, inbox) = EventLoop::new(0, shared, server.engine).unwrap();
+    let (site, reports) = watched(vec![Arc::clone(&inbox)], Duration::from_secs(3_600));
+    site.responder.enter(Stage::Serving);
+    assert_eq!(status(&site.get("/healthz")), "503");
+    assert_eq!(reports.try_recv(), Err(mpsc::TryRecvError::Empty));
+    std::thread::scope(|scope| {
+        scope.spawn(|| late.run().unwrap());
+        let report = reports.recv_timeout(PATIENCE);
+        let health = site.get("/healthz");
+        inbox.close();
+        report.unwrap();
+        assert_eq!(status(&health), "200");
+    });
 }

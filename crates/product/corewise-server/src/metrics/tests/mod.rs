@@ -134,7 +134,12 @@ fn every_metric_is_printed_once_by_each_printer_that_it_names() {
     assert_eq!(printed.collect::<Vec<_>>(), names);
     assert_eq!(names[0], "pid");
     assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
-    let info = info(&server.shared, &*server.engine, NOW, |_| true);
+    let info = info(
+        &server.shared,
+        &*server.engine,
+        NOW,
+        Sections::asked([&b"all"[..]].into_iter()),
+    );
     let sections: Vec<&str> = info.split("\r\n\r\n").collect();
     assert_eq!(sections.len(), Section::ALL.len());
     for (section, printed) in Section::ALL.into_iter().zip(sections) {
