@@ -60,7 +60,6 @@ pub struct SliceFields {
 pub(crate) fn operations(section: &str) -> Option<&'static str> {
     match section {
         "hot" => Some("each removed and inserted again"),
-        "iterate" => Some("each entry visited"),
         _ => None,
     }
 }
@@ -84,23 +83,6 @@ pub struct BatchSummary {
     pub ratio: Interval,
 }
 
-/// Progress over time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Timeline {
-    /// The cell's id.
-    pub cell: String,
-    /// The table.
-    pub table: String,
-    /// Repetition, from 0.
-    pub repetition: usize,
-    /// Milliseconds of a bin.
-    pub bin_ms: f64,
-    /// Operations that ended in each bin.
-    pub operations: Vec<u64>,
-    /// The longest operation that ended in each bin.
-    pub longest_ns: Vec<u64>,
-}
-
 /// Slow operations of one of the two threads of a growth, and of an empty loop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tail {
@@ -108,18 +90,10 @@ pub struct Tail {
     pub side: String,
     /// Its operations in all repetitions.
     pub operations: u64,
-    /// Its time in all repetitions.
-    pub elapsed_ns: u64,
-    /// The 99.9th percentile of the latencies.
-    pub p999_ns: f64,
     /// The longest latency.
     pub max_ns: f64,
     /// Numbers of operations over each limit.
     pub slow: Vec<SlowCount>,
-    /// Operations of the empty loop.
-    pub empty_operations: u64,
-    /// Time of the empty loop.
-    pub empty_elapsed_ns: u64,
     /// The longest operation of the empty loop.
     pub empty_max_ns: f64,
 }
@@ -131,18 +105,8 @@ pub struct SlowCount {
     pub over_us: u64,
     /// Operations of the table over it.
     pub count: u64,
-    /// `count` by repetition.
-    pub counts: Vec<u64>,
-    /// Operations of the empty loop over it.
-    pub empty_count: u64,
-    /// `empty_count` by repetition.
-    pub empty_counts: Vec<u64>,
-    /// `empty_count`, scaled to the table's time.
+    /// Operations of the empty loop over it, scaled to the table's time.
     pub expected: f64,
-    /// `expected` plus three standard deviations; a deviation is at least 1.
-    pub allowed: f64,
-    /// Whether `count` is at most `allowed`.
-    pub within: bool,
 }
 
 /// Memory of a table at a number of entries.
@@ -168,25 +132,10 @@ pub struct MemoryPoint {
     pub emptied_bytes: Option<u64>,
     /// Bytes still allocated after the table is dropped.
     pub dropped_bytes: Option<u64>,
-}
-
-/// Memory over time while a table of steady size is churned.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Garbage {
-    /// The cell's id.
-    pub cell: String,
-    /// The table.
-    pub table: String,
-    /// Entries.
-    pub entries: u64,
-    /// Milliseconds between two samples.
-    pub interval_ms: f64,
-    /// Live bytes, or the resident set, minus their value before the churn.
-    pub over_bytes: Vec<i64>,
-    /// `live` or `resident`.
-    pub source: String,
-    /// The same after the table has settled.
-    pub settled_bytes: i64,
+    /// The most bytes, live or resident, beyond those before, while half of the operations inserted
+    /// and half removed; 0 in earlier files.
+    #[serde(default)]
+    pub garbage_bytes: u64,
 }
 
 /// Rates of lookups, or of a mix with updates, while the table is resized back and forth without
@@ -207,8 +156,6 @@ pub struct ResizeSummary {
     pub to_slower: Interval,
     /// `resizing` over the rate at the faster size, round by round.
     pub to_faster: Interval,
-    /// `between`, `below`, `above` or `undecided`.
-    pub position: String,
     /// Rate at the larger size while the other CPU resizes a second table of the kind, over the
     /// same without: the share that the machine costs, whatever the table does.
     pub machine: Interval,
@@ -236,13 +183,15 @@ mod tests {
 
     #[test]
     fn a_record_of_another_form_is_refused() {
-        let line = r#"{"type":"timeline","cell":"c","table":"t","repetition":0,"bin_ms":1.0,
-            "operations":[1],"longest_ns":[2]}"#;
+        let line = r#"{"type":"memory","cell":"c","table":"t","entries":1,"payload_bytes":16,
+            "resident_bytes":1,"peak_resident_bytes":2}"#;
         let read = |line: &str| serde_json::from_str::<Record>(line);
         assert!(read(line).is_ok());
-        let unknown = read(&line.replace("timeline", "timeliness"));
-        assert!(unknown.is_err_and(|error| error.to_string().contains("timeliness")));
-        assert!(read(&line.replace("[2]", "\"2\"")).is_err());
+        let unknown = read(&line.replace("memory", "memories"));
+        assert!(unknown.is_err_and(|error| error.to_string().contains("memories")));
+        assert!(read(&line.replace(":16", ":\"16\"")).is_err());
+        let earlier = r#"{"type":"timeline","cell":"c","table":"t","bin_ms":1.0}"#;
+        assert_eq!(read(earlier).expect("it is not read"), Record::Earlier);
     }
 
     #[test]

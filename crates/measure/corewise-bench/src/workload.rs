@@ -61,10 +61,6 @@ pub struct Workload {
     pub value_bytes: usize,
     /// How keys are made.
     pub keys: KeyMap,
-    /// Whether tables use their own hash functions.
-    pub native_hash: bool,
-    /// Whether one thread fills the table.
-    pub prefill_by_one: bool,
     /// Entries replaced before measuring, over `initial`.
     pub churn: f64,
     /// Pin policy.
@@ -85,13 +81,8 @@ pub(crate) enum Variant {
     Work(u32),
     /// The numbers of buckets between which the table is resized.
     Buckets(Buckets),
-    /// Operations per second of all threads.
-    Rate(f64),
-    /// The same as a share of the reference's throughput in closed loop.
-    Load(f64),
 }
 
-/// Two numbers of buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Buckets {
     pub(crate) small: usize,
@@ -334,14 +325,11 @@ impl Workload {
         if self.keys == KeyMap::Dense {
             id += ",dense";
         }
-        if self.native_hash {
-            id += ",native";
-        }
         id + &self.placement() + &self.rules.id_suffix(self)
     }
 
-    /// Returns the part of a name for pin policy, occupancy and filling thread, as far as they are
-    /// not the section's own.
+    /// Returns the part of a name for pin policy and occupancy, as far as they are not the
+    /// section's own.
     fn placement(&self) -> String {
         let own = &self.own_placement;
         let mut words = String::new();
@@ -351,9 +339,6 @@ impl Workload {
         let occupancy = (100.0 / self.capacity * 1e6).round() / 1e6;
         if own.occupancy.is_some_and(|own| own != occupancy) {
             words += &format!(",occupancy={occupancy}");
-        }
-        if self.prefill_by_one {
-            words += ",filled-by-one";
         }
         words
     }
@@ -398,12 +383,8 @@ impl Workload {
             key_bytes: shape.key_bytes,
             value_bytes: shape.value_bytes,
             keys: self.keys,
-            hash: if self.native_hash { "native" } else { "common" }.into(),
-            prefill: if self.prefill_by_one { "one" } else { "all" }.into(),
             pin: self.pin_name(),
             cpus,
-            mode: "closed".into(),
-            rate_per_s: None,
             variant: String::new(),
             left_out: Vec::new(),
         };

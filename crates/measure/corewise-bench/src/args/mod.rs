@@ -1,19 +1,12 @@
 //! `corewise bench`: the command line.
 
-mod resize;
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
-use corewise_topology::MemoryPolicy;
-
-use self::resize::ResizeArgs;
-use crate::allocator::{self, Choice, Pages};
 use crate::error::{BenchError, one_line};
 use crate::format::{Format, dated};
-use crate::params::{MoreParamArgs, ParamArgs, Params};
+use crate::params::{ParamArgs, Params};
 use crate::record::{Manifest, Row};
 use crate::registry::Registry;
 use crate::results::Results;
@@ -24,9 +17,10 @@ use crate::show::{self, Query};
 use crate::sink::{self, Sink};
 use crate::suite::{Suite, SuiteSection};
 use crate::task::Task;
-use crate::{adapters, compare, list, manifest, replay, report, text};
+use crate::{adapters, list, manifest, replay, report, text};
+use clap::{Args, Subcommand};
 
-/// Exit status of a run with void rows, and of a failed comparison.
+/// Exit status of a run with void rows.
 const VOID: u8 = 3;
 
 /// Measure concurrent hash tables.
@@ -34,7 +28,7 @@ const VOID: u8 = 3;
 #[command(after_help = "Examples:\n  \
     corewise bench run --suite quick -o quick.jsonl\n  \
     corewise bench run --section scaling -i 1000000 -u 10 --tables papaya,dashmap\n  \
-    corewise bench resize --quick --report resize.html\n  \
+    corewise bench run --suite resize --quick -o resize.jsonl\n  \
     corewise bench report quick.jsonl -o quick.html\n\n\
     Exit codes: 0 measured, 1 failed, 2 bad option, 3 a check failed and its row is void.")]
 pub struct BenchArgs {
@@ -48,13 +42,10 @@ enum Command {
     List(ListArgs),
     /// Measure
     Run(Box<RunArgs>),
-    Resize(Box<ResizeArgs>),
     /// Draw a page from result files
     Report(ReportArgs),
     /// Print the figures of result files, and their ratios
     Show(ShowArgs),
-    /// Compare two result files
-    Compare(CompareArgs),
     /// Measure a row of a result file again
     Replay(ReplayArgs),
     /// Measure servers as papers did
@@ -63,9 +54,7 @@ enum Command {
     Doctor(ListArgs),
     /// One table at one size, for `run`
     #[command(hide = true)]
-    MemoryCell {
-        job: String,
-    },
+    MemoryCell { job: String },
 }
 
 #[derive(Clone, Debug, Args)]
@@ -73,21 +62,6 @@ struct ListArgs {
     /// How to print it
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-}
-
-/// Allocator and page policy of the tables.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct MemoryArgs {
-    /// Memory allocator
-    #[arg(long, value_enum, default_value = "mimalloc")]
-    pub(crate) allocator: Choice,
-    /// Page policy
-    #[arg(long, value_enum, default_value = "default")]
-    pub(crate) pages: Pages,
-    /// NUMA nodes of new pages, in numactl's words: localalloc, interleave:all, membind:0, ...
-    /// [default: as the program was started]
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) numa: Option<MemoryPolicy>,
 }
 
 /// Where the results of a run go.
@@ -105,23 +79,6 @@ struct OutputArgs {
     format: Format,
 }
 
-/// Options of every command that measures cells.
-#[derive(Clone, Debug, Args)]
-struct MeasureArgs {
-    #[command(flatten)]
-    output: OutputArgs,
-    /// Seed of all random streams
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Allow more threads than CPUs
-    #[arg(long)]
-    oversubscribe: bool,
-    #[command(flatten)]
-    memory: MemoryArgs,
-    #[command(flatten)]
-    params: ParamArgs,
-}
-
 #[derive(Clone, Debug, Args)]
 struct RunArgs {
     /// A suite by name, or a TOML file
@@ -137,9 +94,15 @@ struct RunArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    measure: MeasureArgs,
+    output: OutputArgs,
+    /// Seed of all random streams
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Allow more threads than CPUs
+    #[arg(long)]
+    oversubscribe: bool,
     #[command(flatten)]
-    more: MoreParamArgs,
+    params: ParamArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -153,9 +116,6 @@ struct ReportArgs {
     /// Overwrite the file
     #[arg(long)]
     replace: bool,
-    /// Write a smaller page: no single repetitions, no tooltips
-    #[arg(long, conflicts_with = "svg")]
-    brief: bool,
     /// Write only this plot, as SVG, by its id in the page
     #[arg(long, value_name = "ID")]
     svg: Option<String>,
@@ -177,26 +137,11 @@ struct ShowArgs {
 }
 
 #[derive(Clone, Debug, Args)]
-struct CompareArgs {
-    /// Results to compare with
-    old: PathBuf,
-    /// Results to judge
-    new: PathBuf,
-    /// Exit with status 3 if a row is slower
-    #[arg(long, value_parser = ["slower"])]
-    fail_on: Option<String>,
-    #[command(flatten)]
-    print: ListArgs,
-}
-
-#[derive(Clone, Debug, Args)]
 struct ReplayArgs {
     /// A result file and a row: FILE#CELL#TABLE, FILE#CELL, or FILE#NUMBER, counted from 1
     row: String,
     #[command(flatten)]
     output: OutputArgs,
-    #[command(flatten)]
-    memory: MemoryArgs,
 }
 
 /// Runs the command and returns the exit status.
@@ -217,12 +162,9 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
     match command {
         Command::List(args) => Ok(print(&list::list(&registry, args.format))),
         Command::Run(args) => run(&registry, *args),
-        Command::Resize(args) => resize::resize(&registry, &args),
         Command::Report(args) => report(&args),
         Command::Show(args) => show(args),
-        Command::Compare(args) => compare(&args),
         Command::Replay(args) => {
-            restart_with(args.memory)?;
             let (suite, tasks, seed) = replay::tasks(&args.row)?;
             measure(&registry, &suite, &tasks, seed, &args.output)
         }
@@ -254,53 +196,25 @@ fn doctor(format: Format) -> String {
     }
 }
 
-/// Restarts the program if it runs with another allocator or page policy than requested.
-fn restart_with(memory: MemoryArgs) -> Result<(), BenchError> {
-    if let Some(policy) = memory.numa {
-        // Threads that start later, and the restarted program, have the same policy.
-        policy
-            .set(&corewise_topology::Topology::detect())
-            .map_err(|error| BenchError::Usage(format!("--numa {policy}: {error}")))?;
-    }
-    allocator::reexec(memory.allocator, memory.pages)
-        .map_err(|error| BenchError::Usage(error.to_string()))
-}
-
 fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
-    restart_with(args.measure.memory)?;
-    let params = args.measure.params.params().or(&args.more.params());
+    let params = args.params.params();
     let mut suite = suite(args.suite.as_deref(), &args.section)?;
     if args.quick {
         suite = suite.quickly();
     }
-    let (suite, tasks) = planned(suite, &params, args.measure.oversubscribe)?;
-    if args.dry_run {
-        return Ok(print(&crate::estimate::text(registry, &tasks)?));
-    }
-    measure(
-        registry,
-        &suite,
-        &tasks,
-        args.measure.seed,
-        &args.measure.output,
-    )
-}
-
-/// Overrides the suite's parameters with the given ones, and returns its cells on this machine.
-fn planned(
-    suite: Suite,
-    params: &Params,
-    oversubscribe: bool,
-) -> Result<(Suite, Vec<Task>), BenchError> {
     let topology = corewise_topology::Topology::detect();
-    let tasks = suite.tasks(params, &topology, oversubscribe);
+    let tasks = suite.tasks(&params, &topology, args.oversubscribe);
     let tasks =
         tasks.map_err(|what| BenchError::Usage(format!("suite `{}`: {what}", suite.name)))?;
     if tasks.is_empty() {
         let text = "no cell that this machine can measure: see --threads";
         return Err(BenchError::Usage(text.into()));
     }
-    Ok((suite.with(params), tasks))
+    if args.dry_run {
+        return Ok(print(&crate::estimate::text(registry, &tasks)?));
+    }
+    let suite = suite.with(&params);
+    measure(registry, &suite, &tasks, args.seed, &args.output)
 }
 
 fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
@@ -374,7 +288,7 @@ fn measure(
 
 /// Reads result files; says of each that is not whole what is wrong with it.
 fn read<P: AsRef<Path>>(files: &[P]) -> Result<Results, BenchError> {
-    let results = Results::read(files).map_err(|error| BenchError::Usage(error.to_string()))?;
+    let results = Results::read(files)?;
     for file in &results.files {
         for note in file.notes() {
             let _ = writeln!(std::io::stderr(), "note: {}: {note}", file.path.display());
@@ -389,20 +303,12 @@ fn report(args: &ReportArgs) -> Result<u8, BenchError> {
     let page = match &args.svg {
         Some(id) => report::svg(&results, id)
             .ok_or_else(|| BenchError::Usage(format!("these results have no plot `{id}`")))?,
-        None if args.brief => report::brief(&results),
         None => report::html(&results),
     };
     Sink::create(&args.output, args.replace, false)?;
-    write_page(&args.output, &page, Format::Text)
-}
-
-/// Writes a page, and prints its path unless records are printed.
-fn write_page(output: &Path, page: &str, format: Format) -> Result<u8, BenchError> {
-    std::fs::write(output, page).map_err(|error| BenchError::of_file(output, error))?;
-    Ok(match format {
-        Format::Text => print(&output.display().to_string()),
-        Format::Json => 0,
-    })
+    let written = std::fs::write(&args.output, page);
+    written.map_err(|error| BenchError::of_file(&args.output, error))?;
+    Ok(print(&args.output.display().to_string()))
 }
 
 fn show(args: ShowArgs) -> Result<u8, BenchError> {
@@ -412,14 +318,4 @@ fn show(args: ShowArgs) -> Result<u8, BenchError> {
         Format::Text => show::text(&lines),
         Format::Json => serde_json::to_string_pretty(&lines).unwrap_or_default(),
     }))
-}
-
-fn compare(args: &CompareArgs) -> Result<u8, BenchError> {
-    let comparison = compare::compare(&read(&[&args.old])?, &read(&[&args.new])?);
-    print(&match args.print.format {
-        Format::Text => comparison.text(),
-        Format::Json => comparison.json(),
-    });
-    let failed = args.fail_on.is_some() && comparison.fails();
-    Ok(if failed { VOID } else { 0 })
 }

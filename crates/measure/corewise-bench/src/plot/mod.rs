@@ -12,7 +12,6 @@ pub(crate) mod numbers;
 pub(crate) mod over_threads;
 pub(crate) mod palette;
 pub(crate) mod rates;
-pub(crate) mod slim;
 pub(crate) mod style;
 pub(crate) mod svg;
 
@@ -46,7 +45,6 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// A part without tables.
     pub(crate) fn new(id: &str, heading: &str, lead: &str, plots: Vec<Plot>) -> Self {
         Self {
             id: id.to_owned(),

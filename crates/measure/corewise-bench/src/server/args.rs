@@ -9,9 +9,8 @@ use itertools::Itertools;
 
 use super::process::Engine;
 use super::suites::ServerSuite;
-use crate::allocator::name_of;
 use crate::error::BenchError;
-use crate::format::{Format, dated};
+use crate::format::{Format, dated, name_of};
 
 /// Server threads, and maximum of clients, in \[ATC11\] §6.2.
 const PAPER: usize = 12;
@@ -175,7 +174,6 @@ impl ServerArgs {
         })
     }
 
-    /// Returns the operations.
     pub(super) fn operations(&self) -> Vec<Operation> {
         all_if_none(&self.operation)
     }
@@ -199,7 +197,6 @@ impl ServerArgs {
         (ms, (ms * self.samples as u64) as f64 / 1e3)
     }
 
-    /// Describes the parameters.
     pub(super) fn line(&self, cpus: usize) -> String {
         format!(
             "{} server threads, {} connections a client, closed loop, {} keys of 12 bytes, \

@@ -68,7 +68,6 @@ impl TryFrom<toml::Table> for SuiteSection {
 }
 
 impl SuiteSection {
-    /// Returns the section of that name.
     fn find(&self) -> Result<&'static dyn Section, String> {
         sections::find(&self.kind).ok_or_else(|| {
             format!(
@@ -340,13 +339,6 @@ fn task(
     params: &Params,
     point: &Point<'_>,
 ) -> Result<Task, String> {
-    let one_of =
-        |name: &str, value: &Option<String>, usual: &str, other: &str| match value.as_deref() {
-            None => Ok(false),
-            Some(word) if word == usual => Ok(false),
-            Some(word) if word == other => Ok(true),
-            Some(word) => Err(format!("{name}: `{word}` ({usual}, {other})")),
-        };
     let share = params.insert_share.unwrap_or(50.0) / 100.0;
     let own = section.range(point.initial, point.update, share);
     let mut workload = Workload {
@@ -367,8 +359,6 @@ fn task(
         key_bytes: params.key_bytes.unwrap_or_default(),
         value_bytes: point.value_bytes,
         keys: params.keys.unwrap_or_default(),
-        native_hash: one_of("hash", &params.hash, "common", "native")?,
-        prefill_by_one: one_of("prefill", &params.prefill, "all", "one")?,
         churn: params.churn.unwrap_or_default(),
         pin: point.pin.clone(),
     };

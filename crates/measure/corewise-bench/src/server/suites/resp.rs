@@ -11,8 +11,8 @@ use corewise_measure::number::parse_count;
 use corewise_topology::run_on;
 
 use super::{PlaceArgs, failed, given_or, median, say_machine};
-use crate::allocator::name_of;
 use crate::error::BenchError;
+use crate::format::name_of;
 use crate::server::is_installed;
 use crate::server::process::{Engine, Launch, Program, Server};
 use crate::text::say;
@@ -74,7 +74,6 @@ pub(crate) struct RespArgs {
     place: PlaceArgs,
 }
 
-/// Measures the rows.
 pub(super) fn run(args: &RespArgs) -> Result<u8, BenchError> {
     if !is_installed("redis-benchmark") || !is_installed(&args.redis) {
         say("SKIPPED: redis-server and redis-benchmark are not on PATH");
