@@ -19,5 +19,6 @@ mod operate;
 mod probes;
 mod protocol;
 mod resp;
+mod scripts;
 mod stats;
 mod transactions;

@@ -65,6 +65,7 @@ mod metrics;
 mod process;
 mod protocol;
 mod receiving;
+mod scripts;
 mod server;
 mod shared;
 mod spare_inputs;
@@ -73,6 +74,6 @@ mod turn;
 
 pub use config::{
     BindAddress, BindingProtocol, Config, EngineKind, Eviction, ListenAt, ProtocolKind, RunError,
-    StartError,
+    ScriptKeys, StartError,
 };
 pub use server::Server;

@@ -7,6 +7,7 @@ use crate::commands::{Command, CommandCounts, CommandSums, SlowLog};
 use crate::complaints::Complaints;
 use crate::config::{Config, ProtocolKind};
 use crate::metrics::{Baseline, Counters, Published, Rates};
+use crate::scripts::Scripts;
 use crate::spare_inputs::FREE;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
@@ -169,6 +170,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn TimeSource>,
     /// Makes operations on several keys atomic.
     pub(crate) isolation: Arc<Isolation>,
+    /// The scripts that clients have sent.
+    pub(crate) scripts: Arc<Scripts>,
     /// The users that may authenticate; `None` if all clients are admitted. Replaced when the file
     /// is read again.
     pub(crate) users: Mutex<Option<Arc<Users>>>,

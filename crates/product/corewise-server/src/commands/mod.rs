@@ -10,12 +10,13 @@
 //! # Guarantees
 //!
 //! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
-//! 2. `BITOP COPY MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` are atomic: they are
-//!    transactions of [`isolation`](corewise_engine::isolation). All other commands on several keys
-//!    (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in order,
-//!    and other clients may change the keys between two of them, except in `EXEC`.
+//! 2. `BITOP COPY EVAL EVALSHA MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` are atomic: they
+//!    are transactions of [`isolation`](corewise_engine::isolation). All other commands on several
+//!    keys (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in
+//!    order, and other clients may change the keys between two of them, except in `EXEC` and in
+//!    scripts.
 //! 3. A command that fails changes nothing, except that `MSET` and `MSETNX` may run out of memory
-//!    when they have set some of their keys.
+//!    when they have set some of their keys, and that a script may fail between two commands.
 //! 4. Error texts are those of Redis 7.0.
 //!
 //! # Long calls
@@ -33,13 +34,15 @@
 //! | `LCS` | [pairs of bytes](lcs), 16,777,216 at most |
 //! | `BITFIELD COMMAND INFO MSET MSETNX WATCH` | the request |
 //! | `CLIENT KILL`, `CLIENT LIST` | the connections of the server |
-//! | `EXEC` | the [cost] of its requests, which is bounded |
+//! | `EVAL EVALSHA` | the script, whose time is [bounded](crate::scripts) |
+//! | `EXEC` | the [cost] of its requests, which is bounded, and the time of its scripts |
 
 mod acl;
 mod bits;
 mod client;
 mod cluster;
 mod command;
+mod compare;
 mod connection;
 mod cost;
 mod counts;
@@ -52,6 +55,7 @@ mod latency;
 mod lcs;
 mod operation;
 mod pubsub;
+mod scripting;
 mod server;
 mod session;
 mod several;
@@ -172,6 +176,8 @@ pub(crate) struct Context<'c, E: Engine> {
     pub(crate) is_silent: bool,
     /// The command directly follows a flush of the same connection.
     pub(crate) follows_flush: bool,
+    /// How long a script may take, or the scripts of the transaction that are left.
+    pub(crate) script_time: Duration,
     pub(crate) answered: Answered,
 }
 
@@ -596,11 +602,12 @@ pub(crate) fn rows() -> impl Iterator<Item = (&'static str, i8)> {
 }
 
 /// The shortest request of each command whose arguments name keys, but for those that no
-/// transaction has: its name, the request, and whether it may read whole strings. All keys are
-/// `key`, and the other arguments are 1.
+/// transaction has, and for scripts, whose time is bounded while they run: its name, the request,
+/// and whether it may read whole strings. All keys are `key`, and the other arguments are 1.
 #[cfg(test)]
 pub(crate) fn requests_on(key: &str) -> Vec<(&'static str, String, bool)> {
-    let with_keys = table::all().filter(|row| row.has_keys() && row.name != "watch");
+    let with_keys =
+        table::all().filter(|row| row.has_keys() && !row.is_script() && row.name != "watch");
     let request = |command: Command| {
         let [first, last, step] = command.range().map(isize::from);
         let elements = isize::from(command.arity).abs();
@@ -627,7 +634,7 @@ fn error_at(out: &[u8], start: usize) -> Option<&[u8]> {
 }
 
 /// The text up to the first NUL, which is as far as Redis shows it.
-fn until_nul(text: &[u8]) -> &[u8] {
+pub(crate) fn until_nul(text: &[u8]) -> &[u8] {
     let end = text.iter().position(|byte| *byte == 0);
     &text[..end.unwrap_or(text.len())]
 }

@@ -304,16 +304,16 @@ metrics! {
     absent "0" => info Memory "used_memory_lua";
     absent "0" => info Memory "used_memory_vm_eval";
     absent "0B" => info Memory "used_memory_lua_human";
-    absent "0" => info Memory "used_memory_scripts_eval";
-    absent "0" => info Memory "number_of_cached_scripts";
+    |s| read s.shared.scripts.size().1 => info Memory "used_memory_scripts_eval";
+    |s| read s.shared.scripts.size().0 => info Memory "number_of_cached_scripts";
     absent "0" => info Memory "number_of_functions";
     absent "0" => info Memory "number_of_libraries";
     absent "0" => info Memory "used_memory_vm_functions";
     absent "0" => info Memory "used_memory_vm_total";
     absent "0B" => info Memory "used_memory_vm_total_human";
     absent "0" => info Memory "used_memory_functions";
-    absent "0" => info Memory "used_memory_scripts";
-    absent "0B" => info Memory "used_memory_scripts_human";
+    |s| read s.shared.scripts.size().1 => info Memory "used_memory_scripts";
+    |s| read human(s.shared.scripts.size().1) => info Memory "used_memory_scripts_human";
     |s| read s.memory_limit => stats "limit_maxbytes" info Memory "maxmemory"
         prom "corewise_memory_limit_bytes": "The limit of the memory of items, tables and connections.";
     |s| read human(s.memory_limit) => info Memory "maxmemory_human";
