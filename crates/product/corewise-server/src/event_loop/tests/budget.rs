@@ -396,6 +396,22 @@ const ON_KEYS: &[&str] = &[
     "ttl v",
     "type v",
     "unlink w",
+    "zadd z 1 a",
+    "zcard z",
+    "zcount z 1 2",
+    "zincrby z 1 a",
+    "zlexcount z - +",
+    "zmscore z a",
+    "zrange z 0 -1",
+    "zrangebylex z - +",
+    "zrangebyscore z 1 2",
+    "zrank z a",
+    "zrem z a",
+    "zrevrange z 0 -1",
+    "zrevrangebylex z + -",
+    "zrevrangebyscore z 2 1",
+    "zrevrank z a",
+    "zscore z a",
 ];
 
 /// Executes a command several times in a transaction. Returns the reply to `EXEC`, and what the
