@@ -106,6 +106,9 @@ pub struct MachineFacts {
     pub cores: usize,
     /// Sockets of these CPUs.
     pub sockets: usize,
+    /// CPUs of the first NUMA node, of the first two, and so on; empty in earlier files.
+    #[serde(default)]
+    pub node_ends: Vec<usize>,
     /// Kernel release.
     pub kernel: String,
     /// Physical memory in bytes.

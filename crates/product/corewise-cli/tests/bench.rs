@@ -666,6 +666,43 @@ fn the_rows_of_the_servers_are_printed_for_programs_too() {
 }
 
 #[test]
+fn the_highest_rate_is_one_that_held() {
+    // Every reply of this load comes within a minute, and none within a nanosecond.
+    for (bound, holds) in [("60000", true), ("0.000001", false)] {
+        let search = format!(
+            "server --saturate {bound} --engine redis,locked --operation get --clients 1 --threads 1 \
+             --warmup 0.1 --sample 0.1 --samples 1 --keys 100 --format json"
+        );
+        let output = bench(&words(&search, &[]));
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}");
+        let lines = said
+            .lines()
+            .map(|line| serde_json::from_str(line).expect(line));
+        let lines: Vec<serde_json::Value> = lines.collect();
+        assert_eq!(lines[0]["type"], "manifest");
+        let rows: Vec<_> = lines[1..]
+            .iter()
+            .map(|row| row["engine"].as_str())
+            .collect();
+        assert!(rows.contains(&Some("locked")), "{said}");
+        for row in &lines[1..] {
+            let number = |of: &serde_json::Value, name: &str| of[name].as_f64().expect(name);
+            assert!(number(row, "closed_per_s") > 0.0, "{row}");
+            let offered = row["offered"].as_array().expect("rates");
+            let held = offered.iter().filter(|of| of["holds"] == true);
+            let highest = held.map(|of| number(of, "rate_per_s")).fold(0.0, f64::max);
+            assert_eq!(number(row, "rate_per_s"), highest, "{row}");
+            for of in offered {
+                let is_within = number(of, "p999_ms") <= number(row, "p999_ms_bound");
+                assert_eq!(of["holds"], is_within && of["unsent"] == 0, "{row}");
+            }
+            assert!(holds || highest == 0.0, "{row}");
+        }
+    }
+}
+
+#[test]
 fn a_wrong_reply_voids_the_row_of_a_server() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().expect("a folder");
