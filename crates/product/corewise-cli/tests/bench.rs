@@ -3,7 +3,7 @@
 #![cfg(feature = "bench")]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_corewise");
 
@@ -423,6 +423,41 @@ fn overwriting_or_losing_results_is_reported() {
     let lost = lost.expect("the program starts");
     assert_eq!(lost.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&lost.stderr).contains("standard output"));
+}
+
+#[test]
+fn an_interrupted_run_names_what_it_keeps() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let results = folder.path().join("r.jsonl").display().to_string();
+    // Long enough to be interrupted after its first cell.
+    let updates: Vec<String> = (0..=100).map(|percent| percent.to_string()).collect();
+    let line = "bench run --section updates -n 1 -i 1000 --tables mutex --reference mutex \
+                --repetitions 1 --duration-ms 500";
+    let mut run = Command::new(PROGRAM)
+        .args(words(line, &["-u", &updates.join(","), "-o", &results]))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let has_row = || {
+        let text = std::fs::read_to_string(&results).unwrap_or_default();
+        text.contains("\"type\":\"row\"")
+    };
+    while !has_row() {
+        assert_eq!(run.try_wait().expect("a child"), None, "it ended");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let kill = Command::new("kill")
+        .args(["-INT", &run.id().to_string()])
+        .status();
+    assert!(kill.expect("it starts").success());
+    let output = run.wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let report = format!("rows of finished cells: corewise bench report {results}");
+    assert!(said.contains(&report), "{said}");
+    let shown = succeed(&["show", &results, "--figure", "rate"]);
+    assert!(shown.contains("updates/i=1000,u=0,"), "{shown}");
 }
 
 #[test]
