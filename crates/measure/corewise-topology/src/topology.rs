@@ -77,6 +77,9 @@ pub struct Topology {
     pub nodes: Vec<NumaNode>,
     /// The CPU time that a control group grants, in CPUs; `None` if there is no limit.
     pub cpu_quota: Option<f64>,
+    /// The bytes of memory that this process may use: those of the machine, or the limit of a
+    /// control group if it is smaller; `None` if the system reports neither.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Topology {
@@ -90,6 +93,11 @@ impl Topology {
     pub fn read_from(root: &Path, allowed: Option<&[usize]>) -> Self {
         let mut topology = crate::sysfs::read(root, allowed);
         topology.cpu_quota = crate::cgroup::cpu_quota(root);
+        let memory = [
+            crate::sysfs::memory(root),
+            crate::cgroup::memory_limit(root),
+        ];
+        topology.memory_bytes = memory.into_iter().flatten().min();
         topology
     }
 
@@ -109,6 +117,7 @@ impl Topology {
             caches: Vec::new(),
             nodes: vec![NumaNode { id: 0, cpus: ids }],
             cpu_quota: None,
+            memory_bytes: None,
         }
     }
 
