@@ -2,23 +2,26 @@
 
 use crate::auth::Users;
 use crate::classes::Ages;
+use crate::commands::SlowLog;
 use crate::config::{Config, EngineKind, Eviction, RunError, StartError};
 use crate::front::{Front, Loops, Signals, WAKE};
 use crate::listener::{Listener, listen_tcp};
 use crate::memory::ItemHeap;
+use crate::metrics::Rates;
 use crate::metrics::http::{self, Responder, Stage, Watchdog};
 use crate::protocol::ProtocolKind;
 use crate::shared::{ConnInfo, LoopState, Shared};
 use corewise_atomic::lock::Mutex;
-use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use corewise_engine::engines::{locked, lockhash, relativistic};
 use corewise_engine::isolation::Isolation;
-use corewise_engine::{Engine, SystemClock};
+use corewise_engine::{Engine, SystemClock, TimeSource};
 use corewise_wire::memcached::Limits;
 use corewise_wire::resp;
 use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -198,6 +201,9 @@ impl Server {
             signals,
         } = self;
         let shared = Arc::new(share(config, users, waker));
+        // Relaxed: no other thread runs yet.
+        let bytes = engine.stats().bytes;
+        shared.startup_bytes.store(bytes, Ordering::Relaxed);
         let mut loops = Loops::start(&shared, &engine).map_err(RunError::Thread)?;
         for listener in &listeners {
             let now_ms = shared.clock.now().ms;
@@ -313,6 +319,14 @@ fn resp_limits(config: &Config) -> resp::Limits {
     }
 }
 
+/// 40 random hexadecimal digits: std chooses random keys for its hashers.
+fn random_id() -> String {
+    let word = |_| format!("{:016x}", RandomState::new().build_hasher().finish());
+    let mut digits: String = (0..3).map(word).collect();
+    digits.truncate(40);
+    digits
+}
+
 /// The state that all threads of a server share.
 pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {
     let limits = crate::codec::Limits {
@@ -321,9 +335,11 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
     };
     let loops =
         (0..config.threads).map(|_| corewise_atomic::CachePadded::new(LoopState::default()));
+    let clock = SystemClock::new();
     Shared {
         limits,
-        clock: Arc::new(SystemClock::new()),
+        started_s: clock.unix_time().as_secs(),
+        clock: Arc::new(clock),
         isolation: Arc::new(Isolation::new()),
         users: Mutex::new(users.map(Arc::new)),
         loops: loops.collect(),
@@ -345,6 +361,12 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         detail: AtomicBool::new(config.detail_stats),
         prefixes: Mutex::new(HashMap::new()),
         baseline: Mutex::default(),
+        rates: Rates::default(),
+        slow_log: SlowLog::default(),
+        peak_bytes: AtomicU64::new(0),
+        startup_bytes: AtomicU64::new(0),
+        run_id: random_id(),
+        replication_id: random_id(),
         config,
     }
 }

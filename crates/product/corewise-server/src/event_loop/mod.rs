@@ -25,8 +25,8 @@ use crate::buffer_accounting::{BufferAccounting, ReplyRoom, SHORT_MS, STALLED_MS
 use crate::codec::{Codec, Parse};
 use crate::config::Config;
 use crate::conn::{Conn, FREE, Growth, SLICE};
-use crate::metrics::Counters;
 use crate::metrics::health::Probe;
+use crate::metrics::{self, Counters};
 use crate::receiving::{Receiving, as_uninit};
 use crate::shared::{ConnInfo, Shared};
 use crate::spare_inputs::SpareInputs;
@@ -67,7 +67,7 @@ const EVENTS: usize = 512;
 /// Approximate size of a connection and its `ConnInfo`.
 const CONN_BYTES: usize = size_of::<Conn>() + 256;
 /// Interval between checks of timeouts.
-const SWEEP_EVERY_MS: u64 = 500;
+pub(crate) const SWEEP_EVERY_MS: u64 = 500;
 /// How long a stopping loop waits for its clients to read their replies.
 const DRAIN_MS: u64 = 5_000;
 /// How long a stopping loop serves clients that keep sending.
@@ -535,8 +535,7 @@ impl<E: Engine> EventLoop<E> {
             n
         } else if conn.input.is_empty() {
             let end = self.arena.len().min(*arena_used + conn.slice);
-            let slice = &mut self.arena[*arena_used..end];
-            let n = receive(conn, slice);
+            let n = receive(conn, &mut self.arena[*arena_used..end]);
             input.in_arena = *arena_used..*arena_used + n;
             *arena_used += n;
             n
@@ -555,6 +554,7 @@ impl<E: Engine> EventLoop<E> {
         if received > 0 {
             conn.note_activity(now.ms);
             self.counters.bytes_read += received as u64;
+            self.counters.reads += 1;
         }
         let is_whole = input.buffered.len() >= conn.need.max(1);
         let ready = input.refused || input.received.is_some() || is_whole;
@@ -599,6 +599,7 @@ impl<E: Engine> EventLoop<E> {
         let taken = conn.send(&self.out);
         self.out.clear();
         self.counters.bytes_written += taken as u64;
+        self.counters.writes += 1;
         conn.active_ms = now.ms;
         self.decide_next(key);
     }
@@ -759,6 +760,7 @@ impl<E: Engine> EventLoop<E> {
         };
         let mut expired = Vec::new();
         for (key, conn) in &self.conns {
+            *conn.info.view.lock() = conn.view();
             let silent = now.ms.saturating_sub(conn.active_ms);
             let kept = conn.is_blocked() && silent >= slow;
             if kept || (conn.noted.sum() + conn.reserved() > FREE && silent >= stalled) {
@@ -776,6 +778,7 @@ impl<E: Engine> EventLoop<E> {
         self.accounting.return_rest();
         if self.index == 0 {
             self.shared.ages.walk(&*self.engine, now);
+            metrics::sample(&self.shared, &*self.engine, now);
         }
         self.publish();
     }
@@ -833,6 +836,7 @@ impl<E: Engine> EventLoop<E> {
 fn send_waiting(conn: &mut Conn, counters: &mut Counters, now: Now) -> bool {
     let sent = conn.send_waiting();
     counters.bytes_written += sent as u64;
+    counters.writes += 1;
     if sent > 0 {
         conn.active_ms = now.ms;
     }
