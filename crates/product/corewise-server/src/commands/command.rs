@@ -11,10 +11,11 @@ use std::iter;
 const MAX_NAMES: usize = 256;
 
 /// The categories that Redis has, in its order, as far as commands here are in them.
-const CATEGORIES: [&str; 11] = [
+const CATEGORIES: [&str; 12] = [
     "keyspace",
     "read",
     "write",
+    "sortedset",
     "string",
     "bitmap",
     "admin",

@@ -331,7 +331,7 @@ impl RespSession {
         }
         self.operation(
             consumed,
-            &Operation::read(key, ReplyShape::Value),
+            &Operation::read(key, ReplyShape::StringOrNull),
             Tally::Get,
         )
     }
