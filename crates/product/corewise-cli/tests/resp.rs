@@ -361,7 +361,7 @@ fn a_scan_shows_every_key(engine: Engine) {
 }
 
 /// The keys that a whole scan shows.
-fn scan(client: &mut Client, options: &str) -> BTreeSet<String> {
+pub(crate) fn scan(client: &mut Client, options: &str) -> BTreeSet<String> {
     scan_in_steps(client, options).0
 }
 

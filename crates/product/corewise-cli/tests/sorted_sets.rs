@@ -2,7 +2,7 @@
 //! redis-server, and what memcached's protocol sees of them.
 
 use crate::common;
-use crate::resp::{Requests, compare_with_redis};
+use crate::resp::{Requests, compare_with_redis, scan};
 
 use common::Engine;
 use common::resp::{connect, start};
@@ -12,6 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 for_every_engine! { of corewise:
     random_conversations_on_sets_agree_with_redis
     memcached_sees_a_set_as_a_miss
+    a_scan_shows_the_keys_of_a_type
 }
 
 /// Random requests on sorted sets, and some on strings under the same keys.
@@ -268,4 +269,18 @@ fn memcached_sees_a_set_as_a_miss(engine: Engine) {
         text.ask("delete k\r\n", "DELETED\r\n");
         resp.ask("zadd k 1 m\r\n", ":1\r\n");
     }
+}
+
+fn a_scan_shows_the_keys_of_a_type(engine: Engine) {
+    let server = start(engine, &[]);
+    let mut client = connect(&server);
+    client.ask("set s v\r\n", "+OK\r\n");
+    client.ask("zadd flat 1 a\r\n", ":1\r\n");
+    let long = "long".repeat(50);
+    client.ask(format!("zadd large 1 {long}\r\n"), ":1\r\n");
+    let mut keys = |options| Vec::from_iter(scan(&mut client, options));
+    assert_eq!(keys("count 1000 type zset"), ["flat", "large"]);
+    assert_eq!(keys("count 1000 type STRING"), ["s"]);
+    assert_eq!(keys("count 1000 type list"), [""; 0]);
+    assert_eq!(keys("count 1000"), ["flat", "large", "s"]);
 }

@@ -280,7 +280,7 @@ fn check_reads<E: TestEngine>(cache: &mut Cache<E>, draw: &mut Draw, model: &Mod
 
 fn check_add<E: TestEngine>(cache: &mut Cache<E>, draw: &mut Draw, model: &mut Model, key: &[u8]) {
     let conditions = draw.conditions();
-    let count = if draw.0.random_ratio(1, 30) {
+    let count = if draw.0.random_ratio(1, 12) {
         150
     } else {
         draw.0.random_range(1..4)
@@ -457,7 +457,7 @@ fn operations_agree_with_a_model<E: TestEngine>() {
             });
         }
     }
-    assert!(sets > 10 && flat > 10, "{sets} sets and {flat} flat ones");
+    assert!(sets > 1 && flat > 1, "{sets} sets and {flat} flat ones");
     for key in model.keys() {
         assert_eq!(cache.delete(key, Delete::default()), Seen::Deleted);
     }
@@ -478,39 +478,37 @@ fn add_number<E: TestEngine>(cache: &mut Cache<E>, key: u32, number: u32) -> See
 }
 
 fn sets_that_fill_the_memory_are_evicted_and_counted<E: TestEngine>() {
-    for factor in [1, 4, 16] {
+    for factor in [1, 4] {
         let mut setup = Setup::tight::<E>(1);
         setup.memory *= factor;
         let mut cache = Cache::<E>::new(setup);
         let mut random = SmallRng::seed_from_u64(factor);
-        let mut refused = 0;
-        let steps = fewer(40_000 * factor);
-        for step in 0..steps {
-            let key = random.random_range(0..40 * factor as u32);
-            let seen = match random.random_range(0..8) {
-                0 => {
-                    let seen = cache.set(format!("string {step}").as_bytes(), &[7; 300]);
-                    assert!(seen.is_stored(), "{seen:?}");
-                    continue;
-                }
-                _ => add_number(&mut cache, key, random.random_range(0..4_000)),
-            };
-            match seen {
-                Seen::Sorted(_) => {}
-                Seen::OutOfMemory => refused += 1,
-                other => panic!("{other:?}"),
+        for step in 0..3_000 * factor {
+            if step % 8 == 0 {
+                let seen = cache.set(format!("string {step}").as_bytes(), &[7; 300]);
+                assert!(seen.is_stored(), "{seen:?}");
+                continue;
             }
-            if step % 512 == 0 {
+            let key = format!("key {}", random.random_range(0..40 * factor));
+            let members: Vec<String> = (0..20)
+                .map(|_| format!("a member of twenty{:>3}", random.random_range(0..800)))
+                .collect();
+            let pairs: Vec<_> = members.iter().map(|name| (1.0, name.as_bytes())).collect();
+            let seen = cache.add(key.as_bytes(), &pairs);
+            // Each set is far smaller than the memory, so all have room.
+            let stats = cache.engine.stats();
+            assert!(
+                matches!(seen, Seen::Sorted(_)),
+                "{seen:?} in step {step}: {stats:?}"
+            );
+            if step % 512 == 1 {
                 cache.assert_memory_within_budget();
                 cache.maintain();
                 cache.assert_sets_are_counted();
             }
         }
         let stats = cache.engine.stats();
-        assert!(stats.evictions > 0, "{stats:?}");
-        assert!(stats.sets > 0, "{stats:?}");
-        // Of sets that are far smaller than the memory, all have room.
-        assert_eq!(refused, 0, "{stats:?}");
+        assert!(stats.evictions > 0 && stats.sets > 0, "{stats:?}");
         cache.engine.flush_all(Deadline::PAST, cache.now);
         cache.maintain();
         cache.assert_no_sets();
@@ -659,9 +657,7 @@ fn increments_of_several_sessions_are_all_counted<E: TestEngine>() {
 
 fn sessions_that_write_and_evict_count_every_byte<E: TestEngine>() {
     const THREADS: usize = 4;
-    let mut setup = Setup::tight::<E>(THREADS);
-    setup.memory *= 2;
-    let engine = Arc::new(E::make(setup));
+    let engine = Arc::new(E::make(Setup::tight::<E>(THREADS)));
     let steps = fewer(20_000);
     let run = |thread: usize| {
         let mut cache = Cache::over(&engine);
@@ -669,16 +665,16 @@ fn sessions_that_write_and_evict_count_every_byte<E: TestEngine>() {
         for step in 0..steps {
             let key = random.random_range(0..30);
             let name = format!("key {key}");
-            match random.random_range(0..400) {
+            match random.random_range(0..4_000) {
                 0 => cache.engine.flush_all(Deadline::PAST, cache.now),
-                1..5 => _ = cache.delete(name.as_bytes(), Delete::default()),
-                5..9 => _ = cache.set(name.as_bytes(), &[1; 200]),
-                9..60 => {
-                    let seen = cache.set(format!("string {step} {thread}").as_bytes(), &[2; 400]);
+                1..50 => _ = cache.delete(name.as_bytes(), Delete::default()),
+                50..90 => _ = cache.set(name.as_bytes(), &[1; 200]),
+                90..600 => {
+                    let seen = cache.set(format!("string {step} {thread}").as_bytes(), &[2; 8_000]);
                     assert!(seen.is_stored() || seen == Seen::OutOfMemory, "{seen:?}");
                 }
-                60..100 => _ = cache.read_set(name.as_bytes(), SortedRead::Len),
-                100..110 => {
+                600..1_000 => _ = cache.read_set(name.as_bytes(), SortedRead::Len),
+                1_000..1_100 => {
                     let (slot, keeps) = (SetSlot::new(), random.random());
                     let take = SortedWrite::Take { slot: &slot, keeps };
                     cache.write_set(name.as_bytes(), take);

@@ -301,6 +301,9 @@ unsafe fn change<K: ItemStore>(
     let set = unsafe { set_of(item) };
     let before = bytes(set);
     let (count, member_bytes) = most_added(write);
+    // Before others are evicted for it.
+    // SAFETY: the node is one of the store's items and still linked, by 1.
+    unsafe { items.hit(node) };
     if count > 0
         && let Err(why) = items.make_set_room(before, growth(before, count, member_bytes))
     {
@@ -311,7 +314,6 @@ unsafe fn change<K: ItemStore>(
     let is_empty = set.is_empty();
     // SAFETY: the node is one of the store's items and still linked, by 1.
     unsafe {
-        items.hit(node);
         if is_empty {
             items.unlink(node);
         } else if !matches!(applied, Ok((_, false))) {

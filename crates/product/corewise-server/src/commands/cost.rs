@@ -154,7 +154,10 @@ fn cost<'q, E: Engine>(
     let words = args.map(|arg| ARGUMENT + arg.len()).sum::<usize>();
     let clients = || cx.shared.open_connections().saturating_mul(CLIENT);
     let copied = match command.name {
-        "copy" => command.keys_of(args).next().map_or(0, |key| set_bytes(cx, key)),
+        "copy" => command
+            .keys_of(args)
+            .next()
+            .map_or(0, |key| set_bytes(cx, key)),
         // A range of a set reads no more than it prints, and the replies are bounded.
         _ => 0,
     };

@@ -20,7 +20,7 @@ use corewise_wire::resp::Args;
 use std::ops::Bound;
 
 /// The most arguments of a request in a batch.
-const MOST_BATCHED: usize = 256;
+const MOST_BATCHED: usize = 32;
 /// The most members that a request in a batch shows.
 const MOST_SHOWN: usize = 1 << 10;
 

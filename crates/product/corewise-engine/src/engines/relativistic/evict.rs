@@ -122,7 +122,18 @@ impl Evictor {
         target: i64,
         bytes: usize,
     ) -> EvictProgress {
-        self.walk_until(site, target, bytes, true)
+        self.walk_until(site, target, bytes, true, true)
+    }
+
+    /// As [`Self::make_headroom`], but compacts nothing. Compaction gains segments only, and where
+    /// sets have nearly all memory, few segments are left to gain.
+    pub(super) fn evict_only(
+        &mut self,
+        site: &Site<'_>,
+        target: i64,
+        bytes: usize,
+    ) -> EvictProgress {
+        self.walk_until(site, target, bytes, true, false)
     }
 
     /// As [`Self::make_headroom`], but begins no walk: continues the one that is parked.
@@ -133,7 +144,7 @@ impl Evictor {
         bytes: usize,
     ) -> EvictProgress {
         let begins = mutant!("others_begin_walks");
-        self.walk_until(site, target, bytes, begins)
+        self.walk_until(site, target, bytes, begins, true)
     }
 
     fn walk_until(
@@ -142,9 +153,10 @@ impl Evictor {
         target: i64,
         bytes: usize,
         begins: bool,
+        mut compacts: bool,
     ) -> EvictProgress {
         let heap = &site.engine.heap;
-        let (mut left, mut compacts) = (bytes as i64, true);
+        let mut left = bytes as i64;
         while left > 0 && heap.ease() < target {
             // With enough headroom, only compaction may raise the ease to the target.
             let evicts = heap.headroom() < target;
@@ -660,7 +672,7 @@ impl Site<'_> {
         let (found, link): (Item<'_, Link>, &Link) =
             unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };
         let owns_set = found.kind() == ItemKind::Set;
-        // Who follows its pointer holds the stripe.
+        // A thread that follows its pointer holds the stripe.
         let _stripe = (owns_set && !mutant!("evicts_sets_without_stripe"))
             .then(|| self.engine.stripe(link.reduced_hash()).lock());
         // SAFETY: the contract of `unlink` is the one of this function; the stripe is held if the

@@ -568,15 +568,14 @@ impl Relativistic {
         let memory = self.memory.load(Ordering::Relaxed);
         let overhead = self.overhead.load(Ordering::Relaxed).min(memory / 2);
         let least = LEAST_SEGMENTS * self.heap.segment_bytes();
-        let fixed =
-            overhead + self.policy.bytes() + size_of_val(&*self.stripes) as u64 + self.sets.bytes();
-        let left = |arrays: u64| memory.saturating_sub(fixed + arrays).max(least);
+        let fixed = overhead + self.policy.bytes() + size_of_val(&*self.stripes) as u64;
+        let sets = self.sets.bytes();
+        let left = |arrays: u64| memory.saturating_sub(fixed + sets + arrays).max(least);
         // The grant is read before the arrays: if the table allocates the granted array in between,
         // its bytes count twice instead of not at all.
         let granted = self.granted_bytes();
         let arrays = self.table.array_bytes() as u64 + granted;
-        self.sets
-            .set_deficit((fixed + arrays + least).saturating_sub(memory));
+        self.sets.set_bounds(memory, fixed + arrays + least);
         let wanted = self.table.wanted_buckets();
         let larger = left(arrays + array_bytes(wanted));
         let has_room = self.heap.held() <= larger;

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// below half of the reserve, and when there is none.
 const PACE: [usize; 3] = [4, 8, 32];
 /// Bytes of old segments walked in one step.
-const STEP_BYTES: usize = 1 << 16;
+pub(super) const STEP_BYTES: usize = 1 << 16;
 /// How often a session that needs memory checks whether readers have moved on, before it gives up:
 /// about a second.
 const CHECKS: u32 = 20_000;

@@ -1,8 +1,8 @@
 //! The memory of the [sorted sets](crate::objects) that items own.
 //!
 //! Sets take their memory from the allocator, and [`budget`](Relativistic::budget) takes it from
-//! the segments. A set that an item no longer owns is *dying*: it is freed in steps, by
-//! `maintain` and by those who need room, and counts until then.
+//! the segments. A set that no item owns any more is *dying*: `maintain` and sessions that need
+//! room free it in steps, and it counts until then.
 //!
 //! # Guarantees
 //!
@@ -14,12 +14,12 @@
 //! 3. The set of a linked item is reached and taken under the stripe of the item's key.
 
 use super::Relativistic;
+use super::evict::EvictProgress;
 use super::heap::Ptr;
-use super::session_state::{Patience, SessionState};
+use super::session_state::{Patience, STEP_BYTES, SessionState};
 use crate::item::Item;
 use crate::objects::{self, Set};
 use corewise_atomic::lock::Mutex;
-use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_maps::relativistic::Link;
 use corewise_ops::Now;
@@ -37,6 +37,8 @@ pub(super) struct Sets {
     live: AtomicU64,
     /// Bytes by which the sets exceed what the least number of segments leaves them.
     deficit: AtomicU64,
+    /// The most bytes of one set.
+    most: AtomicU64,
     dying: Mutex<Vec<Set>>,
 }
 
@@ -46,6 +48,7 @@ impl Sets {
             bytes: AtomicU64::new(0),
             live: AtomicU64::new(0),
             deficit: AtomicU64::new(0),
+            most: AtomicU64::new(0),
             dying: Mutex::new(Vec::new()),
         }
     }
@@ -62,9 +65,14 @@ impl Sets {
         self.live.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_deficit(&self, bytes: u64) {
-        // Relaxed: see `bytes`.
-        self.deficit.store(bytes, Ordering::Relaxed);
+    /// Notes what the memory and the `others` in it leave to sets.
+    pub(super) fn set_bounds(&self, memory: u64, others: u64) {
+        let left = memory.saturating_sub(others);
+        let most = left.min(memory / 4 * objects::MOST_QUARTERS);
+        let deficit = self.bytes().saturating_sub(left);
+        // Relaxed, both: see `bytes`.
+        self.most.store(most, Ordering::Relaxed);
+        self.deficit.store(deficit, Ordering::Relaxed);
     }
 
     /// Counts a set that took `before` bytes and takes `after` bytes; a new one took none.
@@ -125,11 +133,10 @@ impl Relativistic {
         self.sets.deficit.load(Ordering::Relaxed) + self.spare()
     }
 
-    /// Whether a set may take so many bytes.
+    /// Whether a set may take this number of bytes.
     pub(super) fn may_have_set(&self, bytes: usize) -> bool {
-        // Relaxed: a setting.
-        let memory = self.memory.load(Ordering::Relaxed);
-        bytes as u64 <= memory / 4 * objects::MOST_QUARTERS
+        // Relaxed: see `Sets::bytes`.
+        bytes as u64 <= self.sets.most.load(Ordering::Relaxed)
     }
 
     /// Takes the set of an item that was unlinked.
@@ -147,15 +154,15 @@ impl Relativistic {
             self.stripe(link.reduced_hash()).try_lock().is_none(),
             "the set of an item is taken under its stripe"
         );
-        // SAFETY: the item was linked, and its set is taken here only, once, by 1 (1). All who
-        // follow the pointer hold the stripe, as the caller does, and none after the item was
-        // unlinked (2).
+        // SAFETY: the item was linked, and its set is taken here only, once, by 1 (1). Every thread
+        // that follows the pointer holds the stripe, as the caller does, and has found the item
+        // linked (2).
         self.sets.retire(unsafe { objects::take(item) });
     }
 
-    /// Frees all sets. Needs no more than to have the engine exclusively.
+    /// Frees all sets of a table that is dropped.
     pub(super) fn free_sets(&mut self) {
-        if self.sets.live() == 0 || mutant!("leaks_sets") {
+        if self.sets.live() == 0 {
             return;
         }
         let guard = self.table.domain().pin();
@@ -177,11 +184,24 @@ impl Relativistic {
 }
 
 impl SessionState {
+    /// A step of eviction without compaction.
+    fn evict_only(&self, engine: &Relativistic, now: Now, target: i64) -> EvictProgress {
+        if engine.heap.headroom() >= target {
+            return EvictProgress::Blocked; // only readers have to move on
+        }
+        let site = self.site(engine, now);
+        match site.evictor.try_lock() {
+            Some(mut evictor) => evictor.evict_only(&site, target, STEP_BYTES),
+            None => EvictProgress::Blocked,
+        }
+    }
+
     /// Frees and evicts until a set may grow by `growth` bytes. Must be called outside sections and
     /// stripes. Returns false if there is no memory.
     #[cold]
     pub(super) fn make_set_room(&mut self, engine: &Relativistic, now: Now, growth: usize) -> bool {
         let mut patience = Patience::new(engine);
+        let mut compacts = true;
         loop {
             let frees = engine.sets.free_some();
             engine.heap.collect(engine.table.domain());
@@ -192,12 +212,17 @@ impl SessionState {
             if frees {
                 continue;
             }
-            let progress = if engine.may_evict() {
-                let target = growth as u64 + engine.kept_from_sets();
-                self.drive_evictors(engine, now, target as i64)
-            } else {
-                self.remove_dead(engine, now)
+            let target = (growth as u64 + engine.kept_from_sets()) as i64;
+            let mut progress = match (engine.may_evict(), compacts) {
+                (true, true) => self.drive_evictors(engine, now, target),
+                (true, false) => self.evict_only(engine, now, target),
+                (false, _) => self.remove_dead(engine, now),
             };
+            if progress == EvictProgress::None && engine.may_evict() {
+                // The items of sets are small, so all may be in open segments.
+                engine.seal_older(u32::MAX);
+                (compacts, progress) = (false, EvictProgress::Made);
+            }
             if !patience.lasts(engine, progress, true) {
                 return false;
             }
