@@ -19,5 +19,6 @@ mod operate;
 mod probes;
 mod protocol;
 mod resp;
+mod sorted_sets;
 mod stats;
 mod transactions;

@@ -362,7 +362,7 @@ fn a_scan_shows_every_key(engine: Engine) {
 }
 
 /// The keys that a whole scan shows.
-fn scan(client: &mut Client, options: &str) -> BTreeSet<String> {
+pub(crate) fn scan(client: &mut Client, options: &str) -> BTreeSet<String> {
     scan_in_steps(client, options).0
 }
 
@@ -723,19 +723,19 @@ const LINES: &[&str] = &[
 ];
 
 /// Random requests that both servers must answer the same.
-struct Requests(Xoshiro256PlusPlus);
+pub(crate) struct Requests(pub(crate) Xoshiro256PlusPlus);
 
 impl Requests {
-    fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
+    pub(crate) fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
         words.choose(&mut self.0).expect("words")
     }
 
-    fn key(&mut self) -> String {
+    pub(crate) fn key(&mut self) -> String {
         self.pick(&["a", "b", "c", "d", "", "key with blanks", "\r\n"])
             .to_owned()
     }
 
-    fn value(&mut self) -> String {
+    pub(crate) fn value(&mut self) -> String {
         match self.0.random_range(0..6) {
             0 => self.0.random_range(-20..20).to_string(),
             1 => self
@@ -753,7 +753,7 @@ impl Requests {
         }
     }
 
-    fn number(&mut self) -> String {
+    pub(crate) fn number(&mut self) -> String {
         match self.0.random_range(0..8) {
             0 => self
                 .pick(&[
@@ -795,7 +795,7 @@ impl Requests {
         ])
     }
 
-    fn options(&mut self, options: &[&str]) -> Vec<String> {
+    pub(crate) fn options(&mut self, options: &[&str]) -> Vec<String> {
         let count = self.pick(&["0", "0", "1", "1", "2"]).parse().unwrap();
         (0..count).map(|_| self.pick(options).to_owned()).collect()
     }
@@ -840,7 +840,7 @@ impl Requests {
         words
     }
 
-    fn float(&mut self) -> String {
+    pub(crate) fn float(&mut self) -> String {
         let float = self.pick(&[
             "1.5",
             "-0.1",
@@ -985,7 +985,7 @@ impl Requests {
         words
     }
 
-    fn of_strings_and_keys(&mut self) -> Vec<String> {
+    pub(crate) fn of_strings_and_keys(&mut self) -> Vec<String> {
         match self.0.random_range(0..12) {
             0 | 1 => self.set(),
             2 => self.expire(),
@@ -1032,14 +1032,14 @@ impl Requests {
 /// A reply: its bytes without the times that depend on when they were asked for, and those times in
 /// milliseconds.
 #[derive(Debug, Default)]
-struct Reply {
+pub(crate) struct Reply {
     bytes: Vec<u8>,
     times_ms: Vec<i64>,
 }
 
 impl Reply {
     /// Reads the reply to a request.
-    fn read(client: &mut Client, request: &[String]) -> Self {
+    pub(crate) fn read(client: &mut Client, request: &[String]) -> Self {
         let mut reply = Self::default();
         let mut reader = ReplyReader::default();
         let name = request[0].to_lowercase();
@@ -1121,13 +1121,19 @@ fn commands_are_described_as_by_redis(engine: Engine) {
 }
 
 fn random_conversations_agree_with_redis(engine: Engine) {
+    // Another seed makes other conversations.
+    let seed = engine.seed(11);
+    let mut requests = Requests(Xoshiro256PlusPlus::seed_from_u64(seed));
+    compare_with_redis(engine, || (requests.0.random_range(1..15), requests.next()));
+}
+
+/// Compares the replies to pipelines of requests with those of Redis. `next` draws a request, and
+/// the length of the pipeline if the request is the first of one.
+pub(crate) fn compare_with_redis(engine: Engine, mut next: impl FnMut() -> (usize, Vec<String>)) {
     let server = start(engine, &[]);
     let Some(redis) = Redis::start() else {
         return skip("redis-server is not installed");
     };
-    // Another seed makes other conversations.
-    let seed = engine.seed(11);
-    let mut requests = Requests(Xoshiro256PlusPlus::seed_from_u64(seed));
     let rounds = if is_short() { 10 } else { 40 };
     let mut observers = [connect(&server), redis.connect()];
     for round in 0..rounds {
@@ -1140,9 +1146,9 @@ fn random_conversations_agree_with_redis(engine: Engine) {
             }
         }
         for _ in 0..20 {
-            let pipeline: Vec<Vec<String>> = (0..requests.0.random_range(1..15))
-                .map(|_| requests.next())
-                .collect();
+            let (len, first) = next();
+            let others = (1..len).map(|_| next().1);
+            let pipeline: Vec<Vec<String>> = std::iter::once(first).chain(others).collect();
             let bytes = pipeline.iter().flat_map(|words| request(words));
             let bytes: Vec<u8> = bytes.collect();
             ours.send(&bytes);

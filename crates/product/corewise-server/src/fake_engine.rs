@@ -107,6 +107,7 @@ impl Script {
             Verb::Delete(_) => "delete",
             Verb::Arith(_) => "arith",
             Verb::Edit(_) => "edit",
+            Verb::Sorted(_) => "sorted",
         };
         self.executed
             .push(format!("{name} {}", String::from_utf8_lossy(op.key)));
@@ -156,6 +157,7 @@ impl Queued {
             }
             Verb::Arith(arith) => Verb::Arith(arith),
             Verb::Get(get) => Verb::Get(get),
+            Verb::Sorted(_) => panic!("it keeps no arguments of sorted sets"),
         };
         Self {
             token: op.token,

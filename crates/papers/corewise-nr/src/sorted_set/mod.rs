@@ -153,11 +153,15 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    fn allow_adding(self) -> bool {
+    /// Whether a member that is absent may be added.
+    #[must_use]
+    pub fn allow_adding(self) -> bool {
         self.presence != Presence::Present
     }
 
-    fn allow(self, old: f64, new: f64) -> bool {
+    /// Whether the score of a member that is present may change from `old` to `new`.
+    #[must_use]
+    pub fn allow(self, old: f64, new: f64) -> bool {
         let may_change = match self.change {
             ScoreChange::Any => true,
             ScoreChange::Greater => new > old,

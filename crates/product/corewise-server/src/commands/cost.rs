@@ -7,7 +7,7 @@
 //! and follow what its requests write.
 
 use super::table::{self, Command};
-use super::{Context, bits, first, keys, lcs};
+use super::{Context, bits, first, keys, keyspace, lcs};
 use corewise_engine::Engine;
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, RequestQueue, parse_integer};
@@ -139,6 +139,11 @@ fn range_len(mut args: Args<'_>) -> usize {
     }
 }
 
+/// The bytes of the sorted set of a key, 0 if it has none. They may be more than the largest item.
+fn set_bytes<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> usize {
+    usize::try_from(keyspace::set_usage(cx, key).unwrap_or(0)).unwrap_or(usize::MAX)
+}
+
 /// What a request costs at most.
 fn cost<'q, E: Engine>(
     cx: &mut Context<'_, E>,
@@ -148,6 +153,14 @@ fn cost<'q, E: Engine>(
 ) -> usize {
     let words = args.map(|arg| ARGUMENT + arg.len()).sum::<usize>();
     let clients = || cx.shared.open_connections().saturating_mul(CLIENT);
+    let copied = match command.name {
+        "copy" => command
+            .keys_of(args)
+            .next()
+            .map_or(0, |key| set_bytes(cx, key)),
+        // A range of a set reads no more than it prints, and the replies are bounded.
+        _ => 0,
+    };
     let extra = match command.name {
         // Several copies of a value that is changed.
         "append" | "bitfield" | "bitop" | "copy" | "rename" | "renamenx" | "setbit"
@@ -182,5 +195,5 @@ fn cost<'q, E: Engine>(
         }
         _ => 0,
     };
-    extra.saturating_add(REQUEST + words)
+    extra.saturating_add(copied).saturating_add(REQUEST + words)
 }

@@ -3,7 +3,8 @@
 use super::bits;
 use super::table::Command;
 use crate::codec::Parse;
-use corewise_ops::{ItemView, Now, Outcome};
+use corewise_ops::sorted::{Members, SortedResult};
+use corewise_ops::{ItemKind, ItemView, Now, Outcome};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Encoder, Version};
 
@@ -12,6 +13,8 @@ use corewise_wire::resp::{Encoder, Version};
 pub(super) enum ReplyShape {
     /// The value, or null.
     Value,
+    /// The value, or null also if the item is no string.
+    StringOrNull,
     /// The bytes of the value from the first place to the second, both included; negative places
     /// count from the end.
     Range(i32, i32),
@@ -35,10 +38,25 @@ pub(super) enum ReplyShape {
     UnixMilliseconds(ClockStart),
     /// The bit of the value at this offset, 0 behind the end.
     Bit(u32),
-    /// What an edit reports.
+    /// What an edit reports, or a number or a rank of a sorted set.
     Number,
+    /// The number of members that were added, or also of those whose scores have changed.
+    Added { counts_changed: bool },
+    /// A score, or the scores of several members.
+    Score,
+    /// Members, with or without their scores; an error if the reply is longer than `most` bytes.
+    Members { with_scores: bool, most: u32 },
     /// The value before an edit, or null.
     Old,
+}
+
+impl ReplyShape {
+    pub(super) fn members(with_scores: bool, most: usize) -> Self {
+        Self::Members {
+            with_scores,
+            most: u32::try_from(most).unwrap_or(u32::MAX),
+        }
+    }
 }
 
 /// The Unix time at which the clock of deadlines was zero, in milliseconds. Packed, so that it
@@ -84,6 +102,14 @@ pub(crate) struct ReplyForm<'i> {
 }
 
 impl<'i> ReplyForm<'i> {
+    /// The form for a call, whose reply may have `most` bytes.
+    pub(super) fn with_room(mut self, most: usize) -> Self {
+        if let ReplyShape::Members { with_scores, .. } = self.kind {
+            self.kind = ReplyShape::members(with_scores, most);
+        }
+        self
+    }
+
     /// The key.
     #[inline]
     pub(crate) fn key(&self) -> &'i [u8] {
@@ -139,7 +165,9 @@ impl<'i> ReplyForm<'i> {
             (ReplyShape::Length | ReplyShape::Flag, Outcome::Missing(_) | Outcome::NotStored) => {
                 reply.fixed(b":0\r\n");
             }
-            (ReplyShape::Type, Outcome::Found(_)) => reply.fixed(b"+string\r\n"),
+            (ReplyShape::StringOrNull, Outcome::Found(view)) => reply.bulk(view.value),
+            (ReplyShape::StringOrNull, Outcome::Missing(_) | Outcome::WrongKind) => reply.null(),
+            (ReplyShape::Type, Outcome::Found(view)) => reply.simple(type_name(view.kind)),
             (ReplyShape::Type, Outcome::Missing(_)) => reply.fixed(b"+none\r\n"),
             (ReplyShape::MillisecondsLeft, Outcome::Found(view)) => {
                 reply.integer(ms_left(view, now).unwrap_or(-1));
@@ -167,9 +195,42 @@ impl<'i> ReplyForm<'i> {
             }
             (ReplyShape::Bit(_), Outcome::Missing(_)) => reply.fixed(b":0\r\n"),
             (ReplyShape::Number, Outcome::Edited { number, .. }) => reply.integer(*number),
+            (_, Outcome::Sorted { result, .. }) => self.encode_sorted(result, out),
             (ReplyShape::Old, Outcome::Edited { old: None, .. }) => reply.null(),
             (ReplyShape::Old, Outcome::Edited { old: Some(old), .. }) => reply.bulk(old),
             _ => reply.error(&[Self::error_text(outcome).as_bytes()]),
+        }
+    }
+
+    fn encode_sorted(&self, result: &SortedResult<'_>, out: &mut Vec<u8>) {
+        let mut reply = Encoder::new(self.version, out);
+        match (self.kind, *result) {
+            (ReplyShape::Added { counts_changed }, SortedResult::Inserted { added, changed }) => {
+                let changed = if counts_changed { changed } else { 0 };
+                reply.integer((added + changed) as i64);
+            }
+            (_, SortedResult::Number(number) | SortedResult::Rank(Some(number))) => {
+                reply.integer(number as i64);
+            }
+            (_, SortedResult::Rank(None) | SortedResult::Score(None)) => reply.null(),
+            (_, SortedResult::Score(Some(score))) => reply.double(score),
+            (_, SortedResult::Scores(scores)) => {
+                reply.array(scores.len());
+                scores.show(&mut |score| match score {
+                    Some(score) => reply.double(score),
+                    None => reply.null(),
+                });
+            }
+            (ReplyShape::Members { with_scores, most }, SortedResult::Members(members)) => {
+                encode_members(members, with_scores, most, self.version, out);
+            }
+            (_, SortedResult::NotANumber) => {
+                reply.error(&[b"ERR resulting score is not a number (NaN)"]);
+            }
+            (_, SortedResult::Members(_) | SortedResult::Inserted { .. }) => {
+                debug_assert!(false, "the shape of {result:?}");
+                reply.error(&[UNEXPECTED.as_bytes()]);
+            }
         }
     }
 
@@ -196,6 +257,9 @@ impl<'i> ReplyForm<'i> {
             Outcome::TooLarge => "ERR key or value exceeds the maximum size of an item",
             Outcome::NonNumeric => "ERR value is not an integer or out of range",
             Outcome::Refused(why) => why,
+            Outcome::WrongKind => {
+                "WRONGTYPE Operation against a key holding the wrong kind of value"
+            }
             Outcome::Found(_)
             | Outcome::Stored(_)
             | Outcome::Counter { .. }
@@ -203,8 +267,55 @@ impl<'i> ReplyForm<'i> {
             | Outcome::Missing(_)
             | Outcome::NotStored
             | Outcome::Edited { .. }
-            | Outcome::Exists => "ERR the engine gave an unexpected answer",
+            | Outcome::Sorted { .. }
+            | Outcome::Exists => UNEXPECTED,
         }
+    }
+}
+
+const UNEXPECTED: &str = "ERR the engine gave an unexpected answer";
+
+/// The name of a kind, as `TYPE` tells it.
+pub(super) fn type_name(kind: ItemKind) -> &'static str {
+    match kind {
+        ItemKind::String => "string",
+        ItemKind::FlatSet | ItemKind::Set => "zset",
+    }
+}
+
+/// Appends members as an array, of pairs if RESP3 has scores; an error instead of more than `most`
+/// bytes.
+fn encode_members(
+    members: &dyn Members,
+    with_scores: bool,
+    most: u32,
+    version: Version,
+    out: &mut Vec<u8>,
+) {
+    let start = out.len();
+    let are_pairs = with_scores && version == Version::Resp3;
+    let elements = if with_scores && !are_pairs { 2 } else { 1 };
+    Encoder::new(version, out).array(members.len() * elements);
+    let mut is_too_long = false;
+    members.show(&mut |member, score| {
+        is_too_long = out.len() - start + member.len() > most as usize;
+        if is_too_long {
+            return false;
+        }
+        let mut reply = Encoder::new(version, out);
+        if are_pairs {
+            reply.array(2);
+        }
+        reply.bulk(member);
+        if with_scores {
+            reply.double(score);
+        }
+        true
+    });
+    if is_too_long {
+        out.truncate(start);
+        let text = b"ERR the members take too much memory for one reply, ask for fewer";
+        Encoder::new(version, out).error(&[text]);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Commands on keys, whatever their values are.
 
-use super::form::{ClockStart, ReplyShape};
+use super::form::{ClockStart, ReplyShape, type_name};
 use super::operation::{Failure, Operation, Parsed, TimeForm, decided, each, integer};
 use super::{Context, first, glob, text, until_nul};
 use crate::codec::Parse;
@@ -33,7 +33,9 @@ pub(super) fn exists<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
 
 /// `TOUCH key …`.
 pub(super) fn touch<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
-    each(args, |key| Operation::read(key, ReplyShape::Flag))
+    each(args, |key| {
+        Operation::read(key, ReplyShape::Flag).of_any_kind()
+    })
 }
 
 /// `TYPE key`.
@@ -106,7 +108,9 @@ fn set_deadline<'i>(
     let conditions = condition::parse(args)?;
     let deadline = form.deadline(integer(time)?, parse, command)?;
     if conditions == 0 && deadline != Deadline::PAST {
-        return Operation::touch(key, deadline, ReplyShape::Flag).into();
+        return Operation::touch(key, deadline, ReplyShape::Flag)
+            .of_any_kind()
+            .into();
     }
     let edit = Edit {
         decide: replace_deadline,
@@ -116,6 +120,7 @@ fn set_deadline<'i>(
             deadline,
             ..StoreRule::default()
         },
+        any_kind: true,
     };
     Operation::edit_with(key, edit, ReplyShape::Number)
         .counting_as(Tally::None)
@@ -153,7 +158,9 @@ fn replace_deadline(
 /// `PERSIST key`.
 pub(super) fn persist<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, remove_deadline, 0, ReplyShape::Number).into()
+    Operation::edit(key, remove_deadline, 0, ReplyShape::Number)
+        .of_any_kind()
+        .into()
 }
 
 /// Removes the deadline, and reports 1 if there was one.
@@ -200,8 +207,7 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let Some(cursor) = parse_cursor(cursor) else {
         return cx.error("ERR invalid cursor");
     };
-    let (mut pattern, mut count, mut shows_strings) = (&b"*"[..], SCAN_COUNT, true);
-    let mut looks_up = false;
+    let (mut pattern, mut count, mut wanted) = (&b"*"[..], SCAN_COUNT, None);
     while let Some(option) = args.next() {
         match (option.to_ascii_lowercase().as_slice(), args.next()) {
             (b"match", Some(value)) if value.len() > glob::MAX_PATTERN => {
@@ -214,21 +220,23 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
                 Some(value) => count = value.min(MAX_SCAN_COUNT) as usize,
             },
             (b"type", Some(value)) => {
-                shows_strings = value.eq_ignore_ascii_case(b"string");
-                looks_up = true;
+                wanted = Some(value);
             }
             _ => return cx.error(text::SYNTAX),
         }
     }
     let (mut keys, mut matching): (Vec<Vec<u8>>, _) = (Vec::new(), 0);
-    let step = scan_step(cx, cursor, count, |key| {
-        if glob::matches(pattern, key) {
+    let step = scan_step(cx, cursor, count, |item| {
+        if glob::matches(pattern, item.key) {
             matching += 1;
-            keys.extend(shows_strings.then(|| key.to_vec()));
+            let is_shown = wanted.is_none_or(|wanted: &[u8]| {
+                wanted.eq_ignore_ascii_case(type_name(item.kind).as_bytes())
+            });
+            keys.extend(is_shown.then(|| item.key.to_vec()));
         }
     });
     // As in Redis, the type of a key is looked up.
-    if looks_up {
+    if wanted.is_some() {
         cx.counters.cmd_get += matching;
         cx.counters.get_hits += matching;
     }
@@ -260,7 +268,7 @@ fn scan_step<E: Engine>(
     cx: &Context<'_, E>,
     mut cursor: Cursor,
     count: usize,
-    mut look: impl FnMut(&[u8]),
+    mut look: impl FnMut(&ItemView<'_>),
 ) -> ScanStep {
     let (mut left, mut shown, mut bytes) = (count.max(MAX_SCAN_BUCKETS), 0, 0);
     loop {
@@ -268,7 +276,7 @@ fn scan_step<E: Engine>(
         let step = cx.engine.scan(cursor, part, cx.parse.now, &mut |item| {
             shown += 1;
             bytes += item.key.len();
-            look(item.key);
+            look(item);
         });
         left -= part;
         match step {

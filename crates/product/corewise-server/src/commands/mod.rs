@@ -21,6 +21,7 @@
 //! | `pubsub` | `PSUBSCRIBE PUBLISH PUBSUB SUBSCRIBE` |
 //! | `several` | `COPY MGET MSET MSETNX RENAME RENAMENX` |
 //! | `slowlog` | `SLOWLOG` |
+//! | `sorted` | `ZADD ZCARD ZCOUNT ZINCRBY ZLEXCOUNT ZMSCORE ZRANGE … ZRANK ZREM ZREVRANGE … ZREVRANK ZSCORE` |
 //! | `strings` | `APPEND DECR … GET GETDEL GETEX GETRANGE GETSET INCR … INCRBYFLOAT SET SETEX SETNX SETRANGE STRLEN` |
 //! | `transactions` | `DISCARD EXEC MULTI UNWATCH WATCH` |
 //! | `server` | `CONFIG DBSIZE FLUSHALL FLUSHDB INFO LASTSAVE MODULE TIME` |
@@ -74,6 +75,7 @@ mod server;
 mod session;
 mod several;
 mod slowlog;
+mod sorted;
 mod strings;
 mod table;
 #[cfg(test)]
@@ -195,12 +197,17 @@ pub(crate) struct Context<'c, E: Engine> {
 struct Updating<F> {
     value: Vec<u8>,
     decide: F,
+    any_kind: bool,
 }
 
 impl<F: FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision> Update for Updating<F> {
     fn update(&mut self, old: Option<&ItemView<'_>>) -> Change<'_> {
         self.value.clear();
         (self.decide)(old, &mut self.value).with(&self.value)
+    }
+
+    fn takes_any_kind(&self) -> bool {
+        self.any_kind
     }
 }
 
@@ -479,7 +486,7 @@ impl<'c, E: Engine> Context<'c, E> {
     fn get_each(&mut self, keys: Args<'_>) {
         self.reply().array(keys.len());
         for key in keys {
-            self.run(&Operation::read(key, ReplyShape::Value));
+            self.run(&Operation::read(key, ReplyShape::StringOrNull));
             if transactions::is_too_long(self) {
                 return; // `EXEC` closes the connection
             }
@@ -490,6 +497,7 @@ impl<'c, E: Engine> Context<'c, E> {
     fn run(&mut self, operation: &Operation<'_>) {
         // The call is counted by `perform`.
         let form = operation.form(Command::NONE, self.tally, self.codec.version());
+        let form = form.with_room(self.most_replies());
         let now = self.parse.now;
         let mut out = std::mem::take(self.out);
         self.operate(form.tally(), operation.key, operation.verb, |outcome| {
@@ -564,17 +572,36 @@ impl<'c, E: Engine> Context<'c, E> {
         });
     }
 
-    /// Changes the item of the key as `decide` says, which may be called several times. Prints an
+    /// Changes the string of the key as `decide` says, which may be called several times. Prints an
     /// error and returns false if that fails.
     fn update(
         &mut self,
         key: &[u8],
         decide: impl FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision,
     ) -> bool {
+        self.update_with(key, decide, false)
+    }
+
+    /// As [`update`](Self::update), for an item of any kind.
+    fn update_any_kind(
+        &mut self,
+        key: &[u8],
+        decide: impl FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision,
+    ) -> bool {
+        self.update_with(key, decide, true)
+    }
+
+    fn update_with(
+        &mut self,
+        key: &[u8],
+        decide: impl FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision,
+        any_kind: bool,
+    ) -> bool {
         self.counters.operations += 1;
         let mut update = Updating {
             value: Vec::new(),
             decide,
+            any_kind,
         };
         let updated = match &mut self.transaction {
             Some(transaction) => transaction.update(self.session, self.parse.now, key, &mut update),
@@ -586,6 +613,7 @@ impl<'c, E: Engine> Context<'c, E> {
             Updated::Done => return true,
             Updated::TooLarge => Outcome::TooLarge,
             Updated::OutOfMemory => Outcome::OutOfMemory,
+            Updated::WrongKind => Outcome::WrongKind,
         };
         self.error(ReplyForm::error_text(&failure));
         false

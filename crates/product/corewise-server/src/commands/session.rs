@@ -352,7 +352,7 @@ impl RespSession {
         } else {
             Command::NONE
         };
-        let operation = Operation::read(key, ReplyShape::Value);
+        let operation = Operation::read(key, ReplyShape::StringOrNull);
         self.operation(consumed, &operation, command, Tally::Get)
     }
 }

@@ -6,7 +6,7 @@ use super::table;
 use crate::codec::{Limits, Parse, Protocol};
 use bumpalo::Bump;
 use corewise_ops::{
-    Deadline, Edit, Get, ItemFlags, ItemView, Now, Outcome, Store, StoreMode, Verb,
+    Deadline, Edit, Get, ItemFlags, ItemKind, ItemView, Now, Outcome, Store, StoreMode, Verb,
 };
 use corewise_wire::Step;
 use corewise_wire::resp::{self, Refusal, Version, encode_request};
@@ -77,6 +77,7 @@ fn steps(mut codec: RespSession, limits: &Limits, input: &[u8], size: usize) -> 
                         }
                         Verb::Get(_) => format!("other get {key}"),
                         Verb::Delete(_) => format!("delete {key}"),
+                        Verb::Sorted(op) => format!("{op:?} {key}"),
                         Verb::Arith(_) => panic!("a counter of memcached"),
                     });
                     consumed
@@ -347,6 +348,7 @@ fn item(value: &[u8], deadline: Deadline) -> ItemView<'_> {
         flags: ItemFlags::NONE,
         footprint: 64,
         size_class: 1,
+        kind: ItemKind::String,
     }
 }
 

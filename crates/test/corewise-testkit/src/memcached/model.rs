@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use corewise_ops::{
-    Absence, Arith, Change, Deadline, Decided, Delete, Edit, Flow, Get, ItemFlags, ItemView, Now,
-    Op, Outcome, ReplySink, Store, StoreMode, Update, Verb,
+    Absence, Arith, Change, Deadline, Decided, Delete, Edit, Flow, Get, ItemFlags, ItemKind,
+    ItemView, Now, Op, Outcome, ReplySink, Store, StoreMode, Update, Verb,
 };
 
 /// Longest value that is a number, in bytes.
@@ -50,6 +50,7 @@ impl ModelItem {
             flags: self.flags,
             footprint: 64 + key.len() + self.value.len(),
             size_class: 1,
+            kind: ItemKind::String,
         }
     }
 
@@ -110,6 +111,7 @@ impl MemcachedModel {
             Verb::Delete(delete) => self.delete(op, delete, sink),
             Verb::Arith(arith) => self.arith(op, arith, sink),
             Verb::Edit(edit) => self.edit(op, &edit, sink),
+            Verb::Sorted(_) => panic!("memcached has no sorted sets"),
         }
     }
 

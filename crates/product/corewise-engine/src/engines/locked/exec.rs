@@ -12,9 +12,10 @@ use crate::alloc::ItemAllocator;
 use crate::engines::sharded::{Context, Shards};
 use crate::engines::verbs::{self, Attempt, ItemStore, NoItem};
 use crate::item::{Before, Contents, Item};
+use crate::objects;
 use corewise_ops::{
-    Absence, Flow, Get, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Store, StoreMode, Update,
-    Updated, Verb,
+    Absence, Flow, Get, ItemFlags, ItemKind, ItemView, Now, Op, Outcome, ReplySink, Store,
+    StoreMode, Update, Updated, Verb,
 };
 
 /// One operation about to be executed.
@@ -79,6 +80,9 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
             }
             Verb::Edit(edit) => self.inside(op.key, |inside| {
                 verbs::edit(inside, op.key, &edit, &mut report)
+            }),
+            Verb::Sorted(sorted) => self.inside(op.key, |inside| {
+                objects::execute(inside, op.key, sorted, &mut report)
             }),
         };
         // Room is made inside the lock, so this engine never asks for it.
@@ -157,7 +161,7 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
 }
 
 // SAFETY: the shard's lock is held until this is dropped, and what is unlinked meanwhile is
-// garbage, which is freed after that (1). 2: see `publish`.
+// garbage, which is freed after that, with its set (1 and 3). 2: see `publish`.
 unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R> {
     type Links = Links<R>;
 
@@ -185,6 +189,14 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
     }
 
     unsafe fn discard(&mut self, fresh: Ptr<R>) {
+        // SAFETY: made by us, and not used any more (1, both).
+        unsafe {
+            if item(fresh).kind() == ItemKind::Set {
+                // It owns no set, other than what is garbage.
+                crate::item::destroy(&self.exec.shards.allocator, fresh);
+                return;
+            }
+        }
         self.exec.garbage.push(fresh);
     }
 
@@ -239,6 +251,37 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
             }
         }
         Ok(())
+    }
+
+    fn make_set_room(&mut self, _bytes: usize, growth: usize) -> Result<(), NoItem> {
+        let (shards, rules) = (self.exec.shards, self.exec.context.rules);
+        let hasher = |key: &[u8]| shards.hash(key);
+        let keep = self.find().ok();
+        // The item stays, so that its bytes do not become free.
+        // SAFETY: found in this shard's table, under the lock that we have (1).
+        let kept = keep.map_or(0, |node| unsafe { footprint(node) });
+        let room = Room {
+            need: growth + kept,
+            budget: rules.budget,
+            keep,
+            may_evict: rules.may_evict,
+            now: self.exec.context.now,
+            hasher: &hasher,
+        };
+        // SAFETY: `keep` was found in this shard's table, under the lock that we have (1).
+        if unsafe { self.shard.make_room(&room, self.exec.garbage) } {
+            Ok(())
+        } else {
+            Err(NoItem::OutOfMemory)
+        }
+    }
+
+    fn charge_set(&mut self, before: usize, after: usize) {
+        self.shard.charge_set(before, after);
+    }
+
+    fn next_cas(&mut self) -> u64 {
+        self.shard.next_cas()
     }
 
     unsafe fn unlink(&mut self, node: Ptr<R>) {

@@ -56,9 +56,10 @@ use crate::alloc::{GlobalHeap, ItemAllocator};
 use crate::contention;
 use crate::engine::{ClassStats, Cursor, EngineStats, ScanStep};
 use crate::item;
+use crate::objects;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::{Mutex, MutexGuard};
-use corewise_ops::{Flow, ItemView, Now, Op, ReplySink, Update, Updated};
+use corewise_ops::{Flow, ItemKind, ItemView, Now, Op, ReplySink, Update, Updated};
 use exec::Exec;
 pub use references::{NoReferences, ReferenceCount, References};
 use shard::{Ptr, Shard, TableHint};
@@ -141,7 +142,7 @@ impl<A: ItemAllocator, R: References> HashTables<A, R> {
         &self.slots[index_of(hash, self.slots.len())]
     }
 
-    /// Frees unreachable items.
+    /// Frees unreachable items, with their sets.
     ///
     /// # Safety
     ///
@@ -152,8 +153,15 @@ impl<A: ItemAllocator, R: References> HashTables<A, R> {
         for node in garbage.drain(..) {
             // SAFETY: by 1 they were made with this allocator, and unlinked from table and lists
             // under their shard's lock; views of them ended with the sink's call inside that lock,
-            // or before the last reference was dropped under it.
-            unsafe { item::destroy(&self.allocator, node) }
+            // or before the last reference was dropped under it. One that owns a set was linked, see
+            // `discard`, and its set is taken here only.
+            unsafe {
+                let item = shard::item(node);
+                if item.kind() == ItemKind::Set {
+                    drop(objects::take(item));
+                }
+                item::destroy(&self.allocator, node);
+            }
         }
     }
 }

@@ -8,9 +8,10 @@ use crate::engines::expiry::DueTime;
 use crate::engines::lru;
 use crate::engines::tally::Tally;
 use crate::item::{Item, ItemNode};
+use crate::objects;
 use corewise_atomic::hint::prefetch;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
-use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Now};
+use corewise_ops::{Absence, Deadline, ItemFlags, ItemKind, ItemView, Now};
 use hashbrown::HashTable;
 use std::cell::Cell;
 use std::ptr::{NonNull, addr_of_mut};
@@ -229,6 +230,9 @@ pub(super) struct Shard<R: References> {
     dead_bytes: usize,
     /// Footprints of everything in `lru` and `dead`.
     item_bytes: usize,
+    /// Sets that these items own, and their bytes.
+    sets: usize,
+    set_bytes: usize,
     /// The last cas value given out. A shard's values are congruent to its index modulo the number
     /// of shards, so all are distinct.
     cas: u64,
@@ -253,6 +257,8 @@ impl<R: References> Shard<R> {
             dead: List::default(),
             dead_bytes: 0,
             item_bytes: 0,
+            sets: 0,
+            set_bytes: 0,
             cas: index,
             cas_step: shards,
             refresh_after_s: lru::REFRESH_AT_MOST_S,
@@ -442,6 +448,14 @@ impl<R: References> Shard<R> {
     /// 1. The item is alive and this shard's, and was just removed from its table and lists.
     #[inline]
     unsafe fn give_up(&mut self, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
+        // SAFETY: alive, by our 1 (1).
+        let item = unsafe { item(node) };
+        if item.kind() == ItemKind::Set {
+            // SAFETY: the item was linked, and its set is taken when the item is freed (1). Only we
+            // follow the pointer (2).
+            let bytes = objects::bytes(unsafe { objects::set_of(item) });
+            self.charge_set(bytes, 0);
+        }
         // SAFETY: the item is alive and ours, by our 1 (1); the reference ends here (2).
         if unsafe { links(node) }.references.unlink() {
             garbage.push(node);
@@ -550,7 +564,15 @@ impl<R: References> Shard<R> {
     // ---- memory
 
     fn bytes(&self) -> usize {
-        self.item_bytes + self.table.allocation_size()
+        self.item_bytes + self.set_bytes + self.table.allocation_size()
+    }
+
+    /// Counts a set that took `before` bytes and takes `after` bytes; 0 if there is none.
+    pub(super) fn charge_set(&mut self, before: usize, after: usize) {
+        self.sets += usize::from(before == 0);
+        self.sets -= usize::from(after == 0);
+        self.set_bytes += after;
+        self.set_bytes -= before;
     }
 
     /// The most bytes by which one more element makes the table grow: hashbrown doubles a table
@@ -680,6 +702,8 @@ impl<R: References> Shard<R> {
         self.tally.add_events(sum);
         sum.items += self.lru.len as u64;
         sum.bytes += self.bytes() as u64;
+        sum.sets += self.sets as u64;
+        sum.set_bytes += self.set_bytes as u64;
         sum.table_bytes += self.table.allocation_size() as u64;
         sum.dead_bytes += self.dead_bytes as u64;
         sum.buckets += self.table.num_buckets() as u64;

@@ -4,6 +4,7 @@ use super::partition::{Links, Partition, Ptr, item};
 use crate::engines::sharded::Context;
 use crate::engines::verbs::{self, ItemStore, NoItem};
 use crate::item::{Contents, Item};
+use crate::objects;
 use corewise_ops::{Absence, Flow, Now, Outcome, StoreMode, Update, Updated, Verb};
 
 /// An operation about to be executed. It has a reference to the item that it found and one to the
@@ -44,6 +45,7 @@ impl<'x> Execution<'x> {
             Verb::Delete(delete) => verbs::delete(self, delete, &mut report),
             Verb::Arith(arith) => verbs::arith(self, arith, &mut report),
             Verb::Edit(edit) => verbs::edit(self, self.key, &edit, &mut report),
+            Verb::Sorted(sorted) => objects::execute(self, self.key, sorted, &mut report),
         };
         // Room is made at once, so these engines never ask for it.
         attempt.unwrap_or(Flow::Continue)
@@ -75,7 +77,8 @@ impl Drop for Execution<'_> {
 }
 
 // SAFETY: what was found and what was made is referenced until this is dropped; a second search
-// finds the same item, because only we change the partition (1). 2: see `publish`.
+// finds the same item, because only we change the partition (1). 2: see `publish`. 3: the caller has
+// the partition exclusively, whose `unlink` takes the set.
 unsafe impl ItemStore for Execution<'_> {
     type Links = Links;
 
@@ -139,6 +142,23 @@ unsafe impl ItemStore for Execution<'_> {
             self.partition.link(fresh);
         }
         Ok(())
+    }
+
+    fn make_set_room(&mut self, _bytes: usize, growth: usize) -> Result<(), NoItem> {
+        // The item that was found is referenced, so it is not evicted.
+        if self.partition.make_set_room(self.context, growth) {
+            Ok(())
+        } else {
+            Err(NoItem::OutOfMemory)
+        }
+    }
+
+    fn charge_set(&mut self, before: usize, after: usize) {
+        self.partition.charge_set(before, after);
+    }
+
+    fn next_cas(&mut self) -> u64 {
+        self.partition.next_cas()
     }
 
     unsafe fn unlink(&mut self, node: Ptr) {

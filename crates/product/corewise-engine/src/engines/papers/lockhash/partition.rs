@@ -7,11 +7,12 @@
 use crate::engine::EngineStats;
 use crate::engines::expiry::DueTime;
 use crate::engines::lru;
-use crate::engines::sharded::Context;
+use crate::engines::sharded::{Context, Rules};
 use crate::engines::tally::Tally;
 use crate::item::{self, Contents, Item, ItemNode};
+use crate::objects;
 use corewise_cphash::raw::{END, RawElement, RawPartition, block_bytes};
-use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Now};
+use corewise_ops::{Absence, Deadline, ItemFlags, ItemKind, ItemView, Now};
 use std::ptr::NonNull;
 
 /// The engine's words in front of an item's header.
@@ -35,6 +36,9 @@ pub(super) struct Partition {
     generation: u32,
     /// Bytes of live items.
     live_bytes: usize,
+    /// Sets that linked items own, and their bytes.
+    sets: usize,
+    set_bytes: usize,
     /// Flushed items that are still linked.
     dead: usize,
     dead_bytes: usize,
@@ -80,6 +84,13 @@ macro_rules! links {
     };
 }
 
+impl Drop for Partition {
+    fn drop(&mut self) {
+        self.flush();
+        self.reap(if self.sets > 0 { usize::MAX } else { 0 });
+    }
+}
+
 impl Partition {
     /// An empty partition, the `index`th of `count`.
     pub(super) fn new(index: usize, count: usize) -> Self {
@@ -87,6 +98,8 @@ impl Partition {
             raw: RawPartition::new(0),
             generation: 0,
             live_bytes: 0,
+            sets: 0,
+            set_bytes: 0,
             dead: 0,
             dead_bytes: 0,
             cas: index as u64,
@@ -206,8 +219,7 @@ impl Partition {
             return None;
         }
         let len = contents.bytes::<Links>();
-        self.raw.set_budget(rules.budget);
-        if !self.make_room(block_bytes(len)?, returned, rules.may_evict, now) {
+        if !self.make_room(block_bytes(len)?, returned, rules, now) {
             self.tally.refuse();
             return None;
         }
@@ -248,8 +260,11 @@ impl Partition {
     ///
     /// 1. As described for the type; the item is linked.
     pub(super) unsafe fn unlink(&mut self, node: Ptr) {
-        // SAFETY: the item is alive and ours, by our 1 (1, all).
+        // SAFETY: the item is alive, ours and linked, by our 1 (1, all).
         unsafe {
+            if item(node).kind() == ItemKind::Set {
+                self.free_set(node);
+            }
             let bytes = self.footprint(node);
             if self.is_flushed(node) {
                 self.dead -= 1;
@@ -353,12 +368,18 @@ impl Partition {
     /// Makes room for `need` bytes. Frees flushed items first, then evicts from the old end;
     /// expired items count as reclaimed. Referenced items are passed over, because evicting them
     /// frees nothing.
-    fn make_room(&mut self, need: usize, returned: usize, may_evict: bool, now: Now) -> bool {
-        while !self.raw.has_room(need, returned) {
+    fn make_room(&mut self, need: usize, returned: usize, rules: Rules, now: Now) -> bool {
+        loop {
+            // Sets have their memory from elsewhere.
+            self.raw
+                .set_budget(rules.budget.saturating_sub(self.set_bytes));
+            if self.raw.has_room(need, returned) {
+                return true;
+            }
             if self.reap(1) == 1 {
                 continue;
             }
-            let Some(victim) = self.victim(may_evict, now) else {
+            let Some(victim) = self.victim(rules.may_evict, now) else {
                 return false;
             };
             // SAFETY: linked until the last line (1, all).
@@ -370,7 +391,36 @@ impl Partition {
                 self.unlink(victim);
             }
         }
-        true
+    }
+
+    /// Makes room for `growth` more bytes of a set, as for an item.
+    pub(super) fn make_set_room(&mut self, context: Context, growth: usize) -> bool {
+        let has_room = self.make_room(growth, 0, context.rules, context.now);
+        if !has_room {
+            self.tally.refuse();
+        }
+        has_room
+    }
+
+    /// Counts a set that took `before` bytes and takes `after` bytes; 0 if there is none.
+    pub(super) fn charge_set(&mut self, before: usize, after: usize) {
+        self.sets += usize::from(before == 0);
+        self.sets -= usize::from(after == 0);
+        self.set_bytes += after;
+        self.set_bytes -= before;
+    }
+
+    /// Frees the set of an item that owns one.
+    ///
+    /// # Safety
+    ///
+    /// 1. As described for the type; the item is linked and about to be unlinked.
+    #[cold]
+    unsafe fn free_set(&mut self, node: Ptr) {
+        // SAFETY: the item is linked, and its set is taken here only (1). Only the thread that has
+        // the partition follows the pointer (2).
+        let set = unsafe { objects::take(item(node)) };
+        self.charge_set(objects::bytes(&set), 0);
     }
 
     /// The item to remove next. An item that was read in a later second than it was last moved is
@@ -429,7 +479,9 @@ impl Partition {
     pub(super) fn add_stats(&self, sum: &mut EngineStats) {
         self.tally.add_events(sum);
         sum.items += (self.raw.elements() - self.dead) as u64;
-        sum.bytes += self.raw.used_bytes() as u64;
+        sum.bytes += (self.raw.used_bytes() + self.set_bytes) as u64;
+        sum.sets += self.sets as u64;
+        sum.set_bytes += self.set_bytes as u64;
         sum.table_bytes += self.raw.table_bytes() as u64;
         sum.dead_bytes += self.dead_bytes as u64;
         sum.buckets += self.raw.buckets() as u64;

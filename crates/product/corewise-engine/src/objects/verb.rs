@@ -1,0 +1,516 @@
+//! What operations on sorted sets do, for every engine.
+
+use super::draft::{Changeable, Draft};
+use super::flat::{self, FlatView};
+use super::{bytes, growth, set_of};
+use crate::engines::verbs::{Attempt, ItemStore, NoItem, Ptr, Report, refusal, rewrite};
+use crate::item::{Contents, Item};
+use corewise_nr::sorted_set::{Bounds, Direction, Inserted, SortedSet, SortedSetError};
+use corewise_ops::sorted::{
+    MemberRange, Members, Scores, SetSlot, SortedOp, SortedRead, SortedResult, SortedWrite,
+};
+use corewise_ops::{Deadline, ItemKind, Outcome};
+use std::mem;
+
+/// Executes an operation on the set of a key.
+pub(crate) fn execute<K: ItemStore>(
+    items: &mut K,
+    key: &[u8],
+    op: &SortedOp<'_>,
+    report: Report<'_>,
+) -> Attempt {
+    let old = items.find().ok();
+    // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
+    let kind = old.map(|node| unsafe { items.item(node) }.kind());
+    if kind == Some(ItemKind::String) && !matches!(op, SortedOp::Write(SortedWrite::Put { .. })) {
+        return Ok(report(Outcome::WrongKind));
+    }
+    // SAFETY: as above, of all.
+    unsafe {
+        match op {
+            SortedOp::Read(read) => self::read(items, old, read, report),
+            SortedOp::Write(SortedWrite::Take { slot, keeps }) => {
+                take_to_slot(items, old, slot, *keeps, report)
+            }
+            SortedOp::Write(SortedWrite::Put {
+                slot,
+                deadline,
+                replaces,
+            }) => {
+                if old.is_some() && !replaces {
+                    return Ok(report(Outcome::NotStored));
+                }
+                put_from_slot(items, key, old, slot, *deadline, report)
+            }
+            SortedOp::Write(write) => match (old, kind) {
+                (Some(node), Some(ItemKind::Set)) => change(items, node, write, report),
+                _ => redraft(items, key, old, write, report),
+            },
+        }
+    }
+}
+
+// ---- reads
+
+/// The set of a key.
+#[derive(Clone, Copy)]
+enum View<'s> {
+    Flat(&'s [u8]),
+    Set(&'s SortedSet),
+}
+
+impl View<'_> {
+    fn len(self) -> usize {
+        match self {
+            Self::Flat(bytes) => flat::entries(bytes).count(),
+            Self::Set(set) => set.len(),
+        }
+    }
+
+    fn score(self, member: &[u8]) -> Option<f64> {
+        match self {
+            Self::Flat(bytes) => flat::score_and_rank(bytes, member).map(|(score, _)| score),
+            Self::Set(set) => set.score(member),
+        }
+    }
+
+    fn rank(self, member: &[u8], direction: Direction) -> Option<usize> {
+        match self {
+            Self::Flat(bytes) => {
+                let (_, rank) = flat::score_and_rank(bytes, member)?;
+                Some(match direction {
+                    Direction::Ascending => rank,
+                    Direction::Descending => self.len() - 1 - rank,
+                })
+            }
+            Self::Set(set) => set.rank(member, direction),
+        }
+    }
+
+    fn count(self, bounds: Bounds<'_>) -> usize {
+        match self {
+            Self::Flat(bytes) => {
+                let view = FlatView::new(bytes);
+                view.ranks(bounds, Direction::Ascending).len()
+            }
+            Self::Set(set) => set.count(bounds),
+        }
+    }
+}
+
+/// Members of a set within a range.
+struct Shown<'s> {
+    view: View<'s>,
+    range: MemberRange<'s>,
+}
+
+impl Members for Shown<'_> {
+    fn len(&self) -> usize {
+        let MemberRange {
+            bounds, direction, ..
+        } = self.range;
+        let within = match self.view {
+            View::Flat(bytes) => FlatView::new(bytes).ranks(bounds, direction).len(),
+            View::Set(set) => set.range(bounds, direction).len(),
+        };
+        within.saturating_sub(self.range.skip).min(self.range.most)
+    }
+
+    fn show(&self, show: &mut dyn FnMut(&[u8], f64) -> bool) {
+        let MemberRange {
+            bounds,
+            direction,
+            skip,
+            most,
+        } = self.range;
+        match self.view {
+            View::Set(set) => {
+                let range = set.range(bounds, direction).skip(skip).take(most);
+                let _ = { range }.try_for_each(|(member, score)| show(member, score).then_some(()));
+            }
+            View::Flat(bytes) => {
+                let view = FlatView::new(bytes);
+                let ranks = view.ranks(bounds, direction);
+                let mut show_all = |ranks: &mut dyn Iterator<Item = usize>| {
+                    let shown = ranks.skip(skip).take(most);
+                    let _ = { shown }.try_for_each(|rank| {
+                        let (member, score) = view.at(rank);
+                        show(member, score).then_some(())
+                    });
+                };
+                match direction {
+                    Direction::Ascending => show_all(&mut { ranks }),
+                    Direction::Descending => show_all(&mut ranks.rev()),
+                }
+            }
+        }
+    }
+}
+
+/// The scores of some members of a set.
+struct ScoresOf<'s> {
+    view: View<'s>,
+    members: &'s [&'s [u8]],
+}
+
+impl Scores for ScoresOf<'_> {
+    fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    fn show(&self, show: &mut dyn FnMut(Option<f64>)) {
+        if let View::Set(set) = self.view {
+            set.prefetch(self.members.iter().copied());
+        }
+        for member in self.members {
+            show(self.view.score(member));
+        }
+    }
+}
+
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which is a set.
+unsafe fn read<K: ItemStore>(
+    items: &mut K,
+    old: Option<Ptr<K::Links>>,
+    read: &SortedRead<'_>,
+    report: Report<'_>,
+) -> Attempt {
+    let mut footprint = 0;
+    if let Some(node) = old {
+        // SAFETY: by 1 (1, both).
+        unsafe {
+            footprint = items.footprint(node);
+            if !matches!(read, SortedRead::Usage) {
+                items.hit(node);
+            }
+        }
+    }
+    let view = match old {
+        None => View::Flat(b""),
+        Some(node) => {
+            // SAFETY: by 1 of this function, the node is an item of the store. By 1 of
+            // `ItemStore`, it lives until the store is dropped; the reference ends before.
+            let item = unsafe { Item::from_raw(node) };
+            match item.kind() {
+                // SAFETY: the item is linked, so it owns its set (1). The store excludes all
+                // others that may follow the pointer, until it is dropped (2).
+                ItemKind::Set => View::Set(unsafe { set_of(item) }),
+                _ => View::Flat(item.value()),
+            }
+        }
+    };
+    let shown;
+    let scores;
+    let number = |number: usize| SortedResult::Number(number as u64);
+    let result = match *read {
+        SortedRead::Len => number(view.len()),
+        SortedRead::Usage => number(match view {
+            View::Flat(_) => footprint,
+            View::Set(set) => footprint + bytes(set),
+        }),
+        SortedRead::Score(member) => SortedResult::Score(view.score(member)),
+        SortedRead::Scores(members) => {
+            scores = ScoresOf { view, members };
+            SortedResult::Scores(&scores)
+        }
+        SortedRead::Rank(member, direction) => {
+            SortedResult::Rank(view.rank(member, direction).map(|rank| rank as u64))
+        }
+        SortedRead::Count(bounds) => number(view.count(bounds)),
+        SortedRead::Range(range) => {
+            shown = Shown { view, range };
+            SortedResult::Members(&shown)
+        }
+    };
+    Ok(report(Outcome::Sorted {
+        result,
+        is_found: old.is_some(),
+        is_changed: false,
+    }))
+}
+
+// ---- writes
+
+/// The members that a write may add, and their bytes.
+fn most_added(write: &SortedWrite<'_>) -> (usize, usize) {
+    match write {
+        SortedWrite::Add { pairs, .. } => {
+            let bytes = pairs.iter().map(|(_, member)| member.len()).sum();
+            (pairs.len(), bytes)
+        }
+        SortedWrite::Increment { member, .. } => (1, member.len()),
+        SortedWrite::Remove(_) | SortedWrite::Take { .. } | SortedWrite::Put { .. } => (0, 0),
+    }
+}
+
+/// Changes a set: the result, and whether anything was changed.
+fn apply(
+    set: &mut impl Changeable,
+    write: &SortedWrite<'_>,
+) -> Result<(SortedResult<'static>, bool), SortedSetError> {
+    match *write {
+        SortedWrite::Add { pairs, conditions } => {
+            let (mut added, mut changed) = (0, 0);
+            for (score, member) in pairs {
+                match set.insert(member, *score, conditions)? {
+                    Inserted::Added => added += 1,
+                    Inserted::Changed { .. } => changed += 1,
+                    Inserted::Unchanged | Inserted::Refused => {}
+                }
+            }
+            let result = SortedResult::Inserted { added, changed };
+            Ok((result, added + changed > 0))
+        }
+        SortedWrite::Increment {
+            delta,
+            member,
+            conditions,
+        } => match set.increment(member, delta, conditions) {
+            // An increment that leaves the score as it was counts as a change, as a write of the
+            // same value does.
+            Ok(score) => Ok((SortedResult::Score(score), score.is_some())),
+            Err(SortedSetError::NotANumber) => Ok((SortedResult::NotANumber, false)),
+            Err(SortedSetError::Full) => Err(SortedSetError::Full),
+        },
+        SortedWrite::Remove(members) => {
+            let removed = members.iter().filter(|member| set.remove(member)).count();
+            Ok((SortedResult::Number(removed as u64), removed > 0))
+        }
+        SortedWrite::Take { .. } | SortedWrite::Put { .. } => Ok((SortedResult::Number(0), false)),
+    }
+}
+
+/// Changes a set in place.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`]; the item is of the kind `Set`.
+unsafe fn change<K: ItemStore>(
+    items: &mut K,
+    node: Ptr<K::Links>,
+    write: &SortedWrite<'_>,
+    report: Report<'_>,
+) -> Attempt {
+    // SAFETY: as in `read`, by 1.
+    let item = unsafe { Item::from_raw(node) };
+    // SAFETY: the item is linked, so it owns its set (1). The store excludes all others that may
+    // follow the pointer, and `make_set_room`, `hit` and `charge_set` do not; the reference ends
+    // before `unlink` (2).
+    let set = unsafe { set_of(item) };
+    let before = bytes(set);
+    let (count, member_bytes) = most_added(write);
+    // Before others are evicted for it.
+    // SAFETY: the node is one of the store's items and still linked, by 1.
+    unsafe { items.hit(node) };
+    if count > 0
+        && let Err(why) = items.make_set_room(before, growth(before, count, member_bytes))
+    {
+        return refusal(why, report);
+    }
+    let applied = apply(set, write);
+    items.charge_set(before, bytes(set));
+    let is_empty = set.is_empty();
+    // SAFETY: the node is one of the store's items and still linked, by 1.
+    unsafe {
+        if is_empty {
+            items.unlink(node);
+        } else if !matches!(applied, Ok((_, false))) {
+            // What watches compare, where the item stays the same.
+            item.set_cas(items.next_cas());
+        }
+    }
+    Ok(report(outcome(applied, true)))
+}
+
+fn outcome(
+    applied: Result<(SortedResult<'static>, bool), SortedSetError>,
+    is_found: bool,
+) -> Outcome<'static> {
+    match applied {
+        Ok((result, is_changed)) => Outcome::Sorted {
+            result,
+            is_found,
+            is_changed,
+        },
+        Err(SortedSetError::Full | SortedSetError::NotANumber) => Outcome::OutOfMemory,
+    }
+}
+
+/// Replaces a flat set, or none, by a changed copy.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which is a flat set.
+unsafe fn redraft<K: ItemStore>(
+    items: &mut K,
+    key: &[u8],
+    old: Option<Ptr<K::Links>>,
+    write: &SortedWrite<'_>,
+    report: Report<'_>,
+) -> Attempt {
+    let (mut present, mut client_flags, mut deadline) = (&b""[..], 0, Deadline::NEVER);
+    if let Some(node) = old {
+        // SAFETY: as in `read`, by 1.
+        let item = unsafe { Item::from_raw(node) };
+        (present, client_flags, deadline) = (item.value(), item.client_flags(), item.deadline());
+    }
+    let (count, member_bytes) = most_added(write);
+    if present.len() + member_bytes > flat::MOST_BYTES
+        && let Err(why) = items.make_set_room(0, growth(0, count, present.len() + member_bytes))
+    {
+        return refusal(why, report);
+    }
+    let mut draft = Draft::Flat(present.to_vec());
+    let applied = apply(&mut draft, write);
+    if matches!(applied, Ok((_, true))) {
+        if draft.is_empty() {
+            if let Some(node) = old {
+                // SAFETY: the node is one of the store's items and still linked, by 1.
+                unsafe { items.unlink(node) };
+            }
+        } else {
+            let place = Place {
+                key,
+                client_flags,
+                deadline,
+            };
+            // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
+            if let Err((_, why)) = unsafe { store(items, &place, old, draft) } {
+                return refusal(why, report);
+            }
+        }
+    }
+    Ok(report(outcome(applied, old.is_some())))
+}
+
+/// What an item has beside its set.
+struct Place<'p> {
+    key: &'p [u8],
+    client_flags: u32,
+    deadline: Deadline,
+}
+
+/// Makes an item of a draft and links it in place of `old`; gives the draft back if that fails.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which the key has.
+unsafe fn store<K: ItemStore>(
+    items: &mut K,
+    place: &Place<'_>,
+    old: Option<Ptr<K::Links>>,
+    draft: Draft,
+) -> Result<(), (Draft, NoItem)> {
+    let mut contents = Contents::new(place.key, b"", place.client_flags, place.deadline);
+    match draft {
+        Draft::Flat(flat) => {
+            contents.kind = ItemKind::FlatSet;
+            contents.value = [&flat, b""];
+            // SAFETY: `old` is the item of the key and still linked, by 1.
+            match unsafe { rewrite(items, &contents, old, None) } {
+                Ok(_) => Ok(()),
+                Err(why) => Err((Draft::Flat(flat), why)),
+            }
+        }
+        Draft::Set(set) => {
+            let bytes = bytes(&set);
+            if let Err(why) = items.make_set_room(0, bytes) {
+                return Err((Draft::Set(set), why));
+            }
+            let pointer = Box::into_raw(set);
+            let value = pointer.expose_provenance().to_ne_bytes();
+            contents.kind = ItemKind::Set;
+            contents.value = [&value, b""];
+            // SAFETY: `old` is the item of the key and still linked, by 1.
+            match unsafe { rewrite(items, &contents, old, None) } {
+                Ok(_) => {
+                    items.charge_set(0, bytes);
+                    Ok(())
+                }
+                // SAFETY: no item that points to the set was linked, so nothing owns it.
+                Err(why) => Err((Draft::Set(unsafe { Box::from_raw(pointer) }), why)),
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which is a set.
+unsafe fn take_to_slot<K: ItemStore>(
+    items: &mut K,
+    old: Option<Ptr<K::Links>>,
+    slot: &SetSlot,
+    keeps: bool,
+    report: Report<'_>,
+) -> Attempt {
+    let mut len = 0;
+    if let Some(node) = old {
+        // SAFETY: as in `read`, by 1.
+        let item = unsafe { Item::from_raw(node) };
+        let draft = match item.kind() {
+            ItemKind::Set => {
+                // SAFETY: as in `change` (1 and 2).
+                let set = unsafe { set_of(item) };
+                let before = bytes(set);
+                if keeps {
+                    if let Err(why) = items.make_set_room(0, before) {
+                        return refusal(why, report);
+                    }
+                    Draft::Set(Box::new(set.clone()))
+                } else {
+                    let taken = mem::take(set);
+                    items.charge_set(before, bytes(set));
+                    Draft::Set(Box::new(taken))
+                }
+            }
+            _ => Draft::Flat(item.value().to_vec()),
+        };
+        len = draft.len();
+        slot.fill(Box::new(draft));
+        if !keeps {
+            // SAFETY: the node is one of the store's items and still linked, by 1.
+            unsafe { items.unlink(node) };
+        }
+    }
+    Ok(report(Outcome::Sorted {
+        result: SortedResult::Number(len as u64),
+        is_found: old.is_some(),
+        is_changed: old.is_some() && !keeps,
+    }))
+}
+
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`.
+unsafe fn put_from_slot<K: ItemStore>(
+    items: &mut K,
+    key: &[u8],
+    old: Option<Ptr<K::Links>>,
+    slot: &SetSlot,
+    deadline: Deadline,
+    report: Report<'_>,
+) -> Attempt {
+    let mut len = 0;
+    let draft = slot.take().and_then(|draft| draft.downcast::<Draft>().ok());
+    if let Some(draft) = draft.filter(|draft| !draft.is_empty()) {
+        len = draft.len();
+        let place = Place {
+            key,
+            client_flags: 0,
+            deadline,
+        };
+        // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
+        if let Err((draft, why)) = unsafe { store(items, &place, old, *draft) } {
+            slot.fill(Box::new(draft));
+            return refusal(why, report);
+        }
+    }
+    Ok(report(Outcome::Sorted {
+        result: SortedResult::Number(len as u64),
+        is_found: old.is_some(),
+        is_changed: len > 0,
+    }))
+}

@@ -1,0 +1,208 @@
+//! Operations on sorted sets.
+//!
+//! A [`SortedOp`] has all arguments of its operation, and a [`SortedResult`] all that a reply is
+//! made from, so an engine may execute the operation wherever the set is.
+
+pub use corewise_nr::sorted_set::{Bounds, Conditions, Direction, Presence, ScoreChange};
+
+use crate::Deadline;
+use corewise_atomic::lock::Mutex;
+use std::any::Any;
+use std::fmt;
+
+/// A member and its score.
+pub type ScoredMember<'a> = (f64, &'a [u8]);
+
+/// An operation on one sorted set.
+///
+/// A key without an item is an empty set, and a set that becomes empty is removed. A write that
+/// adds members to an empty set makes an item that never expires.
+///
+/// Outcomes: [`Outcome::Sorted`], [`Outcome::WrongKind`]; [`Outcome::OutOfMemory`] and
+/// [`Outcome::TooLarge`] of those that may add members. A write that fails leaves the set as it
+/// was.
+///
+/// [`Outcome::Sorted`]: crate::Outcome::Sorted
+/// [`Outcome::WrongKind`]: crate::Outcome::WrongKind
+/// [`Outcome::OutOfMemory`]: crate::Outcome::OutOfMemory
+/// [`Outcome::TooLarge`]: crate::Outcome::TooLarge
+#[derive(Clone, Copy, Debug)]
+pub enum SortedOp<'a> {
+    /// A read.
+    Read(SortedRead<'a>),
+    /// A write.
+    Write(SortedWrite<'a>),
+}
+
+/// A read of a sorted set.
+#[derive(Clone, Copy, Debug)]
+pub enum SortedRead<'a> {
+    /// The number of members: [`SortedResult::Number`].
+    Len,
+    /// Bytes that item and set take: [`SortedResult::Number`].
+    Usage,
+    /// The score of a member: [`SortedResult::Score`].
+    Score(&'a [u8]),
+    /// The scores of these members: [`SortedResult::Scores`].
+    Scores(&'a [&'a [u8]]),
+    /// The number of members before this one: [`SortedResult::Rank`].
+    Rank(&'a [u8], Direction),
+    /// The number of members within the bounds: [`SortedResult::Number`].
+    Count(Bounds<'a>),
+    /// Members within the bounds: [`SortedResult::Members`].
+    Range(MemberRange<'a>),
+}
+
+/// A part of the members within bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct MemberRange<'a> {
+    /// The bounds.
+    pub bounds: Bounds<'a>,
+    /// The order of the members, and the end from which ranks are counted.
+    pub direction: Direction,
+    /// The number of members to leave out first.
+    pub skip: usize,
+    /// The most members to show.
+    pub most: usize,
+}
+
+/// A change of a sorted set.
+#[derive(Clone, Copy, Debug)]
+pub enum SortedWrite<'a> {
+    /// Adds members or changes their scores; the scores are numbers: [`SortedResult::Inserted`].
+    Add {
+        /// The members.
+        pairs: &'a [ScoredMember<'a>],
+        /// Which of them may change.
+        conditions: Conditions,
+    },
+    /// Adds to the score of a member, which is 0 if the member is absent: [`SortedResult::Score`],
+    /// without a score if the conditions do not hold; or [`SortedResult::NotANumber`].
+    Increment {
+        /// What to add; a number.
+        delta: f64,
+        /// The member.
+        member: &'a [u8],
+        /// Whether the member may change.
+        conditions: Conditions,
+    },
+    /// Removes members: [`SortedResult::Number`].
+    Remove(&'a [&'a [u8]]),
+    /// Moves the item's value to the slot, or copies it there, and reports the number of members:
+    /// [`SortedResult::Number`].
+    Take {
+        /// Where the set goes.
+        slot: &'a SetSlot,
+        /// The item keeps its value: the slot gets a copy.
+        keeps: bool,
+    },
+    /// Replaces the item, of whatever kind, by one with the set in the slot:
+    /// [`SortedResult::Number`]. If it fails, the set is still in the slot.
+    Put {
+        /// Where the set comes from.
+        slot: &'a SetSlot,
+        /// When the new item expires.
+        deadline: Deadline,
+        /// Also if there is an item.
+        replaces: bool,
+    },
+}
+
+/// The place of a set between [`SortedWrite::Take`] and [`SortedWrite::Put`] of the same engine.
+pub struct SetSlot(Mutex<Option<Box<dyn Any + Send>>>);
+
+impl SetSlot {
+    /// An empty slot.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// Fills the slot. For engines.
+    pub fn fill(&self, set: Box<dyn Any + Send>) {
+        *self.0.lock() = Some(set);
+    }
+
+    /// Empties the slot. For engines.
+    pub fn take(&self) -> Option<Box<dyn Any + Send>> {
+        self.0.lock().take()
+    }
+}
+
+impl Default for SetSlot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for SetSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SetSlot")
+    }
+}
+
+/// What a [`SortedOp`] reports.
+#[derive(Clone, Copy)]
+pub enum SortedResult<'a> {
+    /// A number of members or bytes.
+    Number(u64),
+    /// What became of the members of [`SortedWrite::Add`].
+    Inserted {
+        /// Members that were absent.
+        added: u64,
+        /// Members that have another score now.
+        changed: u64,
+    },
+    /// A score, unless there is none.
+    Score(Option<f64>),
+    /// The scores of several members.
+    Scores(&'a dyn Scores),
+    /// A rank, unless the member is absent.
+    Rank(Option<u64>),
+    /// Members with their scores.
+    Members(&'a dyn Members),
+    /// The score would not be a number, so nothing was changed.
+    NotANumber,
+}
+
+impl fmt::Debug for SortedResult<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "Number({number})"),
+            Self::Inserted { added, changed } => write!(f, "Inserted({added}, {changed})"),
+            Self::Score(score) => write!(f, "Score({score:?})"),
+            Self::Scores(scores) => write!(f, "Scores({})", scores.len()),
+            Self::Rank(rank) => write!(f, "Rank({rank:?})"),
+            Self::Members(members) => write!(f, "Members({})", members.len()),
+            Self::NotANumber => f.write_str("NotANumber"),
+        }
+    }
+}
+
+/// Members that an engine shows.
+pub trait Members {
+    /// Their number.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Shows each in its order, until `show` returns false.
+    fn show(&self, show: &mut dyn FnMut(&[u8], f64) -> bool);
+}
+
+/// Scores that an engine shows.
+pub trait Scores {
+    /// Their number.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Shows the score of each member, `None` for an absent one.
+    fn show(&self, show: &mut dyn FnMut(Option<f64>));
+}
