@@ -1,9 +1,10 @@
 //! The tables and filters of `corewise-maps-lab` under one elided lock (\[CHTBench\] chapters 4 and
 //! 5), by the policies that the thesis compares.
 //!
-//! Lookups of the tables are no sections, and neither are updates without effect; lookups of the
-//! filters are, and those of `elided:gets`: the thesis does not say which it measured. Without usable transactions every section takes the lock: the card states that, and
-//! the row has `under the lock` of 100 %.
+//! Lookups of the tables are no sections, and neither are updates without effect. Lookups of the
+//! filters are, and those of `elided:gets`: the thesis does not say which it measured. Without
+//! usable transactions every section takes the lock: the card states that, and the row has `under
+//! the lock` of 100 %.
 
 use std::ops::Deref;
 

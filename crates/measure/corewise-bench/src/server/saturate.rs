@@ -1,7 +1,7 @@
 //! `--saturate`: the highest rate at which a server holds a 99.9th percentile.
 //!
-//! A closed loop fills the server and finds its capacity. Then rates are offered in open loop, where
-//! a latency counts from the time at which the request was due. A rate *holds* if the 99.9th
+//! A closed loop fills the server and finds its capacity. Then rates are offered in open loop,
+//! where a latency counts from the time at which the request was due. A rate *holds* if the 99.9th
 //! percentile of the median sample is within the bound and no request was left unsent. The search
 //! doubles the capacity while it holds, and then halves the distance between the highest rate that
 //! held and the lowest that did not.
@@ -227,7 +227,7 @@ mod tests {
     fn the_highest_rate_is_found_from_above_and_from_below_the_capacity() {
         for most in [0.5, 10.0, 63.0, 99.9, 100.0, 100.1, 333.0, 799.0, 1_599.0] {
             let (found, offers) = search(100.0, most);
-            // The distance that is halved is at most as large as the rate below it, or the capacity.
+            // What is halved is at most as large as the rate below it, or the capacity.
             let step = f64::max(100.0, most) / f64::from(1 << HALVINGS);
             assert!(found <= most && most - found <= step, "{most}: {found}");
             assert!(offers <= DOUBLINGS + HALVINGS, "{most}: {offers}");
