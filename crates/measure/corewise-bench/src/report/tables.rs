@@ -139,15 +139,18 @@ fn line(row: &RowResults, noise: Noise, looks: &Looks) -> Markup {
 
 /// Returns the CSS class of a row's verdict, and its words: a difference within the noise is none.
 fn verdict(row: &RowResults, noise: Noise) -> (&str, String) {
-    let wide = row.row.ratio.map(|ratio| noise.widen(&ratio));
+    let wide = row.row.ratio.and_then(|ratio| noise.widen(&ratio));
     let is_beyond = |of: Interval| of.low > 1.0 || of.high < 1.0;
-    match (row.row.role, &*row.row.verdict) {
-        (Role::Reference, "") => ("plain", "reference".to_owned()),
-        (_, word @ ("faster" | "slower" | "equivalent" | "undecided")) => match wide.flatten() {
-            Some(of) if is_beyond(of) || word == "equivalent" => (word, word.to_owned()),
-            _ => ("undecided", format!("undecided: {}", noise.reason())),
-        },
-        (_, word) => ("plain", word.to_owned()),
+    match (row.row.role, &*row.row.verdict, wide) {
+        (Role::Reference, "", _) => ("plain", "reference".to_owned()),
+        (_, "faster" | "slower" | "equivalent" | "undecided", None) => {
+            ("undecided", format!("undecided: {}", noise.reason()))
+        }
+        (_, "faster" | "slower", Some(of)) if !is_beyond(of) => ("within", noise.reason()),
+        (_, word @ ("faster" | "slower" | "equivalent" | "undecided"), _) => {
+            (word, word.to_owned())
+        }
+        (_, word, _) => ("plain", word.to_owned()),
     }
 }
 
