@@ -2,9 +2,9 @@
 //! `Errorstats` of `INFO`.
 //!
 //! Each loop counts its own requests, and any thread sums them up. A call is timed. An operation is
-//! not, because reading the clock would cost as much as a hit: one batch in [`TIMED_BATCHES`] is
-//! timed, and an operation took as long as the average of those. So the time of a command is its
-//! calls times the average of its timed calls.
+//! not, because reading the clock would cost as much as a hit. Instead, a loop times its first
+//! [`TIMED_BATCHES`] batches and one in as many of the others, and divides the time among their
+//! operations. So the time of a command is its calls times the average of its timed calls.
 
 use super::form::ReplyForm;
 use super::table::{self, Command};
@@ -13,8 +13,14 @@ use corewise_ops::Outcome;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// One batch in this many is timed.
-pub(crate) const TIMED_BATCHES: u64 = 64;
+/// The first batches that are timed; of the others, one in this many is.
+const TIMED_BATCHES: u64 = 64;
+
+/// Whether a batch is timed before which its loop has executed this many.
+#[inline]
+pub(crate) fn is_timed(batches: u64) -> bool {
+    batches < TIMED_BATCHES || batches.is_multiple_of(TIMED_BATCHES)
+}
 
 /// The first words of all error texts.
 const CODES: [&str; 7] = [

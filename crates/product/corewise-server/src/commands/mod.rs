@@ -96,7 +96,7 @@ use corewise_ops::{
 };
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Encoder, Request};
-pub(crate) use counts::{CommandCounts, CommandSums, TIMED_BATCHES};
+pub(crate) use counts::{CommandCounts, CommandSums, is_timed};
 pub(crate) use form::ReplyForm;
 use form::ReplyShape;
 use operation::{Action, Operation};

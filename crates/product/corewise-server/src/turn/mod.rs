@@ -347,10 +347,7 @@ impl<E: Engine> Turn<'_, E> {
             return;
         }
         batch.has_flushed = false;
-        let is_timed = self
-            .counters
-            .batches
-            .is_multiple_of(commands::TIMED_BATCHES);
+        let is_timed = commands::is_timed(self.counters.batches);
         let since = is_timed.then(Instant::now);
         self.counters.batches += 1;
         let mut first = 0; // first operation that is not executed
