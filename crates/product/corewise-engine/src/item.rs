@@ -16,8 +16,8 @@
 //!              └──────────────────────────────────────────────┘
 //! ```
 //!
-//! Value, kind, key and client flags never change once an item is published: a writer that changes the
-//! value publishes another item. Only fields that fit one atomic word change in place: expiry
+//! Value, kind, key and client flags never change once an item is published: a writer that changes
+//! the value publishes another item. Only fields that fit one atomic word change in place: expiry
 //! and state (touch, win tokens, staleness), the cas value (with staleness), and the access time.
 //!
 //! # Guarantees

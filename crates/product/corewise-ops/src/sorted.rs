@@ -10,9 +10,6 @@ use corewise_atomic::lock::Mutex;
 use std::any::Any;
 use std::fmt;
 
-/// A member and its score.
-pub type ScoredMember<'a> = (f64, &'a [u8]);
-
 /// An operation on one sorted set.
 ///
 /// A key without an item is an empty set, and a set that becomes empty is removed. A write that
@@ -71,8 +68,8 @@ pub struct MemberRange<'a> {
 pub enum SortedWrite<'a> {
     /// Adds members or changes their scores; the scores are numbers: [`SortedResult::Inserted`].
     Add {
-        /// The members.
-        pairs: &'a [ScoredMember<'a>],
+        /// Scores and members.
+        pairs: &'a [(f64, &'a [u8])],
         /// Which of them may change.
         conditions: Conditions,
     },

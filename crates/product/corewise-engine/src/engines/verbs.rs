@@ -51,9 +51,9 @@ pub(crate) type Report<'r> = &'r mut dyn FnMut(Outcome<'_>) -> Flow;
 /// 1. The items are alive, and their keys and values do not change, until the store is dropped,
 ///    whether they are unlinked or not.
 /// 2. `publish` has linked `fresh` if it returns no error, and has discarded it otherwise.
-/// 3. While the store exists, no other thread follows the pointer in an item of its key that owns a
-///    [set](crate::objects), or takes that set. `publish` and `unlink` take the set of the item that
-///    they unlink, and discharge it.
+/// 3. While the store exists, no other thread follows the pointer in an item of its key that owns
+///    a [set](crate::objects), or takes that set. `publish` and `unlink` take the set of the item
+///    that they unlink, and discharge it.
 pub(crate) unsafe trait ItemStore {
     /// The engine's links in its items.
     type Links;

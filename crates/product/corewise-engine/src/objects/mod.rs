@@ -1,8 +1,8 @@
 //! Sorted sets as values of items.
 //!
 //! ```text
-//!  flat set   kind FlatSet   value: the members, at most 1,024 bytes    ≤ 113 members of ≤ 64 bytes
-//!  set        kind Set       value: a pointer ──▶ SortedSet             any number
+//!  flat set   kind FlatSet   value: the members, at most 113, of 1,024 bytes in all
+//!  set        kind Set       value: a pointer ──▶ SortedSet
 //! ```
 //!
 //! A flat set is written as an append is: a changed copy replaces the item. A set that outgrows it
@@ -11,15 +11,15 @@
 //! # Guarantees
 //!
 //! 1. *One owner.* A `SortedSet` belongs to the one linked item that points to it. The thread that
-//!    unlinks the item, or replaces it, takes the set. An engine that moves an item lets the copy be
-//!    the owner. An item that was not linked owns nothing.
+//!    unlinks the item, or replaces it, takes the set. An engine that moves an item lets the copy
+//!    be the owner. An item that was not linked owns nothing.
 //! 2. *Exclusion.* A thread that follows the pointer excludes all others that may: it holds the
 //!    stripe, shard or partition of the item's key, or only it can reach the item. So a set needs
 //!    neither a lock nor a grace period, and reads of one set do not run side by side. Threads
 //!    that exclude no others may read the header, the key, and a flat set.
 //! 3. *Accounting.* An engine counts [`bytes`] of each set that a linked item owns, and of those
 //!    that it has yet to free.
-//! 4. *Room first.* A write makes room for what it [may need](growth) before it changes a set.
+//! 4. *Room first.* A write makes room for its largest [growth] before it changes a set.
 
 mod draft;
 mod flat;

@@ -153,8 +153,8 @@ impl<A: ItemAllocator, R: References> HashTables<A, R> {
         for node in garbage.drain(..) {
             // SAFETY: by 1 they were made with this allocator, and unlinked from table and lists
             // under their shard's lock; views of them ended with the sink's call inside that lock,
-            // or before the last reference was dropped under it. One that owns a set was linked, see
-            // `discard`, and its set is taken here only.
+            // or before the last reference was dropped under it. One that owns a set was linked,
+            // see `discard`, and its set is taken here only.
             unsafe {
                 let item = shard::item(node);
                 if item.kind() == ItemKind::Set {

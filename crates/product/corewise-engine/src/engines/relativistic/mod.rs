@@ -36,9 +36,10 @@
 //!    segment, and in a segment's count of dead bytes. When another 1/32 of a segment is dead, they
 //!    also meet in the sum of dead bytes. (Under `Refuse`, each dead item is added to it.)
 //! 4. *Memory.* Segments, bucket arrays, the ghost, sorted sets (see `sets`), and the owner's
-//!    overhead ([`Engine::set_overhead`]) are at most the budget; memory that waits for readers is a part of
-//!    the segments. The table asks before it grows, and room for the new array is made first. (When
-//!    it shrinks, the smaller array comes on top of the budget until items have made room for it.)
+//!    overhead ([`Engine::set_overhead`]) are at most the budget; memory that waits for readers is
+//!    a part of the segments. The table asks before it grows, and room for the new array is made
+//!    first. (When it shrinks, the smaller array comes on top of the budget until items have made
+//!    room for it.)
 //! 5. *Eviction runs ahead*: while less than a reserve of some segments is left, each store looks
 //!    through old segments of a few times the bytes that it stores. So no store waits for more
 //!    eviction than that, unless its item is large. No thread evicts, or waits for readers, while

@@ -77,8 +77,8 @@ impl Drop for Execution<'_> {
 }
 
 // SAFETY: what was found and what was made is referenced until this is dropped; a second search
-// finds the same item, because only we change the partition (1). 2: see `publish`. 3: the caller has
-// the partition exclusively, whose `unlink` takes the set.
+// finds the same item, because only we change the partition (1). 2: see `publish`. 3: the caller
+// has the partition exclusively, whose `unlink` takes the set.
 unsafe impl ItemStore for Execution<'_> {
     type Links = Links;
 
