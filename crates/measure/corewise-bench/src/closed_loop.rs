@@ -71,8 +71,8 @@ impl<F: Fn(&CellContext<'_>, &mut RunningTable) -> Result<(), PhaseError>> Slice
 /// Runs a short slice of the mix of a workload.
 pub(crate) fn mix(context: &CellContext<'_>, table: &mut RunningTable) -> Result<(), PhaseError> {
     let (reports, drives) = context.drive(table, |drive| drive)?;
-    table.book(&reports);
-    table.sit(drives.into_iter());
+    table.add_slice(&reports);
+    table.store_positions(drives.into_iter());
     Ok(())
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn measure<S: Slices>(
                 measured.add(at, &contenders[at], outcome)?;
             }
         }
-        progress.inc(1);
+        progress.repeated();
         context.renew();
     }
     Ok(measured)

@@ -303,6 +303,10 @@ impl CellContext<'_> {
         let mut fields = SliceFields::default();
         if !contender.entry.null {
             fields.measurements = table.dyn_table.measurements();
+            if self.workload.section_name() == "filter" {
+                let rate = f64::from(self.plan.initial) * 1e9 / table.prefill_ns as f64;
+                fields.measurements.insert("construction".into(), rate);
+            }
         }
         Slice {
             rate: table.rate(),
@@ -391,7 +395,7 @@ impl CellContext<'_> {
 impl RunningTable {
     /// Adds a slice to what is checked, but not to the rates of the table. Returns its sums and its
     /// rate.
-    pub(crate) fn book_beside(&mut self, reports: &[DriveReport]) -> (DriveReport, f64) {
+    pub(crate) fn check_slice(&mut self, reports: &[DriveReport]) -> (DriveReport, f64) {
         let total = drive::total(reports);
         self.kept_misses += total.kept_misses;
         self.stream.add(&total.tally);
@@ -401,14 +405,14 @@ impl RunningTable {
     }
 
     /// Adds a slice.
-    pub(crate) fn book(&mut self, reports: &[DriveReport]) {
-        let (total, rate) = self.book_beside(reports);
+    pub(crate) fn add_slice(&mut self, reports: &[DriveReport]) {
+        let (total, rate) = self.check_slice(reports);
         self.slices.push(total);
         self.rates.push(rate);
     }
 
     /// Stores the positions in the streams.
-    pub(crate) fn sit(&mut self, drives: impl Iterator<Item = Drive>) {
+    pub(crate) fn store_positions(&mut self, drives: impl Iterator<Item = Drive>) {
         self.workers = drives.map(|drive| (drive.cursor, drive.numbers)).collect();
     }
 

@@ -1,5 +1,6 @@
 //! The crate's programs, and the project's code inside a simulation.
 
+mod conformance;
 #[cfg(corewise_sim)]
 mod facade;
 #[cfg(corewise_sim)]

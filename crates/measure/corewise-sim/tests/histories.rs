@@ -8,6 +8,7 @@ use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_testkit::history::{History, Recorder, Recording};
 use corewise_testkit::random::Random;
 
+use super::programs::told_by_child;
 use super::{in_threads, seeded};
 
 const THREADS: u64 = 64;
@@ -108,6 +109,20 @@ fn the_seed_alone_decides_the_history() {
     assert!(text(&one) == text(&same));
     assert_ne!(one.digest, other.digest);
     assert!(text(&one) != text(&other));
+}
+
+#[test]
+#[ignore = "a child process of `every_process_makes_the_same_history`; no test by itself"]
+fn tells_its_history() {
+    let finished = record(9, mixed);
+    let text = format!("{:?}", finished.value.operations());
+    println!("told: {} {text}", finished.digest);
+}
+
+#[test]
+fn every_process_makes_the_same_history() {
+    let [one, other] = [0; 2].map(|_| told_by_child("histories::tells_its_history"));
+    assert!(one == other && one.len() > 10_000);
 }
 
 #[test]

@@ -156,8 +156,8 @@ unsafe fn elide(rtm: Rtm, mutex: *const pthread_mutex_t) -> bool {
         }
     }
     for _ in 0..ATTEMPTS {
-        // SAFETY: 1 of `begin`: the callers are the functions of POSIX below, which return to the
-        // program, by 2. What they and the program wrote to the stack since is undone by an abort.
+        // SAFETY: the callers are the functions of POSIX below, which return to the program (2).
+        // What they and the program wrote to the stack since is undone by an abort (1 of `begin`).
         match unsafe { rtm.begin() } {
             Ok(()) => {
                 // SAFETY: the mutex is initialised (1).

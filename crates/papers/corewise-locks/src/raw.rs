@@ -10,7 +10,7 @@
 /// fn with<L: RawLock, R>(lock: &L, section: impl FnOnce() -> R) -> R {
 ///     lock.lock();
 ///     let result = section(); // a panic would leave the lock locked; `Lock` handles that
-///     // SAFETY: 1: locked above by this thread. 2: it is borrowed.
+///     // SAFETY: locked above by this thread (1), and borrowed, so it has not moved (2).
 ///     unsafe { lock.unlock() };
 ///     result
 /// }

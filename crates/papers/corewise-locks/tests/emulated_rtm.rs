@@ -106,11 +106,11 @@ fn a_status_word_reaches_the_caller() {
             Fate::AbortAtEnd(status),
         ] {
             let ((), traps) = emulated(&[fate], Fate::Commit, &[], || {
-                // SAFETY: 1 of `begin`: nothing that runs until the commit has an effect. 1 of
-                // `commit`: in the transaction.
+                // SAFETY: nothing that runs until the commit has an effect (1 of `begin`), and the
+                // commit runs in the transaction (1 of `commit`).
                 let result = unsafe { rtm.begin().map(|()| rtm.commit()) };
                 assert_eq!(result, Err(Abort { cause, status }), "{fate:?}");
-                // SAFETY: 1 of both: nothing happens between `begin` and `commit`.
+                // SAFETY: nothing happens between `begin` and `commit` (1 of both).
                 let result = unsafe { rtm.begin().map(|()| rtm.commit()) };
                 assert_eq!(result, Ok(()), "{fate:?}");
             });
@@ -132,7 +132,7 @@ fn a_status_word_reaches_the_caller() {
 fn values_after_an_abort(rtm: Rtm, seed: u64) -> (Option<Abort>, [u64; 12], [f64; 14]) {
     let integers: [u64; 12] = std::array::from_fn(|at| black_box(seed + at as u64));
     let floats: [f64; 14] = std::array::from_fn(|at| black_box(seed as f64 + at as f64));
-    // SAFETY: 1 of `begin`: the assembly aborts.
+    // SAFETY: the assembly aborts, so nothing that runs has an effect (1).
     match unsafe { rtm.begin() } {
         // SAFETY: the code does not return: `xabort` goes to the fallback of `begin`. It writes
         // registers only.
@@ -200,8 +200,8 @@ fn begins_nest_and_an_abort_leaves_all() {
     let (abort, traps) = emulated(&[], Fate::Commit, &[region(&cell)], || {
         assert!(!rtm.is_in_transaction());
         rtm.leave::<3>(); // does nothing
-        // SAFETY: 1 of `begin`, all: what runs until the commit writes the cell, which is undone. 1
-        // of `commit`, all: in a transaction.
+        // SAFETY: what runs until a commit writes the cell, which is undone (1 of `begin`), and
+        // each commit runs in a transaction (1 of `commit`).
         unsafe {
             assert_eq!(rtm.begin(), Ok(()));
             assert_eq!(rtm.begin(), Ok(()));

@@ -90,7 +90,7 @@ impl<P: PeerApi> MeasuredMap<U64> for Peer<P> {
     }
 
     fn handle(&self) -> PeerHandle<'_, P> {
-        // SAFETY: 1: the table lives until `self` is dropped.
+        // SAFETY: the table lives until `self` is dropped (1).
         let raw = unsafe { P::open(self.raw) };
         PeerHandle {
             raw: NonNull::new(raw).expect("a peer's handle is not null"),
@@ -99,31 +99,31 @@ impl<P: PeerApi> MeasuredMap<U64> for Peer<P> {
     }
 
     fn size(&self) -> Option<usize> {
-        // SAFETY: 1: the table lives until `self` is dropped.
+        // SAFETY: the table lives until `self` is dropped (1).
         Some(unsafe { P::size(self.raw) })
     }
 
     fn settle(&self) {
-        // SAFETY: 1: the table lives until `self` is dropped.
+        // SAFETY: the table lives until `self` is dropped (1).
         unsafe { P::settle(self.raw) };
     }
 }
 
 impl<P: PeerApi> Drop for Peer<P> {
     fn drop(&mut self) {
-        // SAFETY: 1: `create` made the table and this is the only `destroy`; 3: handles borrow
-        // `self`.
+        // SAFETY: `create` made the table and this is the only `destroy` (1); handles borrow
+        // `self` (3).
         unsafe { P::destroy(self.raw) };
     }
 }
 
 impl<P: ResizeApi> Resize<U64> for Peer<P> {
     fn resize_to(&self, buckets: usize) {
-        // SAFETY: 1: the table lives until `self` is dropped; 4: by the contract of `Resize`.
+        // SAFETY: the table lives until `self` is dropped (1); by the contract of `Resize` (4).
         unsafe { P::resize_to(self.raw, buckets) };
     }
     fn buckets(&self) -> usize {
-        // SAFETY: 1: the table lives until `self` is dropped; 4: by the contract of `Resize`.
+        // SAFETY: the table lives until `self` is dropped (1); by the contract of `Resize` (4).
         unsafe { P::buckets(self.raw) }
     }
 }
@@ -138,27 +138,27 @@ impl<P: PeerApi> MapHandle<U64> for PeerHandle<'_, P> {
     #[inline]
     fn get(&mut self, key: &u64) -> Option<u64> {
         let mut value = 0;
-        // SAFETY: 2: `open` made the handle on this thread, and it borrows the table.
+        // SAFETY: `open` made the handle on this thread, and it borrows the table (2).
         unsafe { P::get(self.raw, *key, &mut value) }.then_some(value)
     }
 
     #[inline]
     fn insert(&mut self, key: &u64, value: u64) -> bool {
-        // SAFETY: 2: `open` made the handle on this thread, and it borrows the table.
+        // SAFETY: `open` made the handle on this thread, and it borrows the table (2).
         unsafe { P::insert(self.raw, *key, value) }
     }
 
     #[inline]
     fn remove(&mut self, key: &u64) -> Option<u64> {
         let mut value = 0;
-        // SAFETY: 2: `open` made the handle on this thread, and it borrows the table.
+        // SAFETY: `open` made the handle on this thread, and it borrows the table (2).
         unsafe { P::remove(self.raw, *key, &mut value) }.then_some(value)
     }
 }
 
 impl<P: PeerApi> Drop for PeerHandle<'_, P> {
     fn drop(&mut self) {
-        // SAFETY: 2: `open` made the handle on this thread, and this is the only `close`.
+        // SAFETY: `open` made the handle on this thread, and this is the only `close` (2).
         unsafe { P::close(self.raw) };
     }
 }

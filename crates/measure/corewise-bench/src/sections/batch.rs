@@ -136,12 +136,12 @@ impl Slices for BatchSlices {
                 let keys = context.workload.batch();
                 let job = move |drive| Batched { drive, keys };
                 let (reports, jobs) = context.drive(table, job)?;
-                table.book(&reports);
-                table.sit(jobs.into_iter().map(|job| job.drive));
+                table.add_slice(&reports);
+                table.store_positions(jobs.into_iter().map(|job| job.drive));
             } else {
                 let (reports, drives) = context.drive(table, |drive| drive)?;
-                singles.push(table.book_beside(&reports).1);
-                table.sit(drives.into_iter());
+                singles.push(table.check_slice(&reports).1);
+                table.store_positions(drives.into_iter());
             }
         }
         Ok(())

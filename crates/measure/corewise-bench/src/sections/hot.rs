@@ -110,7 +110,7 @@ impl Slices for HotSlices {
             times: times.clone(),
         })?;
         *places = jobs.iter().map(|job| job.place).collect();
-        table.book(&reports);
+        table.add_slice(&reports);
         Ok(())
     }
 }

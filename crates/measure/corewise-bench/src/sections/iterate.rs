@@ -64,7 +64,7 @@ impl Section for IterateSection {
                     expected,
                     times: times.clone(),
                 })?;
-                table.book(&reports);
+                table.add_slice(&reports);
                 Ok(())
             })
         })?;

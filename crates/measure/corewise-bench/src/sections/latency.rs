@@ -55,11 +55,11 @@ impl Slices for TimedSlices {
             drive,
             latencies: Latencies::default(),
         })?;
-        table.book(&reports);
+        table.add_slice(&reports);
         for job in &jobs {
             all.get_or_insert_default().add(&job.latencies);
         }
-        table.sit(jobs.into_iter().map(|job| job.drive));
+        table.store_positions(jobs.into_iter().map(|job| job.drive));
         Ok(())
     }
 

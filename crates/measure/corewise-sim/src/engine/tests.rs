@@ -629,3 +629,58 @@ fn threads_share_an_os_thread() {
     });
     assert_eq!(finished.unwrap().value, 6);
 }
+
+#[test]
+fn the_clock_goes_on_for_decades() {
+    let finished = run(seed(1), || {
+        let year = 365 * 24 * 3_600 * 1_000_000_000;
+        let before = now_ns();
+        sleep(50 * year);
+        (now_ns() - before) / year
+    });
+    assert_eq!(finished.map(|finished| finished.value), Ok(50));
+}
+
+#[test]
+fn waking_a_thread_that_sleeps_costs_its_waker_a_call() {
+    let costs = |waits: u32| {
+        let finished = run(seed(1), move || {
+            let word = Arc::new(Word::default());
+            let copy = word.clone();
+            start(move || wait(copy.address()));
+            work(waits);
+            let before = now_cycles();
+            wake(word.address(), true);
+            now_cycles() - before
+        });
+        finished.unwrap().value
+    };
+    let flat = crate::FlatCosts::default();
+    // The thread that is started waits from the end of the call that starts it on.
+    let (short, long) = (flat.lock_spin / 2, flat.lock_spin * 2);
+    assert_eq!(costs(short as u32), flat.clock);
+    assert_eq!(costs(long as u32), flat.clock + flat.system_call);
+}
+
+/// Calls that let no other thread run count, too.
+#[test]
+fn a_loop_of_calls_that_give_way_to_no_thread_ends() {
+    let limit = Err(SimError::Limit(SimLimit::Accesses));
+    let ends = |call: fn(*const u8)| {
+        let config = Config {
+            max_accesses: 10_000,
+            ..seed(1)
+        };
+        let body = move || {
+            let word = Word::default();
+            loop {
+                call(word.address());
+            }
+        };
+        run(config, body).map(drop) == limit
+    };
+    assert!(ends(|_| _ = local(1, PerThread::Yes)));
+    assert!(ends(|_| _ = local(1, PerThread::No)));
+    assert!(ends(|address| written(address, 8)));
+    assert!(ends(|address| wake(address, true)));
+}

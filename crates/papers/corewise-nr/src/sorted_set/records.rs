@@ -347,7 +347,7 @@ impl Records {
         f64::from_bits(u64::from_le_bytes(score))
     }
 
-    /// The [key](key) of the score of a record.
+    /// The [key] of the score of a record.
     #[inline]
     pub(super) fn key(&self, id: u32) -> u64 {
         key(self.score(id))

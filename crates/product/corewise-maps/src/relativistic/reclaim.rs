@@ -244,7 +244,7 @@ impl<K, V> Waiting<K, V> {
             self.count(list);
             is_full
         };
-        // SAFETY: 1.
+        // SAFETY: the slot is this thread's, which is in a section (1).
         match unsafe { self.list.with(push) } {
             Some(false) => Pushed::Fits,
             Some(true) => Pushed::Fills,
@@ -348,7 +348,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
             closed.list.adopt(list);
             list.set_batch_bytes(closed.batch_bytes());
         };
-        // SAFETY: 1: the section's slot, by our 1.
+        // SAFETY: the slot is the section's, which is one of the map's domain (1).
         unsafe { waiting.list.with(close) };
     }
 
@@ -461,7 +461,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
                 waiting.count(list);
                 closed.list.adopt(list);
             };
-            // SAFETY: 1: it is in `lent`, whose lock is held. 2: since its cookie was taken.
+            // SAFETY: it is in `lent`, whose lock is held (1), since its cookie was taken (2).
             unsafe { waiting.list.take_back(close) };
             false
         });
@@ -486,7 +486,7 @@ impl<K, V, S> RelativisticMap<K, V, S> {
             let take = || Closed::take_ready(closed, newest, self.domain(), backlog);
             reclaiming(ptr::from_ref(self).cast(), || {
                 while let Some(batch) = take() {
-                    // SAFETY: 1: retired by handles of this map, and no longer waiting.
+                    // SAFETY: retired by handles of this map, and no longer waiting (1).
                     unsafe { self.reclaim_batch(batch) };
                 }
             });
@@ -522,18 +522,18 @@ impl<K, V, S> RelativisticMap<K, V, S> {
         let section = self.domain().pin();
         let give = |own: &mut Own| {
             for retired in batch.drain(..) {
-                // SAFETY: 1: dropped above, and a slot of these slabs. 2: a magazine of this map.
+                // SAFETY: dropped above, and a slot of these slabs (1); a magazine of this map (2).
                 unsafe { self.slabs().free(&mut own.magazine, retired.0) };
             }
             if self.slabs().is_wasteful(self.raw.count()) {
-                // SAFETY: 1: a magazine of this map.
+                // SAFETY: a magazine of this map (1).
                 unsafe { self.slabs().flush(&mut own.magazine) };
             }
         };
-        // SAFETY: 1: sections of a map are of its domain.
+        // SAFETY: sections of a map are of its domain (1).
         unsafe { self.threads.with(&section, give) };
         let recycle = |list: &mut RetireList<_>| list.recycle(batch);
-        // SAFETY: 1: the slot of the section.
+        // SAFETY: the slot is that of the section (1).
         unsafe { self.threads.public(&section).list.with(recycle) };
     }
 }

@@ -1,6 +1,7 @@
 //! Prints the outcomes of operations.
 
 use super::bits;
+use super::table::Command;
 use crate::codec::Parse;
 use corewise_ops::sorted::{Members, SortedResult};
 use corewise_ops::{ItemKind, ItemView, Now, Outcome};
@@ -93,23 +94,14 @@ fn range(value: &[u8], start: i32, end: i32) -> &[u8] {
 /// How to print the outcome of one operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyForm<'i> {
-    key: &'i [u8],
-    kind: ReplyShape,
-    version: Version,
-    tally: Tally,
+    pub(super) key: &'i [u8],
+    pub(super) kind: ReplyShape,
+    pub(super) version: Version,
+    pub(super) tally: Tally,
+    pub(super) command: Command,
 }
 
 impl<'i> ReplyForm<'i> {
-    #[inline]
-    pub(super) fn new(key: &'i [u8], kind: ReplyShape, tally: Tally, version: Version) -> Self {
-        Self {
-            key,
-            kind,
-            version,
-            tally,
-        }
-    }
-
     /// The form for a call, whose reply may have `most` bytes.
     pub(super) fn with_room(mut self, most: usize) -> Self {
         if let ReplyShape::Members { with_scores, .. } = self.kind {
@@ -126,12 +118,13 @@ impl<'i> ReplyForm<'i> {
 
     /// The same form with a copy of the key, so that it may outlive the request.
     pub(crate) fn with_key<'o>(&self, key: &'o [u8]) -> ReplyForm<'o> {
-        ReplyForm {
-            key,
-            kind: self.kind,
-            version: self.version,
-            tally: self.tally,
-        }
+        ReplyForm { key, ..*self }
+    }
+
+    /// The command that the operation counts as a call of.
+    #[inline]
+    pub(super) fn command(&self) -> Command {
+        self.command
     }
 
     /// What the operation counts as.

@@ -299,7 +299,7 @@ unsafe fn copy(region: Region, saved: &mut [u8], is_restored: bool) {
     if saved.len() < region.len {
         std::process::abort();
     }
-    // SAFETY: 1; the saved bytes are beside it.
+    // SAFETY: nobody else writes the region (1), and the saved bytes are beside it.
     unsafe {
         if is_restored {
             ptr::copy_nonoverlapping(saved.as_ptr(), place, region.len);
@@ -396,7 +396,7 @@ impl Machine {
             address: start,
             len: self.stack_end.saturating_sub(start),
         };
-        // SAFETY: 1: the context is of this thread, which waits for the handler.
+        // SAFETY: the context is of this thread, which waits for the handler (1).
         unsafe { copy(vectors(context), &mut self.vectors, false) };
         self.copy_memory(false);
     }
@@ -404,8 +404,8 @@ impl Machine {
     fn copy_memory(&mut self, is_restored: bool) {
         let mut from = 0;
         for region in self.regions.iter().copied().chain([self.stack]) {
-            // SAFETY: 1: the stack is of this thread, and the handler has its own. The regions
-            // belong to the test, whose other threads write them in transactions only, or wait.
+            // SAFETY: the stack is of this thread, and the handler has its own. The regions belong
+            // to the test, whose other threads write them in transactions only, or wait (1).
             unsafe { copy(region, &mut self.memory[from..], is_restored) };
             from += region.len;
         }
@@ -471,7 +471,7 @@ impl Machine {
         let nested = if self.depth > 1 { NESTED } else { 0 };
         self.traps.aborted += 1;
         self.copy_memory(true);
-        // SAFETY: 1: the context is of this thread, which waits for the handler.
+        // SAFETY: the context is of this thread, which waits for the handler (1).
         unsafe { copy(vectors(context), &mut self.vectors, true) };
         let all = registers(context);
         all[..REGISTERS].copy_from_slice(&self.registers);

@@ -64,7 +64,7 @@ fn repetition_of(turn: &Turn<'_>, rate: f64) -> Result<Done, PhaseError> {
         in_time: 0,
         latencies: Latencies::default(),
     })?;
-    live.book(&reports);
+    live.add_slice(&reports);
     let mut latencies = Latencies::default();
     jobs.iter().for_each(|job| latencies.add(&job.latencies));
     let in_time: u64 = jobs.iter().map(|job| job.in_time).sum();

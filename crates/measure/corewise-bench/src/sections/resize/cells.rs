@@ -317,7 +317,7 @@ fn add_up(live: &mut RunningTable, answers: Vec<Answer>) -> Ran {
     let (read, resized): (Vec<_>, Vec<_>) = answers.into_iter().unzip();
     let (reports, drives): (Vec<_>, Vec<_>) = read.into_iter().flatten().unzip();
     let reads = drive::total(&reports);
-    live.sit(drives.into_iter());
+    live.store_positions(drives.into_iter());
     live.stream.add(&reads.tally);
     Ran {
         rate: reports.iter().map(DriveReport::rate).sum(),

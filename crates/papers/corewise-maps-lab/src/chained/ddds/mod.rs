@@ -303,8 +303,8 @@ impl<const LITERAL: bool> DddsTable<LITERAL> {
             // lookup that reads it reads the odd number in its second read of the counter.
             let release = ordering!(Release, "ddds_relaxed_unlink");
             head.store(link.next.load(Acquire), release);
-            // SAFETY: 1, because the stripe also covers the bucket of the new table; the link is in
-            // no chain now.
+            // SAFETY: the stripe also covers the bucket of the new table (1), and the link is in no
+            // chain now.
             unsafe { prepend(new.head(link.hash()), node) };
             moves += 2;
             // Release: pairs with the Acquire of the first read of the counter.
