@@ -6,7 +6,7 @@ use common::{Cache, Seen, Setup, TestEngine, fewer, later};
 use corewise_engine::Session;
 use corewise_ops::sorted::{
     Bounds, Conditions, Direction, MemberRange, Presence, ScoreChange, SetSlot, SortedOp,
-    SortedRead, SortedWrite,
+    SortedRead, SortedWrite, Taken,
 };
 use corewise_ops::{Deadline, Delete, Get, ItemKind, StoreMode, Verb};
 use corewise_testkit::memcached::SeenSet;
@@ -21,6 +21,7 @@ for_every_engine! {
     sets_that_fill_the_memory_are_evicted_and_counted
     a_set_that_outgrows_its_share_is_refused_and_stays
     sets_are_refused_where_nothing_is_evicted
+    a_set_that_has_no_room_under_another_key_stays
     flushed_and_expired_sets_are_freed
     increments_of_several_sessions_are_all_counted
     sessions_that_write_and_evict_count_every_byte
@@ -45,6 +46,28 @@ impl<E: TestEngine> Cache<E> {
             Seen::Sorted(SeenSet::Number(len)) => len,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Moves a set, as `RENAME` does: whether the second key has it, or why nothing was done.
+    fn move_set(&mut self, from: &[u8], to: &[u8]) -> Result<bool, Seen> {
+        let slot = &SetSlot::new();
+        let take = |taken| SortedWrite::Take { slot, taken };
+        let put = SortedWrite::Put {
+            slot,
+            deadline: Deadline::NEVER,
+            replaces: true,
+        };
+        let number = |seen: Seen| match seen {
+            Seen::Sorted(SeenSet::Number(number)) => Ok(number),
+            other => Err(other),
+        };
+        if number(self.write_set(from, take(Taken::Claim)))? == 0 {
+            return Ok(false);
+        }
+        number(self.write_set(to, put))?;
+        let moved = number(self.write_set(from, take(Taken::Set))).expect("does not fail");
+        number(self.write_set(to, put)).expect("does not fail");
+        Ok(moved > 0)
     }
 
     /// The bytes and the number of sets that the engine counts are those of the sets that it has.
@@ -381,26 +404,36 @@ fn check_transfer<E: TestEngine>(
     model: &mut Model,
     from: &[u8],
 ) {
-    let (to, keeps) = (draw.key(), draw.0.random());
-    let slot = SetSlot::new();
-    let seen = cache.write_set(from, SortedWrite::Take { slot: &slot, keeps });
+    let (to, keeps) = (draw.key(), draw.0.random::<bool>());
+    let slot = &SetSlot::new();
+    let put = |replaces| SortedWrite::Put {
+        slot,
+        deadline: Deadline::NEVER,
+        replaces,
+    };
     let set = match model.get(from) {
-        Some(ModelItem::String) => return assert_eq!(seen, Seen::WrongKind),
+        Some(ModelItem::String) => {
+            let taken = Taken::Claim;
+            let seen = cache.write_set(from, SortedWrite::Take { slot, taken });
+            return assert_eq!(seen, Seen::WrongKind);
+        }
         Some(ModelItem::Set(set)) => set.clone(),
         None => Vec::new(),
     };
     let len = Seen::Sorted(SeenSet::Number(set.len() as u64));
-    assert_eq!(seen, len);
     if !keeps {
-        model.remove(from);
+        if to != from && !set.is_empty() {
+            assert_eq!(cache.move_set(from, to), Ok(true));
+            model.remove(from);
+            model.insert(to.to_vec(), ModelItem::Set(set));
+        }
+        return;
     }
+    let taken = Taken::Copy;
+    let seen = cache.write_set(from, SortedWrite::Take { slot, taken });
+    assert_eq!(seen, len);
     let replaces = draw.0.random();
-    let put = SortedWrite::Put {
-        slot: &slot,
-        deadline: Deadline::NEVER,
-        replaces,
-    };
-    let seen = cache.write_set(to, put);
+    let seen = cache.write_set(to, put(replaces));
     if model.contains_key(to) && !replaces {
         return assert_eq!(seen, Seen::NotStored);
     }
@@ -575,6 +608,82 @@ fn sets_are_refused_where_nothing_is_evicted<E: TestEngine>() {
     assert!(matches!(add_number(&mut cache, 0, 0), Seen::Sorted(_)));
 }
 
+/// Adds members to a set until there is no room; their number.
+fn fill_set<E: TestEngine>(cache: &mut Cache<E>, key: u32) -> u64 {
+    let added = (0..1_000_000)
+        .take_while(|number| matches!(add_number(cache, key, *number), Seen::Sorted(_)))
+        .count();
+    added as u64
+}
+
+fn a_set_that_has_no_room_under_another_key_stays<E: TestEngine>() {
+    let mut cache = Cache::<E>::new(Setup::refusing::<E>(1));
+    for number in 0..3 {
+        add_number(&mut cache, 1, number);
+    }
+    let lens = [fill_set(&mut cache, 0), 3];
+    assert!(lens[0] > 500, "{lens:?}");
+    let string = |number: u32| format!("string {number}");
+    let strings = (0..100_000)
+        .take_while(|number| cache.set(string(*number).as_bytes(), &[1; 500]).is_stored())
+        .count() as u32;
+    while cache
+        .set(
+            format!("short {}", cache.engine.stats().items).as_bytes(),
+            b"",
+        )
+        .is_stored()
+    {}
+    let mut names = [b"key 0".to_vec(), b"key 1".to_vec()];
+    // Of connections: what it leaves to sets may be less than the first has.
+    let mut overhead = 0;
+    let (mut moved, mut refused) = (0, 0);
+    for round in 0..40_u32 {
+        if round == 20 {
+            for number in 0..strings / 2 {
+                cache.delete(string(number).as_bytes(), Delete::default());
+            }
+            cache.maintain();
+        }
+        for (name, len) in names.iter_mut().zip(lens) {
+            let other = format!("{round:0>200}").into_bytes();
+            match cache.move_set(name, &other) {
+                Ok(is_moved) => {
+                    assert!(is_moved);
+                    assert_eq!(cache.len_of_set(name), 0);
+                    *name = other;
+                    moved += 1;
+                }
+                Err(seen) => {
+                    assert_eq!(seen, Seen::OutOfMemory);
+                    let is_short = round < 20 || overhead > 0;
+                    assert!(is_short, "there is room for an item");
+                    refused += 1;
+                }
+            }
+            assert_eq!(cache.len_of_set(name), len);
+            let short = format!("set {len}").into_bytes();
+            if cache.move_set(name, &short).is_ok() {
+                *name = short;
+            }
+            assert_eq!(cache.len_of_set(name), len);
+        }
+        cache.assert_sets_are_counted();
+        overhead = if round % 2 == 0 {
+            cache.engine.memory_limit() / 2
+        } else {
+            0
+        };
+        cache.engine.set_overhead(overhead);
+    }
+    assert!(moved > 0 && refused > 0, "{moved} and {refused}");
+    for name in &names {
+        assert_eq!(cache.delete(name, Delete::default()), Seen::Deleted);
+    }
+    cache.maintain();
+    cache.assert_no_sets();
+}
+
 fn flushed_and_expired_sets_are_freed<E: TestEngine>() {
     let mut cache = Cache::<E>::roomy();
     for round in 0..2 {
@@ -675,11 +784,15 @@ fn sessions_that_write_and_evict_count_every_byte<E: TestEngine>() {
                 }
                 600..1_000 => _ = cache.read_set(name.as_bytes(), SortedRead::Len),
                 1_000..1_100 => {
-                    let (slot, keeps) = (SetSlot::new(), random.random());
-                    let take = SortedWrite::Take { slot: &slot, keeps };
-                    cache.write_set(name.as_bytes(), take);
+                    if random.random() {
+                        // Others write to both keys meanwhile.
+                        let _ = cache.move_set(name.as_bytes(), b"key 3");
+                        continue;
+                    }
+                    let (slot, taken) = (&SetSlot::new(), Taken::Copy);
+                    cache.write_set(name.as_bytes(), SortedWrite::Take { slot, taken });
                     let put = SortedWrite::Put {
-                        slot: &slot,
+                        slot,
                         deadline: Deadline::NEVER,
                         replaces: random.random(),
                     };

@@ -85,16 +85,15 @@ pub enum SortedWrite<'a> {
     },
     /// Removes members: [`SortedResult::Number`].
     Remove(&'a [&'a [u8]]),
-    /// Moves the item's value to the slot, or copies it there, and reports the number of members:
-    /// [`SortedResult::Number`].
+    /// Fills the slot from the item, and reports the number of members: [`SortedResult::Number`].
     Take {
-        /// Where the set goes.
+        /// What is filled.
         slot: &'a SetSlot,
-        /// The item keeps its value: the slot gets a copy.
-        keeps: bool,
+        /// What it gets.
+        taken: Taken,
     },
     /// Replaces the item, of whatever kind, by one with the set in the slot:
-    /// [`SortedResult::Number`]. If it fails, the set is still in the slot.
+    /// [`SortedResult::Number`]. If it fails, the slot is as it was.
     Put {
         /// Where the set comes from.
         slot: &'a SetSlot,
@@ -105,7 +104,24 @@ pub enum SortedWrite<'a> {
     },
 }
 
+/// What [`SortedWrite::Take`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// A copy of the set.
+    Copy,
+    /// What a new item for the set has to know. The item stays as it is.
+    Claim,
+    /// The set. The item is removed.
+    Set,
+}
+
 /// The place of a set between [`SortedWrite::Take`] and [`SortedWrite::Put`] of the same engine.
+///
+/// A set is copied by taking and putting a [`Taken::Copy`]. It moves in four steps: a
+/// [`Taken::Claim`] is taken from the first key and put under the second, then a [`Taken::Set`].
+/// Only the first `Put` may find no memory, and has changed nothing then. The second does nothing
+/// if the second key has lost its item since the first. Between the steps no one else may write to
+/// the keys.
 pub struct SetSlot(Mutex<Option<Box<dyn Any + Send>>>);
 
 impl SetSlot {

@@ -102,6 +102,9 @@ pub(crate) unsafe trait ItemStore {
     /// bytes.
     fn charge_set(&mut self, before: usize, after: usize);
 
+    /// What counts the bytes of the key's set, as a number: there may be one for each shard.
+    fn set_account(&self) -> usize;
+
     /// A cas value greater than those of the key's earlier items.
     fn next_cas(&mut self) -> u64;
 

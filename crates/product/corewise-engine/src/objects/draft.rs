@@ -54,6 +54,18 @@ pub(super) enum Draft {
     Set(Set),
 }
 
+/// What is in a slot: the steps of a move are those of [`SetSlot`](corewise_ops::sorted::SetSlot).
+pub(super) enum Slotted {
+    /// A copy. A flat set is moved as one.
+    Copy(Draft),
+    /// Of a set of these bytes, which this account counts.
+    Claim { bytes: usize, account: usize },
+    /// The second key has an item with an empty set. Its account may be that of the first.
+    Ready { is_same_account: bool },
+    /// The set, and the bytes by which the account of both keys counts more than their items have.
+    Moved { set: Set, carried: usize },
+}
+
 impl Draft {
     pub(super) fn is_empty(&self) -> bool {
         match self {

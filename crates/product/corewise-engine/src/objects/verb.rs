@@ -1,13 +1,13 @@
 //! What operations on sorted sets do, for every engine.
 
-use super::draft::{Changeable, Draft};
+use super::draft::{Changeable, Draft, Slotted};
 use super::flat::{self, FlatView};
-use super::{bytes, growth, set_of};
+use super::{Set, bytes, growth, set_of};
 use crate::engines::verbs::{Attempt, ItemStore, NoItem, Ptr, Report, refusal, rewrite};
 use crate::item::{Contents, Item};
 use corewise_nr::sorted_set::{Bounds, Direction, Inserted, SortedSet, SortedSetError};
 use corewise_ops::sorted::{
-    MemberRange, Members, Scores, SetSlot, SortedOp, SortedRead, SortedResult, SortedWrite,
+    MemberRange, Members, Scores, SetSlot, SortedOp, SortedRead, SortedResult, SortedWrite, Taken,
 };
 use corewise_ops::{Deadline, ItemKind, Outcome};
 use std::mem;
@@ -29,8 +29,8 @@ pub(crate) fn execute<K: ItemStore>(
     unsafe {
         match op {
             SortedOp::Read(read) => self::read(items, old, read, report),
-            SortedOp::Write(SortedWrite::Take { slot, keeps }) => {
-                take_to_slot(items, old, slot, *keeps, report)
+            SortedOp::Write(SortedWrite::Take { slot, taken }) => {
+                take_to_slot(items, old, slot, *taken, report)
             }
             SortedOp::Write(SortedWrite::Put {
                 slot,
@@ -403,11 +403,10 @@ unsafe fn store<K: ItemStore>(
     old: Option<Ptr<K::Links>>,
     draft: Draft,
 ) -> Result<(), (Draft, NoItem)> {
-    let mut contents = Contents::new(place.key, b"", place.client_flags, place.deadline);
     match draft {
         Draft::Flat(flat) => {
+            let mut contents = Contents::new(place.key, &flat, place.client_flags, place.deadline);
             contents.kind = ItemKind::FlatSet;
-            contents.value = [&flat, b""];
             // SAFETY: `old` is the item of the key and still linked, by 1.
             match unsafe { rewrite(items, &contents, old, None) } {
                 Ok(_) => Ok(()),
@@ -415,24 +414,40 @@ unsafe fn store<K: ItemStore>(
             }
         }
         Draft::Set(set) => {
-            let bytes = bytes(&set);
-            if let Err(why) = items.make_set_room(0, bytes) {
+            if let Err(why) = items.make_set_room(0, bytes(&set)) {
                 return Err((Draft::Set(set), why));
             }
-            let pointer = Box::into_raw(set);
-            let value = pointer.expose_provenance().to_ne_bytes();
-            contents.kind = ItemKind::Set;
-            contents.value = [&value, b""];
             // SAFETY: `old` is the item of the key and still linked, by 1.
-            match unsafe { rewrite(items, &contents, old, None) } {
-                Ok(_) => {
-                    items.charge_set(0, bytes);
-                    Ok(())
-                }
-                // SAFETY: no item that points to the set was linked, so nothing owns it.
-                Err(why) => Err((Draft::Set(unsafe { Box::from_raw(pointer) }), why)),
-            }
+            unsafe { store_set(items, place, old, set) }
+                .map_err(|(set, why)| (Draft::Set(set), why))
         }
+    }
+}
+
+/// As [`store`], of a set that has room.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which the key has.
+unsafe fn store_set<K: ItemStore>(
+    items: &mut K,
+    place: &Place<'_>,
+    old: Option<Ptr<K::Links>>,
+    set: Set,
+) -> Result<(), (Set, NoItem)> {
+    let bytes = bytes(&set);
+    let pointer = Box::into_raw(set);
+    let value = pointer.expose_provenance().to_ne_bytes();
+    let mut contents = Contents::new(place.key, &value, place.client_flags, place.deadline);
+    contents.kind = ItemKind::Set;
+    // SAFETY: `old` is the item of the key and still linked, by 1.
+    match unsafe { rewrite(items, &contents, old, None) } {
+        Ok(_) => {
+            items.charge_set(0, bytes);
+            Ok(())
+        }
+        // SAFETY: no item that points to the set was linked, so nothing owns it.
+        Err(why) => Err((unsafe { Box::from_raw(pointer) }, why)),
     }
 }
 
@@ -443,34 +458,32 @@ unsafe fn take_to_slot<K: ItemStore>(
     items: &mut K,
     old: Option<Ptr<K::Links>>,
     slot: &SetSlot,
-    keeps: bool,
+    taken: Taken,
     report: Report<'_>,
 ) -> Attempt {
     let mut len = 0;
     if let Some(node) = old {
         // SAFETY: as in `read`, by 1.
         let item = unsafe { Item::from_raw(node) };
-        let draft = match item.kind() {
-            ItemKind::Set => {
-                // SAFETY: as in `change` (1 and 2).
-                let set = unsafe { set_of(item) };
-                let before = bytes(set);
-                if keeps {
-                    if let Err(why) = items.make_set_room(0, before) {
-                        return refusal(why, report);
-                    }
-                    Draft::Set(Box::new(set.clone()))
-                } else {
-                    let taken = mem::take(set);
-                    items.charge_set(before, bytes(set));
-                    Draft::Set(Box::new(taken))
-                }
+        // SAFETY: the node is one of the store's items and still linked, by 1. A set that is about
+        // to move is not to be evicted for its new item.
+        unsafe { items.hit(node) };
+        if item.kind() == ItemKind::Set {
+            // SAFETY: as in `change` (1 and 2).
+            let set = unsafe { set_of(item) };
+            len = set.len();
+            match take_set(items, set, slot, taken) {
+                Ok(slotted) => slot.fill(Box::new(slotted)),
+                Err(why) => return refusal(why, report),
             }
-            _ => Draft::Flat(item.value().to_vec()),
-        };
-        len = draft.len();
-        slot.fill(Box::new(draft));
-        if !keeps {
+        } else {
+            len = flat::entries(item.value()).count();
+            if taken != Taken::Set {
+                let copy = Draft::Flat(item.value().to_vec());
+                slot.fill(Box::new(Slotted::Copy(copy)));
+            }
+        }
+        if taken == Taken::Set {
             // SAFETY: the node is one of the store's items and still linked, by 1.
             unsafe { items.unlink(node) };
         }
@@ -478,8 +491,52 @@ unsafe fn take_to_slot<K: ItemStore>(
     Ok(report(Outcome::Sorted {
         result: SortedResult::Number(len as u64),
         is_found: old.is_some(),
-        is_changed: old.is_some() && !keeps,
+        is_changed: old.is_some() && taken == Taken::Set,
     }))
+}
+
+/// What a slot gets of the set of an item.
+fn take_set<K: ItemStore>(
+    items: &mut K,
+    set: &mut SortedSet,
+    slot: &SetSlot,
+    taken: Taken,
+) -> Result<Slotted, NoItem> {
+    let before = bytes(set);
+    match taken {
+        Taken::Copy => {
+            items.make_set_room(0, before)?;
+            Ok(Slotted::Copy(Draft::Set(Box::new(set.clone()))))
+        }
+        Taken::Claim => Ok(Slotted::Claim {
+            bytes: before,
+            account: items.set_account(),
+        }),
+        Taken::Set => {
+            let set_taken = Box::new(mem::take(set));
+            let after = bytes(set);
+            // In one account, the bytes stay counted while the set is in the slot.
+            let carried = match emptied(slot) {
+                Some(Slotted::Ready {
+                    is_same_account: true,
+                }) => before - after,
+                _ => {
+                    items.charge_set(before, after);
+                    0
+                }
+            };
+            Ok(Slotted::Moved {
+                set: set_taken,
+                carried,
+            })
+        }
+    }
+}
+
+/// What a slot had.
+fn emptied(slot: &SetSlot) -> Option<Slotted> {
+    let slotted = slot.take()?.downcast::<Slotted>().ok()?;
+    Some(*slotted)
 }
 
 /// # Safety
@@ -493,24 +550,97 @@ unsafe fn put_from_slot<K: ItemStore>(
     deadline: Deadline,
     report: Report<'_>,
 ) -> Attempt {
-    let mut len = 0;
-    let draft = slot.take().and_then(|draft| draft.downcast::<Draft>().ok());
-    if let Some(draft) = draft.filter(|draft| !draft.is_empty()) {
-        len = draft.len();
-        let place = Place {
-            key,
-            client_flags: 0,
-            deadline,
-        };
-        // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
-        if let Err((draft, why)) = unsafe { store(items, &place, old, *draft) } {
-            slot.fill(Box::new(draft));
-            return refusal(why, report);
+    let place = Place {
+        key,
+        client_flags: 0,
+        deadline,
+    };
+    let (mut len, mut is_found, mut is_changed) = (0, old.is_some(), true);
+    match emptied(slot) {
+        Some(Slotted::Copy(draft)) if !draft.is_empty() => {
+            len = draft.len();
+            // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
+            if let Err((draft, why)) = unsafe { store(items, &place, old, draft) } {
+                slot.fill(Box::new(Slotted::Copy(draft)));
+                return refusal(why, report);
+            }
         }
+        Some(Slotted::Claim { bytes, account }) => {
+            // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
+            match unsafe { claim(items, &place, old, bytes, account) } {
+                Ok(ready) => slot.fill(Box::new(ready)),
+                Err(why) => {
+                    slot.fill(Box::new(Slotted::Claim { bytes, account }));
+                    return refusal(why, report);
+                }
+            }
+        }
+        Some(Slotted::Moved { set, carried }) => {
+            len = set.len();
+            // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
+            unsafe { fill(items, old, set, carried) };
+        }
+        // The set was evicted before it could be moved.
+        Some(Slotted::Ready { .. }) => {
+            if let Some(node) = old {
+                // SAFETY: the node is one of the store's items and still linked, by 1.
+                unsafe { items.unlink(node) };
+            }
+            is_found = false;
+        }
+        Some(Slotted::Copy(_)) | None => is_changed = false,
     }
     Ok(report(Outcome::Sorted {
         result: SortedResult::Number(len as u64),
-        is_found: old.is_some(),
-        is_changed: len > 0,
+        is_found,
+        is_changed,
     }))
+}
+
+/// Links an item with an empty set for a set of these bytes, which the account counts.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which the key has.
+unsafe fn claim<K: ItemStore>(
+    items: &mut K,
+    place: &Place<'_>,
+    old: Option<Ptr<K::Links>>,
+    bytes: usize,
+    account: usize,
+) -> Result<Slotted, NoItem> {
+    let is_same_account = account == items.set_account();
+    if !is_same_account {
+        items.make_set_room(0, bytes)?;
+    }
+    // SAFETY: `old` is the item of the key and still linked, by 1.
+    unsafe { store_set(items, place, old, Box::default()) }.map_err(|(_, why)| why)?;
+    Ok(Slotted::Ready { is_same_account })
+}
+
+/// Gives a set to the item that [`claim`] has made.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`.
+unsafe fn fill<K: ItemStore>(
+    items: &mut K,
+    old: Option<Ptr<K::Links>>,
+    moved: Set,
+    carried: usize,
+) {
+    // SAFETY: as in `read`, by 1.
+    let claimed = old.map(|node| unsafe { Item::from_raw(node) });
+    let Some(item) = claimed.filter(|item| item.kind() == ItemKind::Set) else {
+        // The item was evicted, and so the set is.
+        let rest = bytes(&moved);
+        return items.charge_set(carried + rest, rest);
+    };
+    // SAFETY: as in `change` (1 and 2).
+    let set = unsafe { set_of(item) };
+    let before = bytes(set) + carried;
+    *set = *moved;
+    items.charge_set(before, bytes(set));
+    // What watches compare, where the item stays the same.
+    item.set_cas(items.next_cas());
 }

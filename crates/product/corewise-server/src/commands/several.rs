@@ -8,7 +8,7 @@ use crate::codec::Parse;
 use crate::shared::BATCH;
 use corewise_engine::Engine;
 use corewise_engine::item::Contents;
-use corewise_ops::sorted::{SetSlot, SortedOp, SortedWrite};
+use corewise_ops::sorted::{SetSlot, SortedOp, SortedWrite, Taken};
 use corewise_ops::{Deadline, Delete, ItemKind, Op, Outcome, Store, StoreMode, Token, Verb};
 use corewise_wire::Tally;
 use corewise_wire::resp::Args;
@@ -132,8 +132,7 @@ enum Transfer {
 /// Moves a set, or copies it, with its deadline.
 fn transfer_set<E: Engine>(
     cx: &mut Context<'_, E>,
-    from: &[u8],
-    to: &[u8],
+    [from, to]: [&[u8]; 2],
     deadline: Deadline,
     transferred: Transferred,
 ) -> Transfer {
@@ -141,30 +140,33 @@ fn transfer_set<E: Engine>(
     if !replaces && cx.exists(Tally::None, to) {
         return Transfer::Taken;
     }
-    let slot = SetSlot::new();
-    let take = SortedWrite::Take { slot: &slot, keeps };
-    match write_set(cx, from, take) {
-        Ok(true) => {}
-        Ok(false) => return Transfer::NoSource,
-        Err(text) => {
-            cx.error(text);
-            return Transfer::Failed;
-        }
-    }
+    let slot = &SetSlot::new();
+    let take = |taken| SortedWrite::Take { slot, taken };
     let put = SortedWrite::Put {
-        slot: &slot,
+        slot,
         deadline,
         replaces: true,
     };
-    let Err(text) = write_set(cx, to, put) else {
-        return Transfer::Done;
-    };
-    if !keeps {
-        // Without room under either key, the set is gone as if it had been evicted.
-        let _ = write_set(cx, from, put);
-    }
-    cx.error(text);
-    Transfer::Failed
+    let first = if keeps { Taken::Copy } else { Taken::Claim };
+    let done = write_set(cx, from, take(first)).and_then(|is_found| {
+        if !is_found {
+            return Ok(Transfer::NoSource);
+        }
+        write_set(cx, to, put)?;
+        if keeps {
+            return Ok(Transfer::Done);
+        }
+        // Neither fails; but either item may have been evicted since.
+        write_set(cx, from, take(Taken::Set))?;
+        Ok(match write_set(cx, to, put)? {
+            true => Transfer::Done,
+            false => Transfer::NoSource,
+        })
+    });
+    done.unwrap_or_else(|text| {
+        cx.error(text);
+        Transfer::Failed
+    })
 }
 
 /// Executes a write on a set: whether there was one, or the error text.
@@ -212,7 +214,7 @@ fn transfer<E: Engine>(
         return Transfer::NoSource;
     };
     if kind != ItemKind::String {
-        return transfer_set(cx, from, to, deadline, transferred);
+        return transfer_set(cx, [from, to], deadline, transferred);
     }
     let mut is_taken = false;
     let done = cx.update_any_kind(to, |old, new| {

@@ -280,6 +280,10 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         self.shard.charge_set(before, after);
     }
 
+    fn set_account(&self) -> usize {
+        std::ptr::from_ref(&*self.shard).addr()
+    }
+
     fn next_cas(&mut self) -> u64 {
         self.shard.next_cas()
     }

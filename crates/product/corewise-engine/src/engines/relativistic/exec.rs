@@ -535,6 +535,10 @@ unsafe impl ItemStore for LockedOp<'_> {
         self.session_state.has_charged |= before != after;
     }
 
+    fn set_account(&self) -> usize {
+        0
+    }
+
     fn next_cas(&mut self) -> u64 {
         self.stripe.next_cas()
     }

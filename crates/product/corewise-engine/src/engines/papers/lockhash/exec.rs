@@ -157,6 +157,10 @@ unsafe impl ItemStore for Execution<'_> {
         self.partition.charge_set(before, after);
     }
 
+    fn set_account(&self) -> usize {
+        std::ptr::from_ref(&*self.partition).addr()
+    }
+
     fn next_cas(&mut self) -> u64 {
         self.partition.next_cas()
     }
