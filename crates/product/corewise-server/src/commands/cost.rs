@@ -10,7 +10,7 @@ use super::table::{self, Command};
 use super::{Context, bits, first, keys, keyspace, lcs};
 use corewise_engine::Engine;
 use corewise_wire::Tally;
-use corewise_wire::resp::{Args, RequestQueue, parse_integer};
+use corewise_wire::resp::{Args, Request, RequestQueue, parse_integer};
 use std::collections::HashMap;
 
 /// The cost of a transaction, unless items may be larger than 1/8 of it: some tenths of a second.
@@ -27,6 +27,8 @@ const REPORT: usize = 64 << 10;
 const LONG_REPORT: usize = 1 << 20;
 /// A client in a reply, or which is looked for.
 const CLIENT: usize = 1 << 10;
+/// What a set takes for a member, beside twice its length.
+const MEMBER: usize = 128;
 /// The longest result of `INCRBYFLOAT`, and of other arithmetic.
 const LONGEST_FLOAT: usize = 8 << 10;
 const LONGEST_INTEGER: usize = 20;
@@ -38,9 +40,12 @@ fn most<E: Engine>(cx: &Context<'_, E>) -> usize {
 
 /// Whether the requests of the transaction that has begun cost more than they may.
 pub(super) fn is_too_high<E: Engine>(cx: &mut Context<'_, E>, requests: &RequestQueue) -> bool {
+    let mut known = Lengths {
+        strings: Some(HashMap::new()),
+        sets: None,
+    };
     // Nearly all transactions are cheap, whatever the lengths of their values are.
-    is_above_most(cx, requests, &mut Lengths::Longest)
-        && is_above_most(cx, requests, &mut Lengths::Known(HashMap::new()))
+    is_above_most(cx, requests, &mut Lengths::default()) && is_above_most(cx, requests, &mut known)
 }
 
 fn is_above_most<'q, E: Engine>(
@@ -49,6 +54,10 @@ fn is_above_most<'q, E: Engine>(
     lengths: &mut Lengths<'q>,
 ) -> bool {
     let mut left = most(cx);
+    let copies = |request: Request<'_>| {
+        table::find(request.name()).is_some_and(|command| command.name == "copy")
+    };
+    lengths.sets = requests.iter().any(copies).then(HashMap::new);
     for request in requests.iter() {
         let Some(command) = table::find(request.name()) else {
             continue;
@@ -64,18 +73,53 @@ fn is_above_most<'q, E: Engine>(
 }
 
 /// The lengths of values.
-enum Lengths<'q> {
-    /// Each value may be the longest.
-    Longest,
-    /// Of those keys that were asked for.
-    Known(HashMap<&'q [u8], usize>),
+#[derive(Default)]
+struct Lengths<'q> {
+    /// Of those strings that were asked for; each may be the longest if there is no map.
+    strings: Option<HashMap<&'q [u8], usize>>,
+    /// The bytes of sets, if the transaction copies any.
+    sets: Option<HashMap<&'q [u8], usize>>,
 }
 
 impl<'q> Lengths<'q> {
+    fn of_set<E: Engine>(&mut self, cx: &mut Context<'_, E>, key: &'q [u8]) -> usize {
+        match &mut self.sets {
+            None => 0,
+            Some(sets) => *sets.entry(key).or_insert_with(|| set_bytes(cx, key)),
+        }
+    }
+
+    /// Notes how large the sets may be that a request writes.
+    fn follow_sets<E: Engine>(
+        &mut self,
+        cx: &mut Context<'_, E>,
+        command: Command,
+        args: Args<'q>,
+    ) {
+        if self.sets.is_none() {
+            return;
+        }
+        let keys = || command.keys_of(args);
+        let (largest, added) = match command.name {
+            "copy" | "rename" | "renamenx" => {
+                let largest = keys().map(|key| self.of_set(cx, key)).max();
+                (largest.unwrap_or(0), 0)
+            }
+            "zadd" | "zincrby" => (0, args.map(|arg| MEMBER + 2 * arg.len()).sum()),
+            _ => return,
+        };
+        for key in keys() {
+            let after = self.of_set(cx, key).max(largest).saturating_add(added);
+            if let Some(sets) = &mut self.sets {
+                sets.insert(key, after);
+            }
+        }
+    }
+
     fn of<E: Engine>(&mut self, cx: &mut Context<'_, E>, key: &'q [u8]) -> usize {
-        match self {
-            Self::Longest => cx.shared.config.max_item_size,
-            Self::Known(lengths) => *lengths.entry(key).or_insert_with(|| {
+        match &mut self.strings {
+            None => cx.shared.config.max_item_size,
+            Some(lengths) => *lengths.entry(key).or_insert_with(|| {
                 let mut len = 0;
                 cx.peek(Tally::None, key, |item| {
                     len = item.map_or(0, |item| item.value.len())
@@ -95,7 +139,8 @@ impl<'q> Lengths<'q> {
 
     /// Notes how long the values may be that a request writes.
     fn follow<E: Engine>(&mut self, cx: &mut Context<'_, E>, command: Command, args: Args<'q>) {
-        if matches!(self, Self::Longest) {
+        self.follow_sets(cx, command, args);
+        if self.strings.is_none() {
             return;
         }
         let mut words = args;
@@ -123,7 +168,7 @@ impl<'q> Lengths<'q> {
             } else {
                 before.max(written)
             };
-            if let Self::Known(lengths) = self {
+            if let Some(lengths) = &mut self.strings {
                 lengths.insert(key, after.min(most));
             }
         }
@@ -156,12 +201,10 @@ fn cost<'q, E: Engine>(
 ) -> usize {
     let words = args.map(|arg| ARGUMENT + arg.len()).sum::<usize>();
     let clients = || cx.shared.open_connections().saturating_mul(CLIENT);
-    let copied = match command.name {
-        "copy" => command
-            .keys_of(args)
-            .next()
-            .map_or(0, |key| set_bytes(cx, key)),
-        // A range of a set reads no more than it prints, and the replies are bounded.
+    let copied = match (command.name, command.keys_of(args).next()) {
+        ("copy", Some(key)) => lengths.of_set(cx, key),
+        // A range of a set reads no more than it prints, and all that a transaction prints is
+        // bounded by `Context::most_replies`.
         _ => 0,
     };
     let extra = match command.name {

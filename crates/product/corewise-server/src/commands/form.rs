@@ -110,6 +110,11 @@ impl<'i> ReplyForm<'i> {
         self
     }
 
+    /// Whether it shows members of a set within a range.
+    pub(super) fn is_range(&self) -> bool {
+        matches!(self.kind, ReplyShape::Members { .. })
+    }
+
     /// The key.
     #[inline]
     pub(crate) fn key(&self) -> &'i [u8] {
@@ -283,6 +288,9 @@ pub(super) fn type_name(kind: ItemKind) -> &'static str {
     }
 }
 
+/// The bytes of the shortest member in a reply: `$0` and two line breaks.
+const LEAST_MEMBER: usize = 6;
+
 /// Appends members as an array, of pairs if RESP3 has scores; an error instead of more than `most`
 /// bytes.
 fn encode_members(
@@ -295,10 +303,11 @@ fn encode_members(
     let start = out.len();
     let are_pairs = with_scores && version == Version::Resp3;
     let elements = if with_scores && !are_pairs { 2 } else { 1 };
+    // A set of which only a part has room is not read for nothing.
+    let mut is_too_long = members.len() * LEAST_MEMBER > most as usize;
     Encoder::new(version, out).array(members.len() * elements);
-    let mut is_too_long = false;
     members.show(&mut |member, score| {
-        is_too_long = out.len() - start + member.len() > most as usize;
+        is_too_long |= out.len() - start + member.len() > most as usize;
         if is_too_long {
             return false;
         }

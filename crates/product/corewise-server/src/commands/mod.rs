@@ -190,6 +190,8 @@ pub(crate) struct Context<'c, E: Engine> {
     pub(crate) is_silent: bool,
     /// The command directly follows a flush of the same connection.
     pub(crate) follows_flush: bool,
+    /// The replies to the transaction are too long, so they are no longer printed.
+    pub(crate) replies_are_cut: bool,
     pub(crate) answered: Answered,
 }
 
@@ -497,13 +499,25 @@ impl<'c, E: Engine> Context<'c, E> {
     fn run(&mut self, operation: &Operation<'_>) {
         // The call is counted by `perform`.
         let form = operation.form(Command::NONE, self.tally, self.codec.version());
-        let form = form.with_room(self.most_replies());
+        let (mut most, is_range) = (self.most_replies(), form.is_range());
+        if self.transaction.is_some() {
+            if is_range && self.replies_are_cut {
+                return; // it would be printed for nothing, and `cost` does not know how long it is
+            }
+            most = most.saturating_sub(self.out.len());
+        }
+        let form = form.with_room(most);
         let now = self.parse.now;
         let mut out = std::mem::take(self.out);
+        let (start, mut is_cut) = (out.len(), false);
         self.operate(form.tally(), operation.key, operation.verb, |outcome| {
             form.encode(outcome, now, &mut out);
+            // Instead of members that have no room there is an error.
+            let has_members = matches!(outcome, Outcome::Sorted { .. });
+            is_cut = is_range && has_members && out[start..].starts_with(b"-");
         });
         *self.out = out;
+        self.replies_are_cut |= is_cut && self.transaction.is_some();
     }
 
     /// Lists the subcommands of a command.

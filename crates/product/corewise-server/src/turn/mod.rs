@@ -543,6 +543,7 @@ impl<E: Engine> Turn<'_, E> {
                 tally: Tally::None,
                 is_silent: false,
                 follows_flush,
+                replies_are_cut: false,
                 answered: Answered::Fully,
             }
             .answer(request),
