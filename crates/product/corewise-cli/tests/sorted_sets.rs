@@ -113,6 +113,9 @@ impl SetRequests {
             if self.0.0.random_bool(0.4) {
                 words.push((*other).to_owned());
             }
+            if self.0.0.random_bool(0.05) {
+                words.push(self.pick(&["REV", "byscore", "BYLEX"]));
+            }
         }
         if self.0.0.random_bool(0.4) {
             words.push("LIMIT".to_owned());
@@ -122,7 +125,7 @@ impl SetRequests {
 
     fn range(&mut self) -> Vec<String> {
         let by_score = |requests: &mut Self| match requests.0.0.random_range(0..6) {
-            0 => requests.pick(&["-inf", "+inf", "", "(", "x", " 1", "nan", "1e400"]),
+            0 => requests.pick(&["-inf", "+inf", "", "(", "x", " 1", "nan", "1e400", "\x0b1"]),
             1 => "(".to_owned() + &requests.score(),
             _ => requests.score(),
         };

@@ -304,13 +304,20 @@ fn score_bound(text: &[u8]) -> Result<Bound<f64>, Failure<'static>> {
     };
     let score = match number {
         b"" => Some(0.0),
-        _ => super::float::any_double(number.trim_ascii_start()),
+        _ => super::float::any_double(trim_blanks(number)),
     };
     match score.filter(|score| !score.is_nan()) {
         Some(score) if is_open => Ok(Bound::Excluded(score)),
         Some(score) => Ok(Bound::Included(score)),
         None => Err(error::RANGE.into()),
     }
+}
+
+/// The text without what `isspace` accepts at its beginning, the vertical tab included.
+fn trim_blanks(text: &[u8]) -> &[u8] {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let blanks = text.iter().take_while(|byte| is_blank(byte)).count();
+    &text[blanks..]
 }
 
 /// A bound of members.
@@ -389,9 +396,9 @@ fn range<'i>(
                 let [skipped, shown] = first(&mut args);
                 (offset, limit) = (integer(skipped)?, integer(shown)?);
             }
-            b"rev" if direction.is_none() => chosen_direction = Some(Direction::Descending),
-            b"bylex" if by.is_none() => chosen_by = Some(By::Lex),
-            b"byscore" if by.is_none() => chosen_by = Some(By::Score),
+            b"rev" if chosen_direction.is_none() => chosen_direction = Some(Direction::Descending),
+            b"bylex" if chosen_by.is_none() => chosen_by = Some(By::Lex),
+            b"byscore" if chosen_by.is_none() => chosen_by = Some(By::Score),
             _ => return Err(text::SYNTAX.into()),
         }
     }
