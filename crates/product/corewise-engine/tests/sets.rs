@@ -21,6 +21,8 @@ for_every_engine! {
     sets_that_fill_the_memory_are_evicted_and_counted
     a_set_that_outgrows_its_share_is_refused_and_stays
     sets_are_refused_where_nothing_is_evicted
+    a_write_that_adds_nothing_or_too_much_evicts_nothing
+    an_increment_by_nothing_keeps_the_cas_value
     a_set_that_has_no_room_under_another_key_stays
     flushed_and_expired_sets_are_freed
     increments_of_several_sessions_are_all_counted
@@ -606,6 +608,67 @@ fn sets_are_refused_where_nothing_is_evicted<E: TestEngine>() {
     cache.maintain();
     cache.assert_no_sets();
     assert!(matches!(add_number(&mut cache, 0, 0), Seen::Sorted(_)));
+}
+
+fn a_write_that_adds_nothing_or_too_much_evicts_nothing<E: TestEngine>() {
+    let mut cache = Cache::<E>::new(Setup::tight::<E>(1));
+    let names: Vec<String> = (0..20_000).map(|number| format!("name {number}")).collect();
+    let pairs: Vec<_> = names.iter().map(|name| (1.0, name.as_bytes())).collect();
+    for number in 0..300 {
+        add_number(&mut cache, 0, number);
+    }
+    for number in 0..60_000 {
+        let seen = cache.set(format!("string {number}").as_bytes(), &[7; 300]);
+        assert!(seen.is_stored());
+        if number % 64 == 0 {
+            cache.len_of_set(b"key 0"); // a hit, so that it stays
+        }
+    }
+    cache.maintain();
+    let (len, evictions) = (cache.len_of_set(b"key 0"), cache.engine.stats().evictions);
+    assert!(len > 0 && evictions > 0, "{len} members, {evictions}");
+    let conditions = Conditions {
+        presence: Presence::Present,
+        ..Conditions::default()
+    };
+    for key in [&b"none"[..], b"key 0"] {
+        let pairs = &pairs[..];
+        let seen = cache.write_set(key, SortedWrite::Add { pairs, conditions });
+        assert_eq!(seen, Seen::Sorted(SeenSet::Inserted(0, 0)));
+    }
+    // More than three quarters of all memory.
+    let long = vec![b'm'; cache.engine.memory_limit() as usize / 2];
+    for key in [&b"none"[..], b"key 0"] {
+        assert_eq!(cache.add(key, &[(1.0, &long)]), Seen::OutOfMemory);
+    }
+    assert_eq!(cache.engine.stats().evictions, evictions);
+    assert_eq!(cache.len_of_set(b"key 0"), len);
+}
+
+fn an_increment_by_nothing_keeps_the_cas_value<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let cas = |cache: &mut Cache<E>, delta: f64| {
+        let increment = SortedWrite::Increment {
+            delta,
+            member: b"member of twenty by    0",
+            conditions: Conditions::default(),
+        };
+        cache.write_set(b"key 0", increment);
+        let mut cas = 0;
+        cache.scan(64, |item| cas = item.cas);
+        cas
+    };
+    for members in [1, 500] {
+        for number in 0..members {
+            add_number(&mut cache, 0, number);
+        }
+        let before = cas(&mut cache, 1e17);
+        assert_eq!(
+            [0.0, -0.0, 1.0].map(|delta| cas(&mut cache, delta)),
+            [before; 3]
+        );
+        assert_ne!(cas(&mut cache, 64.0), before);
+    }
 }
 
 /// Adds members to a set until there is no room; their number.

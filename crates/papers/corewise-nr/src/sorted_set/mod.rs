@@ -474,6 +474,22 @@ impl SortedSet {
         delta: f64,
         conditions: Conditions,
     ) -> Result<Option<f64>, SortedSetError> {
+        let scores = self.increment_from(member, delta, conditions)?;
+        Ok(scores.map(|(_, score)| score))
+    }
+
+    /// Like [`increment_if`](Self::increment_if), and returns the score before, if the member was
+    /// present, and after.
+    ///
+    /// # Errors
+    ///
+    /// As [`increment`](Self::increment).
+    pub fn increment_from(
+        &mut self,
+        member: &[u8],
+        delta: f64,
+        conditions: Conditions,
+    ) -> Result<Option<(Option<f64>, f64)>, SortedSetError> {
         if delta.is_nan() {
             return Err(SortedSetError::NotANumber);
         }
@@ -493,12 +509,12 @@ impl SortedSet {
                 if old != score {
                     self.change(id, score);
                 }
-                Ok(Some(score))
+                Ok(Some((Some(old), score)))
             }
             Err(_) if !conditions.allow_adding() => Ok(None),
             Err(hash) => {
                 self.add(member, delta, hash)?;
-                Ok(Some(delta))
+                Ok(Some((None, delta)))
             }
         }
     }

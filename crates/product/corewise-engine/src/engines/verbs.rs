@@ -95,6 +95,9 @@ pub(crate) unsafe trait ItemStore {
         cas: Option<u64>,
     ) -> Result<(), NoItem>;
 
+    /// Whether a set that takes `bytes` bytes may take `growth` more as things are.
+    fn has_set_room(&mut self, bytes: usize, growth: usize) -> bool;
+
     /// Makes sure that a set that takes `bytes` bytes may take `growth` more.
     fn make_set_room(&mut self, bytes: usize, growth: usize) -> Result<(), NoItem>;
 

@@ -12,13 +12,14 @@ pub(super) trait Changeable {
         conditions: Conditions,
     ) -> Result<Inserted, SortedSetError>;
 
-    /// The new score; `None` if the conditions do not hold.
+    /// The score before, if the member was present, and after; `None` if the conditions do not
+    /// hold.
     fn increment(
         &mut self,
         member: &[u8],
         delta: f64,
         conditions: Conditions,
-    ) -> Result<Option<f64>, SortedSetError>;
+    ) -> Result<Option<(Option<f64>, f64)>, SortedSetError>;
 
     /// Returns whether the member was there.
     fn remove(&mut self, member: &[u8]) -> bool;
@@ -39,8 +40,8 @@ impl Changeable for SortedSet {
         member: &[u8],
         delta: f64,
         conditions: Conditions,
-    ) -> Result<Option<f64>, SortedSetError> {
-        self.increment_if(member, delta, conditions)
+    ) -> Result<Option<(Option<f64>, f64)>, SortedSetError> {
+        self.increment_from(member, delta, conditions)
     }
 
     fn remove(&mut self, member: &[u8]) -> bool {
@@ -131,9 +132,9 @@ impl Changeable for Draft {
         member: &[u8],
         delta: f64,
         conditions: Conditions,
-    ) -> Result<Option<f64>, SortedSetError> {
+    ) -> Result<Option<(Option<f64>, f64)>, SortedSetError> {
         let old = match self {
-            Self::Set(set) => return set.increment_if(member, delta, conditions),
+            Self::Set(set) => return set.increment_from(member, delta, conditions),
             Self::Flat(bytes) => flat::score_and_rank(bytes, member),
         };
         let score = match old {
@@ -151,13 +152,13 @@ impl Changeable for Draft {
                     return Ok(None);
                 }
                 if old == score {
-                    return Ok(Some(score));
+                    return Ok(Some((Some(old), score)));
                 }
                 score
             }
         };
         self.set_score(member, score)?;
-        Ok(Some(score))
+        Ok(Some((old.map(|(old, _)| old), score)))
     }
 
     fn remove(&mut self, member: &[u8]) -> bool {

@@ -38,6 +38,11 @@ pub(crate) type Set = Box<SortedSet>;
 /// grow by evicting itself.
 pub(crate) const MOST_QUARTERS: u64 = 3;
 
+/// Whether a set may take this number of bytes of a memory that no other part of the engine has.
+pub(crate) fn may_take(bytes: usize, memory: usize) -> bool {
+    bytes as u64 <= memory as u64 / 4 * MOST_QUARTERS
+}
+
 /// The pointer in an item of the kind `Set`.
 fn pointer<L>(item: Item<'_, L>) -> *mut SortedSet {
     let mut bytes = [0; size_of::<usize>()];

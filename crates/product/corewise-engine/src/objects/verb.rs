@@ -7,7 +7,8 @@ use crate::engines::verbs::{Attempt, ItemStore, NoItem, Ptr, Report, refusal, re
 use crate::item::{Contents, Item};
 use corewise_nr::sorted_set::{Bounds, Direction, Inserted, SortedSet, SortedSetError};
 use corewise_ops::sorted::{
-    MemberRange, Members, Scores, SetSlot, SortedOp, SortedRead, SortedResult, SortedWrite, Taken,
+    Conditions, MemberRange, Members, Scores, SetSlot, SortedOp, SortedRead, SortedResult,
+    SortedWrite, Taken,
 };
 use corewise_ops::{Deadline, ItemKind, Outcome};
 use std::mem;
@@ -245,6 +246,59 @@ fn most_added(write: &SortedWrite<'_>) -> (usize, usize) {
     }
 }
 
+/// The members that a write adds, and their bytes; `None` if it changes nothing. Members that a
+/// write names several times count as often.
+fn added(view: View<'_>, write: &SortedWrite<'_>) -> Option<(usize, usize)> {
+    let (mut count, mut bytes, mut changes) = (0, 0, false);
+    let mut look = |member: &[u8], conditions: Conditions, new: &dyn Fn(f64) -> f64| match view
+        .score(member)
+    {
+        Some(old) => changes |= conditions.allow(old, new(old)) && new(old) != old,
+        None if conditions.allow_adding() => {
+            (count, bytes, changes) = (count + 1, bytes + member.len(), true);
+        }
+        None => {}
+    };
+    match *write {
+        SortedWrite::Add { pairs, conditions } => {
+            for (score, member) in pairs {
+                look(member, conditions, &|_| *score);
+            }
+        }
+        SortedWrite::Increment {
+            delta,
+            member,
+            conditions,
+        } => look(member, conditions, &|old| old + delta),
+        SortedWrite::Remove(_) | SortedWrite::Take { .. } | SortedWrite::Put { .. } => {}
+    }
+    changes.then_some((count, bytes))
+}
+
+/// Makes room for a write to a set, unless it stays flat. Evicts nothing for members that are not
+/// added.
+fn make_room_to_add<K: ItemStore>(
+    items: &mut K,
+    view: View<'_>,
+    write: &SortedWrite<'_>,
+) -> Result<(), NoItem> {
+    let (before, moved) = match view {
+        View::Set(set) => (bytes(set), 0),
+        // Its members are added to a new set.
+        View::Flat(flat) => (0, flat.len()),
+    };
+    let growth = |(count, bytes): (usize, usize)| growth(before, count, moved + bytes);
+    let most = most_added(write);
+    let stays_flat = matches!(view, View::Flat(_)) && moved + most.1 <= flat::MOST_BYTES;
+    if most.0 == 0 || stays_flat || items.has_set_room(before, growth(most)) {
+        return Ok(());
+    }
+    match (added(view, write), view) {
+        (None, _) | (Some((0, _)), View::Flat(_)) => Ok(()),
+        (Some(added), _) => items.make_set_room(before, growth(added)),
+    }
+}
+
 /// Changes a set: the result, and whether anything was changed.
 fn apply(
     set: &mut impl Changeable,
@@ -268,9 +322,8 @@ fn apply(
             member,
             conditions,
         } => match set.increment(member, delta, conditions) {
-            // An increment that leaves the score as it was counts as a change, as a write of the
-            // same value does.
-            Ok(score) => Ok((SortedResult::Score(score), score.is_some())),
+            Ok(None) => Ok((SortedResult::Score(None), false)),
+            Ok(Some((old, score))) => Ok((SortedResult::Score(Some(score)), old != Some(score))),
             Err(SortedSetError::NotANumber) => Ok((SortedResult::NotANumber, false)),
             Err(SortedSetError::Full) => Err(SortedSetError::Full),
         },
@@ -300,13 +353,10 @@ unsafe fn change<K: ItemStore>(
     // before `unlink` (2).
     let set = unsafe { set_of(item) };
     let before = bytes(set);
-    let (count, member_bytes) = most_added(write);
     // Before others are evicted for it.
     // SAFETY: the node is one of the store's items and still linked, by 1.
     unsafe { items.hit(node) };
-    if count > 0
-        && let Err(why) = items.make_set_room(before, growth(before, count, member_bytes))
-    {
+    if let Err(why) = make_room_to_add(items, View::Set(set), write) {
         return refusal(why, report);
     }
     let applied = apply(set, write);
@@ -356,10 +406,7 @@ unsafe fn redraft<K: ItemStore>(
         let item = unsafe { Item::from_raw(node) };
         (present, client_flags, deadline) = (item.value(), item.client_flags(), item.deadline());
     }
-    let (count, member_bytes) = most_added(write);
-    if present.len() + member_bytes > flat::MOST_BYTES
-        && let Err(why) = items.make_set_room(0, growth(0, count, present.len() + member_bytes))
-    {
+    if let Err(why) = make_room_to_add(items, View::Flat(present), write) {
         return refusal(why, report);
     }
     let mut draft = Draft::Flat(present.to_vec());

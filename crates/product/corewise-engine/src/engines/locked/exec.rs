@@ -253,8 +253,18 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         Ok(())
     }
 
-    fn make_set_room(&mut self, _bytes: usize, growth: usize) -> Result<(), NoItem> {
+    fn has_set_room(&mut self, bytes: usize, growth: usize) -> bool {
+        let budget = self.exec.context.rules.budget;
+        objects::may_take(bytes + growth, budget) && self.shard.bytes() + growth <= budget
+    }
+
+    fn make_set_room(&mut self, bytes: usize, growth: usize) -> Result<(), NoItem> {
         let (shards, rules) = (self.exec.shards, self.exec.context.rules);
+        // Before anything is evicted for it.
+        if !objects::may_take(bytes + growth, rules.budget) {
+            self.shard.refuse();
+            return Err(NoItem::OutOfMemory);
+        }
         let hasher = |key: &[u8]| shards.hash(key);
         let keep = self.find().ok();
         // The item stays, so that its bytes do not become free.

@@ -563,8 +563,13 @@ impl<R: References> Shard<R> {
 
     // ---- memory
 
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.item_bytes + self.set_bytes + self.table.allocation_size()
+    }
+
+    /// Counts an operation that found no room.
+    pub(super) fn refuse(&mut self) {
+        self.tally.refuse();
     }
 
     /// Counts a set that took `before` bytes and takes `after` bytes; 0 if there is none.

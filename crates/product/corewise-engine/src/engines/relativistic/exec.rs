@@ -518,8 +518,12 @@ unsafe impl ItemStore for LockedOp<'_> {
         Ok(())
     }
 
+    fn has_set_room(&mut self, bytes: usize, growth: usize) -> bool {
+        self.engine.set_room() >= growth as i64 && self.engine.may_have_set(bytes + growth)
+    }
+
     fn make_set_room(&mut self, bytes: usize, growth: usize) -> Result<(), NoItem> {
-        if self.engine.set_room() >= growth as i64 && self.engine.may_have_set(bytes + growth) {
+        if self.has_set_room(bytes, growth) {
             return Ok(());
         }
         if self.session_state.refused || !self.engine.may_have_set(bytes + growth) {

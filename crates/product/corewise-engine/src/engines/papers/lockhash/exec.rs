@@ -144,9 +144,14 @@ unsafe impl ItemStore for Execution<'_> {
         Ok(())
     }
 
-    fn make_set_room(&mut self, _bytes: usize, growth: usize) -> Result<(), NoItem> {
+    fn has_set_room(&mut self, bytes: usize, growth: usize) -> bool {
+        self.partition
+            .has_set_room(self.context.rules, bytes, growth)
+    }
+
+    fn make_set_room(&mut self, bytes: usize, growth: usize) -> Result<(), NoItem> {
         // The item that was found is referenced, so it is not evicted.
-        if self.partition.make_set_room(self.context, growth) {
+        if self.partition.make_set_room(self.context, bytes, growth) {
             Ok(())
         } else {
             Err(NoItem::OutOfMemory)

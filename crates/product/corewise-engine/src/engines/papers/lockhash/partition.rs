@@ -393,9 +393,19 @@ impl Partition {
         }
     }
 
-    /// Makes room for `growth` more bytes of a set, as for an item.
-    pub(super) fn make_set_room(&mut self, context: Context, growth: usize) -> bool {
-        let has_room = self.make_room(growth, 0, context.rules, context.now);
+    /// Whether a set that takes `bytes` may grow by `growth` as things are.
+    pub(super) fn has_set_room(&mut self, rules: Rules, bytes: usize, growth: usize) -> bool {
+        self.raw
+            .set_budget(rules.budget.saturating_sub(self.set_bytes));
+        objects::may_take(bytes + growth, rules.budget) && self.raw.has_room(growth, 0)
+    }
+
+    /// Makes room for `growth` more bytes of a set that takes `bytes`, as for an item; evicts
+    /// nothing for a set that may not be so large.
+    pub(super) fn make_set_room(&mut self, context: Context, bytes: usize, growth: usize) -> bool {
+        let Context { rules, now, .. } = context;
+        let has_room = objects::may_take(bytes + growth, rules.budget)
+            && self.make_room(growth, 0, rules, now);
         if !has_room {
             self.tally.refuse();
         }
