@@ -527,7 +527,10 @@ fn the_cost_of_copying_a_set_follows_it_to_other_keys() {
     let member = "m".repeat(500_000);
     for (times, is_executed) in [(50, true), (300, false)] {
         let copies = "copy k c replace\r\n".repeat(times);
-        let (reply, _) = transaction_on_a_set(&format!("zadd k 1 {member}\r\n{copies}"));
+        let mut requests = Vec::new();
+        encode_request(&[b"zadd", b"k", b"1", member.as_bytes()], &mut requests);
+        let requests = String::from_utf8(requests).unwrap() + &copies;
+        let (reply, _) = transaction_on_a_set(&requests);
         assert_eq!(reply.starts_with('*'), is_executed, "{times}");
     }
 }
