@@ -29,9 +29,9 @@
 //! queues say: `src/model/mod.rs` has the model, and what it leaves out. Threads share processors
 //! and cores; a thread that waits, or spins without a change, leaves its share to the others.
 //!
-//! With a machine, guarantee 2 has an exception: a hit of the first level takes place up to the
-//! smallest latency between cores earlier than its clock says. No thread sees a write before its
-//! time by that, and values remain sequentially consistent.
+//! With a machine, guarantee 2 has an exception: a load or store that hits the first level takes
+//! place up to the smallest latency between cores earlier than its clock says. No thread sees a
+//! write before its time by that, and values remain sequentially consistent.
 //!
 //! Presets are as good as their sources, which each range names; [`SimMachine::assumed`] lists the
 //! parameters without one. No preset has been compared with its machine yet.

@@ -87,14 +87,6 @@ impl Lines {
         Some(first + (line % PAGE) as u32)
     }
 
-    /// As [`number_at`](Self::number_at), if the page was found lately.
-    #[inline]
-    pub(crate) fn known(&self, line: usize) -> Option<u32> {
-        let page = line >> PAGE_SHIFT;
-        let recent = self.recent[page % RECENT];
-        (recent.0 == page).then(|| recent.1 + (line % PAGE) as u32)
-    }
-
     /// The number of the first line of a page.
     fn find(&mut self, page: usize, home: u8) -> Option<u32> {
         let next = self.lines.len();

@@ -18,6 +18,23 @@ fn seeded(seed: u64) -> corewise_sim::Config {
     }
 }
 
+/// The same on a machine with 160 hardware threads.
+#[cfg(corewise_sim)]
+fn on_machine(seed: u64) -> corewise_sim::Config {
+    use corewise_sim::{ParameterSample, SimMachine};
+
+    let preset = SimMachine::preset("westmere-ex-8").expect("a preset");
+    let mut machine = preset.at(ParameterSample::Seed(seed));
+    // As much noise as without a machine.
+    machine.jitter = 60;
+    corewise_sim::Config {
+        machine: Some(machine),
+        // A schedule that repeats itself for ever is an error.
+        max_accesses: 1 << 25,
+        ..seeded(seed)
+    }
+}
+
 /// Runs `body` in some simulated threads, with their numbers from 0, and joins them.
 #[cfg(corewise_sim)]
 fn in_threads<R: Send + 'static>(

@@ -78,14 +78,12 @@ fn limit(canvas: &mut Canvas, frame: &Frame, cpus: usize) {
     canvas.text("remark", (at, frame.top - 8.0), anchor, &text);
 }
 
-/// Marks where threads begin to use one more NUMA node, the `node`th.
+/// Marks where threads begin to use one more NUMA node, the `node`th. The mark tells its name when
+/// it is pointed at; text above the frame would run into that of the [limit].
 fn boundary(canvas: &mut Canvas, frame: &Frame, end: usize, node: usize) {
     let most = end as f64 + 0.5;
     if frame.x.holds(most) {
-        let text = format!("{node} nodes →");
-        frame.guide(canvas, most, &text);
-        let at = (frame.x(most), frame.top - 8.0);
-        canvas.text("remark", at, Anchor::Start, &text);
+        frame.guide(canvas, most, &format!("{node} nodes →"));
     }
 }
 

@@ -253,8 +253,9 @@ pub fn fence_all() {
     work_of(|sim| sim.config.costs.system_call);
 }
 
-/// Computes for some cycles of a core; longer if other threads share it.
+/// Computes for some cycles of a core; longer if, when it begins, other threads share it.
 pub fn work(cycles: u32) {
+    settle();
     work_of(|_| cycles.into());
 }
 
@@ -346,11 +347,19 @@ impl Simulation {
         let Some(model) = &mut self.model else {
             return false;
         };
-        let is_early = clock > self.limit.0.saturating_add(model.lookahead());
+        // A read-modify-write has its turn: if the thread that releases a lock took it again ahead
+        // of those that it has woken, they would never get it.
+        let is_early = if kind == AccessKind::Rmw {
+            (clock, self.current) > self.limit
+        } else {
+            clock > self.limit.0.saturating_add(model.lookahead())
+        };
         if is_early || (address + bytes.max(1) - 1) >> LINE_SHIFT != line {
             return false;
         }
-        let Some(number) = self.lines.known(line) else {
+        // Also if the page was not found lately: what is in that table depends on addresses.
+        let node = model.socket_of(model.core_of(processor)) as u8;
+        let Some(number) = self.lines.number_at(line, node) else {
             return false;
         };
         let request = Request {

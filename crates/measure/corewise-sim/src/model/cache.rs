@@ -42,7 +42,8 @@ impl LineSets {
         let set = self.set_of(number);
         match set.iter().position(|&tag| tag == number + 1) {
             Some(place) => {
-                set[..=place].rotate_right(1);
+                set.copy_within(..place, 1);
+                set[0] = number + 1;
                 true
             }
             None => false,
@@ -54,8 +55,10 @@ impl LineSets {
     pub(super) fn insert(&mut self, number: u32) -> Option<u32> {
         let set = self.set_of(number);
         // A free way is behind those in use.
-        set.rotate_right(1);
-        std::mem::replace(&mut set[0], number + 1).checked_sub(1)
+        let last = set[set.len() - 1];
+        set.copy_within(..set.len() - 1, 1);
+        set[0] = number + 1;
+        last.checked_sub(1)
     }
 
     /// Takes a number out, if it is there.
@@ -63,8 +66,9 @@ impl LineSets {
     pub(super) fn remove(&mut self, number: u32) {
         let set = self.set_of(number);
         if let Some(place) = set.iter().position(|&tag| tag == number + 1) {
-            set[place] = 0;
-            set[place..].rotate_left(1);
+            let last = set.len() - 1;
+            set.copy_within(place + 1.., place);
+            set[last] = 0;
         }
     }
 

@@ -95,7 +95,7 @@ impl Checked {
         if !had {
             self.copies.insert((core, line), writes.0);
         }
-        // Invariant 2, for what the core had and read, or is to write.
+        // Invariant 2, of a copy that the core had, and reads or is to write.
         assert_eq!(self.copies[&(core, line)], writes.0, "an old copy was read");
         if kind.writes() {
             *writes = (writes.0 + 1, timing.visible);

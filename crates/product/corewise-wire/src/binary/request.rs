@@ -50,8 +50,8 @@ impl Command {
             0x06 => (Self::Decrement, false),
             0x07 => (Self::Quit, false),
             0x08 => (Self::Flush, false),
-            // From here on memcached's list is not in order: quiet gets among others, then the quiet
-            // writes, then what came with later versions.
+            // From here on memcached's list is not in order: quiet gets among others, then the
+            // quiet writes, then what came with later versions.
             0x09 => (Self::Get, true),
             0x0a => (Self::Noop, false),
             0x0b => (Self::Version, false),
