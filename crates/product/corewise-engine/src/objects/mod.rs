@@ -26,8 +26,10 @@ mod flat;
 mod verb;
 
 use crate::item::Item;
+use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
 use corewise_nr::sorted_set::SortedSet;
 use std::ptr;
+use std::sync::Arc;
 
 pub(crate) use verb::execute;
 
@@ -72,6 +74,53 @@ pub(crate) unsafe fn take<L>(item: Item<'_, L>) -> Set {
     // SAFETY: the pointer is that of a box that became the item's when it was linked; nothing else
     // owns it, by 1 and 2.
     unsafe { Box::from_raw(pointer(item)) }
+}
+
+/// Chunks, arrays and pages of a set that are freed in one step: 512 KiB at most.
+const FREED_AT_ONCE: usize = 8;
+
+/// Frees a part of a set that no item owns; returns the bytes freed, and what is left.
+pub(crate) fn free_part(mut set: Set) -> (usize, Option<Set>) {
+    let before = bytes(&set);
+    let has_more = set.drop_some(FREED_AT_ONCE);
+    let after = if has_more { bytes(&set) } else { 0 };
+    (before - after, has_more.then_some(set))
+}
+
+/// The dying sets of a shard: those that no item owns and that are not yet freed.
+#[derive(Default)]
+pub(crate) struct Graveyard {
+    sets: Vec<Set>,
+    /// The number of dying sets of all shards.
+    of_all: Arc<AtomicUsize>,
+}
+
+impl Graveyard {
+    pub(crate) fn new(of_all: &Arc<AtomicUsize>) -> Self {
+        Self {
+            sets: Vec::new(),
+            of_all: Arc::clone(of_all),
+        }
+    }
+
+    /// Frees a part of a set and keeps the rest for later steps; returns the bytes freed.
+    pub(crate) fn add(&mut self, set: Set) -> usize {
+        let (freed, rest) = free_part(set);
+        if let Some(rest) = rest {
+            self.sets.push(rest);
+            // Relaxed: the sets are reached through their shard's lock.
+            self.of_all.fetch_add(1, Ordering::Relaxed);
+        }
+        freed
+    }
+
+    /// Does a step; returns the bytes freed, or `None` if there is nothing to free.
+    pub(crate) fn free_some(&mut self) -> Option<usize> {
+        let set = self.sets.pop()?;
+        // Relaxed: see `add`.
+        self.of_all.fetch_sub(1, Ordering::Relaxed);
+        Some(self.add(set))
+    }
 }
 
 /// Bytes that a set takes.

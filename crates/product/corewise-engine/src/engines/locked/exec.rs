@@ -160,8 +160,26 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
     }
 }
 
+/// Bytes that are freed when an item is replaced, those of its set in steps.
+///
+/// # Safety
+///
+/// 1. The item is in the table of a shard that the caller has locked, and nothing refers to its
+///    set.
+unsafe fn returned<R: References>(node: Ptr<R>) -> usize {
+    // SAFETY: in the table, by 1 (1, all). The shard is locked; the reference ends here (2).
+    unsafe {
+        let owner = item(node);
+        let of_set = match owner.kind() {
+            ItemKind::Set => objects::bytes(objects::set_of(owner)),
+            _ => 0,
+        };
+        footprint(node) + of_set
+    }
+}
+
 // SAFETY: the shard's lock is held until this is dropped, and what is unlinked meanwhile is
-// garbage, which is freed after that, with its set (1 and 3). 2: see `publish`.
+// garbage, which is freed after that (1); `Shard::give_up` takes its set (3). 2: see `publish`.
 unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R> {
     type Links = Links<R>;
 
@@ -189,14 +207,6 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
     }
 
     unsafe fn discard(&mut self, fresh: Ptr<R>) {
-        // SAFETY: made by us, and not used any more (1, both).
-        unsafe {
-            if item(fresh).kind() == ItemKind::Set {
-                // It owns no set, other than what is garbage.
-                crate::item::destroy(&self.exec.shards.allocator, fresh);
-                return;
-            }
-        }
         self.exec.garbage.push(fresh);
     }
 
@@ -213,6 +223,8 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
             need: unsafe { footprint(node) },
             budget: rules.budget,
             keep: old,
+            // SAFETY: found in this shard's table, under the lock that we have (1).
+            returned: old.map_or(0, |old| unsafe { returned(old) }),
             may_evict: rules.may_evict,
             now: self.exec.context.now,
             hasher: &hasher,
@@ -267,13 +279,11 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         }
         let hasher = |key: &[u8]| shards.hash(key);
         let keep = self.find().ok();
-        // The item stays, so that its bytes do not become free.
-        // SAFETY: found in this shard's table, under the lock that we have (1).
-        let kept = keep.map_or(0, |node| unsafe { footprint(node) });
         let room = Room {
-            need: growth + kept,
+            need: growth,
             budget: rules.budget,
             keep,
+            returned: 0,
             may_evict: rules.may_evict,
             now: self.exec.context.now,
             hasher: &hasher,

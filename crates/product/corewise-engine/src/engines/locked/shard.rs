@@ -8,7 +8,7 @@ use crate::engines::expiry::DueTime;
 use crate::engines::lru;
 use crate::engines::tally::Tally;
 use crate::item::{Item, ItemNode};
-use crate::objects;
+use crate::objects::{self, Graveyard};
 use corewise_atomic::hint::prefetch;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
 use corewise_ops::{Absence, Deadline, ItemFlags, ItemKind, ItemView, Now};
@@ -230,9 +230,10 @@ pub(super) struct Shard<R: References> {
     dead_bytes: usize,
     /// Footprints of everything in `lru` and `dead`.
     item_bytes: usize,
-    /// Sets that these items own, and their bytes.
+    /// Sets that these items own, and their bytes, with those of the dying ones.
     sets: usize,
     set_bytes: usize,
+    dying: Graveyard,
     /// The last cas value given out. A shard's values are congruent to its index modulo the number
     /// of shards, so all are distinct.
     cas: u64,
@@ -249,7 +250,7 @@ pub(super) struct Shard<R: References> {
 unsafe impl<R: References> Send for Shard<R> {}
 
 impl<R: References> Shard<R> {
-    pub(super) fn new(index: u64, shards: u64) -> Self {
+    pub(super) fn new(index: u64, shards: u64, dying: Graveyard) -> Self {
         Self {
             table: HashTable::new(),
             rehashes: 0,
@@ -259,6 +260,7 @@ impl<R: References> Shard<R> {
             item_bytes: 0,
             sets: 0,
             set_bytes: 0,
+            dying,
             cas: index,
             cas_step: shards,
             refresh_after_s: lru::REFRESH_AT_MOST_S,
@@ -451,10 +453,11 @@ impl<R: References> Shard<R> {
         // SAFETY: alive, by our 1 (1).
         let item = unsafe { item(node) };
         if item.kind() == ItemKind::Set {
-            // SAFETY: the item was linked, and its set is taken when the item is freed (1). Only we
-            // follow the pointer (2).
-            let bytes = objects::bytes(unsafe { objects::set_of(item) });
-            self.charge_set(bytes, 0);
+            // SAFETY: the item was linked, and its set is taken here only (1). Only the thread that
+            // has the shard follows the pointer (2).
+            let set = unsafe { objects::take(item) };
+            self.sets -= 1;
+            self.set_bytes -= self.dying.add(set);
         }
         // SAFETY: the item is alive and ours, by our 1 (1); the reference ends here (2).
         if unsafe { links(node) }.references.unlink() {
@@ -572,10 +575,16 @@ impl<R: References> Shard<R> {
         self.tally.refuse();
     }
 
-    /// Counts a set that took `before` bytes and takes `after` bytes; 0 if there is none.
+    /// Frees a part of a dying set. Returns whether there was one.
+    pub(super) fn free_some(&mut self) -> bool {
+        let freed = self.dying.free_some();
+        self.set_bytes -= freed.unwrap_or(0);
+        freed.is_some()
+    }
+
+    /// Counts a set that took `before` bytes and takes `after` bytes; a new one took none.
     pub(super) fn charge_set(&mut self, before: usize, after: usize) {
         self.sets += usize::from(before == 0);
-        self.sets -= usize::from(after == 0);
         self.set_bytes += after;
         self.set_bytes -= before;
     }
@@ -594,8 +603,9 @@ impl<R: References> Shard<R> {
     /// Makes room for `need` bytes within `budget`, and for a slot of the table unless an item is
     /// replaced.
     ///
-    /// Frees flushed items first, then evicts from the old end (expired items count as reclaimed).
-    /// `keep` is about to be replaced: it is passed over, and its bytes count as free.
+    /// Frees dying sets and flushed items first, then evicts from the old end (expired items count
+    /// as reclaimed); but where the sets alone exceed the budget, which was lowered, evicts
+    /// [sets](Self::evict_sets) only, until they do not. `keep` is passed over.
     ///
     /// # Safety
     ///
@@ -605,11 +615,9 @@ impl<R: References> Shard<R> {
         room: &Room<'_, R>,
         garbage: &mut Vec<Ptr<R>>,
     ) -> bool {
-        // SAFETY: in the table (1).
-        let returned = room.keep.map_or(0, |keep| unsafe { footprint(keep) });
         let growth = |shard: &Self| room.keep.map_or_else(|| shard.growth(), |_| 0);
-        while self.bytes() - returned + room.need + growth(self) > room.budget {
-            if self.reap(1, garbage) == 1 {
+        while self.bytes() - room.returned + room.need + growth(self) > room.budget {
+            if self.free_some() || self.reap(1, garbage) == 1 || self.evict_sets(room, garbage) {
                 continue;
             }
             let Some(victim) = self.victim(room) else {
@@ -620,6 +628,33 @@ impl<R: References> Shard<R> {
             unsafe { self.evict(victim, room, garbage) };
         }
         true
+    }
+
+    /// Evicts sets until they do not exceed the budget: those first that exceed it alone, then the
+    /// least recently used ones. Returns whether there was one.
+    fn evict_sets(&mut self, room: &Room<'_, R>, garbage: &mut Vec<Ptr<R>>) -> bool {
+        let before = self.sets;
+        for least in [room.budget, 0] {
+            let mut next = self.lru.oldest;
+            while let Some(node) = next
+                && room.may_evict
+                && self.set_bytes - room.returned.min(self.set_bytes) > room.budget
+            {
+                // SAFETY: the item is in `lru`, so it is alive and, if it is one, an owner of a set
+                // (1, all). The shard is ours; the references end with their statements (2).
+                unsafe {
+                    next = links(node).newer;
+                    let owner = item(node);
+                    if Some(node) != room.keep
+                        && owner.kind() == ItemKind::Set
+                        && objects::bytes(objects::set_of(owner)) > least
+                    {
+                        self.evict(node, room, garbage);
+                    }
+                }
+            }
+        }
+        self.sets < before
     }
 
     /// The item to remove next.
@@ -747,8 +782,10 @@ pub(super) struct Room<'a, R: References> {
     pub(super) need: usize,
     /// The shard's budget.
     pub(super) budget: usize,
-    /// The item about to be replaced.
+    /// The item that stays, or is about to be replaced.
     pub(super) keep: Option<Ptr<R>>,
+    /// Bytes that will be free when it is replaced.
+    pub(super) returned: usize,
     /// Whether live items may be evicted.
     pub(super) may_evict: bool,
     /// The present time.
@@ -784,7 +821,10 @@ mod tests {
 
     #[test]
     fn the_prefetch_hint_points_at_the_element_hashbrown_stored() {
-        let (mut shard, hint) = (Shard::<NoReferences>::new(0, 1), TableHint::new());
+        let (mut shard, hint) = (
+            Shard::<NoReferences>::new(0, 1, Graveyard::default()),
+            TableHint::new(),
+        );
         let mut exact = 0u32;
         for i in 0u64..500 {
             let hash = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -814,7 +854,10 @@ mod tests {
 
     #[test]
     fn flushing_twice_keeps_every_item_on_the_dead_list_until_reaped() {
-        let (mut shard, hint) = (Shard::<NoReferences>::new(0, 1), TableHint::new());
+        let (mut shard, hint) = (
+            Shard::<NoReferences>::new(0, 1, Graveyard::default()),
+            TableHint::new(),
+        );
         for round in 0u8..2 {
             for i in 0u8..10 {
                 assert!(shard.reserve_slot(|key| u64::from(key[0])));
@@ -832,7 +875,10 @@ mod tests {
 
     #[test]
     fn an_unlinked_item_is_garbage_only_when_it_is_released() {
-        let (mut shard, hint) = (Shard::<ReferenceCount>::new(0, 1), TableHint::new());
+        let (mut shard, hint) = (
+            Shard::<ReferenceCount>::new(0, 1, Graveyard::default()),
+            TableHint::new(),
+        );
         let mut garbage = Vec::new();
         for way in 0u64..3 {
             let (held, other) = (node(&[1]), node(&[1]));

@@ -550,7 +550,7 @@ fn visit_large(site: &Site<'_>, walk: Walk, forces: bool) -> u64 {
 
 /// The result of a visit to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Visit {
+pub(super) enum Visit {
     Kept,
     /// The item is no longer in a table.
     Removed,
@@ -667,7 +667,7 @@ impl Site<'_> {
     /// # Safety
     ///
     /// 1. and 2. of [`Site::remove`].
-    unsafe fn evict(&self, guard: &Guard<'_>, node: Ptr) -> Visit {
+    pub(super) unsafe fn evict(&self, guard: &Guard<'_>, node: Ptr) -> Visit {
         // SAFETY: the claim or the guard keeps the item alive, by 2.
         let (found, link): (Item<'_, Link>, &Link) =
             unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };

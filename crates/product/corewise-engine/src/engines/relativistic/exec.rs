@@ -278,8 +278,9 @@ impl<'e> Exec<'e> {
                 (Ok(flow), _) => return flow,
                 (Err(NeedsRoom(_)), Some(growth)) => {
                     let session_state = &mut *self.session_state;
+                    let wanted = (self.hash, growth);
                     session_state.refused =
-                        !session_state.make_set_room(self.engine, self.now, growth);
+                        !session_state.make_set_room(self.engine, self.now, wanted);
                 }
                 (Err(NeedsRoom(bytes)), None) => self.make_room(bytes, old_bytes, false),
             }

@@ -576,7 +576,7 @@ impl Relativistic {
         // its bytes count twice instead of not at all.
         let granted = self.granted_bytes();
         let arrays = self.table.array_bytes() as u64 + granted;
-        self.sets.set_bounds(memory, fixed + arrays + least);
+        self.sets.set_share(memory, fixed + arrays + least);
         let wanted = self.table.wanted_buckets();
         let larger = left(arrays + array_bytes(wanted));
         let has_room = self.heap.held() <= larger;
@@ -770,14 +770,14 @@ impl Engine for Relativistic {
     }
 
     fn excess(&self) -> u64 {
+        if !self.may_evict() {
+            return 0;
+        }
         let excess = self.heap.held().saturating_sub(self.heap.allowed());
         // Reserved runs and open segments cannot be evicted.
         let least = self.heap.awaited() + 2 * self.reserve();
-        if self.may_evict() && self.heap.held() > least {
-            excess
-        } else {
-            0
-        }
+        let of_items = if self.heap.held() > least { excess } else { 0 };
+        of_items + self.sets.excess()
     }
 
     fn stats(&self) -> EngineStats {
@@ -1041,7 +1041,7 @@ impl Session for RelativisticSession {
         engine.heap.collect(engine.table.domain());
         let mut more = self.sweep_flushed(now) | frees;
         let reserve = engine.reserve() as i64;
-        if engine.heap.ease() < reserve {
+        if engine.heap.ease() < reserve || engine.must_evict_sets() {
             let progress = self
                 .session_state
                 .evict_some(&engine, now, reserve, MAINTENANCE_BYTES);

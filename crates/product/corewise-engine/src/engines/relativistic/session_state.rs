@@ -89,7 +89,7 @@ impl Patience {
             (ROUNDS_REFUSING, SEARCHES_REFUSING)
         };
         Self {
-            steps: 64 + rounds * engine.heap.held() / STEP_BYTES as u64,
+            steps: 64 + rounds * engine.heap.held() / STEP_BYTES as u64 + engine.steps_of_sets(),
             checks_left: CHECKS,
             searches_left,
             backoff: Backoff::new(),
@@ -200,6 +200,9 @@ impl SessionState {
         target: i64,
         bytes: usize,
     ) -> EvictProgress {
+        if engine.must_evict_sets() {
+            return self.evict_sets(engine, now, 0, None);
+        }
         // What is dying is freed before anything is evicted for its bytes.
         if engine.sets.bytes() > 0 && engine.sets.free_some() {
             engine.budget();
@@ -258,6 +261,10 @@ impl SessionState {
     ) -> EvictProgress {
         if engine.heap.headroom() >= target {
             return EvictProgress::Blocked; // only readers have to move on
+        }
+        // Walks over segments evict strings too.
+        if engine.must_evict_sets() {
+            return self.evict_sets(engine, now, 0, None);
         }
         let site = self.site(engine, now);
         // Stops at the first evictor that makes progress.

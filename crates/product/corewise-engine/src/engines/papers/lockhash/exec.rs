@@ -1,6 +1,6 @@
 //! One operation on a partition that the caller has exclusively.
 
-use super::partition::{Links, Partition, Ptr, item};
+use super::partition::{Links, Partition, Ptr, Returned, item};
 use crate::engines::sharded::Context;
 use crate::engines::verbs::{self, ItemStore, NoItem};
 use crate::item::{Contents, Item};
@@ -15,6 +15,8 @@ pub(super) struct Execution<'x> {
     key: &'x [u8],
     found: Option<Ptr>,
     fresh: Option<Ptr>,
+    /// The operation has unlinked the item that it found.
+    has_unlinked: bool,
 }
 
 impl<'x> Execution<'x> {
@@ -26,6 +28,7 @@ impl<'x> Execution<'x> {
             key,
             found: None,
             fresh: None,
+            has_unlinked: false,
         }
     }
 
@@ -58,11 +61,14 @@ impl<'x> Execution<'x> {
         updated.unwrap_or(Updated::OutOfMemory)
     }
 
-    /// Bytes that are freed when the item that was found last is replaced.
-    fn returned(&self) -> usize {
-        // SAFETY: referenced (1).
-        self.found
-            .map_or(0, |old| unsafe { self.partition.returned(old) })
+    /// What is freed when the item that was found last is replaced.
+    fn returned(&self) -> Returned {
+        let found = self.found.filter(|_| !self.has_unlinked);
+        // SAFETY: referenced, and still linked. Operations on sets make no item while they refer to
+        // one (1).
+        found.map_or(Returned::default(), |old| unsafe {
+            self.partition.returned(old)
+        })
     }
 }
 
@@ -137,6 +143,7 @@ unsafe impl ItemStore for Execution<'_> {
         unsafe {
             item(fresh).set_cas(cas);
             if let Some(old) = old {
+                self.has_unlinked = true;
                 self.partition.unlink(old);
             }
             self.partition.link(fresh);
@@ -171,6 +178,7 @@ unsafe impl ItemStore for Execution<'_> {
     }
 
     unsafe fn unlink(&mut self, node: Ptr) {
+        self.has_unlinked = true;
         // SAFETY: linked (1).
         unsafe { self.partition.unlink(node) };
     }

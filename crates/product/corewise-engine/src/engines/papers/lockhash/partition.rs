@@ -10,7 +10,7 @@ use crate::engines::lru;
 use crate::engines::sharded::{Context, Rules};
 use crate::engines::tally::Tally;
 use crate::item::{self, Contents, Item, ItemNode};
-use crate::objects;
+use crate::objects::{self, Graveyard};
 use corewise_cphash::raw::{END, RawElement, RawPartition, block_bytes};
 use corewise_ops::{Absence, Deadline, ItemFlags, ItemKind, ItemView, Now};
 use std::ptr::NonNull;
@@ -36,9 +36,10 @@ pub(super) struct Partition {
     generation: u32,
     /// Bytes of live items.
     live_bytes: usize,
-    /// Sets that linked items own, and their bytes.
+    /// Sets that linked items own, and their bytes, with those of the dying ones.
     sets: usize,
     set_bytes: usize,
+    dying: Graveyard,
     /// Flushed items that are still linked.
     dead: usize,
     dead_bytes: usize,
@@ -54,6 +55,13 @@ pub(super) struct Partition {
 
 // SAFETY: the partition owns its elements; threads that hold references only read.
 unsafe impl Send for Partition {}
+
+/// What is freed when an item is replaced: bytes of the item, and of its set, those in steps.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Returned {
+    of_item: usize,
+    of_set: usize,
+}
 
 /// The element of an item.
 ///
@@ -93,13 +101,14 @@ impl Drop for Partition {
 
 impl Partition {
     /// An empty partition, the `index`th of `count`.
-    pub(super) fn new(index: usize, count: usize) -> Self {
+    pub(super) fn new(index: usize, count: usize, dying: Graveyard) -> Self {
         Self {
             raw: RawPartition::new(0),
             generation: 0,
             live_bytes: 0,
             sets: 0,
             set_bytes: 0,
+            dying,
             dead: 0,
             dead_bytes: 0,
             cas: index as u64,
@@ -208,12 +217,12 @@ impl Partition {
     }
 
     /// Makes an item that is not linked, with a reference, the caller's. Evicts what is in its way;
-    /// `returned` bytes will be freed when it is linked.
+    /// `returned` will be freed when it is linked.
     pub(super) fn create(
         &mut self,
         Context { hash, now, rules }: Context,
         contents: &Contents<'_>,
-        returned: usize,
+        returned: Returned,
     ) -> Option<Ptr> {
         if !contents.fits_header() {
             return None;
@@ -347,50 +356,108 @@ impl Partition {
         unsafe { self.raw.release(element(node)) };
     }
 
-    /// Bytes that are freed when an item is replaced to which the caller has a reference: none if
-    /// there are others.
+    /// What is freed when an item is replaced to which the caller has a reference: no item if there
+    /// are others.
     ///
     /// # Safety
     ///
-    /// 1. As described for the type.
-    pub(super) unsafe fn returned(&self, node: Ptr) -> usize {
-        // SAFETY: the item is alive and ours, by our 1 (1, all).
+    /// 1. As described for the type; the item is linked, and nothing refers to its set.
+    pub(super) unsafe fn returned(&self, node: Ptr) -> Returned {
+        // SAFETY: the item is alive and ours, by our 1 (1, all); it owns its set. Only the thread
+        // that has the partition follows the pointer; the reference ends here (2).
         unsafe {
-            match self.raw.references(element(node)) {
+            let of_item = match self.raw.references(element(node)) {
                 1 => self.footprint(node),
                 _ => 0,
-            }
+            };
+            let of_set = match item(node).kind() {
+                ItemKind::Set => objects::bytes(objects::set_of(item(node))),
+                _ => 0,
+            };
+            Returned { of_item, of_set }
         }
     }
 
     // ---- memory
 
-    /// Makes room for `need` bytes. Frees flushed items first, then evicts from the old end;
-    /// expired items count as reclaimed. Referenced items are passed over, because evicting them
-    /// frees nothing.
-    fn make_room(&mut self, need: usize, returned: usize, rules: Rules, now: Now) -> bool {
+    /// Makes room for `need` bytes. Frees dying sets and flushed items first, then evicts from the
+    /// old end; expired items count as reclaimed. But where the sets alone exceed the budget, which
+    /// was lowered, evicts [sets](Self::evict_sets) only, until they do not. Referenced items are
+    /// passed over, because evicting them frees nothing.
+    fn make_room(&mut self, need: usize, returned: Returned, rules: Rules, now: Now) -> bool {
         loop {
             // Sets have their memory from elsewhere.
-            self.raw
-                .set_budget(rules.budget.saturating_sub(self.set_bytes));
-            if self.raw.has_room(need, returned) {
+            let sets = self.set_bytes - returned.of_set;
+            self.raw.set_budget(rules.budget.saturating_sub(sets));
+            if self.raw.has_room(need, returned.of_item) {
                 return true;
             }
-            if self.reap(1) == 1 {
+            if self.free_some() || self.reap(1) == 1 {
+                continue;
+            }
+            if rules.may_evict && sets > rules.budget && self.evict_sets(rules.budget, now) {
                 continue;
             }
             let Some(victim) = self.victim(rules.may_evict, now) else {
                 return false;
             };
-            // SAFETY: linked until the last line (1, all).
-            unsafe {
-                let bytes = self.footprint(victim);
-                if let Some(idle_s) = self.tally.evict(item(victim), bytes, now) {
-                    self.refresh_after_s = lru::refresh_after_s(idle_s);
-                }
-                self.unlink(victim);
-            }
+            // SAFETY: linked (1).
+            unsafe { self.evict(victim, now) };
         }
+    }
+
+    /// # Safety
+    ///
+    /// 1. As described for the type; the item is linked.
+    unsafe fn evict(&mut self, victim: Ptr, now: Now) {
+        // SAFETY: linked until the last line (1, all).
+        unsafe {
+            let bytes = self.footprint(victim);
+            if let Some(idle_s) = self.tally.evict(item(victim), bytes, now) {
+                self.refresh_after_s = lru::refresh_after_s(idle_s);
+            }
+            self.unlink(victim);
+        }
+    }
+
+    /// Evicts sets until they do not exceed the budget, except those of referenced items: those
+    /// first that exceed it alone, then the least recently used ones. Returns whether there was
+    /// one.
+    fn evict_sets(&mut self, budget: usize, now: Now) -> bool {
+        let mut owners: Vec<(bool, u32, Ptr)> = Vec::with_capacity(self.sets);
+        let mut position = 0;
+        while position < END {
+            let raw = &self.raw;
+            position = raw.visit(position, &mut |value| {
+                let node: Ptr = value.cast();
+                // SAFETY: linked, so that it owns its set (1, all). Only the thread that has the
+                // partition follows the pointer, and nothing refers to the sets of items without
+                // references; the reference ends here (2).
+                unsafe {
+                    if item(node).kind() == ItemKind::Set && raw.references(element(node)) == 0 {
+                        let fits = objects::bytes(objects::set_of(item(node))) <= budget;
+                        owners.push((fits, links!(node).moved_s, node));
+                    }
+                }
+            });
+        }
+        owners.sort_unstable();
+        let before = self.sets;
+        for (_, _, node) in owners {
+            if self.set_bytes <= budget {
+                break;
+            }
+            // SAFETY: linked (1).
+            unsafe { self.evict(node, now) };
+        }
+        self.sets < before
+    }
+
+    /// Frees a part of a dying set. Returns whether there was one.
+    pub(super) fn free_some(&mut self) -> bool {
+        let freed = self.dying.free_some();
+        self.set_bytes -= freed.unwrap_or(0);
+        freed.is_some()
     }
 
     /// Whether a set that takes `bytes` may grow by `growth` as things are.
@@ -405,17 +472,16 @@ impl Partition {
     pub(super) fn make_set_room(&mut self, context: Context, bytes: usize, growth: usize) -> bool {
         let Context { rules, now, .. } = context;
         let has_room = objects::may_take(bytes + growth, rules.budget)
-            && self.make_room(growth, 0, rules, now);
+            && self.make_room(growth, Returned::default(), rules, now);
         if !has_room {
             self.tally.refuse();
         }
         has_room
     }
 
-    /// Counts a set that took `before` bytes and takes `after` bytes; 0 if there is none.
+    /// Counts a set that took `before` bytes and takes `after` bytes; a new one took none.
     pub(super) fn charge_set(&mut self, before: usize, after: usize) {
         self.sets += usize::from(before == 0);
-        self.sets -= usize::from(after == 0);
         self.set_bytes += after;
         self.set_bytes -= before;
     }
@@ -430,7 +496,8 @@ impl Partition {
         // SAFETY: the item is linked, and its set is taken here only (1). Only the thread that has
         // the partition follows the pointer (2).
         let set = unsafe { objects::take(item(node)) };
-        self.charge_set(objects::bytes(&set), 0);
+        self.sets -= 1;
+        self.set_bytes -= self.dying.add(set);
     }
 
     /// The item to remove next. An item that was read in a later second than it was last moved is
