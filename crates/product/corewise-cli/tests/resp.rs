@@ -1059,7 +1059,10 @@ impl Reply {
                 _ => elements.push(bytes),
             }
         }
-        if name == "keys" {
+        if name == "zscan" {
+            elements = elements.iter().map(|text| plain_number(text)).collect();
+        }
+        if ["keys", "zrandmember", "zscan"].contains(&name.as_str()) {
             elements.sort(); // in no particular order
         }
         reply.bytes = elements.concat();
@@ -1074,6 +1077,20 @@ impl Reply {
             && self.times_ms.len() == other.times_ms.len()
             && times.all(|(a, b)| (a - b).abs() < 100_000)
     }
+}
+
+/// An element without its length, if it is a number: how Redis prints the scores of a scan depends
+/// on the set's encoding.
+fn plain_number(element: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(element);
+    let number = text
+        .lines()
+        .nth(1)
+        .and_then(|text| text.parse::<f64>().ok());
+    number.map_or_else(
+        || element.to_vec(),
+        |number| format!("{number:?}").into_bytes(),
+    )
 }
 
 /// Removes the notes on a command's keys: one pair of a map.

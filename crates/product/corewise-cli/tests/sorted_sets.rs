@@ -4,6 +4,7 @@
 use crate::common;
 use crate::resp::{Requests, compare_with_redis, scan};
 
+use common::Client;
 use common::Engine;
 use common::resp::{connect, start};
 use rand::{RngExt, SeedableRng};
@@ -13,6 +14,8 @@ for_every_engine! { of corewise:
     random_conversations_on_sets_agree_with_redis
     memcached_sees_a_set_as_a_miss
     a_scan_shows_the_keys_of_a_type
+    random_members_are_members
+    a_scan_of_a_set_shows_all_members
 }
 
 /// Random requests on sorted sets, and some on strings under the same keys.
@@ -88,7 +91,10 @@ impl SetRequests {
                     .flat_map(|member| ["0".to_owned(), member]);
                 ["ZADD".to_owned(), key].into_iter().chain(pairs).collect()
             }
-            1 => vec!["ZLEXCOUNT".to_owned(), key, bound(self), bound(self)],
+            1 => {
+                let name = self.pick(&["ZLEXCOUNT", "zlexcount", "ZREMRANGEBYLEX"]);
+                vec![name, key, bound(self), bound(self)]
+            }
             2 => {
                 let name = self.pick(&["ZRANGEBYLEX", "zrevrangebylex"]);
                 let mut words = vec![name, key, bound(self), bound(self)];
@@ -129,13 +135,15 @@ impl SetRequests {
             1 => "(".to_owned() + &requests.score(),
             _ => requests.score(),
         };
-        let mut words = match self.0.0.random_range(0..5) {
-            0 => vec![
-                "ZCOUNT".to_owned(),
-                self.key(),
-                by_score(self),
-                by_score(self),
-            ],
+        let mut words = match self.0.0.random_range(0..6) {
+            0 => {
+                let name = self.pick(&["ZCOUNT", "ZCOUNT", "zremrangebyscore"]);
+                return vec![name, self.key(), by_score(self), by_score(self)];
+            }
+            5 => {
+                let name = "ZREMRANGEBYRANK".to_owned();
+                return vec![name, self.key(), self.0.number(), self.0.number()];
+            }
             1 => {
                 let name = self.pick(&["ZRANGEBYSCORE", "zrevrangebyscore"]);
                 vec![name, self.key(), by_score(self), by_score(self)]
@@ -159,9 +167,7 @@ impl SetRequests {
             ],
         };
         let others: &[&str] = if words[0] == "ZRANGE" { &["REV"] } else { &[] };
-        if words[0] != "ZCOUNT" {
-            self.options(&mut words, others);
-        }
+        self.options(&mut words, others);
         words
     }
 
@@ -169,7 +175,7 @@ impl SetRequests {
         let of = |name: &str, words: Vec<String>| {
             std::iter::once(name.to_owned()).chain(words).collect()
         };
-        match self.0.0.random_range(0..24) {
+        match self.0.0.random_range(0..27) {
             0..6 => self.add(),
             6..10 => self.range(),
             10..13 => self.lex(),
@@ -217,6 +223,45 @@ impl SetRequests {
                         .into_iter()
                         .filter(|_| self.0.0.random_bool(0.3)),
                 );
+                words
+            }
+            23 => {
+                let mut words = vec![self.key()];
+                for more in [0.6, 0.05] {
+                    if self.0.0.random_bool(more) {
+                        words.push(self.pick(&["0", "1", "1", "2", "5", "-1", "x", "99999999999"]));
+                    }
+                }
+                let name = self.pick(&["ZPOPMIN", "zpopmax"]);
+                of(&name, words)
+            }
+            24 => {
+                // What is drawn does not depend on chance.
+                let counts = [
+                    "0",
+                    "1000",
+                    "1000",
+                    "5000000000000000000",
+                    "x",
+                    "9".repeat(20).as_str(),
+                ]
+                .map(str::to_owned);
+                let mut words = vec![self.pick(&["ZRANDMEMBER", "zrandmember"]), self.key()];
+                words.push(counts[self.0.0.random_range(0..counts.len())].clone());
+                if self.0.0.random_bool(0.5) {
+                    words.push(self.pick(&["WITHSCORES", "withscores", "foo"]));
+                }
+                words
+            }
+            25 => {
+                let mut words = vec!["ZSCAN".to_owned(), self.key()];
+                words.push(self.pick(&["0", "0", "0", "x"]));
+                words.push("COUNT".to_owned());
+                words.push(self.pick(&["10000", "10000", "5000", "0", "x"]));
+                if self.0.0.random_bool(0.5) {
+                    words.push(self.pick(&["MATCH", "match", "type"]));
+                    words.push(self.pick(&["*", "m1*", "[l]*", "m?", "zset"]));
+                }
                 words
             }
             _ => self.0.of_strings_and_keys(),
@@ -286,4 +331,91 @@ fn a_scan_shows_the_keys_of_a_type(engine: Engine) {
     assert_eq!(keys("count 1000 type STRING"), ["s"]);
     assert_eq!(keys("count 1000 type list"), [""; 0]);
     assert_eq!(keys("count 1000"), ["flat", "large", "s"]);
+}
+
+/// The elements of an array, each of which is one line or a bulk string.
+fn elements(client: &mut Client) -> Vec<String> {
+    let head = client.line();
+    let count: usize = head[1..].parse().unwrap();
+    (0..count)
+        .map(|_| {
+            client.line();
+            client.line()
+        })
+        .collect()
+}
+
+fn random_members_are_members(engine: Engine) {
+    let server = start(engine, &[]);
+    let mut client = connect(&server);
+    client.ask("zrandmember none\r\n", "$-1\r\n");
+    client.ask("zrandmember none -5\r\n", "*0\r\n");
+    client.ask("zadd one 7 a\r\n", ":1\r\n");
+    client.ask("zrandmember one\r\n", "$1\r\na\r\n");
+    client.ask(
+        "zrandmember one -2 withscores\r\n",
+        "*4\r\n$1\r\na\r\n$1\r\n7\r\n$1\r\na\r\n$1\r\n7\r\n",
+    );
+    client.ask(
+        "zrandmember one -4611686018427387905 withscores\r\n",
+        "-ERR value is out of range\r\n",
+    );
+    client.ask(
+        "zrandmember one -9000000000000000000\r\n",
+        "-ERR the members take too much memory for one reply, ask for fewer\r\n",
+    );
+    for len in [20_u32, 400] {
+        for number in 0..len {
+            client.ask(format!("zadd {len} {number} {number}\r\n"), ":1\r\n");
+        }
+        for count in [-3_000, 15, 1_000] {
+            client.send(format!("zrandmember {len} {count}\r\n").as_bytes());
+            let mut drawn = elements(&mut client);
+            let expected = if count < 0 {
+                3_000
+            } else {
+                len.min(count as u32)
+            };
+            assert_eq!(drawn.len() as u32, expected);
+            assert!(
+                drawn
+                    .iter()
+                    .all(|member| member.parse::<u32>().unwrap() < len)
+            );
+            drawn.sort();
+            drawn.dedup();
+            // Of 3,000 draws, few of 400 members get none.
+            let least = if count < 0 { len * 9 / 10 } else { expected };
+            assert!(drawn.len() as u32 >= least, "{drawn:?}");
+        }
+    }
+}
+
+fn a_scan_of_a_set_shows_all_members(engine: Engine) {
+    let server = start(engine, &[]);
+    let mut client = connect(&server);
+    for len in [0_u32, 20, 1_000] {
+        for number in 0..len {
+            client.ask(format!("zadd {len} {number} {number}\r\n"), ":1\r\n");
+        }
+        let (mut cursor, mut shown, mut steps) = ("0".to_owned(), Vec::new(), 0);
+        loop {
+            client.send(format!("zscan {len} {cursor} count 50\r\n").as_bytes());
+            assert_eq!(client.line(), "*2");
+            client.line();
+            cursor = client.line();
+            let pairs = elements(&mut client);
+            for pair in pairs.chunks(2) {
+                assert_eq!(pair[0], pair[1], "member and score");
+                shown.push(pair[0].parse::<u32>().unwrap());
+            }
+            steps += 1;
+            if cursor == "0" {
+                break;
+            }
+        }
+        shown.sort();
+        assert_eq!(shown, Vec::from_iter(0..len));
+        assert_eq!(steps > 10, len == 1_000, "{steps} steps");
+    }
 }

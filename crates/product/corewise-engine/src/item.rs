@@ -615,10 +615,15 @@ impl<'a, L> Item<'a, L> {
         if self.state() & state::STALE != 0 {
             flags = flags.with(ItemFlags::STALE);
         }
+        let (kind, value) = if self.is_string() {
+            (ItemKind::String, self.value())
+        } else {
+            self.without_value()
+        };
         ItemView {
             key: self.key(),
-            value: if self.is_string() { self.value() } else { b"" },
-            kind: self.kind(),
+            value,
+            kind,
             client_flags: self.client_flags(),
             cas: self.cas(),
             deadline: self.deadline(),
@@ -627,6 +632,12 @@ impl<'a, L> Item<'a, L> {
             footprint,
             size_class: crate::size_class::of(footprint),
         }
+    }
+
+    /// The kind of an item that is not a string, whose value no sink may see.
+    #[cold]
+    fn without_value(self) -> (ItemKind, &'a [u8]) {
+        (self.kind(), b"")
     }
 
     /// The item's state that an operation is about to change.

@@ -6,9 +6,11 @@ use common::{Cache, Seen, Setup, TestEngine, fewer, later};
 use corewise_engine::Session;
 use corewise_ops::sorted::{
     Bounds, Conditions, Direction, MemberRange, Presence, ScoreChange, SetSlot, SortedOp,
-    SortedRead, SortedWrite, Taken,
+    SortedRead, SortedResult, SortedWrite, Taken,
 };
-use corewise_ops::{Deadline, Delete, Get, ItemKind, StoreMode, Verb};
+use corewise_ops::{
+    Deadline, Delete, Flow, Get, ItemKind, Op, Outcome, ReplySink, StoreMode, Verb,
+};
 use corewise_testkit::memcached::SeenSet;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -23,6 +25,7 @@ for_every_engine! {
     sets_are_refused_where_nothing_is_evicted
     a_write_that_adds_nothing_or_too_much_evicts_nothing
     an_increment_by_nothing_keeps_the_cas_value
+    a_pop_that_is_not_shown_removes_nothing
     a_set_that_has_no_room_under_another_key_stays
     a_lower_limit_takes_sets_and_no_strings
     a_set_that_exceeds_a_lower_limit_is_evicted_alone
@@ -281,6 +284,7 @@ fn check_reads<E: TestEngine>(cache: &mut Cache<E>, draw: &mut Draw, model: &Mod
     let seen = cache.read_set(key, SortedRead::Rank(&member, Direction::Descending));
     let rank = place.map(|place| (set.len() - 1 - place) as u64);
     assert_eq!(seen, Seen::Sorted(SeenSet::Rank(rank)));
+    check_draws(cache, draw, set, key);
     let bounds = if draw.0.random() {
         Bounds::Score(draw.bound(), draw.bound())
     } else {
@@ -305,6 +309,46 @@ fn check_reads<E: TestEngine>(cache: &mut Cache<E>, draw: &mut Draw, model: &Mod
         let seen = cache.read_set(key, SortedRead::Count(bounds));
         assert_eq!(seen, Seen::Sorted(SeenSet::Number(count)));
     }
+}
+
+/// Random members, and a scan.
+fn check_draws<E: TestEngine>(
+    cache: &mut Cache<E>,
+    draw: &mut Draw,
+    set: &[(f64, Vec<u8>)],
+    key: &[u8],
+) {
+    let mut all: Vec<_> = set
+        .iter()
+        .map(|(score, name)| (name.clone(), *score))
+        .collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    let (count, are_distinct) = (draw.0.random_range(0..12), draw.0.random());
+    let random = SortedRead::Random {
+        count,
+        are_distinct,
+        seed: draw.0.random(),
+    };
+    let Seen::Sorted(SeenSet::Members(mut drawn)) = cache.read_set(key, random) else {
+        panic!("no members");
+    };
+    assert!(drawn.iter().all(|member| all.contains(member)));
+    let expected = match (set.len(), are_distinct) {
+        (0, _) => 0,
+        (len, true) => len.min(count as usize),
+        _ => count as usize,
+    };
+    assert_eq!(drawn.len(), expected);
+    if are_distinct {
+        drawn.sort_by(|a, b| a.0.cmp(&b.0));
+        drawn.dedup();
+        assert_eq!(drawn.len(), expected);
+    }
+    let Seen::Sorted(SeenSet::Scanned(mut scanned)) = cache.read_set(key, SortedRead::Scan) else {
+        panic!("no scan");
+    };
+    scanned.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(scanned, all);
 }
 
 fn check_add<E: TestEngine>(cache: &mut Cache<E>, draw: &mut Draw, model: &mut Model, key: &[u8]) {
@@ -403,6 +447,67 @@ fn check_remove<E: TestEngine>(
     assert_eq!(seen, Seen::Sorted(SeenSet::Number(removed)));
 }
 
+/// Removes a range, or pops.
+fn check_remove_range<E: TestEngine>(
+    cache: &mut Cache<E>,
+    draw: &mut Draw,
+    model: &mut Model,
+    key: &[u8],
+) {
+    let (pops, direction) = (draw.0.random::<bool>(), draw.direction());
+    let bounds = match (pops, draw.0.random_range(0..8)) {
+        (true, _) => Bounds::ALL,
+        (false, 0) => Bounds::Score(Bound::Unbounded, Bound::Unbounded),
+        (false, 1..4) => Bounds::Score(draw.bound(), draw.bound()),
+        (false, _) => Bounds::Rank(draw.0.random_range(-5..9), draw.0.random_range(-9..5)),
+    };
+    let most = match draw.0.random_range(0..6) {
+        0 if pops => 200,
+        _ if pops => draw.0.random_range(0..4),
+        _ => usize::MAX,
+    };
+    let seen = cache.write_set(
+        key,
+        if pops {
+            SortedWrite::Pop { direction, most }
+        } else {
+            SortedWrite::RemoveRange(bounds)
+        },
+    );
+    let mut removed = Vec::new();
+    match model.get_mut(key) {
+        Some(ModelItem::String) => return assert_eq!(seen, Seen::WrongKind),
+        None => {}
+        Some(ModelItem::Set(set)) => {
+            let range = MemberRange {
+                bounds,
+                direction: if pops {
+                    direction
+                } else {
+                    Direction::Ascending
+                },
+                skip: 0,
+                most,
+            };
+            removed = model_range(set, &range);
+            set.retain(|(_, name)| removed.iter().all(|(other, _)| other != name));
+            if set.is_empty() {
+                model.remove(key);
+            }
+        }
+    }
+    let expected = if pops {
+        SeenSet::Members(removed)
+    } else {
+        SeenSet::Number(removed.len() as u64)
+    };
+    assert_eq!(
+        seen,
+        Seen::Sorted(expected),
+        "{bounds:?} {direction:?} {most}"
+    );
+}
+
 /// Moves or copies a set.
 fn check_transfer<E: TestEngine>(
     cache: &mut Cache<E>,
@@ -458,7 +563,8 @@ fn operations_agree_with_a_model<E: TestEngine>() {
         match draw.0.random_range(0..20) {
             0..8 => check_add(&mut cache, &mut draw, &mut model, key),
             8..11 => check_increment(&mut cache, &mut draw, &mut model, key),
-            11..15 => check_remove(&mut cache, &mut draw, &mut model, key),
+            11..13 => check_remove(&mut cache, &mut draw, &mut model, key),
+            13..15 => check_remove_range(&mut cache, &mut draw, &mut model, key),
             15 => check_transfer(&mut cache, &mut draw, &mut model, key),
             16 => {
                 assert!(cache.set(key, b"value").is_stored());
@@ -670,6 +776,47 @@ fn an_increment_by_nothing_keeps_the_cas_value<E: TestEngine>() {
         );
         assert_ne!(cas(&mut cache, 64.0), before);
     }
+}
+
+/// A sink that has room for this number of members only.
+struct Cramped(usize);
+
+impl ReplySink for Cramped {
+    fn complete(&mut self, _: u32, outcome: Outcome<'_>) -> Flow {
+        let Outcome::Sorted { result, .. } = outcome else {
+            panic!("{outcome:?}");
+        };
+        let SortedResult::Members(members) = result else {
+            panic!("{result:?}");
+        };
+        let mut shown = 0;
+        members.show(&mut |_, _| {
+            shown += 1;
+            shown <= self.0
+        });
+        Flow::Continue
+    }
+}
+
+fn a_pop_that_is_not_shown_removes_nothing<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let len = 500;
+    for number in 0..len {
+        add_number(&mut cache, 0, number);
+    }
+    let pop = |cache: &mut Cache<E>, most, room| {
+        let direction = Direction::Descending;
+        let pop = SortedOp::Write(SortedWrite::Pop { direction, most });
+        let ops = [Op::new(0, b"key 0", Verb::Sorted(&pop))];
+        cache.session.submit(cache.now, &ops, &mut Cramped(room));
+        cache.len_of_set(b"key 0")
+    };
+    assert_eq!(pop(&mut cache, 100, 99), 500);
+    assert_eq!(pop(&mut cache, 500, 0), 500);
+    assert_eq!(pop(&mut cache, 100, 100), 400);
+    assert_eq!(pop(&mut cache, 1_000, 400), 0);
+    cache.maintain();
+    cache.assert_no_sets();
 }
 
 /// Adds members to a set until there is no room; their number.

@@ -48,6 +48,18 @@ pub enum SortedRead<'a> {
     Count(Bounds<'a>),
     /// Members within the bounds: [`SortedResult::Members`].
     Range(MemberRange<'a>),
+    /// Members drawn at random: [`SortedResult::Members`].
+    Random {
+        /// Their number; fewer if the set has fewer, or none.
+        count: u64,
+        /// Each is drawn once at most. Otherwise each is drawn from all members.
+        are_distinct: bool,
+        /// What is drawn depends on this number.
+        seed: u64,
+    },
+    /// Some of all members, in an order that stays while others come and go:
+    /// [`SortedResult::Scan`].
+    Scan,
 }
 
 /// A part of the members within bounds.
@@ -85,6 +97,17 @@ pub enum SortedWrite<'a> {
     },
     /// Removes members: [`SortedResult::Number`].
     Remove(&'a [&'a [u8]]),
+    /// Removes the members within the bounds, whose ranks are counted from the lowest score:
+    /// [`SortedResult::Number`].
+    RemoveRange(Bounds<'a>),
+    /// Removes members from one end and shows them: [`SortedResult::Members`]. Removes none if
+    /// they are not all shown, for lack of room in the reply.
+    Pop {
+        /// The order of the members, of which the first ones are removed.
+        direction: Direction,
+        /// The most members to remove.
+        most: usize,
+    },
     /// Fills the slot from the item, and reports the number of members: [`SortedResult::Number`].
     Take {
         /// What is filled.
@@ -174,6 +197,8 @@ pub enum SortedResult<'a> {
     Rank(Option<u64>),
     /// Members with their scores.
     Members(&'a dyn Members),
+    /// What a scan is continued with.
+    Scan(&'a dyn MemberScan),
     /// The score would not be a number, so nothing was changed.
     NotANumber,
 }
@@ -187,6 +212,7 @@ impl fmt::Debug for SortedResult<'_> {
             Self::Scores(scores) => write!(f, "Scores({})", scores.len()),
             Self::Rank(rank) => write!(f, "Rank({rank:?})"),
             Self::Members(members) => write!(f, "Members({})", members.len()),
+            Self::Scan(_) => f.write_str("Scan"),
             Self::NotANumber => f.write_str("NotANumber"),
         }
     }
@@ -204,6 +230,14 @@ pub trait Members {
 
     /// Shows each in its order, until `show` returns false.
     fn show(&self, show: &mut dyn FnMut(&[u8], f64) -> bool);
+}
+
+/// A set that is scanned.
+pub trait MemberScan {
+    /// Shows about `count` members and returns the cursor to continue with, or 0 after the last
+    /// one. A scan begins with 0. From there to the end it shows each member that stays in the set
+    /// at least once.
+    fn step(&self, cursor: u64, count: usize, show: &mut dyn FnMut(&[u8], f64)) -> u64;
 }
 
 /// Scores that an engine shows.

@@ -1,7 +1,7 @@
 //! A set while it is changed: a flat one as a copy, which becomes a larger one when it must.
 
 use super::{Set, flat};
-use corewise_nr::sorted_set::{Conditions, Inserted, SortedSet, SortedSetError};
+use corewise_nr::sorted_set::{Bounds, Conditions, Inserted, SortedSet, SortedSetError};
 
 /// A set that can be changed.
 pub(super) trait Changeable {
@@ -23,6 +23,9 @@ pub(super) trait Changeable {
 
     /// Returns whether the member was there.
     fn remove(&mut self, member: &[u8]) -> bool;
+
+    /// Removes the members within the bounds; returns their number.
+    fn remove_range(&mut self, bounds: Bounds<'_>) -> usize;
 }
 
 impl Changeable for SortedSet {
@@ -46,6 +49,10 @@ impl Changeable for SortedSet {
 
     fn remove(&mut self, member: &[u8]) -> bool {
         SortedSet::remove(self, member).is_some()
+    }
+
+    fn remove_range(&mut self, bounds: Bounds<'_>) -> usize {
+        SortedSet::remove_range(self, bounds)
     }
 }
 
@@ -165,6 +172,13 @@ impl Changeable for Draft {
         match self {
             Self::Flat(bytes) => flat::remove(bytes, member),
             Self::Set(set) => set.remove(member).is_some(),
+        }
+    }
+
+    fn remove_range(&mut self, bounds: Bounds<'_>) -> usize {
+        match self {
+            Self::Flat(bytes) => flat::remove_range(bytes, bounds),
+            Self::Set(set) => set.remove_range(bounds),
         }
     }
 }

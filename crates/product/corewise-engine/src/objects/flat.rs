@@ -95,6 +95,19 @@ pub(super) fn remove(bytes: &mut Vec<u8>, member: &[u8]) -> bool {
     true
 }
 
+/// Removes the members within the bounds; returns their number.
+pub(super) fn remove_range(bytes: &mut Vec<u8>, bounds: Bounds<'_>) -> usize {
+    let view = FlatView::new(bytes);
+    let ranks = view.ranks(bounds, Direction::Ascending);
+    let place = |rank: usize| match view.starts[..view.len].get(rank) {
+        Some(start) => usize::from(*start),
+        None => bytes.len(),
+    };
+    let removed = place(ranks.start)..place(ranks.end);
+    bytes.drain(removed);
+    ranks.len()
+}
+
 /// Every entry in its order.
 pub(super) fn entries(bytes: &[u8]) -> impl Iterator<Item = (f64, &[u8])> {
     let mut start = 0;

@@ -7,10 +7,12 @@ use crate::engines::verbs::{Attempt, ItemStore, NoItem, Ptr, Report, refusal, re
 use crate::item::{Contents, Item};
 use corewise_nr::sorted_set::{Bounds, Direction, Inserted, SortedSet, SortedSetError};
 use corewise_ops::sorted::{
-    Conditions, MemberRange, Members, Scores, SetSlot, SortedOp, SortedRead, SortedResult,
-    SortedWrite, Taken,
+    Conditions, MemberRange, MemberScan, Members, Scores, SetSlot, SortedOp, SortedRead,
+    SortedResult, SortedWrite, Taken,
 };
 use corewise_ops::{Deadline, ItemKind, Outcome};
+use std::cell::Cell;
+use std::collections::HashSet;
 use std::mem;
 
 /// Executes an operation on the set of a key.
@@ -148,6 +150,98 @@ impl Members for Shown<'_> {
     }
 }
 
+/// Members drawn at random.
+struct Drawn<'s> {
+    view: View<'s>,
+    count: u64,
+    are_distinct: bool,
+    seed: u64,
+}
+
+impl Drawn<'_> {
+    /// Calls `show` with drawn ranks, of which there are `len`, until it returns false.
+    fn draw(&self, len: usize, show: &mut dyn FnMut(usize) -> bool) {
+        let mut seed = self.seed;
+        let mut below = |bound: usize| {
+            // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+            seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^= mixed >> 31;
+            ((u128::from(mixed) * bound as u128) >> 64) as usize
+        };
+        if !self.are_distinct {
+            for _ in 0..self.count {
+                if !show(below(len)) {
+                    return;
+                }
+            }
+            return;
+        }
+        let count = Members::len(self);
+        if count == len {
+            let _ = (0..len).try_for_each(|rank| show(rank).then_some(()));
+            return;
+        }
+        // Algorithm F2 of Bentley and Floyd, CACM 30 (9), 1987.
+        let mut drawn = HashSet::new();
+        for last in len - count..len {
+            let draw = below(last + 1);
+            let rank = if drawn.insert(draw) { draw } else { last };
+            drawn.insert(rank);
+            if !show(rank) {
+                return;
+            }
+        }
+    }
+}
+
+impl Members for Drawn<'_> {
+    fn len(&self) -> usize {
+        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
+        match self.view.len() {
+            0 => 0,
+            len if self.are_distinct => count.min(len),
+            _ => count,
+        }
+    }
+
+    fn show(&self, show: &mut dyn FnMut(&[u8], f64) -> bool) {
+        let len = self.view.len();
+        if len == 0 {
+            return;
+        }
+        match self.view {
+            View::Flat(bytes) => {
+                let view = FlatView::new(bytes);
+                self.draw(len, &mut |rank| {
+                    let (member, score) = view.at(rank);
+                    show(member, score)
+                });
+            }
+            View::Set(set) => self.draw(len, &mut |rank| {
+                let found = set.at(rank, Direction::Ascending);
+                found.is_some_and(|(member, score)| show(member, score))
+            }),
+        }
+    }
+}
+
+/// A set that is scanned. A flat one is shown in one step.
+struct Scanned<'s>(View<'s>);
+
+impl MemberScan for Scanned<'_> {
+    fn step(&self, cursor: u64, count: usize, show: &mut dyn FnMut(&[u8], f64)) -> u64 {
+        match self.0 {
+            View::Set(set) => set.scan(cursor, count, show),
+            View::Flat(bytes) => {
+                flat::entries(bytes).for_each(|(score, member)| show(member, score));
+                0
+            }
+        }
+    }
+}
+
 /// The scores of some members of a set.
 struct ScoresOf<'s> {
     view: View<'s>,
@@ -202,8 +296,7 @@ unsafe fn read<K: ItemStore>(
             }
         }
     };
-    let shown;
-    let scores;
+    let (shown, scores, drawn, scanned);
     let number = |number: usize| SortedResult::Number(number as u64);
     let result = match *read {
         SortedRead::Len => number(view.len()),
@@ -224,6 +317,23 @@ unsafe fn read<K: ItemStore>(
             shown = Shown { view, range };
             SortedResult::Members(&shown)
         }
+        SortedRead::Random {
+            count,
+            are_distinct,
+            seed,
+        } => {
+            drawn = Drawn {
+                view,
+                count,
+                are_distinct,
+                seed,
+            };
+            SortedResult::Members(&drawn)
+        }
+        SortedRead::Scan => {
+            scanned = Scanned(view);
+            SortedResult::Scan(&scanned)
+        }
     };
     Ok(report(Outcome::Sorted {
         result,
@@ -242,7 +352,11 @@ fn most_added(write: &SortedWrite<'_>) -> (usize, usize) {
             (pairs.len(), bytes)
         }
         SortedWrite::Increment { member, .. } => (1, member.len()),
-        SortedWrite::Remove(_) | SortedWrite::Take { .. } | SortedWrite::Put { .. } => (0, 0),
+        SortedWrite::Remove(_)
+        | SortedWrite::RemoveRange(_)
+        | SortedWrite::Pop { .. }
+        | SortedWrite::Take { .. }
+        | SortedWrite::Put { .. } => (0, 0),
     }
 }
 
@@ -270,7 +384,11 @@ fn added(view: View<'_>, write: &SortedWrite<'_>) -> Option<(usize, usize)> {
             member,
             conditions,
         } => look(member, conditions, &|old| old + delta),
-        SortedWrite::Remove(_) | SortedWrite::Take { .. } | SortedWrite::Put { .. } => {}
+        SortedWrite::Remove(_)
+        | SortedWrite::RemoveRange(_)
+        | SortedWrite::Pop { .. }
+        | SortedWrite::Take { .. }
+        | SortedWrite::Put { .. } => {}
     }
     changes.then_some((count, bytes))
 }
@@ -331,7 +449,61 @@ fn apply(
             let removed = members.iter().filter(|member| set.remove(member)).count();
             Ok((SortedResult::Number(removed as u64), removed > 0))
         }
+        SortedWrite::RemoveRange(bounds) => {
+            let removed = set.remove_range(bounds);
+            Ok((SortedResult::Number(removed as u64), removed > 0))
+        }
+        SortedWrite::Pop { direction, most } => {
+            let bounds = first_of(direction, most);
+            let removed = bounds.map_or(0, |bounds| set.remove_range(bounds));
+            Ok((SortedResult::Number(removed as u64), removed > 0))
+        }
         SortedWrite::Take { .. } | SortedWrite::Put { .. } => Ok((SortedResult::Number(0), false)),
+    }
+}
+
+/// The ranks, counted from the lowest score, of the first `count` members of an order.
+fn first_of(direction: Direction, count: usize) -> Option<Bounds<'static>> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    (count > 0).then_some(match direction {
+        Direction::Ascending => Bounds::Rank(0, count - 1),
+        Direction::Descending => Bounds::Rank(-count, -1),
+    })
+}
+
+/// Members that are popped.
+struct Popped<'s> {
+    shown: Shown<'s>,
+    /// There was no room for all of them.
+    is_cut: Cell<bool>,
+}
+
+impl<'s> Popped<'s> {
+    fn new(view: View<'s>, direction: Direction, most: usize) -> Self {
+        let range = MemberRange {
+            bounds: Bounds::ALL,
+            direction,
+            skip: 0,
+            most,
+        };
+        Self {
+            shown: Shown { view, range },
+            is_cut: Cell::new(false),
+        }
+    }
+}
+
+impl Members for Popped<'_> {
+    fn len(&self) -> usize {
+        self.shown.len()
+    }
+
+    fn show(&self, show: &mut dyn FnMut(&[u8], f64) -> bool) {
+        self.shown.show(&mut |member, score| {
+            let has_room = show(member, score);
+            self.is_cut.set(!has_room);
+            has_room
+        });
     }
 }
 
@@ -359,9 +531,26 @@ unsafe fn change<K: ItemStore>(
     if let Err(why) = make_room_to_add(items, View::Set(set), write) {
         return refusal(why, report);
     }
-    let applied = apply(set, write);
-    items.charge_set(before, bytes(set));
-    let is_empty = set.is_empty();
+    let mut flow = None;
+    if let SortedWrite::Pop { direction, most } = *write {
+        // Shown before they are removed, without a copy.
+        let popped = Popped::new(View::Set(set), direction, most);
+        let applied = Ok((SortedResult::Members(&popped), popped.len() > 0));
+        let after = report(outcome(applied, true));
+        if popped.is_cut.get() {
+            return Ok(after);
+        }
+        flow = Some(after);
+    }
+    let (is_empty, applied) = match removes_all(set, write) {
+        // The set is freed in steps then.
+        true => (true, Ok((SortedResult::Number(set.len() as u64), true))),
+        false => {
+            let applied = apply(set, write);
+            items.charge_set(before, bytes(set));
+            (set.is_empty(), applied)
+        }
+    };
     // SAFETY: the node is one of the store's items and still linked, by 1.
     unsafe {
         if is_empty {
@@ -371,13 +560,22 @@ unsafe fn change<K: ItemStore>(
             item.set_cas(items.next_cas());
         }
     }
-    Ok(report(outcome(applied, true)))
+    Ok(flow.unwrap_or_else(|| report(outcome(applied, true))))
 }
 
-fn outcome(
-    applied: Result<(SortedResult<'static>, bool), SortedSetError>,
+/// Whether the write removes every member, as a range.
+fn removes_all(set: &SortedSet, write: &SortedWrite<'_>) -> bool {
+    match *write {
+        SortedWrite::RemoveRange(bounds) => set.count(bounds) == set.len(),
+        SortedWrite::Pop { most, .. } => most >= set.len(),
+        _ => false,
+    }
+}
+
+fn outcome<'r>(
+    applied: Result<(SortedResult<'r>, bool), SortedSetError>,
     is_found: bool,
-) -> Outcome<'static> {
+) -> Outcome<'r> {
     match applied {
         Ok((result, is_changed)) => Outcome::Sorted {
             result,
@@ -428,6 +626,12 @@ unsafe fn redraft<K: ItemStore>(
                 return refusal(why, report);
             }
         }
+    }
+    if let SortedWrite::Pop { direction, most } = *write {
+        // The old item is there until the store is dropped.
+        let popped = Popped::new(View::Flat(present), direction, most);
+        let applied = applied.map(|(_, changes)| (SortedResult::Members(&popped), changes));
+        return Ok(report(outcome(applied, old.is_some())));
     }
     Ok(report(outcome(applied, old.is_some())))
 }

@@ -229,7 +229,7 @@ fn cost<'q, E: Engine>(
             let pattern = pattern.map_or(0, |pattern| pattern.len() * PATTERN_BYTE);
             items.saturating_mul(ITEM + pattern)
         }
-        "scan" => keys::scan_items(args).saturating_mul(ITEM + words * PATTERN_BYTE),
+        "scan" | "zscan" => keys::scan_items(args).saturating_mul(ITEM + words * PATTERN_BYTE),
         "client" => clients(),
         "command" => LONG_REPORT,
         "config" | "dbsize" | "flushall" | "flushdb" | "info" | "randomkey" => REPORT,

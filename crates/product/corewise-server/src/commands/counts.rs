@@ -23,7 +23,7 @@ pub(crate) fn is_timed(batches: u64) -> bool {
 }
 
 /// The first words of all error texts.
-const CODES: [&str; 7] = [
+const CODES: [&str; 8] = [
     "ERR",
     "EXECABORT",
     "NOAUTH",
@@ -31,6 +31,7 @@ const CODES: [&str; 7] = [
     "NOPROTO",
     "OOM",
     "WRONGPASS",
+    "WRONGTYPE",
 ];
 
 /// What is counted of each command.
@@ -95,11 +96,8 @@ impl CommandCounts {
     #[inline]
     pub(crate) fn completed(&self, form: &ReplyForm<'_>, outcome: &Outcome<'_>) {
         self.add(form.command(), Column::Calls, 1);
-        if matches!(
-            outcome,
-            Outcome::OutOfMemory | Outcome::TooLarge | Outcome::NonNumeric | Outcome::Refused(_)
-        ) {
-            self.failed(form.command(), ReplyForm::error_text(outcome).as_bytes());
+        if let Some(text) = form.failure(outcome) {
+            self.failed(form.command(), text.as_bytes());
         }
     }
 

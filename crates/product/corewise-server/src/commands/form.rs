@@ -44,16 +44,28 @@ pub(super) enum ReplyShape {
     Added { counts_changed: bool },
     /// A score, or the scores of several members.
     Score,
-    /// Members, with or without their scores; an error if the reply is longer than `most` bytes.
-    Members { with_scores: bool, most: u32 },
+    /// The first member, or null.
+    Member,
+    /// Members; an error if the reply is longer than `most` bytes.
+    Members { scores: ScoresShown, most: u32 },
     /// The value before an edit, or null.
     Old,
 }
 
+/// How a reply has the scores of its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScoresShown {
+    Not,
+    /// Behind each member.
+    Flat,
+    /// The same, but in RESP3 each member and its score are an array.
+    Pairs,
+}
+
 impl ReplyShape {
-    pub(super) fn members(with_scores: bool, most: usize) -> Self {
+    pub(super) fn members(scores: ScoresShown, most: usize) -> Self {
         Self::Members {
-            with_scores,
+            scores,
             most: u32::try_from(most).unwrap_or(u32::MAX),
         }
     }
@@ -104,8 +116,8 @@ pub(crate) struct ReplyForm<'i> {
 impl<'i> ReplyForm<'i> {
     /// The form for a call, whose reply may have `most` bytes.
     pub(super) fn with_room(mut self, most: usize) -> Self {
-        if let ReplyShape::Members { with_scores, .. } = self.kind {
-            self.kind = ReplyShape::members(with_scores, most);
+        if let ReplyShape::Members { scores, .. } = self.kind {
+            self.kind = ReplyShape::members(scores, most);
         }
         self
     }
@@ -143,8 +155,10 @@ impl<'i> ReplyForm<'i> {
     pub(crate) fn encode(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
         let mut reply = Encoder::new(self.version, out);
         match (self.kind, outcome) {
-            (ReplyShape::Value, Outcome::Found(view)) => reply.bulk(view.value),
-            (ReplyShape::Value, Outcome::Missing(_)) => reply.null(),
+            (ReplyShape::Value | ReplyShape::StringOrNull, Outcome::Found(view)) => {
+                reply.bulk(view.value);
+            }
+            (ReplyShape::Value | ReplyShape::StringOrNull, Outcome::Missing(_)) => reply.null(),
             (ReplyShape::Ok, Outcome::Stored(_)) => reply.fixed(b"+OK\r\n"),
             _ => self.encode_rarer(outcome, now, out),
         }
@@ -170,8 +184,7 @@ impl<'i> ReplyForm<'i> {
             (ReplyShape::Length | ReplyShape::Flag, Outcome::Missing(_) | Outcome::NotStored) => {
                 reply.fixed(b":0\r\n");
             }
-            (ReplyShape::StringOrNull, Outcome::Found(view)) => reply.bulk(view.value),
-            (ReplyShape::StringOrNull, Outcome::Missing(_) | Outcome::WrongKind) => reply.null(),
+            (ReplyShape::StringOrNull, Outcome::WrongKind) => reply.null(),
             (ReplyShape::Type, Outcome::Found(view)) => reply.simple(type_name(view.kind)),
             (ReplyShape::Type, Outcome::Missing(_)) => reply.fixed(b"+none\r\n"),
             (ReplyShape::MillisecondsLeft, Outcome::Found(view)) => {
@@ -226,13 +239,25 @@ impl<'i> ReplyForm<'i> {
                     None => reply.null(),
                 });
             }
-            (ReplyShape::Members { with_scores, most }, SortedResult::Members(members)) => {
-                encode_members(members, with_scores, most, self.version, out);
+            (ReplyShape::Members { scores, most }, SortedResult::Members(members)) => {
+                encode_members(members, scores, most, self.version, out);
+            }
+            (ReplyShape::Member, SortedResult::Members(members)) if members.is_empty() => {
+                reply.null();
+            }
+            (ReplyShape::Member, SortedResult::Members(members)) => {
+                members.show(&mut |member, _| {
+                    Encoder::new(self.version, out).bulk(member);
+                    false
+                });
             }
             (_, SortedResult::NotANumber) => {
-                reply.error(&[b"ERR resulting score is not a number (NaN)"]);
+                reply.error(&[NOT_A_NUMBER.as_bytes()]);
             }
-            (_, SortedResult::Members(_) | SortedResult::Inserted { .. }) => {
+            (
+                _,
+                SortedResult::Members(_) | SortedResult::Scan(_) | SortedResult::Inserted { .. },
+            ) => {
                 debug_assert!(false, "the shape of {result:?}");
                 reply.error(&[UNEXPECTED.as_bytes()]);
             }
@@ -247,12 +272,32 @@ impl<'i> ReplyForm<'i> {
         now: Now,
         out: &mut Vec<u8>,
     ) -> Option<(&'v [u8], &'static [u8])> {
-        let (ReplyShape::Value, Outcome::Found(view)) = (self.kind, outcome) else {
+        let (ReplyShape::Value | ReplyShape::StringOrNull, Outcome::Found(view)) =
+            (self.kind, outcome)
+        else {
             self.encode(outcome, now, out);
             return None;
         };
         Encoder::new(self.version, out).bulk_head(view.value.len());
         Some((view.value, b"\r\n"))
+    }
+
+    /// The error text that the outcome is printed as, if it is a failure.
+    #[inline]
+    pub(super) fn failure(&self, outcome: &Outcome<'_>) -> Option<&'static str> {
+        let fails = match outcome {
+            Outcome::OutOfMemory
+            | Outcome::TooLarge
+            | Outcome::NonNumeric
+            | Outcome::Refused(_) => true,
+            Outcome::WrongKind => self.kind != ReplyShape::StringOrNull,
+            Outcome::Sorted {
+                result: SortedResult::NotANumber,
+                ..
+            } => return Some(NOT_A_NUMBER),
+            _ => false,
+        };
+        fails.then(|| Self::error_text(outcome))
     }
 
     /// The error text for an operation that failed, without `-` and line break.
@@ -278,6 +323,10 @@ impl<'i> ReplyForm<'i> {
     }
 }
 
+/// Why members are not shown.
+const TOO_LONG: &str = "ERR the members take too much memory for one reply, ask for fewer";
+
+const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
 const UNEXPECTED: &str = "ERR the engine gave an unexpected answer";
 
 /// The name of a kind, as `TYPE` tells it.
@@ -295,17 +344,18 @@ const LEAST_MEMBER: usize = 6;
 /// bytes.
 fn encode_members(
     members: &dyn Members,
-    with_scores: bool,
+    scores: ScoresShown,
     most: u32,
     version: Version,
     out: &mut Vec<u8>,
 ) {
     let start = out.len();
-    let are_pairs = with_scores && version == Version::Resp3;
+    let are_pairs = scores == ScoresShown::Pairs && version == Version::Resp3;
+    let with_scores = scores != ScoresShown::Not;
     let elements = if with_scores && !are_pairs { 2 } else { 1 };
     // A set of which only a part has room is not read for nothing.
-    let mut is_too_long = members.len() * LEAST_MEMBER > most as usize;
-    Encoder::new(version, out).array(members.len() * elements);
+    let mut is_too_long = members.len().saturating_mul(LEAST_MEMBER) > most as usize;
+    Encoder::new(version, out).array(members.len().saturating_mul(elements));
     members.show(&mut |member, score| {
         is_too_long |= out.len() - start + member.len() > most as usize;
         if is_too_long {
@@ -323,8 +373,7 @@ fn encode_members(
     });
     if is_too_long {
         out.truncate(start);
-        let text = b"ERR the members take too much memory for one reply, ask for fewer";
-        Encoder::new(version, out).error(&[text]);
+        Encoder::new(version, out).error(&[TOO_LONG.as_bytes()]);
     }
 }
 

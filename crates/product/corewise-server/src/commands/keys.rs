@@ -19,7 +19,7 @@ const SCAN_PART: usize = 64;
 /// from the memory limit may be nearly empty.
 const MAX_SCAN_BUCKETS: usize = 4_096;
 /// The bytes of keys after which a step ends.
-const ENOUGH_BYTES: usize = 1 << 20;
+pub(super) const ENOUGH_BYTES: usize = 1 << 20;
 
 /// `DEL key …`, `UNLINK key …`.
 pub(super) fn del<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
@@ -201,30 +201,57 @@ pub(super) fn pexpiretime<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'
     Operation::peek(key, ReplyShape::UnixMilliseconds(ClockStart::of(parse))).into()
 }
 
+/// The options of a scan.
+pub(super) struct ScanOptions<'a> {
+    pub(super) pattern: &'a [u8],
+    /// What `COUNT` says, up to [`MAX_SCAN_COUNT`].
+    pub(super) count: usize,
+    /// What `TYPE` says.
+    wanted: Option<&'a [u8]>,
+}
+
+impl<'a> ScanOptions<'a> {
+    /// Reads the options, or returns the error text. `TYPE` may be among them if it is `of_keys`.
+    pub(super) fn parse(mut args: Args<'a>, of_keys: bool) -> Result<Self, &'static str> {
+        let mut options = Self {
+            pattern: b"*",
+            count: SCAN_COUNT,
+            wanted: None,
+        };
+        while let Some(option) = args.next() {
+            match (option.to_ascii_lowercase().as_slice(), args.next()) {
+                (b"match", Some(value)) if value.len() > glob::MAX_PATTERN => {
+                    return Err(text::LONG_PATTERN);
+                }
+                (b"match", Some(value)) => options.pattern = value,
+                (b"count", Some(value)) => match parse_integer(value) {
+                    None => return Err(text::NOT_AN_INTEGER),
+                    Some(..=0) => return Err(text::SYNTAX),
+                    Some(value) => options.count = value.min(MAX_SCAN_COUNT) as usize,
+                },
+                (b"type", Some(value)) if of_keys => options.wanted = Some(value),
+                _ => return Err(text::SYNTAX),
+            }
+        }
+        Ok(options)
+    }
+}
+
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
 pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [cursor] = first(&mut args);
     let Some(cursor) = parse_cursor(cursor) else {
         return cx.error("ERR invalid cursor");
     };
-    let (mut pattern, mut count, mut wanted) = (&b"*"[..], SCAN_COUNT, None);
-    while let Some(option) = args.next() {
-        match (option.to_ascii_lowercase().as_slice(), args.next()) {
-            (b"match", Some(value)) if value.len() > glob::MAX_PATTERN => {
-                return cx.error(text::LONG_PATTERN);
-            }
-            (b"match", Some(value)) => pattern = value,
-            (b"count", Some(value)) => match parse_integer(value) {
-                None => return cx.error(text::NOT_AN_INTEGER),
-                Some(..=0) => return cx.error(text::SYNTAX),
-                Some(value) => count = value.min(MAX_SCAN_COUNT) as usize,
-            },
-            (b"type", Some(value)) => {
-                wanted = Some(value);
-            }
-            _ => return cx.error(text::SYNTAX),
-        }
-    }
+    let options = match ScanOptions::parse(args, true) {
+        Ok(options) => options,
+        Err(text) => return cx.error(text),
+    };
+    let ScanOptions {
+        pattern,
+        count,
+        wanted,
+    } = options;
     let (mut keys, mut matching): (Vec<Vec<u8>>, _) = (Vec::new(), 0);
     let step = scan_step(cx, cursor, count, |item| {
         if glob::matches(pattern, item.key) {
@@ -291,7 +318,7 @@ fn scan_step<E: Engine>(
 }
 
 /// The cursor that a text means, as `strtoul` reads it: with a sign, and none at all is 0.
-fn parse_cursor(text: &[u8]) -> Option<Cursor> {
+pub(super) fn parse_cursor(text: &[u8]) -> Option<Cursor> {
     let text = until_nul(text);
     let (is_negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

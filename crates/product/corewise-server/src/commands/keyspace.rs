@@ -188,7 +188,7 @@ fn walk<E: Engine>(cx: &Context<'_, E>, mut cursor: Cursor, to_the_end: bool) ->
 }
 
 /// A random number: std chooses random keys for its hashers.
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

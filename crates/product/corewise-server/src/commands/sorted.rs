@@ -1,22 +1,23 @@
 //! Commands on sorted sets.
 //!
 //! Every request is one operation. It is executed alone, as a call, if it names more than
-//! [`MOST_BATCHED`] arguments or may show more than [`MOST_SHOWN`] members: then its arguments are
-//! parsed into memory of its own, and its reply is limited as that of a transaction.
+//! [`MOST_BATCHED`] arguments, may show more than [`MOST_SHOWN`] members, or removes or scans a
+//! range: then its arguments are parsed into memory of its own, and its reply is limited as that
+//! of a transaction. Where there is no room for the members of a pop, they stay in the set.
 
 use super::float::double;
-use super::form::ReplyShape;
+use super::form::{ReplyShape, ScoresShown};
 use super::operation::{Action, Failure, Operation, Parsed, integer};
-use super::{Context, first, text};
+use super::{Context, ReplyForm, first, glob, keys, keyspace, text};
 use crate::codec::Parse;
 use bumpalo::Bump;
 use corewise_engine::Engine;
-use corewise_ops::Verb;
 use corewise_ops::sorted::{
     Bounds, Conditions, Direction, MemberRange, Presence, ScoreChange, SortedOp, SortedRead,
-    SortedWrite,
+    SortedResult, SortedWrite,
 };
-use corewise_wire::resp::Args;
+use corewise_ops::{Outcome, Verb};
+use corewise_wire::resp::{Args, Encoder, Version, parse_integer};
 use std::ops::Bound;
 
 /// The most arguments of a request in a batch.
@@ -31,6 +32,10 @@ mod error {
     pub(super) const ONE_PAIR: &str = "ERR INCR option supports a single increment-element pair";
     pub(super) const RANGE: &str = "ERR min or max is not a float";
     pub(super) const LEX_RANGE: &str = "ERR min or max not valid string range item";
+    pub(super) const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
+    pub(super) const OUT_OF_RANGE: &str = "ERR value is out of range";
+    pub(super) const COUNT: &str = "ERR value is out of range, value must between \
+         -9223372036854775807 and 9223372036854775807";
     pub(super) const LIMIT: &str = "ERR syntax error, LIMIT is only supported in combination with \
          either BYSCORE or BYLEX";
     pub(super) const WITHSCORES: &str =
@@ -207,6 +212,60 @@ fn parse_zrem<'i>(mut args: Args<'i>, parse: &Parse<'i>) -> Parsed<'i> {
     write(key, SortedWrite::Remove(members), ReplyShape::Number, parse)
 }
 
+/// `ZREMRANGEBYRANK key start stop`.
+pub(super) fn zremrangebyrank<'i>(args: Args<'i>, parse: &Parse<'i>) -> Parsed<'i> {
+    remove_range(args, By::Rank, parse)
+}
+
+/// `ZREMRANGEBYSCORE key min max`.
+pub(super) fn zremrangebyscore<'i>(args: Args<'i>, parse: &Parse<'i>) -> Parsed<'i> {
+    remove_range(args, By::Score, parse)
+}
+
+/// `ZREMRANGEBYLEX key min max`.
+pub(super) fn zremrangebylex<'i>(args: Args<'i>, parse: &Parse<'i>) -> Parsed<'i> {
+    remove_range(args, By::Lex, parse)
+}
+
+fn remove_range<'i>(mut args: Args<'i>, by: By, parse: &Parse<'i>) -> Parsed<'i> {
+    let [key, min, max] = first(&mut args);
+    let remove = SortedWrite::RemoveRange(by.bounds(min, max)?);
+    let operation = operation(key, SortedOp::Write(remove), ReplyShape::Number, parse);
+    // It may remove many.
+    Ok(Action::Alone(operation))
+}
+
+/// `ZPOPMIN key [count]`.
+pub(super) fn zpopmin<'i>(args: Args<'i>, parse: &Parse<'i>) -> Parsed<'i> {
+    pop(args, Direction::Ascending, parse)
+}
+
+/// `ZPOPMAX key [count]`.
+pub(super) fn zpopmax<'i>(args: Args<'i>, parse: &Parse<'i>) -> Parsed<'i> {
+    pop(args, Direction::Descending, parse)
+}
+
+fn pop<'i>(mut args: Args<'i>, direction: Direction, parse: &Parse<'i>) -> Parsed<'i> {
+    let [key] = first(&mut args);
+    if args.len() > 1 {
+        return Err(text::SYNTAX.into());
+    }
+    let (scores, most) = match args.next() {
+        None => (ScoresShown::Flat, 1),
+        Some(count) => {
+            let count = parse_integer(count).and_then(|count| usize::try_from(count).ok());
+            (ScoresShown::Pairs, count.ok_or(error::NOT_POSITIVE)?)
+        }
+    };
+    let shape = ReplyShape::members(scores, parse.limits.resp.max_request);
+    let write = SortedOp::Write(SortedWrite::Pop { direction, most });
+    let operation = operation(key, write, shape, parse);
+    if most > MOST_SHOWN {
+        return Ok(Action::Alone(operation));
+    }
+    operation.into()
+}
+
 // ---- reads
 
 /// `ZCARD key`.
@@ -267,6 +326,92 @@ fn count<'i>(mut args: Args<'i>, by: By, parse: &Parse<'i>) -> Parsed<'i> {
     let [key, min, max] = first(&mut args);
     let bounds = by.bounds(min, max)?;
     read(key, SortedRead::Count(bounds), ReplyShape::Number, parse)
+}
+
+/// `ZRANDMEMBER key [count [WITHSCORES]]`.
+pub(super) fn zrandmember<'i>(mut args: Args<'i>, parse: &Parse<'i>) -> Parsed<'i> {
+    let [key] = first(&mut args);
+    let random = |count, are_distinct| SortedRead::Random {
+        count,
+        are_distinct,
+        seed: keyspace::random(),
+    };
+    let Some(count) = args.next() else {
+        return read(key, random(1, true), ReplyShape::Member, parse);
+    };
+    let count = integer(count)?;
+    if count == i64::MIN {
+        return Err(error::COUNT.into());
+    }
+    let scores = match args.next() {
+        None => ScoresShown::Not,
+        Some(option) if option.eq_ignore_ascii_case(b"withscores") && args.len() == 0 => {
+            ScoresShown::Pairs
+        }
+        Some(_) => return Err(text::SYNTAX.into()),
+    };
+    if scores != ScoresShown::Not && count.unsigned_abs() > i64::MAX as u64 / 2 {
+        return Err(error::OUT_OF_RANGE.into());
+    }
+    let random = SortedOp::Read(random(count.unsigned_abs(), count > 0));
+    let shape = ReplyShape::members(scores, parse.limits.resp.max_request);
+    let operation = operation(key, random, shape, parse);
+    if count.unsigned_abs() > MOST_SHOWN as u64 {
+        return Ok(Action::Alone(operation));
+    }
+    operation.into()
+}
+
+/// `ZSCAN key cursor [MATCH pattern] [COUNT count]`.
+pub(super) fn zscan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key, cursor] = first(&mut args);
+    let Some(cursor) = keys::parse_cursor(cursor) else {
+        return cx.error("ERR invalid cursor");
+    };
+    let options = keys::ScanOptions::parse(args, false);
+    let version = cx.codec.version();
+    let (mut text, mut count, mut next, mut failure) = (Vec::new(), 0, 0, None);
+    let op = SortedOp::Read(SortedRead::Scan);
+    cx.operate(cx.tally, key, Verb::Sorted(&op), |outcome| {
+        let Outcome::Sorted {
+            result: SortedResult::Scan(scan),
+            is_found,
+            ..
+        } = outcome
+        else {
+            return failure = Some(ReplyForm::error_text(outcome));
+        };
+        let options = match &options {
+            Ok(options) => options,
+            // Without a set they are not looked at.
+            Err(why) => return failure = is_found.then_some(*why),
+        };
+        next = cursor.to_bits();
+        let mut visited = 0;
+        // One by one, since members may be long.
+        while visited < options.count && text.len() < keys::ENOUGH_BYTES {
+            next = scan.step(next, 1, &mut |member, score| {
+                visited += 1;
+                if glob::matches(options.pattern, member) {
+                    count += 2;
+                    Encoder::new(version, &mut text).bulk(member);
+                    // A bulk string in either version.
+                    Encoder::new(Version::Resp2, &mut text).double(score);
+                }
+            });
+            if next == 0 {
+                return;
+            }
+        }
+    });
+    if let Some(text) = failure {
+        return cx.error(text);
+    }
+    let mut reply = cx.reply();
+    reply.array(2);
+    reply.bulk(next.to_string().as_bytes());
+    reply.array(count);
+    cx.out.extend_from_slice(&text);
 }
 
 // ---- ranges
@@ -426,7 +571,12 @@ fn range<'i>(
         },
         most: usize::try_from(limit).unwrap_or(usize::MAX),
     };
-    let shape = ReplyShape::members(with_scores, parse.limits.resp.max_request);
+    let scores = if with_scores {
+        ScoresShown::Pairs
+    } else {
+        ScoresShown::Not
+    };
+    let shape = ReplyShape::members(scores, parse.limits.resp.max_request);
     let operation = operation(key, SortedOp::Read(SortedRead::Range(range)), shape, parse);
     if most_shown(&range) > MOST_SHOWN {
         return Ok(Action::Alone(operation));

@@ -248,15 +248,22 @@ rows! {
     "zincrby", 4, "write denyoom fast", "sortedset", "", [("RW access update", [1, 0, 1])], None, sorted::zincrby, batched;
     "zlexcount", 4, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zlexcount, batched;
     "zmscore", -3, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zmscore, sorted::zmscore_call;
+    "zpopmax", -2, "write fast", "sortedset", "", [("RW access delete", [1, 0, 1])], None, sorted::zpopmax, batched;
+    "zpopmin", -2, "write fast", "sortedset", "", [("RW access delete", [1, 0, 1])], None, sorted::zpopmin, batched;
+    "zrandmember", -2, "readonly", "sortedset", "nondeterministic_output", [("RO access", [1, 0, 1])], Get, sorted::zrandmember, batched;
     "zrange", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrange, batched;
     "zrangebylex", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrangebylex, batched;
     "zrangebyscore", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrangebyscore, batched;
     "zrank", 3, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrank, batched;
     "zrem", -3, "write fast", "sortedset", "", [("RW delete", [1, 0, 1])], None, sorted::zrem, sorted::zrem_call;
+    "zremrangebylex", 4, "write", "sortedset", "", [("RW delete", [1, 0, 1])], None, sorted::zremrangebylex, batched;
+    "zremrangebyrank", 4, "write", "sortedset", "", [("RW delete", [1, 0, 1])], None, sorted::zremrangebyrank, batched;
+    "zremrangebyscore", 4, "write", "sortedset", "", [("RW delete", [1, 0, 1])], None, sorted::zremrangebyscore, batched;
     "zrevrange", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrevrange, batched;
     "zrevrangebylex", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrevrangebylex, batched;
     "zrevrangebyscore", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrevrangebyscore, batched;
     "zrevrank", 3, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrevrank, batched;
+    "zscan", -3, "readonly", "sortedset", "nondeterministic_output", [("RO access", [1, 0, 1])], Get, calls, sorted::zscan;
     "zscore", 3, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zscore, batched;
 }
 

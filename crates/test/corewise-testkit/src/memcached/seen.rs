@@ -77,6 +77,8 @@ pub enum SeenSet {
     Rank(Option<u64>),
     /// See [`SortedResult::Members`].
     Members(Vec<(Vec<u8>, f64)>),
+    /// See [`SortedResult::Scan`]: all members, in steps of 16.
+    Scanned(Vec<(Vec<u8>, f64)>),
     /// See [`SortedResult::NotANumber`].
     NotANumber,
 }
@@ -100,6 +102,17 @@ impl SeenSet {
                 scores.show(&mut |score| seen.push(score));
                 assert_eq!(seen.len(), scores.len(), "the number of scores");
                 Self::Scores(seen)
+            }
+            SortedResult::Scan(scan) => {
+                let (mut seen, mut cursor) = (Vec::new(), 0);
+                loop {
+                    cursor = scan.step(cursor, 16, &mut |member, score| {
+                        seen.push((member.to_vec(), score));
+                    });
+                    if cursor == 0 {
+                        return Self::Scanned(seen);
+                    }
+                }
             }
             SortedResult::Members(members) => {
                 let mut seen = Vec::new();
