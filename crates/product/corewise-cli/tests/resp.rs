@@ -978,8 +978,8 @@ impl Requests {
         match self.0.random_range(0..50) {
             0 if may_be_shorter && words.len() > 1 => _ = words.pop(),
             // Not behind a name whose number is gone: a deadline in some milliseconds may pass
-            // between the two servers.
-            1 if words[0] != "client" => words.push(self.value()),
+            // between the two servers. Nor as a pattern: a long one is refused here.
+            1 if !["client", "keys"].contains(&&*words[0]) => words.push(self.value()),
             _ => {}
         }
         words
