@@ -171,6 +171,49 @@ impl SetRequests {
         words
     }
 
+    fn pop(&mut self) -> Vec<String> {
+        let mut words = vec![self.key()];
+        for more in [0.6, 0.05] {
+            if self.0.0.random_bool(more) {
+                words.push(self.pick(&["0", "1", "1", "2", "5", "-1", "x", "99999999999"]));
+            }
+        }
+        let name = self.pick(&["ZPOPMIN", "zpopmax"]);
+        words.insert(0, name);
+        words
+    }
+
+    fn random_members(&mut self) -> Vec<String> {
+        // What is drawn does not depend on chance.
+        let counts = [
+            "0",
+            "1000",
+            "1000",
+            "5000000000000000000",
+            "x",
+            "9".repeat(20).as_str(),
+        ]
+        .map(str::to_owned);
+        let mut words = vec![self.pick(&["ZRANDMEMBER", "zrandmember"]), self.key()];
+        words.push(counts[self.0.0.random_range(0..counts.len())].clone());
+        if self.0.0.random_bool(0.5) {
+            words.push(self.pick(&["WITHSCORES", "withscores", "foo"]));
+        }
+        words
+    }
+
+    fn scan(&mut self) -> Vec<String> {
+        let mut words = vec!["ZSCAN".to_owned(), self.key()];
+        words.push(self.pick(&["0", "0", "0", "x"]));
+        words.push("COUNT".to_owned());
+        words.push(self.pick(&["10000", "10000", "5000", "0", "x"]));
+        if self.0.0.random_bool(0.5) {
+            words.push(self.pick(&["MATCH", "match", "type"]));
+            words.push(self.pick(&["*", "m1*", "[l]*", "m?", "zset"]));
+        }
+        words
+    }
+
     fn next(&mut self) -> Vec<String> {
         let of = |name: &str, words: Vec<String>| {
             std::iter::once(name.to_owned()).chain(words).collect()
@@ -225,45 +268,9 @@ impl SetRequests {
                 );
                 words
             }
-            23 => {
-                let mut words = vec![self.key()];
-                for more in [0.6, 0.05] {
-                    if self.0.0.random_bool(more) {
-                        words.push(self.pick(&["0", "1", "1", "2", "5", "-1", "x", "99999999999"]));
-                    }
-                }
-                let name = self.pick(&["ZPOPMIN", "zpopmax"]);
-                of(&name, words)
-            }
-            24 => {
-                // What is drawn does not depend on chance.
-                let counts = [
-                    "0",
-                    "1000",
-                    "1000",
-                    "5000000000000000000",
-                    "x",
-                    "9".repeat(20).as_str(),
-                ]
-                .map(str::to_owned);
-                let mut words = vec![self.pick(&["ZRANDMEMBER", "zrandmember"]), self.key()];
-                words.push(counts[self.0.0.random_range(0..counts.len())].clone());
-                if self.0.0.random_bool(0.5) {
-                    words.push(self.pick(&["WITHSCORES", "withscores", "foo"]));
-                }
-                words
-            }
-            25 => {
-                let mut words = vec!["ZSCAN".to_owned(), self.key()];
-                words.push(self.pick(&["0", "0", "0", "x"]));
-                words.push("COUNT".to_owned());
-                words.push(self.pick(&["10000", "10000", "5000", "0", "x"]));
-                if self.0.0.random_bool(0.5) {
-                    words.push(self.pick(&["MATCH", "match", "type"]));
-                    words.push(self.pick(&["*", "m1*", "[l]*", "m?", "zset"]));
-                }
-                words
-            }
+            23 => self.pop(),
+            24 => self.random_members(),
+            25 => self.scan(),
             _ => self.0.of_strings_and_keys(),
         }
     }

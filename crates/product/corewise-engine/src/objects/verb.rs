@@ -265,6 +265,25 @@ impl Scores for ScoresOf<'_> {
 
 /// # Safety
 ///
+/// 1. As described for [`ItemStore`], of the node, which is a set. The view ends before the store
+///    is dropped, and before the set is changed.
+unsafe fn view_of<'s, K: ItemStore>(node: Ptr<K::Links>) -> View<'s>
+where
+    K::Links: 's,
+{
+    // SAFETY: by 1 the node is an item of the store. By 1 of `ItemStore`, it lives until the store
+    // is dropped; the reference ends before.
+    let item = unsafe { Item::from_raw(node) };
+    match item.kind() {
+        // SAFETY: the item is linked, so it owns its set (1). The store excludes all others that
+        // may follow the pointer, until it is dropped (2).
+        ItemKind::Set => View::Set(unsafe { set_of(item) }),
+        _ => View::Flat(item.value()),
+    }
+}
+
+/// # Safety
+///
 /// 1. As described for [`ItemStore`], of `old`, which is a set.
 unsafe fn read<K: ItemStore>(
     items: &mut K,
@@ -282,20 +301,8 @@ unsafe fn read<K: ItemStore>(
             }
         }
     }
-    let view = match old {
-        None => View::Flat(b""),
-        Some(node) => {
-            // SAFETY: by 1 of this function, the node is an item of the store. By 1 of
-            // `ItemStore`, it lives until the store is dropped; the reference ends before.
-            let item = unsafe { Item::from_raw(node) };
-            match item.kind() {
-                // SAFETY: the item is linked, so it owns its set (1). The store excludes all
-                // others that may follow the pointer, until it is dropped (2).
-                ItemKind::Set => View::Set(unsafe { set_of(item) }),
-                _ => View::Flat(item.value()),
-            }
-        }
-    };
+    // SAFETY: by 1, and it ends before the store is dropped.
+    let view = old.map_or(View::Flat(b""), |node| unsafe { view_of::<K>(node) });
     let (shown, scores, drawn, scanned);
     let number = |number: usize| SortedResult::Number(number as u64);
     let result = match *read {
