@@ -14,7 +14,8 @@ for_all_engines_at_once! {
 }
 
 /// What is stored before each line: the key `e` has expired.
-const PRESENT: &str = "flushall\r\nset a hello\r\nset b help\r\nset n 12\r\nset e v pxat 1\r\n";
+const PRESENT: &str =
+    "flushall\r\nset a hello\r\nset b help\r\nset n 12\r\nset e v pxat 1\r\nzadd z 1 m 2 n\r\n";
 
 /// Each line is a sequence of requests; those in parentheses cannot be part of a transaction.
 #[rustfmt::skip]
@@ -52,6 +53,15 @@ const LINES: &[&str] = &[
     "config get maxmemory", "command count", "client id", "select 0", "echo x", "ping", "acl whoami",
     "cluster info", "lastsave", "latency latest", "module list", "publish a 1", "pubsub channels",
     "readonly", "readwrite", "role", "slowlog len", "wait 0 0",
+    "zadd z 1 m", "zadd x 1 m", "zadd a 1 m", "zcard z", "zcard x", "zcard a", "zcount z 1 2", "zcount x 1 2",
+    "zincrby z 1 m", "zincrby x 1 m", "zlexcount z - +", "zmscore z m x", "zmscore x m", "zpopmax z",
+    "zpopmin x", "zpopmin z 0", "zrandmember z", "zrandmember x", "zrandmember x 5", "zrandmember z 0",
+    "zrange z 0 -1", "zrange x 0 -1", "zrange a 0 -1", "zrange z 0 x", "zrangebylex z - +",
+    "zrangebyscore z 1 2", "zrank z m", "zrank z x", "zrank x m", "zrem z m", "zrem x m",
+    "zremrangebylex z - +", "zremrangebyrank z 0 0", "zremrangebyscore z 1 1", "zrevrange z 0 -1",
+    "zrevrangebylex z + -", "zrevrangebyscore z 2 1", "zrevrank z m", "zscan z 0", "zscan x 0",
+    "zscan z 0 count x", "zscan a 0", "zscore z m", "zscore z x", "zscore x m", "get z", "type z",
+    "copy z x", "rename z x", "memory usage z", "object encoding z",
     "get a\r\nset a 1\r\nget x\r\ngetset x 1\r\nget x", "(watch a x\r\nunwatch)",
     "(multi\r\nget a\r\nget x\r\ndiscard)", "(multi\r\nget a\r\nget\r\nexec)",
     "(watch a\r\nset a 1\r\nmulti\r\nget a\r\nexec)",
