@@ -20,5 +20,6 @@ mod probes;
 mod protocol;
 mod resp;
 mod scripts;
+mod sorted_sets;
 mod stats;
 mod transactions;

@@ -239,7 +239,8 @@ fn commands_and_errors_are_counted_as_by_redis(engine: Engine) {
     };
     let [ours, theirs] = [connect(&server), redis.connect()].map(|mut client| {
         client.ask("config resetstat\r\n", "+OK\r\n");
-        let requests = "set a x\r\nget a\r\nget a\r\nget none\r\nincr a\r\nget\r\nmget a b c\r\n\
+        let requests = "zadd z inf m\r\nget z\r\nmget z\r\nappend z x\r\nzincrby z -inf m\r\n\
+                        zincrby z x m\r\nzpopmin z\r\nzpopmin z x\r\nset a x\r\nzcard a\r\nget a\r\nget a\r\nget none\r\nincr a\r\nget\r\nmget a b c\r\n\
                         foo\r\nclient foo\r\nclient getname\r\nclient setname\r\nset a 1 ex 0\r\n\
                         set a 1 foo\r\ndel a b\r\nping\r\nobject encoding none\r\nexec\r\nmulti\r\n\
                         set n 1\r\nget\r\nexec\r\nmulti\r\nset n 1\r\nincr n\r\nincrby n x\r\n\

@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::resp::{
-    commands, connect, hits_and_misses, requests_on_keys, start, start_and_connect,
+    NEWER, commands, connect, hits_and_misses, requests_on_keys, start, start_and_connect,
 };
 use common::{Client, Engine, Redis, skip};
 
@@ -16,7 +16,8 @@ for_all_engines_at_once! {
 }
 
 /// What is stored before each line: the key `e` has expired.
-const PRESENT: &str = "flushall\r\nset a hello\r\nset b help\r\nset n 12\r\nset e v pxat 1\r\n";
+const PRESENT: &str =
+    "flushall\r\nset a hello\r\nset b help\r\nset n 12\r\nset e v pxat 1\r\nzadd z 1 m 2 n\r\n";
 
 /// Keys that are present, absent, have expired, or have a number.
 const PAIRS: &[[&str; 2]] = &[
@@ -61,6 +62,15 @@ const LINES: &[&str] = &[
     "slowlog len", "wait 0 0", "eval \"return redis.call('mget',KEYS[1],KEYS[2])\" 2 a x",
     "eval_ro \"return redis.call('strlen',KEYS[1])\" 1 a", "evalsha x 1 a", "evalsha_ro x 1 a",
     "script exists x",
+    "zadd z 1 m", "zadd x 1 m", "zadd a 1 m", "zcard z", "zcard x", "zcard a", "zcount z 1 2", "zcount x 1 2",
+    "zincrby z 1 m", "zincrby x 1 m", "zlexcount z - +", "zmscore z m x", "zmscore x m", "zpopmax z",
+    "zpopmin x", "zpopmin z 0", "zrandmember z", "zrandmember x", "zrandmember x 5", "zrandmember z 0",
+    "zrange z 0 -1", "zrange x 0 -1", "zrange a 0 -1", "zrange z 0 x", "zrangebylex z - +",
+    "zrangebyscore z 1 2", "zrank z m", "zrank z x", "zrank x m", "zrem z m", "zrem x m",
+    "zremrangebylex z - +", "zremrangebyrank z 0 0", "zremrangebyscore z 1 1", "zrevrange z 0 -1",
+    "zrevrangebylex z + -", "zrevrangebyscore z 2 1", "zrevrank z m", "zscan z 0", "zscan x 0",
+    "zscan z 0 count x", "zscan a 0", "zscore z m", "zscore z x", "zscore x m", "get z", "type z",
+    "copy z x", "rename z x", "memory usage z", "object encoding z",
     "get a\r\nset a 1\r\nget x\r\ngetset x 1\r\nget x", "(watch a x\r\nunwatch)",
     "(multi\r\nget a\r\nget x\r\ndiscard)", "(multi\r\nget a\r\nget\r\nexec)",
     "(watch a\r\nset a 1\r\nmulti\r\nget a\r\nexec)",
@@ -76,9 +86,6 @@ const UNRELATED: [&str; 7] = [
     "ssubscribe",
     "subscribe",
 ];
-
-/// Commands that Redis 7 does not have.
-const NEWER: [&str; 2] = ["delex", "delifeq"];
 
 /// The lines, and the shortest requests of all commands with keys.
 fn lines(client: &mut Client) -> Vec<String> {

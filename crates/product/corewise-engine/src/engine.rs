@@ -268,7 +268,7 @@ pub struct EngineStats {
     pub items: u64,
     /// Items ever linked.
     pub total_items: u64,
-    /// Bytes charged against the budget: items as the allocator gave them, and the tables.
+    /// Bytes charged against the budget: items as the allocator gave them, the tables, and sets.
     pub bytes: u64,
     /// The part of `bytes` that the tables take.
     pub table_bytes: u64,
@@ -286,6 +286,10 @@ pub struct EngineStats {
     pub expired_unfetched: u64,
     /// Stores refused for lack of memory.
     pub out_of_memory: u64,
+    /// Sorted sets that are not flat.
+    pub sets: u64,
+    /// Bytes of these sets, and of those that are yet to be freed (also in `bytes`).
+    pub set_bytes: u64,
     /// Seconds since the last use of the item evicted last (the maximum over shards).
     pub evicted_idle_s: u32,
     /// Independent locks or partitions.

@@ -6,7 +6,7 @@
 //!              ├──────────────────────────────────────────────┤  header, 24 bytes
 //!       +0     │ cas                64 bits                    │
 //!       +8     │ key length 8 │ state 8 │ expiry in ms 48      │
-//!      +16     │ 0    3 │ has client flags 1 │ value length 28 │
+//!      +16     │ kind 3 │ has client flags 1 │ value length 28 │
 //!      +20     │ last access, seconds      32                  │
 //!              ├──────────────────────────────────────────────┤
 //!      +24     │ client flags       32, only if not zero       │
@@ -16,8 +16,8 @@
 //!              └──────────────────────────────────────────────┘
 //! ```
 //!
-//! Value, key and client flags never change once an item is published: a writer that changes the
-//! value publishes another item. Only fields that fit one atomic word change in place: expiry
+//! Value, kind, key and client flags never change once an item is published: a writer that changes
+//! the value publishes another item. Only fields that fit one atomic word change in place: expiry
 //! and state (touch, win tokens, staleness), the cas value (with staleness), and the access time.
 //!
 //! # Guarantees
@@ -29,7 +29,7 @@
 
 use crate::alloc::{ITEM_ALIGN, ItemAllocator};
 use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use corewise_ops::{Deadline, ItemFlags, ItemView, Now};
+use corewise_ops::{Deadline, ItemFlags, ItemKind, ItemView, Now};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, addr_of};
 
@@ -54,6 +54,7 @@ const STATE_SHIFT: u32 = 48;
 const KEY_LEN_SHIFT: u32 = 56;
 const VALUE_LEN_MASK: u32 = (1 << 28) - 1;
 const HAS_CLIENT_FLAGS: u32 = 1 << 28;
+const KIND_SHIFT: u32 = 29;
 const CLIENT_FLAGS_BYTES: usize = 4;
 
 /// State bits of an item.
@@ -77,7 +78,7 @@ pub mod state {
 struct Header {
     cas: AtomicU64,
     life: AtomicU64,
-    /// The length of the value, and whether there are client flags.
+    /// The length of the value, whether there are client flags, and the kind.
     shape: u32,
     access_s: AtomicU32,
 }
@@ -110,6 +111,8 @@ pub struct Contents<'a> {
     pub deadline: Deadline,
     /// Initial state bits.
     pub state: u8,
+    /// What the value is.
+    pub kind: ItemKind,
 }
 
 impl<'a> Contents<'a> {
@@ -123,6 +126,7 @@ impl<'a> Contents<'a> {
             client_flags,
             deadline,
             state: 0,
+            kind: ItemKind::String,
         }
     }
 
@@ -203,7 +207,7 @@ pub unsafe fn write<L>(
                 | u64::from(contents.state) << STATE_SHIFT
                 | (contents.key.len().min(LONG_KEY) as u64) << KEY_LEN_SHIFT,
         ),
-        shape: contents.value_len() as u32 | has_flags,
+        shape: contents.value_len() as u32 | has_flags | (contents.kind as u32) << KIND_SHIFT,
         access_s: AtomicU32::new(now.seconds()),
     };
     let flags = contents.client_flags.to_ne_bytes();
@@ -425,7 +429,25 @@ impl<'a, L> Item<'a, L> {
         (self.header().shape & VALUE_LEN_MASK) as usize
     }
 
-    /// The value.
+    /// What the value is.
+    #[inline]
+    #[must_use]
+    pub fn kind(self) -> ItemKind {
+        match self.header().shape >> KIND_SHIFT {
+            0 => ItemKind::String,
+            1 => ItemKind::FlatSet,
+            _ => ItemKind::Set,
+        }
+    }
+
+    /// Whether the value is a string.
+    #[inline]
+    #[must_use]
+    pub fn is_string(self) -> bool {
+        self.header().shape >> KIND_SHIFT == 0
+    }
+
+    /// The bytes of the value, whatever its kind is.
     #[inline]
     #[must_use]
     pub fn value(self) -> &'a [u8] {
@@ -597,9 +619,15 @@ impl<'a, L> Item<'a, L> {
         if self.state() & state::STALE != 0 {
             flags = flags.with(ItemFlags::STALE);
         }
+        let (kind, value) = if self.is_string() {
+            (ItemKind::String, self.value())
+        } else {
+            self.without_value()
+        };
         ItemView {
             key: self.key(),
-            value: self.value(),
+            value,
+            kind,
             client_flags: self.client_flags(),
             cas: self.cas(),
             deadline: self.deadline(),
@@ -608,6 +636,12 @@ impl<'a, L> Item<'a, L> {
             footprint,
             size_class: crate::size_class::of(footprint),
         }
+    }
+
+    /// The kind of an item that is not a string, whose value no sink may see.
+    #[cold]
+    fn without_value(self) -> (ItemKind, &'a [u8]) {
+        (self.kind(), b"")
     }
 
     /// The item's state that an operation is about to change.

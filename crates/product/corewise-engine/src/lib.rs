@@ -52,6 +52,7 @@ pub mod engines;
 
 pub mod isolation;
 pub mod item;
+mod objects;
 pub mod reservation;
 pub mod size_class;
 

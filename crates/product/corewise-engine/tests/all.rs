@@ -12,4 +12,5 @@ mod linearizable;
 mod locked;
 mod memory;
 mod sessions;
+mod sets;
 mod update;

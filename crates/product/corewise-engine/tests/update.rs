@@ -345,6 +345,7 @@ fn edit<E: TestEngine>(cache: &mut Cache<E>, number: i64, value: &[u8]) -> Seen 
         value,
         number,
         rule: StoreRule::default(),
+        any_kind: false,
     };
     cache.run(b"k", Verb::Edit(edit))
 }
@@ -434,6 +435,7 @@ fn no_edit_is_lost_among_other_changes<E: TestEngine>() {
                 value: b"",
                 number: 0,
                 rule: StoreRule::default(),
+                any_kind: false,
             };
             let seen = cache.run(b"k", Verb::Edit(edit));
             assert!(matches!(seen, Seen::Edited { .. }), "{seen:?}");

@@ -29,6 +29,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod sorted;
+
+use sorted::{SortedOp, SortedResult};
+
 /// Identifies one operation of a session until it completes.
 ///
 /// The submitter chooses tokens; an engine returns them unchanged.
@@ -153,6 +157,27 @@ pub enum Verb<'a> {
     Arith(Arith),
     /// Change an item by a function of it.
     Edit(Edit<'a>),
+    /// Read or change a sorted set.
+    Sorted(&'a SortedOp<'a>),
+}
+
+/// What the value of an item is.
+///
+/// [`Verb::Sorted`] is for sorted sets. A [`Get`] or an [`Edit`] that does not allow
+/// [any kind](Get::any_kind), a [`Verb::Arith`], an append or prepend, a store that compares cas
+/// values, and a [`Delete`] that keeps the item are for strings. On an item of another kind they
+/// do nothing, and the outcome is [`Outcome::WrongKind`]. All other operations treat items of all
+/// kinds alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ItemKind {
+    /// Bytes.
+    #[default]
+    String = 0,
+    /// A small sorted set, whose members are in the item.
+    FlatSet = 1,
+    /// A larger sorted set, which the item owns.
+    Set = 2,
 }
 
 /// Parameters of a read.
@@ -174,12 +199,15 @@ pub struct Get {
     pub claim_stale: bool,
     /// Do not change the item's place in the eviction order, its fetched bit and its access time.
     pub quiet: bool,
+    /// Find an item of any kind. The value is not shown unless it is a string.
+    pub any_kind: bool,
 }
 
 impl Get {
-    /// A read that leaves no trace.
+    /// A read of an item of any kind that leaves no trace.
     pub const QUIET: Self = Self {
         quiet: true,
+        any_kind: true,
         ..Self::touch_or_not(None)
     };
 
@@ -197,6 +225,7 @@ impl Get {
             recache_below_ms: None,
             claim_stale: false,
             quiet: false,
+            any_kind: false,
         }
     }
 }
@@ -396,7 +425,8 @@ impl Arith {
 ///     })
 /// }
 ///
-/// let edit = Edit { decide: cut, value: b"", number: 3, rule: StoreRule::default() };
+/// let rule = StoreRule::default();
+/// let edit = Edit { decide: cut, value: b"", number: 3, rule, any_kind: false };
 /// assert!((edit.decide)(&edit, None, &mut Vec::new()).is_err());
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -409,6 +439,8 @@ pub struct Edit<'a> {
     pub number: i64,
     /// The third parameter.
     pub rule: StoreRule,
+    /// Whether it is for items of any kind; see [`ItemKind`].
+    pub any_kind: bool,
 }
 
 /// When an [`Edit`] stores, and until when.
@@ -538,6 +570,11 @@ pub trait Update {
     /// neither block nor call back into the engine. The engine may call it several times, each time
     /// with the item of that moment; only the last decision is carried out.
     fn update(&mut self, old: Option<&ItemView<'_>>) -> Change<'_>;
+
+    /// Whether it is for items of any kind; see [`ItemKind`].
+    fn takes_any_kind(&self) -> bool {
+        false
+    }
 }
 
 /// What an [`Update`] does with the item.
@@ -570,6 +607,8 @@ pub enum Updated {
     TooLarge,
     /// Nothing was changed: there is no room, and eviction is off or could not make any.
     OutOfMemory,
+    /// Nothing was changed: the item is not a string.
+    WrongKind,
 }
 
 /// Flags that an [`ItemView`] carries.
@@ -615,8 +654,10 @@ impl ItemFlags {
 pub struct ItemView<'a> {
     /// The key as stored.
     pub key: &'a [u8],
-    /// The value.
+    /// The value; empty unless the item is a string.
     pub value: &'a [u8],
+    /// What the value is.
+    pub kind: ItemKind,
     /// Not interpreted by the cache.
     pub client_flags: u32,
     /// The item's cas value.
@@ -684,6 +725,17 @@ pub enum Outcome<'a> {
     },
     /// An [`Edit`] failed for this reason.
     Refused(&'static str),
+    /// The item is of a [kind](ItemKind) that the operation is not for.
+    WrongKind,
+    /// A [`SortedOp`] was carried out.
+    Sorted {
+        /// Its result.
+        result: SortedResult<'a>,
+        /// Whether there was a set before.
+        is_found: bool,
+        /// Whether it changed the set, or its item.
+        is_changed: bool,
+    },
 }
 
 /// Whether an engine may continue to complete operations.

@@ -65,6 +65,7 @@ impl<E: Engine> CallContext<'_, E> {
                 tally: Tally::None,
                 is_silent: false,
                 follows_flush: self.follows_flush,
+                replies_are_cut: false,
                 script_time: self.shared.config.script_time,
                 answered: Answered::Fully,
             }

@@ -15,7 +15,7 @@
 //!    closed after [`Config::slow_reader_timeout`](crate::Config::slow_reader_timeout).
 
 use corewise_engine::{Cursor, Engine, ScanStep, size_class};
-use corewise_ops::{ItemView, Now};
+use corewise_ops::{ItemKind, ItemView, Now};
 use corewise_wire::memcached::{Classes, DumpFormat, MAX_KEY_LEN, StatsWriter, reply};
 
 /// Items and buckets visited in one step.
@@ -101,7 +101,8 @@ impl Dump {
         for _ in 0..LOOKS_PER_TURN / LOOKS_PER_STEP {
             let step = engine.scan(self.cursor, LOOKS_PER_STEP, now, &mut |item| {
                 self.looked_at += 1;
-                if self.classes.contains(item.size_class) {
+                let is_string = item.kind == ItemKind::String;
+                if is_string && self.classes.contains(item.size_class) {
                     self.format.print(item, now, out);
                 }
             });

@@ -4,6 +4,7 @@
 use corewise_atomic::lock::Mutex;
 use corewise_engine::engines::relativistic::{Config, Relativistic, RelativisticSession};
 use corewise_engine::{ClassStats, Cursor, Engine, EngineStats, Reservation, ScanStep, Session};
+use corewise_ops::sorted::{Members, SortedOp, SortedRead, SortedResult};
 use corewise_ops::{
     Deadline, Edit, Flow, ItemView, Now, Op, Outcome, ReplySink, Store, StoreMode, Update, Updated,
     Verb,
@@ -52,6 +53,8 @@ pub(crate) struct Script {
     pub(crate) waker: Option<Waker>,
     /// Nothing completes before the session is woken.
     pub(crate) is_asleep: bool,
+    /// How many members of a thousand bytes the set at `big` has.
+    pub(crate) members: usize,
     pub(crate) stats: EngineStats,
     pub(crate) classes: Vec<ClassStats>,
 }
@@ -107,12 +110,26 @@ impl Script {
             Verb::Delete(_) => "delete",
             Verb::Arith(_) => "arith",
             Verb::Edit(_) => "edit",
+            Verb::Sorted(_) => "sorted",
         };
         self.executed
             .push(format!("{name} {}", String::from_utf8_lossy(op.key)));
         assert_ne!(op.key, PANIC_KEY.as_bytes());
         if self.no_memory.contains(op.key) {
             return sink.complete(op.token, Outcome::OutOfMemory);
+        }
+        if let (Verb::Sorted(SortedOp::Read(read)), b"big") = (op.verb, op.key) {
+            let members = LongMembers(self.members);
+            let result = match read {
+                SortedRead::Range(_) => SortedResult::Members(&members),
+                _ => SortedResult::Number(self.members as u64 * 1_000),
+            };
+            let outcome = Outcome::Sorted {
+                result,
+                is_found: true,
+                is_changed: false,
+            };
+            return sink.complete(op.token, outcome);
         }
         self.model.run(now, op, sink)
     }
@@ -125,6 +142,19 @@ impl Script {
         }
         self.model.update(now, key, update);
         Updated::Done
+    }
+}
+
+/// This number of members of a thousand bytes.
+struct LongMembers(usize);
+
+impl Members for LongMembers {
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn show(&self, show: &mut dyn FnMut(&[u8], f64) -> bool) {
+        let _ = (0..self.0).all(|_| show(&[b'm'; 1_000], 1.0));
     }
 }
 
@@ -156,6 +186,7 @@ impl Queued {
             }
             Verb::Arith(arith) => Verb::Arith(arith),
             Verb::Get(get) => Verb::Get(get),
+            Verb::Sorted(_) => panic!("it keeps no arguments of sorted sets"),
         };
         Self {
             token: op.token,

@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use bumpalo::Bump;
 use common::{Codec, NOW};
-use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Outcome};
+use corewise_ops::{Absence, Deadline, ItemFlags, ItemKind, ItemView, Outcome};
 use corewise_wire::{Step, cphash, memcached, resp};
 
 /// The system's allocator, counting the allocations of this thread.
@@ -75,6 +75,7 @@ fn round(
         flags: ItemFlags::STALE.with(ItemFlags::WON),
         footprint: 200,
         size_class: 3,
+        kind: ItemKind::String,
     };
     let outcomes = [
         Outcome::Found(item),

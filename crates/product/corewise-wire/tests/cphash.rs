@@ -5,7 +5,7 @@ use crate::common;
 
 use bumpalo::Bump;
 use common::{NOW, Session};
-use corewise_ops::{ItemView, Outcome, StoreMode, Verb};
+use corewise_ops::{ItemKind, ItemView, Outcome, StoreMode, Verb};
 use corewise_wire::cphash::{self, Codec, KeyNumber, max_value_len};
 use corewise_wire::memcached::Limits;
 use corewise_wire::{Announced, Step, Tally};
@@ -237,6 +237,7 @@ fn the_parts_of_a_large_reply_are_the_reply() {
         flags: item.flags,
         footprint: 64,
         size_class: 1,
+        kind: ItemKind::String,
     };
     let (mut head, mut whole) = (Vec::new(), Vec::new());
     let parts = form.encode_parts(&Outcome::Found(view), NOW, &mut head);

@@ -4,7 +4,7 @@ use crate::common;
 
 use bumpalo::Bump;
 use common::NOW;
-use corewise_ops::{Absence, Deadline, Flow, ItemFlags, ItemView, Outcome, ReplySink};
+use corewise_ops::{Absence, Deadline, Flow, ItemFlags, ItemKind, ItemView, Outcome, ReplySink};
 use corewise_wire::Tally;
 use corewise_wire::memcached::{Codec, Limits, ReplyEncoder, ReplyWriter, Step};
 
@@ -47,6 +47,7 @@ fn item(value: &[u8]) -> ItemView<'_> {
         flags: ItemFlags::FETCHED,
         footprint: 100,
         size_class: 42,
+        kind: ItemKind::String,
     }
 }
 

@@ -153,11 +153,15 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    fn allow_adding(self) -> bool {
+    /// Whether a member that is absent may be added.
+    #[must_use]
+    pub fn allow_adding(self) -> bool {
         self.presence != Presence::Present
     }
 
-    fn allow(self, old: f64, new: f64) -> bool {
+    /// Whether the score of a member that is present may change from `old` to `new`.
+    #[must_use]
+    pub fn allow(self, old: f64, new: f64) -> bool {
         let may_change = match self.change {
             ScoreChange::Any => true,
             ScoreChange::Greater => new > old,
@@ -470,6 +474,22 @@ impl SortedSet {
         delta: f64,
         conditions: Conditions,
     ) -> Result<Option<f64>, SortedSetError> {
+        let scores = self.increment_from(member, delta, conditions)?;
+        Ok(scores.map(|(_, score)| score))
+    }
+
+    /// Like [`increment_if`](Self::increment_if), and returns the score before, if the member was
+    /// present, and after.
+    ///
+    /// # Errors
+    ///
+    /// As [`increment`](Self::increment).
+    pub fn increment_from(
+        &mut self,
+        member: &[u8],
+        delta: f64,
+        conditions: Conditions,
+    ) -> Result<Option<(Option<f64>, f64)>, SortedSetError> {
         if delta.is_nan() {
             return Err(SortedSetError::NotANumber);
         }
@@ -489,12 +509,12 @@ impl SortedSet {
                 if old != score {
                     self.change(id, score);
                 }
-                Ok(Some(score))
+                Ok(Some((Some(old), score)))
             }
             Err(_) if !conditions.allow_adding() => Ok(None),
             Err(hash) => {
                 self.add(member, delta, hash)?;
-                Ok(Some(delta))
+                Ok(Some((None, delta)))
             }
         }
     }

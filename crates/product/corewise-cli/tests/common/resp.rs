@@ -152,9 +152,15 @@ pub(crate) fn requests_on_keys(client: &mut Client, pairs: &[[&str; 2]]) -> Vec<
     requests
 }
 
-/// The names of the commands whose shortest request has a key and nothing else.
+/// Commands that Redis 7 does not have.
+pub(crate) const NEWER: [&str; 2] = ["delex", "delifeq"];
+
+/// The names of the commands of Redis 7 whose shortest request has a key and nothing else.
 pub(crate) fn commands_on_one_key(client: &mut Client) -> Vec<String> {
     let mut commands = commands(client);
-    commands.retain(|one| one.has_keys() && one.elements == 2 && one.name != "watch");
+    commands.retain(|one| {
+        let is_newer = NEWER.contains(&&*one.name);
+        one.has_keys() && one.elements == 2 && one.name != "watch" && !is_newer
+    });
     commands.into_iter().map(|command| command.name).collect()
 }

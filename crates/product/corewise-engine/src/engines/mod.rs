@@ -8,6 +8,6 @@ pub mod papers;
 pub mod relativistic;
 mod sharded;
 mod tally;
-mod verbs;
+pub(crate) mod verbs;
 
 pub use papers::{global_lock, lockhash};

@@ -137,6 +137,12 @@ pub trait Shards: Send + Sync + 'static {
     /// Frees up to `limit` flushed items of a shard; returns how many were there.
     fn reap(&self, shard: usize, limit: usize, garbage: &mut Self::Garbage) -> usize;
 
+    /// Sets that no item owns and that are not yet freed.
+    fn dying_sets(&self) -> usize;
+
+    /// Frees a part of such a set of a shard. Returns whether there was one.
+    fn free_some(&self, shard: usize) -> bool;
+
     /// Continues the search for expired items in a shard; see [`ExpirySearch::step`].
     fn search(
         &self,
@@ -331,6 +337,18 @@ impl<P: Shards> ShardedSession<P> {
         }
         reaped > 0
     }
+
+    /// Frees a part of a set that no item owns. Returns whether there are any.
+    fn free_some(&self) -> bool {
+        let shards = &self.engine.shards;
+        if shards.dying_sets() == 0 {
+            return false;
+        }
+        self.engine
+            .shard_numbers()
+            .any(|shard| shards.free_some(shard));
+        true
+    }
 }
 
 impl<P: Shards> Session for ShardedSession<P> {
@@ -387,6 +405,6 @@ impl<P: Shards> Session for ShardedSession<P> {
         if self.flushes_reaped != flushes && !self.reap() {
             self.flushes_reaped = flushes; // a whole round found nothing
         }
-        expires | (self.flushes_reaped != flushes)
+        self.free_some() | expires | (self.flushes_reaped != flushes)
     }
 }

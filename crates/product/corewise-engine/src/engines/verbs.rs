@@ -7,8 +7,8 @@
 use crate::counter;
 use crate::item::{Before, Contents, Item, ItemNode, state};
 use corewise_ops::{
-    Absence, Arith, Change, Decided, Delete, Edit, Flow, Get, ItemFlags, ItemView, Now, Outcome,
-    Store, StoreMode, Update, Updated,
+    Absence, Arith, Change, Decided, Delete, Edit, Flow, Get, ItemFlags, ItemKind, ItemView, Now,
+    Outcome, Store, StoreMode, Update, Updated,
 };
 use std::cell::Cell;
 use std::mem;
@@ -51,6 +51,9 @@ pub(crate) type Report<'r> = &'r mut dyn FnMut(Outcome<'_>) -> Flow;
 /// 1. The items are alive, and their keys and values do not change, until the store is dropped,
 ///    whether they are unlinked or not.
 /// 2. `publish` has linked `fresh` if it returns no error, and has discarded it otherwise.
+/// 3. While the store exists, no other thread follows the pointer in an item of its key that owns
+///    a [set](crate::objects), or takes that set. `publish` and `unlink` take the set of the item
+///    that they unlink, and discharge it.
 pub(crate) unsafe trait ItemStore {
     /// The engine's links in its items.
     type Links;
@@ -91,6 +94,22 @@ pub(crate) unsafe trait ItemStore {
         old: Option<Ptr<Self::Links>>,
         cas: Option<u64>,
     ) -> Result<(), NoItem>;
+
+    /// Whether a set that takes `bytes` bytes may take `growth` more as things are.
+    fn has_set_room(&mut self, bytes: usize, growth: usize) -> bool;
+
+    /// Makes sure that a set that takes `bytes` bytes may take `growth` more.
+    fn make_set_room(&mut self, bytes: usize, growth: usize) -> Result<(), NoItem>;
+
+    /// Counts the bytes of a set that a linked item owns, which took `before` and takes `after`
+    /// bytes.
+    fn charge_set(&mut self, before: usize, after: usize);
+
+    /// What counts the bytes of the key's set, as a number: there may be one for each shard.
+    fn set_account(&self) -> usize;
+
+    /// A cas value greater than those of the key's earlier items.
+    fn next_cas(&mut self) -> u64;
 
     /// Removes the item.
     ///
@@ -179,11 +198,26 @@ pub(crate) unsafe trait ItemStore {
 }
 
 /// Reports why there is no item, or asks for another attempt.
-fn refusal(why: NoItem, report: Report<'_>) -> Attempt {
+pub(crate) fn refusal(why: NoItem, report: Report<'_>) -> Attempt {
     match why {
         NoItem::TooLarge => Ok(report(Outcome::TooLarge)),
         NoItem::OutOfMemory => Ok(report(Outcome::OutOfMemory)),
         NoItem::NotYet(bytes) => Err(NeedsRoom(bytes)),
+    }
+}
+
+/// Finds the item of the key for an operation on a string: the outcome if there is none.
+#[inline]
+fn find_string<K: ItemStore>(
+    items: &mut K,
+    any_kind: bool,
+) -> Result<Ptr<K::Links>, Outcome<'static>> {
+    let node = items.find().map_err(Outcome::Missing)?;
+    // SAFETY: `find` has just returned the node (1).
+    if any_kind || unsafe { items.item(node) }.is_string() {
+        Ok(node)
+    } else {
+        Err(Outcome::WrongKind)
     }
 }
 
@@ -196,9 +230,10 @@ pub(crate) fn get<K: ItemStore>(
     get: Get,
     mut report: impl FnMut(Outcome<'_>) -> Flow,
 ) -> Attempt {
-    let node = match items.find() {
+    let node = match find_string(items, get.any_kind) {
         Ok(node) => node,
-        Err(absence) => return miss(items, &get, absence, &mut report),
+        Err(Outcome::Missing(absence)) => return miss(items, &get, absence, &mut report),
+        Err(outcome) => return Ok(report(outcome)),
     };
     // SAFETY: `find` returned the node, and nothing has unlinked it since (1).
     unsafe {
@@ -265,6 +300,7 @@ fn miss<K: ItemStore>(items: &mut K, get: &Get, absence: Absence, report: Report
             } else {
                 state::WIN_SENT | state::FETCHED // the client that created it has seen it
             },
+            kind: ItemKind::String,
         };
         // SAFETY: `find` has found no item of the key, so there is no old one (1).
         unsafe { rewrite(items, &contents, None, vivify.new_cas) }
@@ -372,7 +408,11 @@ unsafe fn condition<K: ItemStore>(
     }
     let wanted = store.compare_cas?;
     // SAFETY: `old` is one of the store's items and still linked, by 1.
-    let present = unsafe { items.item(old) }.cas();
+    let old = unsafe { items.item(old) };
+    if !old.is_string() {
+        return Some(Outcome::WrongKind);
+    }
+    let present = old.cas();
     let acceptable = wanted == present || (store.stale_if_older && wanted < present);
     (!acceptable).then_some(Outcome::Exists)
 }
@@ -410,6 +450,10 @@ pub(crate) fn extend<K: ItemStore>(
         return Ok(report(refusal));
     }
     let made = match (old, store.vivify) {
+        // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
+        (Some(old), _) if !unsafe { items.item(old) }.is_string() => {
+            return Ok(report(Outcome::WrongKind));
+        }
         // SAFETY: `old` is what `find` returned last, and nothing has unlinked it since (1).
         (Some(old), _) => unsafe { extended(items, store, old) },
         (None, Some(deadline)) => {
@@ -449,6 +493,7 @@ unsafe fn extended<K: ItemStore>(
         client_flags: item.client_flags(),
         deadline: item.deadline(),
         state: 0, // a new item, as in memcached
+        kind: ItemKind::String,
     };
     // SAFETY: `old` is the item of the key and still linked, by 1.
     unsafe { rewrite(items, &contents, Some(old), store.new_cas) }
@@ -459,7 +504,7 @@ unsafe fn extended<K: ItemStore>(
 /// # Safety
 ///
 /// 1. As described for [`ItemStore`], of `old`, which the key has.
-unsafe fn rewrite<K: ItemStore>(
+pub(crate) unsafe fn rewrite<K: ItemStore>(
     items: &mut K,
     contents: &Contents<'_>,
     old: Option<Ptr<K::Links>>,
@@ -474,9 +519,10 @@ unsafe fn rewrite<K: ItemStore>(
 
 /// `delete`, `md`.
 pub(crate) fn delete<K: ItemStore>(items: &mut K, delete: Delete, report: Report<'_>) -> Attempt {
-    let node = match items.find() {
+    let keeps = delete.mark_stale || delete.drop_value;
+    let node = match find_string(items, !keeps) {
         Ok(node) => node,
-        Err(absence) => return Ok(report(Outcome::Missing(absence))),
+        Err(outcome) => return Ok(report(outcome)),
     };
     // SAFETY: `find` returned the node, and nothing has unlinked it since (1).
     let differs = |cas| cas != unsafe { items.item(node) }.cas();
@@ -484,7 +530,7 @@ pub(crate) fn delete<K: ItemStore>(items: &mut K, delete: Delete, report: Report
         return Ok(report(Outcome::Exists));
     }
     // A plain delete; the others keep an item.
-    if !delete.mark_stale && !delete.drop_value {
+    if !keeps {
         // SAFETY: `find` returned the node, and nothing has unlinked it since (1).
         unsafe { items.unlink(node) };
         return Ok(report(Outcome::Deleted));
@@ -527,6 +573,7 @@ unsafe fn keep_deleted<K: ItemStore>(
         client_flags,
         deadline,
         state,
+        kind: ItemKind::String,
     };
     // SAFETY: the node is the item of the key and still linked, by 1.
     unsafe { rewrite(items, &contents, Some(node), delete.new_cas) }
@@ -534,9 +581,10 @@ unsafe fn keep_deleted<K: ItemStore>(
 
 /// `incr`, `decr`, `ma`.
 pub(crate) fn arith<K: ItemStore>(items: &mut K, arith: Arith, report: Report<'_>) -> Attempt {
-    let node = match items.find() {
+    let node = match find_string(items, false) {
         Ok(node) => node,
-        Err(absence) => return new_counter(items, arith, absence, report),
+        Err(Outcome::Missing(absence)) => return new_counter(items, arith, absence, report),
+        Err(outcome) => return Ok(report(outcome)),
     };
     // SAFETY: the item was just found, and lives until the store is dropped (1 of `ItemStore`); the
     // reference ends with this function.
@@ -561,6 +609,7 @@ pub(crate) fn arith<K: ItemStore>(items: &mut K, arith: Arith, report: Report<'_
         client_flags: old.client_flags(),
         deadline: arith.touch.unwrap_or(old.deadline()),
         state: if grown { 0 } else { old.state() },
+        kind: ItemKind::String,
     };
     // SAFETY: `find` returned the node, and nothing has unlinked it since. `rewrite` has just
     // linked the one that it made.
@@ -618,7 +667,10 @@ pub(crate) fn update<K: ItemStore>(
     key: &[u8],
     update: &mut dyn Update,
 ) -> Result<Updated, NeedsRoom> {
-    let old = items.find().ok();
+    let old = match find_string(items, update.takes_any_kind()) {
+        Err(Outcome::WrongKind) => return Ok(Updated::WrongKind),
+        found => found.ok(),
+    };
     // SAFETY: `old` is what `find` returned last, and nothing has unlinked it since (1).
     unsafe {
         let change = update.update(view_read_item(items, old).as_ref());
@@ -633,8 +685,11 @@ pub(crate) fn edit<K: ItemStore>(
     edit: &Edit<'_>,
     report: Report<'_>,
 ) -> Attempt {
+    let old = match find_string(items, edit.any_kind) {
+        Err(outcome @ Outcome::WrongKind) => return Ok(report(outcome)),
+        found => found.ok(),
+    };
     let mut new = NewValue::take();
-    let old = items.find().ok();
     let (decided, old_value) = {
         // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
         let view = unsafe { view_read_item(items, old) };
@@ -651,6 +706,7 @@ pub(crate) fn edit<K: ItemStore>(
     Ok(report(match updated {
         Updated::TooLarge => Outcome::TooLarge,
         Updated::OutOfMemory => Outcome::OutOfMemory,
+        Updated::WrongKind => Outcome::WrongKind,
         Updated::Done => Outcome::Edited {
             number,
             // SAFETY: `items`, which is borrowed here, keeps the item that was found alive and its

@@ -37,14 +37,15 @@ impl<K: ReplySink> ReplySink for NotingSink<'_, K> {
         self.is_changed |= match &outcome {
             // A get that wins an item has created or marked it.
             Outcome::Found(item) => self.touches || item.flags.contains(ItemFlags::WON),
-            Outcome::Edited { is_changed, .. } => *is_changed,
+            Outcome::Edited { is_changed, .. } | Outcome::Sorted { is_changed, .. } => *is_changed,
             Outcome::Stored(_) | Outcome::Counter { .. } | Outcome::Deleted => true,
             Outcome::TooLarge | Outcome::OutOfMemory => self.removes_on_failure,
             Outcome::Missing(_)
             | Outcome::NotStored
             | Outcome::Exists
             | Outcome::NonNumeric
-            | Outcome::Refused(_) => false,
+            | Outcome::Refused(_)
+            | Outcome::WrongKind => false,
         };
         self.flow = self.sink.complete(token, outcome);
         self.flow
@@ -77,5 +78,9 @@ impl Update for NotingUpdate<'_> {
             Change::Write { .. } => true,
         };
         change
+    }
+
+    fn takes_any_kind(&self) -> bool {
+        self.update.takes_any_kind()
     }
 }

@@ -4,7 +4,7 @@
 use super::*;
 use corewise_atomic::cell::DataCell;
 use corewise_atomic::{model, model_bounded, thread};
-use corewise_ops::{Change, Deadline, Flow, Get, ItemFlags, ItemView, Op, Outcome, Verb};
+use corewise_ops::{Change, Deadline, Flow, Get, ItemFlags, ItemKind, ItemView, Op, Outcome, Verb};
 
 const NOW: Now = Now::new(0, 0);
 /// The gate may be opened by now.
@@ -39,6 +39,7 @@ fn view<'v>(key: &'v [u8], value: &'v [u8]) -> ItemView<'v> {
         flags: ItemFlags::NONE,
         footprint: 1,
         size_class: 0,
+        kind: ItemKind::String,
     }
 }
 

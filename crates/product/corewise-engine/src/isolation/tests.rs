@@ -112,6 +112,7 @@ const VIVIFY: Get = Get {
     recache_below_ms: Some(1),
     claim_stale: true,
     quiet: false,
+    any_kind: false,
 };
 
 #[test]

@@ -67,13 +67,24 @@ fn rewrite_if_changed(old: Option<&ItemView<'_>>, new: &[u8]) -> Decision {
     }
 }
 
-/// Shows the value of a key; `None` if there is none.
-fn read<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], mut look: impl FnMut(Option<&[u8]>)) {
+/// Shows the string of a key; `None` if there is none. Returns false after it has printed that the
+/// item is no string.
+fn read<E: Engine>(
+    cx: &mut Context<'_, E>,
+    key: &[u8],
+    mut look: impl FnMut(Option<&[u8]>),
+) -> bool {
     let verb = Verb::Get(Get::default());
+    let mut is_string = true;
     cx.operate(cx.tally, key, verb, |outcome| match outcome {
         Outcome::Found(view) => look(Some(view.value)),
+        Outcome::WrongKind => is_string = false,
         _ => look(None),
     });
+    if !is_string {
+        cx.error(ReplyForm::error_text(&Outcome::WrongKind));
+    }
+    is_string
 }
 
 /// `GETBIT key offset`.
@@ -100,6 +111,7 @@ pub(super) fn setbit<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
         value,
         number: offset.into(),
         rule: StoreRule::default(),
+        any_kind: false,
     };
     let operation = Operation::edit_with(key, edit, ReplyShape::Number);
     operation.writing_to(len)
@@ -229,9 +241,12 @@ fn count(value: &[u8], mut args: Args<'_>) -> Result<u64, &'static str> {
 pub(super) fn bitcount<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
     let mut result = Ok(0);
-    read(cx, key, |value| {
+    let is_read = read(cx, key, |value| {
         result = value.map_or(Ok(0), |value| count(value, args))
     });
+    if !is_read {
+        return;
+    }
     match result {
         Ok(count) => cx.reply().integer(count as i64),
         Err(text) => cx.error(text),
@@ -268,10 +283,13 @@ pub(super) fn bitpos<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         None => return cx.error(text::NOT_AN_INTEGER),
     };
     let mut result = Ok(0);
-    read(cx, key, |value| {
+    let is_read = read(cx, key, |value| {
         let of_nothing = Ok(if is_set { -1 } else { 0 });
         result = value.map_or(of_nothing, |value| position(value, is_set, args));
     });
+    if !is_read {
+        return;
+    }
     match result {
         Ok(position) => cx.reply().integer(position),
         Err(text) => cx.error(text),
@@ -489,12 +507,14 @@ fn fields<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, may_write: boo
 /// `BITFIELD` that only reads.
 fn read_fields<E: Engine>(cx: &mut Context<'_, E>, key: &[u8], commands: &[FieldCommand]) {
     let mut replies = Vec::new();
-    read(cx, key, |value| {
+    let is_read = read(cx, key, |value| {
         let value = value.unwrap_or(b"");
         let get = |command: &FieldCommand| Some(command.field.get(value) as i64);
         replies = commands.iter().map(get).collect();
     });
-    print_fields(cx, &replies);
+    if is_read {
+        print_fields(cx, &replies);
+    }
 }
 
 fn print_fields<E: Engine>(cx: &mut Context<'_, E>, replies: &[Option<i64>]) {
@@ -555,10 +575,7 @@ pub(super) fn bitop<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     };
     let keys = std::iter::once(destination).chain(args);
     let len = cx.atomically(keys, |cx| {
-        let Some(result) = combination(cx, args, operator) else {
-            cx.error(error::MUCH);
-            return None;
-        };
+        let result = combination(cx, args, operator)?;
         store_bits(cx, destination, &result).then_some(result.len())
     });
     if let Some(len) = len {
@@ -566,7 +583,8 @@ pub(super) fn bitop<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     }
 }
 
-/// Combines the values of keys; `None` if it would have to read more than a call may.
+/// Combines the values of keys; `None` after it has printed that one is no string, or that it would
+/// have to read more than a call may.
 fn combination<E: Engine>(
     cx: &mut Context<'_, E>,
     keys: Args<'_>,
@@ -578,15 +596,19 @@ fn combination<E: Engine>(
     for key in keys {
         bytes += result.as_ref().map_or(0, Vec::len);
         if bytes > most {
+            cx.error(error::MUCH);
             return None;
         }
-        read(cx, key, |value| {
+        let is_read = read(cx, key, |value| {
             let value = value.unwrap_or(b"");
             match &mut result {
                 Some(before) => operator.combine(before, value),
                 None => result = Some(value.to_vec()),
             }
         });
+        if !is_read {
+            return None;
+        }
     }
     let mut result = result.unwrap_or_default();
     if operator == Operator::Not {

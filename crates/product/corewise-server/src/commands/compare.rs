@@ -38,6 +38,7 @@ fn removal<'i>(key: &'i [u8], (number, value): (i64, &'i [u8])) -> Operation<'i>
         value,
         number,
         rule: StoreRule::default(),
+        any_kind: false,
     };
     Operation::edit_with(key, edit, ReplyShape::Number)
 }

@@ -7,10 +7,10 @@
 //! and follow what its requests write.
 
 use super::table::{self, Command};
-use super::{Context, bits, first, keys, lcs, slowlog};
+use super::{Context, bits, first, keys, keyspace, lcs, slowlog};
 use corewise_engine::Engine;
 use corewise_wire::Tally;
-use corewise_wire::resp::{Args, RequestQueue, parse_integer};
+use corewise_wire::resp::{Args, Request, RequestQueue, parse_integer};
 use std::collections::HashMap;
 
 /// The cost of a transaction, unless items may be larger than 1/8 of it: some tenths of a second.
@@ -29,6 +29,8 @@ const LOOP: usize = 8 << 10;
 const LONG_REPORT: usize = 1 << 20;
 /// A client in a reply, or which is looked for.
 const CLIENT: usize = 1 << 10;
+/// What a set takes for a member, beside twice its length.
+const MEMBER: usize = 128;
 /// The longest result of `INCRBYFLOAT`, and of other arithmetic.
 const LONGEST_FLOAT: usize = 8 << 10;
 const LONGEST_INTEGER: usize = 20;
@@ -40,9 +42,12 @@ fn most<E: Engine>(cx: &Context<'_, E>) -> usize {
 
 /// Whether the requests of the transaction that has begun cost more than they may.
 pub(super) fn is_too_high<E: Engine>(cx: &mut Context<'_, E>, requests: &RequestQueue) -> bool {
+    let mut known = Lengths {
+        strings: Some(HashMap::new()),
+        sets: None,
+    };
     // Nearly all transactions are cheap, whatever the lengths of their values are.
-    is_above_most(cx, requests, &mut Lengths::Longest)
-        && is_above_most(cx, requests, &mut Lengths::Known(HashMap::new()))
+    is_above_most(cx, requests, &mut Lengths::default()) && is_above_most(cx, requests, &mut known)
 }
 
 fn is_above_most<'q, E: Engine>(
@@ -51,6 +56,10 @@ fn is_above_most<'q, E: Engine>(
     lengths: &mut Lengths<'q>,
 ) -> bool {
     let mut left = most(cx);
+    let copies = |request: Request<'_>| {
+        table::find(request.name()).is_some_and(|command| command.name == "copy")
+    };
+    lengths.sets = requests.iter().any(copies).then(HashMap::new);
     for request in requests.iter() {
         let Some(command) = table::find_exactly(request) else {
             continue;
@@ -66,18 +75,53 @@ fn is_above_most<'q, E: Engine>(
 }
 
 /// The lengths of values.
-enum Lengths<'q> {
-    /// Each value may be the longest.
-    Longest,
-    /// Of those keys that were asked for.
-    Known(HashMap<&'q [u8], usize>),
+#[derive(Default)]
+struct Lengths<'q> {
+    /// Of those strings that were asked for; each may be the longest if there is no map.
+    strings: Option<HashMap<&'q [u8], usize>>,
+    /// The bytes of sets, if the transaction copies any.
+    sets: Option<HashMap<&'q [u8], usize>>,
 }
 
 impl<'q> Lengths<'q> {
+    fn of_set<E: Engine>(&mut self, cx: &mut Context<'_, E>, key: &'q [u8]) -> usize {
+        match &mut self.sets {
+            None => 0,
+            Some(sets) => *sets.entry(key).or_insert_with(|| set_bytes(cx, key)),
+        }
+    }
+
+    /// Notes how large the sets may be that a request writes.
+    fn follow_sets<E: Engine>(
+        &mut self,
+        cx: &mut Context<'_, E>,
+        command: Command,
+        args: Args<'q>,
+    ) {
+        if self.sets.is_none() {
+            return;
+        }
+        let keys = || command.keys_of(args);
+        let (largest, added) = match command.name {
+            "copy" | "rename" | "renamenx" => {
+                let largest = keys().map(|key| self.of_set(cx, key)).max();
+                (largest.unwrap_or(0), 0)
+            }
+            "zadd" | "zincrby" => (0, args.map(|arg| MEMBER + 2 * arg.len()).sum()),
+            _ => return,
+        };
+        for key in keys() {
+            let after = self.of_set(cx, key).max(largest).saturating_add(added);
+            if let Some(sets) = &mut self.sets {
+                sets.insert(key, after);
+            }
+        }
+    }
+
     fn of<E: Engine>(&mut self, cx: &mut Context<'_, E>, key: &'q [u8]) -> usize {
-        match self {
-            Self::Longest => cx.shared.config.max_item_size,
-            Self::Known(lengths) => *lengths.entry(key).or_insert_with(|| {
+        match &mut self.strings {
+            None => cx.shared.config.max_item_size,
+            Some(lengths) => *lengths.entry(key).or_insert_with(|| {
                 let mut len = 0;
                 cx.peek(Tally::None, key, |item| {
                     len = item.map_or(0, |item| item.value.len())
@@ -97,7 +141,8 @@ impl<'q> Lengths<'q> {
 
     /// Notes how long the values may be that a request writes.
     fn follow<E: Engine>(&mut self, cx: &mut Context<'_, E>, command: Command, args: Args<'q>) {
-        if matches!(self, Self::Longest) {
+        self.follow_sets(cx, command, args);
+        if self.strings.is_none() {
             return;
         }
         let mut words = args;
@@ -125,7 +170,7 @@ impl<'q> Lengths<'q> {
             } else {
                 before.max(written)
             };
-            if let Self::Known(lengths) = self {
+            if let Some(lengths) = &mut self.strings {
                 lengths.insert(key, after.min(most));
             }
         }
@@ -141,6 +186,14 @@ fn range_len(mut args: Args<'_>) -> usize {
     }
 }
 
+/// The bytes of the sorted set of a key, 0 if it has none. They may be more than the largest item.
+fn set_bytes<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> usize {
+    if cx.engine.stats().set_bytes == 0 {
+        return 0;
+    }
+    usize::try_from(keyspace::set_usage(cx, key).unwrap_or(0)).unwrap_or(usize::MAX)
+}
+
 /// What a request costs at most.
 fn cost<'q, E: Engine>(
     cx: &mut Context<'_, E>,
@@ -150,6 +203,12 @@ fn cost<'q, E: Engine>(
 ) -> usize {
     let words = args.map(|arg| ARGUMENT + arg.len()).sum::<usize>();
     let clients = || cx.shared.open_connections().saturating_mul(CLIENT);
+    let copied = match (command.name, command.keys_of(args).next()) {
+        ("copy", Some(key)) => lengths.of_set(cx, key),
+        // A range of a set reads no more than it prints, and all that a transaction prints is
+        // bounded by `Context::most_replies`.
+        _ => 0,
+    };
     let extra = match command.name {
         // Several copies of a value that is changed.
         "append" | "bitfield" | "bitop" | "copy" | "rename" | "renamenx" | "setbit"
@@ -172,7 +231,7 @@ fn cost<'q, E: Engine>(
             let pattern = pattern.map_or(0, |pattern| pattern.len() * PATTERN_BYTE);
             items.saturating_mul(ITEM + pattern)
         }
-        "scan" => keys::scan_items(args).saturating_mul(ITEM + words * PATTERN_BYTE),
+        "scan" | "zscan" => keys::scan_items(args).saturating_mul(ITEM + words * PATTERN_BYTE),
         "client|kill" | "client|list" | "client|tracking" => clients(),
         "command" | "command|docs" | "command|info" | "command|list" => LONG_REPORT,
         "dbsize" => REPORT,
@@ -189,5 +248,5 @@ fn cost<'q, E: Engine>(
         _ if command.keys.is_empty() && !command.has_flag("fast") => REPORT,
         _ => 0,
     };
-    extra.saturating_add(REQUEST + words)
+    extra.saturating_add(copied).saturating_add(REQUEST + words)
 }

@@ -25,7 +25,7 @@ pub(crate) fn is_timed(batches: u64) -> bool {
 
 /// The first words of all error texts of the server. The last one stands for words that scripts
 /// have chosen.
-const CODES: [&str; 11] = [
+const CODES: [&str; 12] = [
     "ERR",
     "EXECABORT",
     "NOAUTH",
@@ -36,6 +36,7 @@ const CODES: [&str; 11] = [
     "OOM",
     "UNKILLABLE",
     "WRONGPASS",
+    "WRONGTYPE",
     "OTHER",
 ];
 
@@ -100,11 +101,8 @@ impl CommandCounts {
     #[inline]
     pub(crate) fn completed(&self, form: &ReplyForm<'_>, outcome: &Outcome<'_>) {
         self.add(form.command(), CommandColumn::Calls, form.calls());
-        if matches!(
-            outcome,
-            Outcome::OutOfMemory | Outcome::TooLarge | Outcome::NonNumeric | Outcome::Refused(_)
-        ) {
-            self.failed(form.command(), ReplyForm::error_text(outcome).as_bytes());
+        if let Some(text) = form.failure(outcome) {
+            self.failed(form.command(), text.as_bytes());
         }
     }
 

@@ -6,6 +6,79 @@
 
 use std::cmp::Ordering;
 
+/// Reads a score: a number, or the name of infinity, without blanks before it. `None` if it is too
+/// large, or rounded to zero though it is not.
+pub(super) fn double(text: &[u8]) -> Option<f64> {
+    let value = any_double(text)?;
+    let is_named = |text: &[u8]| text.iter().any(|byte| byte.eq_ignore_ascii_case(&b'n'));
+    let is_exact = if value.is_infinite() {
+        is_named(text)
+    } else {
+        value != 0.0 || is_zero(text)
+    };
+    (is_exact && !value.is_nan()).then_some(value)
+}
+
+/// Reads a number as `strtod` reads all of a text that does not begin with blanks.
+pub(super) fn any_double(text: &[u8]) -> Option<f64> {
+    let (is_negative, digits) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, text),
+    };
+    let value = match digits {
+        [b'0', b'x' | b'X', digits @ ..] => hexadecimal_double(&Scientific::parse(digits, 16)?),
+        [b'+' | b'-', ..] => return None,
+        _ => std::str::from_utf8(digits).ok()?.parse().ok()?,
+    };
+    Some(if is_negative { -value } else { value })
+}
+
+/// Whether no digit before the exponent of a number is other than 0.
+fn is_zero(text: &[u8]) -> bool {
+    let digits = match text {
+        [b'+' | b'-', rest @ ..] => rest,
+        _ => text,
+    };
+    let (digits, markers) = match digits {
+        [b'0', b'x' | b'X', rest @ ..] => (rest, *b"pP"),
+        _ => (digits, *b"eE"),
+    };
+    let mut digits = digits.iter().take_while(|byte| !markers.contains(byte));
+    digits.all(|byte| matches!(byte, b'0' | b'.'))
+}
+
+/// The double that is nearest to a hexadecimal number, ties to even.
+fn hexadecimal_double(parsed: &Scientific) -> f64 {
+    let (mut mantissa, mut exponent) = (0_u128, parsed.exponent);
+    for digit in &parsed.digits {
+        if mantissa >> 120 == 0 {
+            mantissa = mantissa << 4 | u128::from(*digit);
+        } else {
+            exponent = exponent.saturating_add(4);
+            // Only matters for ties, so a bit far below stands for all that follow.
+            mantissa |= u128::from(*digit > 0);
+        }
+    }
+    if mantissa == 0 {
+        return 0.0;
+    }
+    let bits = 128 - i64::from(mantissa.leading_zeros());
+    // The exponent of the last bit of the result.
+    let last = exponent.saturating_add(bits - 53).max(-1_074);
+    let dropped = last.saturating_sub(exponent);
+    let kept = match dropped {
+        ..=0 => mantissa << dropped.unsigned_abs().min(127),
+        dropped => shift_right_rounding(mantissa, dropped.unsigned_abs()),
+    };
+    if last > 1_023 {
+        return f64::INFINITY;
+    }
+    // Both factors are powers of two and the mantissa has 54 bits at most, so this is exact.
+    let half = last / 2;
+    kept as f64 * 2_f64.powi(half as i32) * 2_f64.powi((last - half) as i32)
+}
+
 /// Text of this length or longer is no number, as in Redis.
 const TEXT_LIMIT: usize = 5 << 10;
 /// The exponents of the least and the greatest numbers.

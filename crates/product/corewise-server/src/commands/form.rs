@@ -2,7 +2,8 @@
 
 use super::table::Command;
 use crate::codec::Parse;
-use corewise_ops::{ItemView, Now, Outcome};
+use corewise_ops::sorted::{Members, SortedResult};
+use corewise_ops::{ItemKind, ItemView, Now, Outcome};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Encoder, Version};
 
@@ -11,6 +12,8 @@ use corewise_wire::resp::{Encoder, Version};
 pub(super) enum ReplyShape {
     /// The value, or null.
     Value,
+    /// The value, or null also if the item is no string.
+    StringOrNull,
     /// The bytes of the value from the first place to the second, both included; negative places
     /// count from the end.
     Range(i32, i32),
@@ -34,10 +37,37 @@ pub(super) enum ReplyShape {
     UnixMilliseconds(ClockStart),
     /// The bit of the value at this offset, 0 behind the end.
     Bit(u32),
-    /// What an edit reports.
+    /// What an edit reports, or a number or a rank of a sorted set.
     Number,
+    /// The number of members that were added, or also of those whose scores have changed.
+    Added { counts_changed: bool },
+    /// A score, or the scores of several members.
+    Score,
+    /// The first member, or null.
+    Member,
+    /// Members; an error if the reply is longer than `most` bytes.
+    Members { scores: ScoresShown, most: u32 },
     /// The value before an edit, or null.
     Old,
+}
+
+/// How a reply has the scores of its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScoresShown {
+    Not,
+    /// Behind each member.
+    Flat,
+    /// The same, but in RESP3 each member and its score are an array.
+    Pairs,
+}
+
+impl ReplyShape {
+    pub(super) fn members(scores: ScoresShown, most: usize) -> Self {
+        Self::Members {
+            scores,
+            most: u32::try_from(most).unwrap_or(u32::MAX),
+        }
+    }
 }
 
 /// The Unix time at which the clock of deadlines was zero, in milliseconds. Packed, so that it
@@ -85,6 +115,19 @@ pub(crate) struct ReplyForm<'i> {
 }
 
 impl<'i> ReplyForm<'i> {
+    /// The form for a call, whose reply may have `most` bytes.
+    pub(super) fn with_room(mut self, most: usize) -> Self {
+        if let ReplyShape::Members { scores, .. } = self.kind {
+            self.kind = ReplyShape::members(scores, most);
+        }
+        self
+    }
+
+    /// Whether it shows members of a set within a range.
+    pub(super) fn is_range(&self) -> bool {
+        matches!(self.kind, ReplyShape::Members { .. })
+    }
+
     /// The key.
     #[inline]
     pub(crate) fn key(&self) -> &'i [u8] {
@@ -119,8 +162,10 @@ impl<'i> ReplyForm<'i> {
     pub(crate) fn encode(&self, outcome: &Outcome<'_>, now: Now, out: &mut Vec<u8>) {
         let mut reply = Encoder::new(self.version, out);
         match (self.kind, outcome) {
-            (ReplyShape::Value, Outcome::Found(view)) => reply.bulk(view.value),
-            (ReplyShape::Value, Outcome::Missing(_)) => reply.null(),
+            (ReplyShape::Value | ReplyShape::StringOrNull, Outcome::Found(view)) => {
+                reply.bulk(view.value);
+            }
+            (ReplyShape::Value | ReplyShape::StringOrNull, Outcome::Missing(_)) => reply.null(),
             (ReplyShape::Ok, Outcome::Stored(_)) => reply.fixed(b"+OK\r\n"),
             _ => self.encode_rarer(outcome, now, out),
         }
@@ -146,7 +191,8 @@ impl<'i> ReplyForm<'i> {
             (ReplyShape::Length | ReplyShape::Flag, Outcome::Missing(_) | Outcome::NotStored) => {
                 reply.fixed(b":0\r\n");
             }
-            (ReplyShape::Type, Outcome::Found(_)) => reply.fixed(b"+string\r\n"),
+            (ReplyShape::StringOrNull, Outcome::WrongKind) => reply.null(),
+            (ReplyShape::Type, Outcome::Found(view)) => reply.simple(type_name(view.kind)),
             (ReplyShape::Type, Outcome::Missing(_)) => reply.fixed(b"+none\r\n"),
             (ReplyShape::MillisecondsLeft, Outcome::Found(view)) => {
                 reply.integer(ms_left(view, now).unwrap_or(-1));
@@ -174,9 +220,54 @@ impl<'i> ReplyForm<'i> {
             }
             (ReplyShape::Bit(_), Outcome::Missing(_)) => reply.fixed(b":0\r\n"),
             (ReplyShape::Number, Outcome::Edited { number, .. }) => reply.integer(*number),
+            (_, Outcome::Sorted { result, .. }) => self.encode_sorted(result, out),
             (ReplyShape::Old, Outcome::Edited { old: None, .. }) => reply.null(),
             (ReplyShape::Old, Outcome::Edited { old: Some(old), .. }) => reply.bulk(old),
             _ => reply.error(&[Self::error_text(outcome).as_bytes()]),
+        }
+    }
+
+    fn encode_sorted(&self, result: &SortedResult<'_>, out: &mut Vec<u8>) {
+        let mut reply = Encoder::new(self.version, out);
+        match (self.kind, *result) {
+            (ReplyShape::Added { counts_changed }, SortedResult::Inserted { added, changed }) => {
+                let changed = if counts_changed { changed } else { 0 };
+                reply.integer((added + changed) as i64);
+            }
+            (_, SortedResult::Number(number) | SortedResult::Rank(Some(number))) => {
+                reply.integer(number as i64);
+            }
+            (_, SortedResult::Rank(None) | SortedResult::Score(None)) => reply.null(),
+            (_, SortedResult::Score(Some(score))) => reply.double(score),
+            (_, SortedResult::Scores(scores)) => {
+                reply.array(scores.len());
+                scores.show(&mut |score| match score {
+                    Some(score) => reply.double(score),
+                    None => reply.null(),
+                });
+            }
+            (ReplyShape::Members { scores, most }, SortedResult::Members(members)) => {
+                encode_members(members, scores, most, self.version, out);
+            }
+            (ReplyShape::Member, SortedResult::Members(members)) if members.is_empty() => {
+                reply.null();
+            }
+            (ReplyShape::Member, SortedResult::Members(members)) => {
+                members.show(&mut |member, _| {
+                    Encoder::new(self.version, out).bulk(member);
+                    false
+                });
+            }
+            (_, SortedResult::NotANumber) => {
+                reply.error(&[NOT_A_NUMBER.as_bytes()]);
+            }
+            (
+                _,
+                SortedResult::Members(_) | SortedResult::Scan(_) | SortedResult::Inserted { .. },
+            ) => {
+                debug_assert!(false, "the shape of {result:?}");
+                reply.error(&[UNEXPECTED.as_bytes()]);
+            }
         }
     }
 
@@ -188,12 +279,32 @@ impl<'i> ReplyForm<'i> {
         now: Now,
         out: &mut Vec<u8>,
     ) -> Option<(&'v [u8], &'static [u8])> {
-        let (ReplyShape::Value, Outcome::Found(view)) = (self.kind, outcome) else {
+        let (ReplyShape::Value | ReplyShape::StringOrNull, Outcome::Found(view)) =
+            (self.kind, outcome)
+        else {
             self.encode(outcome, now, out);
             return None;
         };
         Encoder::new(self.version, out).bulk_head(view.value.len());
         Some((view.value, b"\r\n"))
+    }
+
+    /// The error text that the outcome is printed as, if it is a failure.
+    #[inline]
+    pub(super) fn failure(&self, outcome: &Outcome<'_>) -> Option<&'static str> {
+        let fails = match outcome {
+            Outcome::OutOfMemory
+            | Outcome::TooLarge
+            | Outcome::NonNumeric
+            | Outcome::Refused(_) => true,
+            Outcome::WrongKind => self.kind != ReplyShape::StringOrNull,
+            Outcome::Sorted {
+                result: SortedResult::NotANumber,
+                ..
+            } => return Some(NOT_A_NUMBER),
+            _ => false,
+        };
+        fails.then(|| Self::error_text(outcome))
     }
 
     /// The error text for an operation that failed, without `-` and line break.
@@ -203,6 +314,9 @@ impl<'i> ReplyForm<'i> {
             Outcome::TooLarge => "ERR key or value exceeds the maximum size of an item",
             Outcome::NonNumeric => "ERR value is not an integer or out of range",
             Outcome::Refused(why) => why,
+            Outcome::WrongKind => {
+                "WRONGTYPE Operation against a key holding the wrong kind of value"
+            }
             Outcome::Found(_)
             | Outcome::Stored(_)
             | Outcome::Counter { .. }
@@ -210,7 +324,8 @@ impl<'i> ReplyForm<'i> {
             | Outcome::Missing(_)
             | Outcome::NotStored
             | Outcome::Edited { .. }
-            | Outcome::Exists => "ERR the engine gave an unexpected answer",
+            | Outcome::Sorted { .. }
+            | Outcome::Exists => UNEXPECTED,
         }
     }
 }
@@ -219,6 +334,60 @@ impl<'i> ReplyForm<'i> {
 pub(super) fn bit(value: &[u8], at: u64) -> bool {
     let byte = value.get((at >> 3) as usize);
     byte.is_some_and(|byte| byte >> (7 - at % 8) & 1 == 1)
+}
+
+/// Why members are not shown.
+const TOO_LONG: &str = "ERR the members take too much memory for one reply, ask for fewer";
+
+const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
+const UNEXPECTED: &str = "ERR the engine gave an unexpected answer";
+
+/// The name of a kind, as `TYPE` tells it.
+pub(super) fn type_name(kind: ItemKind) -> &'static str {
+    match kind {
+        ItemKind::String => "string",
+        ItemKind::FlatSet | ItemKind::Set => "zset",
+    }
+}
+
+/// The bytes of the shortest member in a reply: `$0` and two line breaks.
+const LEAST_MEMBER: usize = 6;
+
+/// Appends members as an array, of pairs if RESP3 has scores; an error instead of more than `most`
+/// bytes.
+fn encode_members(
+    members: &dyn Members,
+    scores: ScoresShown,
+    most: u32,
+    version: Version,
+    out: &mut Vec<u8>,
+) {
+    let start = out.len();
+    let are_pairs = scores == ScoresShown::Pairs && version == Version::Resp3;
+    let with_scores = scores != ScoresShown::Not;
+    let elements = if with_scores && !are_pairs { 2 } else { 1 };
+    // A set of which only a part has room is not read for nothing.
+    let mut is_too_long = members.len().saturating_mul(LEAST_MEMBER) > most as usize;
+    Encoder::new(version, out).array(members.len().saturating_mul(elements));
+    members.show(&mut |member, score| {
+        is_too_long |= out.len() - start + member.len() > most as usize;
+        if is_too_long {
+            return false;
+        }
+        let mut reply = Encoder::new(version, out);
+        if are_pairs {
+            reply.array(2);
+        }
+        reply.bulk(member);
+        if with_scores {
+            reply.double(score);
+        }
+        true
+    });
+    if is_too_long {
+        out.truncate(start);
+        Encoder::new(version, out).error(&[TOO_LONG.as_bytes()]);
+    }
 }
 
 /// Milliseconds until an item expires.

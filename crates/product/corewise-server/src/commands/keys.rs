@@ -1,6 +1,6 @@
 //! Commands on keys, whatever their values are.
 
-use super::form::{ClockStart, ReplyShape};
+use super::form::{ClockStart, ReplyShape, type_name};
 use super::operation::{
     Failure, Operation, Parsed, TimeForm, decided, each, integer, invalid_time,
 };
@@ -21,7 +21,7 @@ const SCAN_PART: usize = 64;
 /// from the memory limit may be nearly empty.
 const MAX_SCAN_BUCKETS: usize = 4_096;
 /// The bytes of keys after which a step ends.
-const ENOUGH_BYTES: usize = 1 << 20;
+pub(super) const ENOUGH_BYTES: usize = 1 << 20;
 
 /// `DEL key …`, `UNLINK key …`.
 pub(super) fn del<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
@@ -35,7 +35,9 @@ pub(super) fn exists<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
 
 /// `TOUCH key …`.
 pub(super) fn touch<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
-    each(args, |key| Operation::read(key, ReplyShape::Flag))
+    each(args, |key| {
+        Operation::read(key, ReplyShape::Flag).of_any_kind()
+    })
 }
 
 /// `TYPE key`.
@@ -110,7 +112,9 @@ fn set_deadline<'i>(
         .deadline(integer(time)?, parse)
         .ok_or_else(|| invalid_time(command))?;
     if conditions == 0 && deadline != Deadline::PAST {
-        return Operation::touch(key, deadline, ReplyShape::Flag).into();
+        return Operation::touch(key, deadline, ReplyShape::Flag)
+            .of_any_kind()
+            .into();
     }
     let edit = Edit {
         decide: replace_deadline,
@@ -120,6 +124,7 @@ fn set_deadline<'i>(
             deadline,
             ..StoreRule::default()
         },
+        any_kind: true,
     };
     Operation::edit_with(key, edit, ReplyShape::Number)
         .counting_as(Tally::None)
@@ -157,7 +162,9 @@ fn replace_deadline(
 /// `PERSIST key`.
 pub(super) fn persist<'i>(mut args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
     let [key] = first(&mut args);
-    Operation::edit(key, remove_deadline, 0, ReplyShape::Number).into()
+    Operation::edit(key, remove_deadline, 0, ReplyShape::Number)
+        .of_any_kind()
+        .into()
 }
 
 /// Removes the deadline, and reports 1 if there was one.
@@ -198,41 +205,69 @@ pub(super) fn pexpiretime<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'
     Operation::peek(key, ReplyShape::UnixMilliseconds(ClockStart::of(parse))).into()
 }
 
+/// The options of a scan.
+pub(super) struct ScanOptions<'a> {
+    pub(super) pattern: &'a [u8],
+    /// What `COUNT` says, up to [`MAX_SCAN_COUNT`].
+    pub(super) count: usize,
+    /// What `TYPE` says.
+    wanted: Option<&'a [u8]>,
+}
+
+impl<'a> ScanOptions<'a> {
+    /// Reads the options, or returns the error text. `TYPE` may be among them if it is `of_keys`.
+    pub(super) fn parse(mut args: Args<'a>, of_keys: bool) -> Result<Self, &'static str> {
+        let mut options = Self {
+            pattern: b"*",
+            count: SCAN_COUNT,
+            wanted: None,
+        };
+        while let Some(option) = args.next() {
+            match (option.to_ascii_lowercase().as_slice(), args.next()) {
+                (b"match", Some(value)) if value.len() > glob::MAX_PATTERN => {
+                    return Err(text::LONG_PATTERN);
+                }
+                (b"match", Some(value)) => options.pattern = value,
+                (b"count", Some(value)) => match parse_integer(value) {
+                    None => return Err(text::NOT_AN_INTEGER),
+                    Some(..=0) => return Err(text::SYNTAX),
+                    Some(value) => options.count = value.min(MAX_SCAN_COUNT) as usize,
+                },
+                (b"type", Some(value)) if of_keys => options.wanted = Some(value),
+                _ => return Err(text::SYNTAX),
+            }
+        }
+        Ok(options)
+    }
+}
+
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
 pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [cursor] = first(&mut args);
     let Some(cursor) = parse_cursor(cursor) else {
         return cx.error("ERR invalid cursor");
     };
-    let (mut pattern, mut count, mut shows_strings) = (&b"*"[..], SCAN_COUNT, true);
-    let mut looks_up = false;
-    while let Some(option) = args.next() {
-        match (option.to_ascii_lowercase().as_slice(), args.next()) {
-            (b"match", Some(value)) if value.len() > glob::MAX_PATTERN => {
-                return cx.error(text::LONG_PATTERN);
-            }
-            (b"match", Some(value)) => pattern = value,
-            (b"count", Some(value)) => match parse_integer(value) {
-                None => return cx.error(text::NOT_AN_INTEGER),
-                Some(..=0) => return cx.error(text::SYNTAX),
-                Some(value) => count = value.min(MAX_SCAN_COUNT) as usize,
-            },
-            (b"type", Some(value)) => {
-                shows_strings = value.eq_ignore_ascii_case(b"string");
-                looks_up = true;
-            }
-            _ => return cx.error(text::SYNTAX),
-        }
-    }
+    let options = match ScanOptions::parse(args, true) {
+        Ok(options) => options,
+        Err(text) => return cx.error(text),
+    };
+    let ScanOptions {
+        pattern,
+        count,
+        wanted,
+    } = options;
     let (mut keys, mut matching): (Vec<Vec<u8>>, _) = (Vec::new(), 0);
-    let step = scan_step(cx, cursor, count, |key| {
-        if glob::matches(pattern, key) {
+    let step = scan_step(cx, cursor, count, |item| {
+        if glob::matches(pattern, item.key) {
             matching += 1;
-            keys.extend(shows_strings.then(|| key.to_vec()));
+            let is_shown = wanted.is_none_or(|wanted: &[u8]| {
+                wanted.eq_ignore_ascii_case(type_name(item.kind).as_bytes())
+            });
+            keys.extend(is_shown.then(|| item.key.to_vec()));
         }
     });
     // As in Redis, the type of a key is looked up.
-    if looks_up {
+    if wanted.is_some() {
         cx.counters.cmd_get += matching;
         cx.counters.get_hits += matching;
     }
@@ -264,7 +299,7 @@ fn scan_step<E: Engine>(
     cx: &Context<'_, E>,
     mut cursor: Cursor,
     count: usize,
-    mut look: impl FnMut(&[u8]),
+    mut look: impl FnMut(&ItemView<'_>),
 ) -> ScanStep {
     let (mut left, mut shown, mut bytes) = (count.max(MAX_SCAN_BUCKETS), 0, 0);
     loop {
@@ -272,7 +307,7 @@ fn scan_step<E: Engine>(
         let step = cx.engine.scan(cursor, part, cx.parse.now, &mut |item| {
             shown += 1;
             bytes += item.key.len();
-            look(item.key);
+            look(item);
         });
         left -= part;
         match step {
@@ -287,7 +322,7 @@ fn scan_step<E: Engine>(
 }
 
 /// The cursor that a text means, as `strtoul` reads it: with a sign, and none at all is 0.
-fn parse_cursor(text: &[u8]) -> Option<Cursor> {
+pub(super) fn parse_cursor(text: &[u8]) -> Option<Cursor> {
     let text = until_nul(text);
     let (is_negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

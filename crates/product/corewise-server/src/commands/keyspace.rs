@@ -2,7 +2,8 @@
 
 use super::{Context, Progress, first, glob, text};
 use corewise_engine::{Cursor, Engine, ScanStep};
-use corewise_ops::ItemView;
+use corewise_ops::sorted::{SortedOp, SortedRead, SortedResult};
+use corewise_ops::{ItemKind, ItemView, Outcome, Verb};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Encoder, Version, parse_integer};
 use std::collections::HashMap;
@@ -187,7 +188,7 @@ fn walk<E: Engine>(cx: &Context<'_, E>, mut cursor: Cursor, to_the_end: bool) ->
 }
 
 /// A random number: std chooses random keys for its hashers.
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
@@ -217,7 +218,15 @@ enum Description {
 }
 
 /// The encoding that Redis would give a value that it has not changed.
-fn encoding(value: &[u8]) -> &'static str {
+fn encoding(item: &ItemView<'_>) -> &'static str {
+    match item.kind {
+        ItemKind::String => encoding_of_string(item.value),
+        ItemKind::FlatSet => "listpack",
+        ItemKind::Set => "skiplist",
+    }
+}
+
+fn encoding_of_string(value: &[u8]) -> &'static str {
     if parse_integer(value).is_some() {
         "int"
     } else if value.len() <= LONGEST_EMBEDDED {
@@ -234,7 +243,7 @@ pub(super) fn object<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
     let tally = cx.tally;
     match subcommand.to_ascii_lowercase().as_slice() {
-        b"encoding" => describe(cx, tally, key, |item| Word(encoding(item.value))),
+        b"encoding" => describe(cx, tally, key, |item| Word(encoding(item))),
         b"idletime" => describe(cx, tally, key, |item| Number(item.idle_s.into())),
         b"refcount" => describe(cx, tally, key, |_| Number(1)),
         b"freq" => describe(cx, tally, key, |_| Error(NO_FREQUENCY)),
@@ -251,6 +260,23 @@ pub(super) fn memory<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     }
 }
 
+/// The bytes of a sorted set and its item; `None` if the key has none.
+pub(super) fn set_usage<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> Option<u64> {
+    let mut usage = None;
+    let op = SortedOp::Read(SortedRead::Usage);
+    cx.operate(Tally::None, key, Verb::Sorted(&op), |outcome| {
+        if let Outcome::Sorted {
+            result: SortedResult::Number(bytes),
+            is_found: true,
+            ..
+        } = outcome
+        {
+            usage = Some(*bytes);
+        }
+    });
+    usage
+}
+
 fn memory_usage<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
     while let Some(option) = args.next() {
@@ -258,14 +284,18 @@ fn memory_usage<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
             .next()
             .filter(|_| option.eq_ignore_ascii_case(b"samples"));
         match samples.map(parse_integer) {
-            Some(Some(0..)) => {} // a string is never sampled
+            Some(Some(0..)) => {} // nothing is sampled: the bytes are known
             Some(None) => return cx.error(text::NOT_AN_INTEGER),
             Some(Some(_)) | None => return cx.error(text::SYNTAX),
         }
     }
-    describe(cx, Tally::None, key, |item| {
-        Description::Number(item.footprint as i64)
-    });
+    match set_usage(cx, key) {
+        Some(bytes) => cx.reply().integer(bytes as i64),
+        // A string, or nothing.
+        None => describe(cx, Tally::None, key, |item| {
+            Description::Number(item.footprint as i64)
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -59,7 +59,9 @@ impl Options {
 pub(super) fn lcs<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [first_key, second_key] = first(&mut args);
     // As in Redis, the look-ups count even if an option is wrong.
-    let (a, b) = (value(cx, first_key), value(cx, second_key));
+    let (Some(a), Some(b)) = (value(cx, first_key), value(cx, second_key)) else {
+        return cx.error("ERR The specified keys must contain string values");
+    };
     let options = match Options::parse(args) {
         Ok(options) => options,
         Err(text) => return cx.error(text),
@@ -79,14 +81,17 @@ pub(super) fn lcs<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     print_matches(cx, &matches, &options, table.length);
 }
 
-fn value<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> Vec<u8> {
-    let mut value = None;
+/// The string of a key, which may be absent; `None` if the item is no string.
+fn value<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> Option<Vec<u8>> {
+    let mut value = Some(Vec::new());
     cx.operate(cx.tally, key, Verb::Get(Get::default()), |outcome| {
-        if let Outcome::Found(view) = outcome {
-            value = Some(view.value.to_vec());
-        }
+        value = match outcome {
+            Outcome::Found(view) => Some(view.value.to_vec()),
+            Outcome::WrongKind => None,
+            _ => Some(Vec::new()),
+        };
     });
-    value.unwrap_or_default()
+    value
 }
 
 fn print_matches<E: Engine>(

@@ -60,6 +60,7 @@ mod server;
 mod session;
 mod several;
 mod slowlog;
+mod sorted;
 mod strings;
 mod table;
 #[cfg(test)]
@@ -178,6 +179,8 @@ pub(crate) struct Context<'c, E: Engine> {
     pub(crate) follows_flush: bool,
     /// How long a script may take, or the scripts of the transaction that are left.
     pub(crate) script_time: Duration,
+    /// The replies to the transaction are too long, so they are no longer printed.
+    pub(crate) replies_are_cut: bool,
     pub(crate) answered: Answered,
 }
 
@@ -185,12 +188,17 @@ pub(crate) struct Context<'c, E: Engine> {
 struct Updating<F> {
     value: Vec<u8>,
     decide: F,
+    any_kind: bool,
 }
 
 impl<F: FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision> Update for Updating<F> {
     fn update(&mut self, old: Option<&ItemView<'_>>) -> Change<'_> {
         self.value.clear();
         (self.decide)(old, &mut self.value).with(&self.value)
+    }
+
+    fn takes_any_kind(&self) -> bool {
+        self.any_kind
     }
 }
 
@@ -482,7 +490,7 @@ impl<'c, E: Engine> Context<'c, E> {
     fn get_each(&mut self, keys: Args<'_>) {
         self.reply().array(keys.len());
         for key in keys {
-            self.run(&Operation::read(key, ReplyShape::Value));
+            self.run(&Operation::read(key, ReplyShape::StringOrNull));
             if transactions::is_too_long(self) {
                 return; // `EXEC` closes the connection
             }
@@ -493,12 +501,25 @@ impl<'c, E: Engine> Context<'c, E> {
     fn run(&mut self, operation: &Operation<'_>) {
         // The call is counted by `perform`.
         let form = operation.form(Command::NONE, self.tally, self.codec.version());
+        let (mut most, is_range) = (self.most_replies(), form.is_range());
+        if self.transaction.is_some() {
+            if is_range && self.replies_are_cut {
+                return; // it would be printed for nothing, and `cost` does not know how long it is
+            }
+            most = most.saturating_sub(self.out.len());
+        }
+        let form = form.with_room(most);
         let now = self.parse.now;
         let mut out = std::mem::take(self.out);
+        let (start, mut is_cut) = (out.len(), false);
         self.operate(form.tally(), operation.key, operation.verb, |outcome| {
             form.encode(outcome, now, &mut out);
+            // Instead of members that have no room there is an error.
+            let has_members = matches!(outcome, Outcome::Sorted { .. });
+            is_cut = is_range && has_members && out[start..].starts_with(b"-");
         });
         *self.out = out;
+        self.replies_are_cut |= is_cut && self.transaction.is_some();
     }
 
     /// Lists the subcommands of a command.
@@ -567,17 +588,36 @@ impl<'c, E: Engine> Context<'c, E> {
         });
     }
 
-    /// Changes the item of the key as `decide` says, which may be called several times. Prints an
+    /// Changes the string of the key as `decide` says, which may be called several times. Prints an
     /// error and returns false if that fails.
     fn update(
         &mut self,
         key: &[u8],
         decide: impl FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision,
     ) -> bool {
+        self.update_with(key, decide, false)
+    }
+
+    /// As [`update`](Self::update), for an item of any kind.
+    fn update_any_kind(
+        &mut self,
+        key: &[u8],
+        decide: impl FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision,
+    ) -> bool {
+        self.update_with(key, decide, true)
+    }
+
+    fn update_with(
+        &mut self,
+        key: &[u8],
+        decide: impl FnMut(Option<&ItemView<'_>>, &mut Vec<u8>) -> Decision,
+        any_kind: bool,
+    ) -> bool {
         self.counters.operations += 1;
         let mut update = Updating {
             value: Vec::new(),
             decide,
+            any_kind,
         };
         let updated = match &mut self.transaction {
             Some(transaction) => transaction.update(self.session, self.parse.now, key, &mut update),
@@ -589,6 +629,7 @@ impl<'c, E: Engine> Context<'c, E> {
             Updated::Done => return true,
             Updated::TooLarge => Outcome::TooLarge,
             Updated::OutOfMemory => Outcome::OutOfMemory,
+            Updated::WrongKind => Outcome::WrongKind,
         };
         self.error(ReplyForm::error_text(&failure));
         false

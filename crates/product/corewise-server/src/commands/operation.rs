@@ -61,7 +61,7 @@ impl<'i> From<Operation<'i>> for Parsed<'i> {
 
 impl<'i> Operation<'i> {
     #[inline]
-    fn new(key: &'i [u8], verb: Verb<'i>, kind: ReplyShape) -> Self {
+    pub(super) fn new(key: &'i [u8], verb: Verb<'i>, kind: ReplyShape) -> Self {
         Self {
             key,
             verb,
@@ -110,7 +110,7 @@ impl<'i> Operation<'i> {
         Self::new(key, Verb::Get(Get::default()), kind)
     }
 
-    /// A look-up that does not.
+    /// A look-up that does not, for items of any kind.
     pub(super) fn peek(key: &'i [u8], kind: ReplyShape) -> Self {
         let get = Get::QUIET;
         Self::new(key, Verb::Get(get), kind)
@@ -150,8 +150,19 @@ impl<'i> Operation<'i> {
             value: b"",
             number,
             rule: StoreRule::default(),
+            any_kind: false,
         };
         Self::edit_with(key, edit, kind)
+    }
+
+    /// The same for items of any kind.
+    pub(super) fn of_any_kind(mut self) -> Self {
+        match &mut self.verb {
+            Verb::Get(get) => get.any_kind = true,
+            Verb::Edit(edit) => edit.any_kind = true,
+            Verb::Store(_) | Verb::Delete(_) | Verb::Arith(_) | Verb::Sorted(_) => {}
+        }
+        self
     }
 
     pub(super) fn edit_with(key: &'i [u8], edit: Edit<'i>, kind: ReplyShape) -> Self {

@@ -341,7 +341,7 @@ impl RespSession {
         if is_last {
             self.keys = None;
         }
-        let operation = Operation::read(key, ReplyShape::Value);
+        let operation = Operation::read(key, ReplyShape::StringOrNull);
         let form = operation.form(Command::MGET, Tally::Get, self.version());
         let form = ReplyForm {
             is_part: !is_last,

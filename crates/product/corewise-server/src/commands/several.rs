@@ -8,7 +8,8 @@ use crate::codec::Parse;
 use crate::shared::BATCH;
 use corewise_engine::Engine;
 use corewise_engine::item::Contents;
-use corewise_ops::{Deadline, Delete, Op, Outcome, Store, StoreMode, Token, Verb};
+use corewise_ops::sorted::{SetSlot, SortedOp, SortedWrite, Taken};
+use corewise_ops::{Deadline, Delete, ItemKind, Op, Outcome, Store, StoreMode, Token, Verb};
 use corewise_wire::Tally;
 use corewise_wire::resp::Args;
 
@@ -49,6 +50,7 @@ impl<'i> Pairs<'i> {
                 client_flags: 0,
                 deadline: Deadline::NEVER,
                 state: 0,
+                kind: ItemKind::String,
             };
             contents.payload() <= most && contents.fits_header()
         };
@@ -127,23 +129,96 @@ enum Transfer {
     Failed,
 }
 
-/// Stores a copy of the item of one key, its deadline included, under another.
+/// Moves a set, or copies it, with its deadline.
+fn transfer_set<E: Engine>(
+    cx: &mut Context<'_, E>,
+    [from, to]: [&[u8]; 2],
+    deadline: Deadline,
+    transferred: Transferred,
+) -> Transfer {
+    let Transferred { replaces, keeps } = transferred;
+    if !replaces && cx.exists(Tally::None, to) {
+        return Transfer::Taken;
+    }
+    let slot = &SetSlot::new();
+    let take = |taken| SortedWrite::Take { slot, taken };
+    let put = SortedWrite::Put {
+        slot,
+        deadline,
+        replaces: true,
+    };
+    let first = if keeps { Taken::Copy } else { Taken::Claim };
+    let done = write_set(cx, from, take(first)).and_then(|is_found| {
+        if !is_found {
+            return Ok(Transfer::NoSource);
+        }
+        write_set(cx, to, put)?;
+        if keeps {
+            return Ok(Transfer::Done);
+        }
+        // Neither fails; but either item may have been evicted since.
+        write_set(cx, from, take(Taken::Set))?;
+        Ok(match write_set(cx, to, put)? {
+            true => Transfer::Done,
+            false => Transfer::NoSource,
+        })
+    });
+    done.unwrap_or_else(|text| {
+        cx.error(text);
+        Transfer::Failed
+    })
+}
+
+/// Executes a write on a set: whether there was one, or the error text.
+fn write_set<E: Engine>(
+    cx: &mut Context<'_, E>,
+    key: &[u8],
+    write: SortedWrite<'_>,
+) -> Result<bool, &'static str> {
+    let op = SortedOp::Write(write);
+    let mut result = Ok(false);
+    cx.operate(Tally::None, key, Verb::Sorted(&op), |outcome| {
+        result = match outcome {
+            Outcome::Sorted { is_found, .. } => Ok(*is_found),
+            outcome => Err(ReplyForm::error_text(outcome)),
+        };
+    });
+    result
+}
+
+/// How an item is transferred.
+#[derive(Clone, Copy)]
+struct Transferred {
+    /// Also if there is an item at the second key.
+    replaces: bool,
+    /// The item stays at the first key. (If it does not, a string has yet to be deleted there.)
+    keeps: bool,
+}
+
+/// Stores a copy of the item of one key, its deadline included, under another; moves a set unless
+/// it `keeps` the item.
 fn transfer<E: Engine>(
     cx: &mut Context<'_, E>,
     from: &[u8],
     to: &[u8],
-    replaces: bool,
+    transferred: Transferred,
 ) -> Transfer {
     let mut source = None;
     cx.peek(cx.tally, from, |item| {
-        source = item.map(|item| (item.value.to_vec(), item.client_flags, item.deadline));
+        source = item.map(|item| {
+            let value = item.value.to_vec();
+            (value, item.client_flags, item.deadline, item.kind)
+        });
     });
-    let Some((value, client_flags, deadline)) = source else {
+    let Some((value, client_flags, deadline, kind)) = source else {
         return Transfer::NoSource;
     };
+    if kind != ItemKind::String {
+        return transfer_set(cx, [from, to], deadline, transferred);
+    }
     let mut is_taken = false;
-    let done = cx.update(to, |old, new| {
-        is_taken = old.is_some() && !replaces;
+    let done = cx.update_any_kind(to, |old, new| {
+        is_taken = old.is_some() && !transferred.replaces;
         if is_taken {
             return Decision::Keep;
         }
@@ -172,7 +247,11 @@ fn move_item<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, replaces: b
                 (true, false) => Transfer::Taken,
             };
         }
-        let transfer = transfer(cx, from, to, replaces);
+        let moved = Transferred {
+            replaces,
+            keeps: false,
+        };
+        let transfer = transfer(cx, from, to, moved);
         if transfer == Transfer::Done {
             cx.operate(Tally::None, from, Verb::Delete(Delete::default()), |_| ());
         }
@@ -218,7 +297,11 @@ pub(super) fn copy<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     if from == to {
         return cx.error("ERR source and destination objects are the same");
     }
-    let transfer = cx.atomically([from, to], |cx| transfer(cx, from, to, replaces));
+    let copied = Transferred {
+        replaces,
+        keeps: true,
+    };
+    let transfer = cx.atomically([from, to], |cx| transfer(cx, from, to, copied));
     match transfer {
         Transfer::NoSource | Transfer::Taken => cx.reply().integer(0),
         Transfer::Done => cx.reply().integer(1),

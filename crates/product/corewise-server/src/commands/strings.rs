@@ -9,7 +9,9 @@ use super::operation::{
 use super::{Context, first, text};
 use crate::codec::Parse;
 use corewise_engine::Engine;
-use corewise_ops::{Deadline, Decided, Decision, Edit, ItemView, Outcome, StoreMode, StoreRule};
+use corewise_ops::{
+    Deadline, Decided, Decision, Edit, ItemKind, ItemView, Outcome, StoreMode, StoreRule,
+};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};
 
@@ -176,6 +178,8 @@ fn assignment<'i>(
         value,
         number: 0,
         rule,
+        // A value that is returned must be a string.
+        any_kind: kind != ReplyShape::Old,
     };
     Operation::edit_with(key, edit, kind)
 }
@@ -225,10 +229,14 @@ pub(super) fn getex<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> {
 /// `GETEX` with a wrong time, which is an error if there is an item.
 pub(super) fn getex_wrongly<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    let exists = cx.exists(cx.tally, key);
+    let mut kind = None;
+    cx.peek(cx.tally, key, |item| kind = item.map(|item| item.kind));
+    if kind.is_some_and(|kind| kind != ItemKind::String) {
+        return cx.error(ReplyForm::error_text(&Outcome::WrongKind));
+    }
     let time = Options::parse(args, false).and_then(|options| options.time);
     match time.map(|(time, form)| deadline_of(time, form, &cx.parse, "getex")) {
-        Some(Err(failure)) if exists => cx.reply().error(&failure.0),
+        Some(Err(failure)) if kind.is_some() => cx.reply().error(&failure.0),
         _ => cx.reply().null(),
     }
 }
@@ -321,6 +329,7 @@ pub(super) fn setrange<'i>(mut args: Args<'i>, parse: &Parse<'_>) -> Parsed<'i> 
         value,
         number: offset,
         rule: StoreRule::default(),
+        any_kind: false,
     };
     let operation = Operation::edit_with(key, edit, ReplyShape::Number);
     operation.writing_to(end)

@@ -7,7 +7,7 @@
 use super::operation::{Action, Parsed};
 use super::{
     Context, acl, bits, client, cluster, command, compare, connection, keys, keyspace, latency,
-    lcs, pubsub, scripting, server, several, slowlog, strings, transactions,
+    lcs, pubsub, scripting, server, several, slowlog, sorted, strings, transactions,
 };
 use crate::codec::Parse;
 use corewise_engine::Engine;
@@ -43,7 +43,7 @@ pub(crate) struct Row {
     /// those of a call, unless it says that one counts as nothing.
     pub(super) tally: Tally,
     /// Reads the arguments, of which the command accepts the number.
-    pub(super) parse: for<'i> fn(Args<'i>, &Parse<'_>) -> Parsed<'i>,
+    pub(super) parse: for<'i> fn(Args<'i>, &Parse<'i>) -> Parsed<'i>,
 }
 
 /// Executes a command and prints its reply.
@@ -263,6 +263,29 @@ rows! {
     "unwatch", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::unwatch;
     "wait", 3, "noscript", "generic connection", "request_policy:all_shards response_policy:agg_min", [], None, calls, cluster::wait;
     "watch", -2, "noscript loading stale fast allow_busy", "transactions", "", [("RO", [1, -1, 1])], None, calls, transactions::watch;
+    "zadd", -4, "write denyoom fast", "sortedset", "", [("RW update", [1, 0, 1])], None, sorted::zadd, sorted::zadd_call;
+    "zcard", 2, "readonly fast", "sortedset", "", [("RO", [1, 0, 1])], Get, sorted::zcard, batched;
+    "zcount", 4, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zcount, batched;
+    "zincrby", 4, "write denyoom fast", "sortedset", "", [("RW access update", [1, 0, 1])], None, sorted::zincrby, batched;
+    "zlexcount", 4, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zlexcount, batched;
+    "zmscore", -3, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zmscore, sorted::zmscore_call;
+    "zpopmax", -2, "write fast", "sortedset", "", [("RW access delete", [1, 0, 1])], None, sorted::zpopmax, batched;
+    "zpopmin", -2, "write fast", "sortedset", "", [("RW access delete", [1, 0, 1])], None, sorted::zpopmin, batched;
+    "zrandmember", -2, "readonly", "sortedset", "nondeterministic_output", [("RO access", [1, 0, 1])], Get, sorted::zrandmember, batched;
+    "zrange", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrange, batched;
+    "zrangebylex", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrangebylex, batched;
+    "zrangebyscore", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrangebyscore, batched;
+    "zrank", 3, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrank, batched;
+    "zrem", -3, "write fast", "sortedset", "", [("RW delete", [1, 0, 1])], None, sorted::zrem, sorted::zrem_call;
+    "zremrangebylex", 4, "write", "sortedset", "", [("RW delete", [1, 0, 1])], None, sorted::zremrangebylex, batched;
+    "zremrangebyrank", 4, "write", "sortedset", "", [("RW delete", [1, 0, 1])], None, sorted::zremrangebyrank, batched;
+    "zremrangebyscore", 4, "write", "sortedset", "", [("RW delete", [1, 0, 1])], None, sorted::zremrangebyscore, batched;
+    "zrevrange", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrevrange, batched;
+    "zrevrangebylex", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrevrangebylex, batched;
+    "zrevrangebyscore", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrevrangebyscore, batched;
+    "zrevrank", 3, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrevrank, batched;
+    "zscan", -3, "readonly", "sortedset", "nondeterministic_output", [("RO access", [1, 0, 1])], Get, calls, sorted::zscan;
+    "zscore", 3, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zscore, batched;
 }
 
 /// For a command whose `run` reads the arguments: it needs several keys, or none; or an
@@ -484,7 +507,7 @@ struct Index {
 
 const NO_ROW: u8 = u8::MAX;
 /// Enough that about each tenth factor is good.
-const PLACES: usize = 1024;
+const PLACES: usize = 4096;
 
 static INDEX: Index = index();
 

@@ -6,7 +6,8 @@ use super::{CommandCounts, CommandSums, RespSession};
 use crate::codec::{Limits, Parse, Protocol};
 use bumpalo::Bump;
 use corewise_ops::{
-    Absence, Deadline, Edit, Get, ItemFlags, ItemView, Now, Outcome, Store, StoreMode, Verb,
+    Absence, Deadline, Edit, Get, ItemFlags, ItemKind, ItemView, Now, Outcome, Store, StoreMode,
+    Verb,
 };
 use corewise_wire::Step;
 use corewise_wire::resp::{self, Refusal, Version, encode_request};
@@ -76,8 +77,15 @@ fn steps(mut codec: RespSession, limits: &Limits, input: &[u8], size: usize) -> 
                         Verb::Edit(Edit { number, value, .. }) => {
                             format!("edit {key} {number} {}", value.escape_ascii())
                         }
+                        Verb::Get(Get {
+                            any_kind: true,
+                            quiet: false,
+                            touch: None,
+                            ..
+                        }) => format!("use {key}"),
                         Verb::Get(_) => format!("other get {key}"),
                         Verb::Delete(_) => format!("delete {key}"),
+                        Verb::Sorted(op) => format!("{op:?} {key}"),
                         Verb::Arith(_) => panic!("a counter of memcached"),
                     });
                     consumed
@@ -159,7 +167,7 @@ fn every_command_on_one_key_is_one_operation() {
         ("del k", "delete k"),
         ("UNLINK k", "delete k"),
         ("strlen k", "get k"),
-        ("touch k", "get k"),
+        ("touch k", "use k"),
         ("exists k", "other get k"),
         ("type k", "other get k"),
         ("ttl k", "other get k"),
@@ -371,6 +379,7 @@ fn item(value: &[u8], deadline: Deadline) -> ItemView<'_> {
         flags: ItemFlags::NONE,
         footprint: 64,
         size_class: 1,
+        kind: ItemKind::String,
     }
 }
 

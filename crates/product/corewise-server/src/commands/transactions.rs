@@ -238,7 +238,6 @@ fn execute<'c, E: Engine>(
     requests: &RequestQueue,
 ) {
     let start = cx.out.len();
-    let mut is_too_long = false;
     let mut inner = Context {
         transaction: Some(transaction),
         shared: cx.shared,
@@ -256,6 +255,7 @@ fn execute<'c, E: Engine>(
         is_silent: cx.is_silent,
         follows_flush: false,
         script_time: cx.script_time,
+        replies_are_cut: false,
         answered: Answered::Fully,
     };
     if cost::is_too_high(&mut inner, requests) {
@@ -270,12 +270,12 @@ fn execute<'c, E: Engine>(
         };
         inner.counters.resp_calls += 1;
         inner.perform(command, exactly, request);
-        if self::is_too_long(&inner) {
+        inner.replies_are_cut |= is_too_long(&inner);
+        if inner.replies_are_cut {
             inner.out.truncate(start);
-            is_too_long = true;
         }
     }
-    if is_too_long {
+    if inner.replies_are_cut {
         inner.out.truncate(start);
         inner.conn.closing = true;
     }

@@ -300,6 +300,13 @@ impl Counters {
         match outcome {
             Outcome::Edited { old: Some(_), .. } => self.get_hits += gets,
             Outcome::Edited { old: None, .. } => self.get_misses += gets,
+            Outcome::Sorted { is_found: true, .. } => self.get_hits += gets,
+            Outcome::Sorted { .. } => self.get_misses += gets,
+            // The key has an item, which is what Redis counts.
+            Outcome::WrongKind => {
+                self.get_hits += gets;
+                self.touch_hits += touches;
+            }
             Outcome::Missing(absence) => {
                 self.get_misses += gets;
                 self.touch_misses += touches;
@@ -325,7 +332,7 @@ impl Counters {
 fn count_found(hits: &mut u64, misses: &mut u64, outcome: &Outcome<'_>) {
     match outcome {
         Outcome::Stored(_) | Outcome::Deleted | Outcome::Counter { .. } => *hits += 1,
-        Outcome::Missing(_) => *misses += 1,
+        Outcome::Missing(_) | Outcome::WrongKind => *misses += 1,
         _ => {}
     }
 }

@@ -164,7 +164,9 @@ fn failure(command: Command, outcome: &Outcome<'_>) -> Failure {
         (_, Outcome::NonNumeric) => Failure::NON_NUMERIC,
         // An item to which nothing can be appended or prepended is unchanged.
         (Append | Prepend, _) => Failure::NOT_STORED,
-        (_, Outcome::Missing(_)) | (Replace, Outcome::NotStored) => Failure::NOT_FOUND,
+        (_, Outcome::Missing(_) | Outcome::WrongKind) | (Replace, Outcome::NotStored) => {
+            Failure::NOT_FOUND
+        }
         (Increment | Decrement, Outcome::TooLarge | Outcome::OutOfMemory) => {
             Failure::NO_ROOM_FOR_COUNTER
         }

@@ -201,6 +201,7 @@ pub(super) fn get<'i>(line: CommandLine<'i>, cx: Context<'_, 'i>) -> Step<'i> {
         recache_below_ms: r.recache_below_ms,
         claim_stale: true,
         quiet: r.no_bump,
+        any_kind: false,
     });
     let tally = if r.touch.is_some() {
         Tally::Gat
@@ -269,7 +270,10 @@ pub(super) fn debug<'i>(line: CommandLine<'i>, cx: Context<'_, 'i>) -> Step<'i> 
     let Some((sent_key, key)) = keys else {
         return Step::frame(consumed, reply::BAD_FORMAT);
     };
-    let verb = Verb::Get(Get::QUIET);
+    let verb = Verb::Get(Get {
+        any_kind: false,
+        ..Get::QUIET
+    });
     let encoder = ReplyEncoder::meta(Command::MetaDebug, Tally::None, sent_key, b"", Bits::NONE);
     Step::op(consumed, key, verb, encoder)
 }

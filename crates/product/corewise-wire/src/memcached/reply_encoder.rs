@@ -286,13 +286,13 @@ impl<'i> ReplyEncoder<'i> {
     ///
     /// ```
     /// # use bumpalo::Bump;
-    /// # use corewise_ops::{Deadline, ItemFlags, ItemView, Now, Outcome};
+    /// # use corewise_ops::{Deadline, ItemFlags, ItemKind, ItemView, Now, Outcome};
     /// # use corewise_wire::memcached::{Codec, Limits, Step};
     /// # let now = Now::new(1, 1);
     /// # let (limits, scratch) = (Limits::default(), Bump::new());
     /// # let view = ItemView { key: b"k", value: b"hello", client_flags: 7, cas: 1,
     /// #     deadline: Deadline::NEVER, idle_s: 0, flags: ItemFlags::NONE, footprint: 64,
-    /// #     size_class: 1 };
+    /// #     size_class: 1, kind: ItemKind::String };
     /// let Step::Op { form, .. } =
     ///     Codec::new(false).next(b"get k\r\n", &limits, now, &scratch)
     /// else { panic!() };
@@ -405,8 +405,9 @@ impl<'i> ReplyEncoder<'i> {
                 self.encode_hit(view, digits.format(*value).as_bytes(), now, out);
             }
             // A vivify that finds no room is a miss.
-            (Command::MetaGet, Outcome::Missing(_) | Outcome::OutOfMemory) if quiet => {}
-            (Command::MetaGet, Outcome::Missing(_) | Outcome::OutOfMemory) => {
+            (Command::MetaGet, Outcome::Missing(_) | Outcome::WrongKind | Outcome::OutOfMemory)
+                if quiet => {}
+            (Command::MetaGet, Outcome::Missing(_) | Outcome::WrongKind | Outcome::OutOfMemory) => {
                 self.encode_status(b"EN", None, out);
             }
             (_, Outcome::Stored(_) | Outcome::Deleted) if quiet => {}
@@ -414,10 +415,12 @@ impl<'i> ReplyEncoder<'i> {
             (_, Outcome::Deleted) => self.encode_status(b"HD", None, out),
             (_, Outcome::Exists) => self.encode_status(b"EX", None, out),
             (_, Outcome::NotStored) => self.encode_status(b"NS", None, out),
-            (Command::MetaSet, Outcome::Missing(_)) if self.bits.has(Bits::APPENDING) => {
+            (Command::MetaSet, Outcome::Missing(_) | Outcome::WrongKind)
+                if self.bits.has(Bits::APPENDING) =>
+            {
                 self.encode_status(b"NS", None, out);
             }
-            (_, Outcome::Missing(_)) => self.encode_status(b"NF", None, out),
+            (_, Outcome::Missing(_) | Outcome::WrongKind) => self.encode_status(b"NF", None, out),
             _ => self.encode_failure(outcome, out),
         }
     }
@@ -625,8 +628,8 @@ fn store_line(command: Command, outcome: &Outcome<'_>) -> &'static [u8] {
         Outcome::Stored(_) => reply::STORED,
         Outcome::NotStored => reply::NOT_STORED,
         Outcome::Exists => reply::EXISTS,
-        Outcome::Missing(_) if command == Command::Cas => reply::NOT_FOUND,
-        Outcome::Missing(_) => reply::NOT_STORED,
+        Outcome::Missing(_) | Outcome::WrongKind if command == Command::Cas => reply::NOT_FOUND,
+        Outcome::Missing(_) | Outcome::WrongKind => reply::NOT_STORED,
         // An item to which nothing can be appended or prepended is unchanged.
         Outcome::TooLarge | Outcome::OutOfMemory if appending => reply::NOT_STORED,
         Outcome::TooLarge => reply::TOO_LARGE,
@@ -639,7 +642,7 @@ fn store_line(command: Command, outcome: &Outcome<'_>) -> &'static [u8] {
 fn delete_line(outcome: &Outcome<'_>) -> &'static [u8] {
     match outcome {
         Outcome::Deleted => reply::DELETED,
-        Outcome::Missing(_) => reply::NOT_FOUND,
+        Outcome::Missing(_) | Outcome::WrongKind => reply::NOT_FOUND,
         _ => reply::UNHANDLED,
     }
 }
@@ -648,7 +651,7 @@ fn delete_line(outcome: &Outcome<'_>) -> &'static [u8] {
 fn touch_line(outcome: &Outcome<'_>) -> &'static [u8] {
     match outcome {
         Outcome::Found(_) => reply::TOUCHED,
-        Outcome::Missing(_) => reply::NOT_FOUND,
+        Outcome::Missing(_) | Outcome::WrongKind => reply::NOT_FOUND,
         _ => reply::UNHANDLED,
     }
 }
@@ -656,7 +659,7 @@ fn touch_line(outcome: &Outcome<'_>) -> &'static [u8] {
 /// The reply to an `incr` or `decr` that failed.
 fn arith_line(outcome: &Outcome<'_>) -> &'static [u8] {
     match outcome {
-        Outcome::Missing(_) => reply::NOT_FOUND,
+        Outcome::Missing(_) | Outcome::WrongKind => reply::NOT_FOUND,
         Outcome::NonNumeric => reply::NON_NUMERIC,
         Outcome::OutOfMemory | Outcome::TooLarge => reply::OUT_OF_MEMORY,
         _ => reply::UNHANDLED,

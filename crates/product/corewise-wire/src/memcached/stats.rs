@@ -157,6 +157,7 @@ mod tests {
             flags: ItemFlags::FETCHED,
             footprint: 64,
             size_class: 2,
+            kind: corewise_ops::ItemKind::String,
         }
     }
 

@@ -157,8 +157,8 @@ impl<'o> Encoder<'o> {
         self.head(self.of_resp3(b'>', b'*'), len);
     }
 
-    /// A floating-point number in the shortest form that is read as the same number; in RESP2 as a
-    /// bulk string. Exponents are printed as Redis 7.2 prints them.
+    /// A floating-point number with up to 17 digits, as Redis 7.0 prints it; in RESP2 as a bulk
+    /// string.
     ///
     /// ```
     /// # use corewise_wire::resp::{Encoder, Version};
@@ -166,7 +166,7 @@ impl<'o> Encoder<'o> {
     /// for value in [0.1, -3.0, 1e21, f64::INFINITY, f64::NAN] {
     ///     Encoder::new(Version::Resp3, &mut out).double(value);
     /// }
-    /// assert_eq!(out, b",0.1\r\n,-3\r\n,1e+21\r\n,inf\r\n,nan\r\n");
+    /// assert_eq!(out, b",0.10000000000000001\r\n,-3\r\n,1e+21\r\n,inf\r\n,nan\r\n");
     /// ```
     pub fn double(&mut self, value: f64) {
         let mut text = DoubleText::default();
@@ -246,12 +246,12 @@ impl<'o> Encoder<'o> {
     }
 }
 
-/// Integers with up to this number of zeros behind their digits are printed without an exponent.
-const MOST_ZEROS: i32 = 7;
-/// A sign, 17 digits, a point, and an exponent, or seven zeros.
+/// Significant digits of a printed double: enough to read the same number again.
+const DIGITS: usize = 17;
+/// A sign, the digits, a point, an exponent, and zeros in front.
 const DOUBLE_LEN: usize = 32;
 
-/// The decimal form of a floating-point number.
+/// The decimal form of a floating-point number, as `%.17g` of C prints it.
 #[derive(Default)]
 struct DoubleText {
     bytes: [u8; DOUBLE_LEN],
@@ -272,8 +272,6 @@ impl DoubleText {
         }
     }
 
-    /// Prints `value`. The decisions are those of Redis's `fpconv_dtoa`: `digits` times ten to the
-    /// power of `last` is the value.
     fn print(&mut self, value: f64) {
         if !value.is_finite() {
             return self.push(match value {
@@ -285,57 +283,48 @@ impl DoubleText {
         if value.is_sign_negative() {
             self.push(b"-");
         }
+        let value = value.abs();
+        if value == value.trunc() && value < 1e15 {
+            return self.push(itoa::Buffer::new().format(value as u64).as_bytes());
+        }
         let mut text = [0; DOUBLE_LEN];
         let mut rest = &mut text[..];
-        // The text has a digit, and others behind a point; `e`; and the power of the first digit.
-        let written = write!(rest, "{:e}", value.abs());
+        // A digit, the others behind a point, `e`, and the power of the first digit.
+        let written = write!(rest, "{value:.*e}", DIGITS - 1);
         debug_assert!(written.is_ok(), "24 bytes are enough for any number");
-        let len = DOUBLE_LEN - rest.len();
-        let end = text[..len]
-            .iter()
-            .position(|byte| *byte == b'e')
-            .unwrap_or(len);
-        let exponent = std::str::from_utf8(&text[(end + 1).min(len)..len]);
-        let first: i32 = exponent
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(0);
-        let mut digits = [0; DOUBLE_LEN];
-        let mut count = 0;
-        for byte in text[..end].iter().filter(|byte| byte.is_ascii_digit()) {
-            digits[count] = *byte;
-            count += 1;
-        }
-        self.place(&digits[..count], first);
+        let mut digits = [0; DIGITS];
+        digits[0] = text[0];
+        digits[1..].copy_from_slice(&text[2..=DIGITS]);
+        let end = text.iter().position(|byte| *byte == 0);
+        let power = std::str::from_utf8(&text[DIGITS + 2..end.unwrap_or(DOUBLE_LEN)]);
+        let first = power.ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+        self.place(&digits, first);
     }
 
-    /// Prints digits of which the first counts ten to the power of `first`.
+    /// Prints digits of which the first counts ten to the power of `first`, without the zeros at
+    /// their end.
     fn place(&mut self, digits: &[u8], first: i32) {
-        let count = digits.len() as i32;
-        let last = first - (count - 1);
-        if last >= 0 && first < count + MOST_ZEROS {
-            self.push(digits);
-            return self.zeros(last as usize);
+        let count = digits.iter().rposition(|digit| *digit != b'0');
+        let digits = &digits[..count.map_or(1, |last| last + 1)];
+        if (-4..0).contains(&first) {
+            self.push(b"0.");
+            self.zeros(first.unsigned_abs() as usize - 1);
+            return self.push(digits);
         }
-        if last < 0 && (last > -7 || first.abs() < 4) {
-            let whole = count + last;
-            if whole <= 0 {
-                self.push(b"0.");
-                self.zeros(-whole as usize);
-                return self.push(digits);
-            }
-            let (whole, fraction) = digits.split_at(whole as usize);
-            self.push(whole);
+        let has_exponent = !(0..DIGITS as i32).contains(&first);
+        let whole = if has_exponent { 1 } else { first as usize + 1 };
+        let (whole, fraction) = (whole.min(digits.len()), whole);
+        self.push(&digits[..whole]);
+        self.zeros(fraction - whole);
+        if whole < digits.len() {
             self.push(b".");
-            return self.push(fraction);
+            self.push(&digits[whole..]);
         }
-        self.push(&digits[..1]);
-        if count > 1 {
-            self.push(b".");
-            self.push(&digits[1..]);
+        if has_exponent {
+            self.push(if first < 0 { b"e-" } else { b"e+" });
+            let power = first.unsigned_abs();
+            self.zeros(usize::from(power < 10));
+            self.push(itoa::Buffer::new().format(power).as_bytes());
         }
-        self.push(if first < 0 { b"e-" } else { b"e+" });
-        let mut power = itoa::Buffer::new();
-        self.push(power.format(first.unsigned_abs()).as_bytes());
     }
 }

@@ -8,4 +8,4 @@ mod model;
 mod seen;
 
 pub use model::{MemcachedModel, ModelItem};
-pub use seen::{Collect, Seen};
+pub use seen::{Collect, Seen, SeenSet};

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use corewise_ops::sorted::{Members, Scores, SortedOp, SortedRead, SortedResult, SortedWrite};
 use corewise_ops::{
-    Absence, Arith, Change, Deadline, Decided, Delete, Edit, Flow, Get, ItemFlags, ItemView, Now,
-    Op, Outcome, ReplySink, Store, StoreMode, Update, Verb,
+    Absence, Arith, Change, Deadline, Decided, Delete, Edit, Flow, Get, ItemFlags, ItemKind,
+    ItemView, Now, Op, Outcome, ReplySink, Store, StoreMode, Update, Verb,
 };
 
 /// Longest value that is a number, in bytes.
@@ -50,6 +51,7 @@ impl ModelItem {
             flags: self.flags,
             footprint: 64 + key.len() + self.value.len(),
             size_class: 1,
+            kind: ItemKind::String,
         }
     }
 
@@ -60,6 +62,27 @@ impl ModelItem {
         let is_number = is_short && digits.iter().all(u8::is_ascii_digit);
         let text = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
         text.parse().ok()
+    }
+}
+
+/// This number of members that are absent.
+struct Absent(usize);
+
+impl Members for Absent {
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn show(&self, _: &mut dyn FnMut(&[u8], f64) -> bool) {}
+}
+
+impl Scores for Absent {
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn show(&self, show: &mut dyn FnMut(Option<f64>)) {
+        (0..self.0).for_each(|_| show(None));
     }
 }
 
@@ -110,6 +133,7 @@ impl MemcachedModel {
             Verb::Delete(delete) => self.delete(op, delete, sink),
             Verb::Arith(arith) => self.arith(op, arith, sink),
             Verb::Edit(edit) => self.edit(op, &edit, sink),
+            Verb::Sorted(sorted) => self.sorted(op, sorted, sink),
         }
     }
 
@@ -119,6 +143,33 @@ impl MemcachedModel {
         let old = self.items.get(key).map(|item| item.view(key));
         let change = update.update(old.as_ref());
         self.carry_out(key, change);
+    }
+
+    /// There are no sorted sets, and no room for any: each key without a string has an empty one.
+    fn sorted(&self, op: &Op<'_>, sorted: &SortedOp<'_>, sink: &mut dyn ReplySink) -> Flow {
+        if self.items.contains_key(op.key) {
+            return sink.complete(op.token, Outcome::WrongKind);
+        }
+        let absent;
+        let result = match *sorted {
+            SortedOp::Read(SortedRead::Score(_)) => SortedResult::Score(None),
+            SortedOp::Read(SortedRead::Rank(..)) => SortedResult::Rank(None),
+            SortedOp::Read(SortedRead::Range(_)) => SortedResult::Members(&Absent(0)),
+            SortedOp::Read(SortedRead::Scores(members)) => {
+                absent = Absent(members.len());
+                SortedResult::Scores(&absent)
+            }
+            SortedOp::Write(SortedWrite::Add { .. } | SortedWrite::Increment { .. }) => {
+                return sink.complete(op.token, Outcome::OutOfMemory);
+            }
+            SortedOp::Read(_) | SortedOp::Write(_) => SortedResult::Number(0),
+        };
+        let outcome = Outcome::Sorted {
+            result,
+            is_found: false,
+            is_changed: false,
+        };
+        sink.complete(op.token, outcome)
     }
 
     fn next_cas(&mut self, wanted: Option<u64>) -> u64 {

@@ -1,9 +1,10 @@
 //! Outcomes that outlive the call which reports them.
 
+use corewise_ops::sorted::SortedResult;
 use corewise_ops::{Absence, Deadline, Flow, ItemFlags, Outcome, ReplySink, Token};
 
 /// An owned copy of an outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Seen {
     /// See [`Outcome::Found`].
     Found {
@@ -55,6 +56,75 @@ pub enum Seen {
     },
     /// See [`Outcome::Refused`].
     Refused(&'static str),
+    /// See [`Outcome::WrongKind`].
+    WrongKind,
+    /// See [`Outcome::Sorted`].
+    Sorted(SeenSet),
+}
+
+/// A copy of a [`SortedResult`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum SeenSet {
+    /// See [`SortedResult::Number`].
+    Number(u64),
+    /// See [`SortedResult::Inserted`]: members that were added, and that have changed.
+    Inserted(u64, u64),
+    /// See [`SortedResult::Score`].
+    Score(Option<f64>),
+    /// See [`SortedResult::Scores`].
+    Scores(Vec<Option<f64>>),
+    /// See [`SortedResult::Rank`].
+    Rank(Option<u64>),
+    /// See [`SortedResult::Members`].
+    Members(Vec<(Vec<u8>, f64)>),
+    /// See [`SortedResult::Scan`]: all members, in steps of 16.
+    Scanned(Vec<(Vec<u8>, f64)>),
+    /// See [`SortedResult::NotANumber`].
+    NotANumber,
+}
+
+impl SeenSet {
+    /// Copies a result.
+    ///
+    /// # Panics
+    ///
+    /// If the number of members or scores is not that of those that are shown.
+    #[must_use]
+    pub fn of(result: &SortedResult<'_>) -> Self {
+        match *result {
+            SortedResult::Number(number) => Self::Number(number),
+            SortedResult::Inserted { added, changed } => Self::Inserted(added, changed),
+            SortedResult::Score(score) => Self::Score(score),
+            SortedResult::Rank(rank) => Self::Rank(rank),
+            SortedResult::NotANumber => Self::NotANumber,
+            SortedResult::Scores(scores) => {
+                let mut seen = Vec::new();
+                scores.show(&mut |score| seen.push(score));
+                assert_eq!(seen.len(), scores.len(), "the number of scores");
+                Self::Scores(seen)
+            }
+            SortedResult::Scan(scan) => {
+                let (mut seen, mut cursor) = (Vec::new(), 0);
+                loop {
+                    cursor = scan.step(cursor, 16, &mut |member, score| {
+                        seen.push((member.to_vec(), score));
+                    });
+                    if cursor == 0 {
+                        return Self::Scanned(seen);
+                    }
+                }
+            }
+            SortedResult::Members(members) => {
+                let mut seen = Vec::new();
+                members.show(&mut |member, score| {
+                    seen.push((member.to_vec(), score));
+                    true
+                });
+                assert_eq!(seen.len(), members.len(), "the number of members");
+                Self::Members(seen)
+            }
+        }
+    }
 }
 
 impl Seen {
@@ -102,6 +172,8 @@ impl Seen {
                 old: old.map(<[u8]>::to_vec),
             },
             Outcome::Refused(why) => Self::Refused(why),
+            Outcome::WrongKind => Self::WrongKind,
+            Outcome::Sorted { result, .. } => Self::Sorted(SeenSet::of(&result)),
         }
     }
 

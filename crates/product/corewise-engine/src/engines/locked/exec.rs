@@ -12,9 +12,10 @@ use crate::alloc::ItemAllocator;
 use crate::engines::sharded::{Context, Shards};
 use crate::engines::verbs::{self, Attempt, ItemStore, NoItem};
 use crate::item::{Before, Contents, Item};
+use crate::objects;
 use corewise_ops::{
-    Absence, Flow, Get, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Store, StoreMode, Update,
-    Updated, Verb,
+    Absence, Flow, Get, ItemFlags, ItemKind, ItemView, Now, Op, Outcome, ReplySink, Store,
+    StoreMode, Update, Updated, Verb,
 };
 
 /// One operation about to be executed.
@@ -79,6 +80,9 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
             }
             Verb::Edit(edit) => self.inside(op.key, |inside| {
                 verbs::edit(inside, op.key, &edit, &mut report)
+            }),
+            Verb::Sorted(sorted) => self.inside(op.key, |inside| {
+                objects::execute(inside, op.key, sorted, &mut report)
             }),
         };
         // Room is made inside the lock, so this engine never asks for it.
@@ -156,8 +160,26 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
     }
 }
 
+/// Bytes that are freed when an item is replaced, those of its set in steps.
+///
+/// # Safety
+///
+/// 1. The item is in the table of a shard that the caller has locked, and nothing refers to its
+///    set.
+unsafe fn returned<R: References>(node: Ptr<R>) -> usize {
+    // SAFETY: in the table, by 1 (1, all). The shard is locked; the reference ends here (2).
+    unsafe {
+        let owner = item(node);
+        let of_set = match owner.kind() {
+            ItemKind::Set => objects::bytes(objects::set_of(owner)),
+            _ => 0,
+        };
+        footprint(node) + of_set
+    }
+}
+
 // SAFETY: the shard's lock is held until this is dropped, and what is unlinked meanwhile is
-// garbage, which is freed after that (1). 2: see `publish`.
+// garbage, which is freed after that (1); `Shard::give_up` takes its set (3). 2: see `publish`.
 unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R> {
     type Links = Links<R>;
 
@@ -201,6 +223,8 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
             need: unsafe { footprint(node) },
             budget: rules.budget,
             keep: old,
+            // SAFETY: found in this shard's table, under the lock that we have (1).
+            returned: old.map_or(0, |old| unsafe { returned(old) }),
             may_evict: rules.may_evict,
             now: self.exec.context.now,
             hasher: &hasher,
@@ -239,6 +263,49 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
             }
         }
         Ok(())
+    }
+
+    fn has_set_room(&mut self, bytes: usize, growth: usize) -> bool {
+        let budget = self.exec.context.rules.budget;
+        objects::may_take(bytes + growth, budget) && self.shard.bytes() + growth <= budget
+    }
+
+    fn make_set_room(&mut self, bytes: usize, growth: usize) -> Result<(), NoItem> {
+        let (shards, rules) = (self.exec.shards, self.exec.context.rules);
+        // Before anything is evicted for it.
+        if !objects::may_take(bytes + growth, rules.budget) {
+            self.shard.refuse();
+            return Err(NoItem::OutOfMemory);
+        }
+        let hasher = |key: &[u8]| shards.hash(key);
+        let keep = self.find().ok();
+        let room = Room {
+            need: growth,
+            budget: rules.budget,
+            keep,
+            returned: 0,
+            may_evict: rules.may_evict,
+            now: self.exec.context.now,
+            hasher: &hasher,
+        };
+        // SAFETY: `keep` was found in this shard's table, under the lock that we have (1).
+        if unsafe { self.shard.make_room(&room, self.exec.garbage) } {
+            Ok(())
+        } else {
+            Err(NoItem::OutOfMemory)
+        }
+    }
+
+    fn charge_set(&mut self, before: usize, after: usize) {
+        self.shard.charge_set(before, after);
+    }
+
+    fn set_account(&self) -> usize {
+        std::ptr::from_ref(&*self.shard).addr()
+    }
+
+    fn next_cas(&mut self) -> u64 {
+        self.shard.next_cas()
     }
 
     unsafe fn unlink(&mut self, node: Ptr<R>) {

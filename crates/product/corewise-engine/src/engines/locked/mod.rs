@@ -56,13 +56,16 @@ use crate::alloc::{GlobalHeap, ItemAllocator};
 use crate::contention;
 use crate::engine::{ClassStats, Cursor, EngineStats, ScanStep};
 use crate::item;
+use crate::objects::Graveyard;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::{Mutex, MutexGuard};
+use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
 use corewise_ops::{Flow, ItemView, Now, Op, ReplySink, Update, Updated};
 use exec::Exec;
 pub use references::{NoReferences, ReferenceCount, References};
 use shard::{Ptr, Shard, TableHint};
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 pub use super::sharded::{Config, Eviction, MAX_SHARDS};
 
@@ -92,6 +95,8 @@ pub struct HashTables<A: ItemAllocator, R: References> {
     slots: Box<[CachePadded<LockedShard<R>>]>,
     hasher: foldhash::fast::RandomState,
     allocator: A,
+    /// Sets that are to be freed.
+    dying: Arc<AtomicUsize>,
 }
 
 impl<R: References> Locked<GlobalHeap, R> {
@@ -107,16 +112,19 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
     #[must_use]
     pub fn with_allocator(config: Config, allocator: A) -> Self {
         let count = if R::COUNTED { 1 } else { config.shards() };
+        let dying = Arc::default();
         let slot = |index| {
+            let graveyard = Graveyard::new(&dying);
             CachePadded::new(LockedShard {
                 hint: TableHint::new(),
-                shard: Mutex::new(Shard::new(index as u64, count as u64)),
+                shard: Mutex::new(Shard::new(index as u64, count as u64, graveyard)),
             })
         };
         let shards = HashTables {
             slots: (0..count).map(slot).collect(),
             hasher: foldhash::fast::RandomState::default(),
             allocator,
+            dying,
         };
         Self::over(shards, config)
     }
@@ -153,7 +161,7 @@ impl<A: ItemAllocator, R: References> HashTables<A, R> {
             // SAFETY: by 1 they were made with this allocator, and unlinked from table and lists
             // under their shard's lock; views of them ended with the sink's call inside that lock,
             // or before the last reference was dropped under it.
-            unsafe { item::destroy(&self.allocator, node) }
+            unsafe { item::destroy(&self.allocator, node) };
         }
     }
 }
@@ -240,6 +248,15 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
         // more (1).
         unsafe { self.free(garbage) };
         reaped
+    }
+
+    fn dying_sets(&self) -> usize {
+        // Relaxed: the sets are reached through their shard's lock.
+        self.dying.load(Ordering::Relaxed)
+    }
+
+    fn free_some(&self, shard: usize) -> bool {
+        self.slots[shard].lock().free_some()
     }
 
     fn search(

@@ -8,9 +8,10 @@ use crate::engines::expiry::DueTime;
 use crate::engines::lru;
 use crate::engines::tally::Tally;
 use crate::item::{Item, ItemNode};
+use crate::objects::{self, Graveyard};
 use corewise_atomic::hint::prefetch;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
-use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Now};
+use corewise_ops::{Absence, Deadline, ItemFlags, ItemKind, ItemView, Now};
 use hashbrown::HashTable;
 use std::cell::Cell;
 use std::ptr::{NonNull, addr_of_mut};
@@ -232,6 +233,10 @@ pub(super) struct Shard<R: References> {
     dead_bytes: usize,
     /// Footprints of everything in `lru` and `dead`.
     item_bytes: usize,
+    /// Sets that these items own, and their bytes, with those of the dying ones.
+    sets: usize,
+    set_bytes: usize,
+    dying: Graveyard,
     /// The last cas value given out. A shard's values are congruent to its index modulo the number
     /// of shards, so all are distinct.
     cas: u64,
@@ -248,7 +253,7 @@ pub(super) struct Shard<R: References> {
 unsafe impl<R: References> Send for Shard<R> {}
 
 impl<R: References> Shard<R> {
-    pub(super) fn new(index: u64, shards: u64) -> Self {
+    pub(super) fn new(index: u64, shards: u64, dying: Graveyard) -> Self {
         Self {
             table: HashTable::new(),
             rehashes: 0,
@@ -256,6 +261,9 @@ impl<R: References> Shard<R> {
             dead: List::default(),
             dead_bytes: 0,
             item_bytes: 0,
+            sets: 0,
+            set_bytes: 0,
+            dying,
             cas: index,
             cas_step: shards,
             refresh_after_s: lru::REFRESH_AT_MOST_S,
@@ -445,6 +453,15 @@ impl<R: References> Shard<R> {
     /// 1. The item is alive and this shard's, and was just removed from its table and lists.
     #[inline]
     unsafe fn give_up(&mut self, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
+        // SAFETY: alive, by our 1 (1).
+        let item = unsafe { item(node) };
+        if item.kind() == ItemKind::Set {
+            // SAFETY: the item was linked, and its set is taken here only (1). Only the thread that
+            // has the shard follows the pointer (2).
+            let set = unsafe { objects::take(item) };
+            self.sets -= 1;
+            self.set_bytes -= self.dying.add(set);
+        }
         // SAFETY: the item is alive and ours, by our 1 (1); the reference ends here (2).
         if unsafe { links(node) }.references.unlink() {
             garbage.push(node);
@@ -552,8 +569,27 @@ impl<R: References> Shard<R> {
 
     // ---- memory
 
-    fn bytes(&self) -> usize {
-        self.item_bytes + self.table.allocation_size()
+    pub(super) fn bytes(&self) -> usize {
+        self.item_bytes + self.set_bytes + self.table.allocation_size()
+    }
+
+    /// Counts an operation that found no room.
+    pub(super) fn refuse(&mut self) {
+        self.tally.refuse();
+    }
+
+    /// Frees a part of a dying set. Returns whether there was one.
+    pub(super) fn free_some(&mut self) -> bool {
+        let freed = self.dying.free_some();
+        self.set_bytes -= freed.unwrap_or(0);
+        freed.is_some()
+    }
+
+    /// Counts a set that took `before` bytes and takes `after` bytes; a new one took none.
+    pub(super) fn charge_set(&mut self, before: usize, after: usize) {
+        self.sets += usize::from(before == 0);
+        self.set_bytes += after;
+        self.set_bytes -= before;
     }
 
     /// The most bytes by which one more element makes the table grow: hashbrown doubles a table
@@ -570,8 +606,9 @@ impl<R: References> Shard<R> {
     /// Makes room for `need` bytes within `budget`, and for a slot of the table unless an item is
     /// replaced.
     ///
-    /// Frees flushed items first, then evicts from the old end (expired items count as reclaimed).
-    /// `keep` is about to be replaced: it is passed over, and its bytes count as free.
+    /// Frees dying sets and flushed items first, then evicts from the old end (expired items count
+    /// as reclaimed); but where the sets alone exceed the budget, which was lowered, evicts
+    /// [sets](Self::evict_sets) only, until they do not. `keep` is passed over.
     ///
     /// # Safety
     ///
@@ -581,11 +618,9 @@ impl<R: References> Shard<R> {
         room: &Room<'_, R>,
         garbage: &mut Vec<Ptr<R>>,
     ) -> bool {
-        // SAFETY: `keep` is in this shard's table, so it is alive (1).
-        let returned = room.keep.map_or(0, |keep| unsafe { footprint(keep) });
         let growth = |shard: &Self| room.keep.map_or_else(|| shard.growth(), |_| 0);
-        while self.bytes() - returned + room.need + growth(self) > room.budget {
-            if self.reap(1, garbage) == 1 {
+        while self.bytes() - room.returned + room.need + growth(self) > room.budget {
+            if self.free_some() || self.reap(1, garbage) == 1 || self.evict_sets(room, garbage) {
                 continue;
             }
             let Some(victim) = self.victim(room) else {
@@ -596,6 +631,33 @@ impl<R: References> Shard<R> {
             unsafe { self.evict(victim, room, garbage) };
         }
         true
+    }
+
+    /// Evicts sets until they do not exceed the budget: those first that exceed it alone, then the
+    /// least recently used ones. Returns whether there was one.
+    fn evict_sets(&mut self, room: &Room<'_, R>, garbage: &mut Vec<Ptr<R>>) -> bool {
+        let before = self.sets;
+        for least in [room.budget, 0] {
+            let mut next = self.lru.oldest;
+            while let Some(node) = next
+                && room.may_evict
+                && self.set_bytes - room.returned.min(self.set_bytes) > room.budget
+            {
+                // SAFETY: the item is in `lru`, so it is alive and, if it is one, an owner of a set
+                // (1, all). The shard is ours; the references end with their statements (2).
+                unsafe {
+                    next = links(node).newer;
+                    let owner = item(node);
+                    if Some(node) != room.keep
+                        && owner.kind() == ItemKind::Set
+                        && objects::bytes(objects::set_of(owner)) > least
+                    {
+                        self.evict(node, room, garbage);
+                    }
+                }
+            }
+        }
+        self.sets < before
     }
 
     /// The item to remove next.
@@ -683,6 +745,8 @@ impl<R: References> Shard<R> {
         self.tally.add_events(sum);
         sum.items += self.lru.len as u64;
         sum.bytes += self.bytes() as u64;
+        sum.sets += self.sets as u64;
+        sum.set_bytes += self.set_bytes as u64;
         sum.table_bytes += self.table.allocation_size() as u64;
         sum.dead_bytes += self.dead_bytes as u64;
         sum.buckets += self.table.num_buckets() as u64;
@@ -721,8 +785,10 @@ pub(super) struct Room<'a, R: References> {
     pub(super) need: usize,
     /// The shard's budget.
     pub(super) budget: usize,
-    /// The item about to be replaced.
+    /// The item that stays, or is about to be replaced.
     pub(super) keep: Option<Ptr<R>>,
+    /// Bytes that will be free when it is replaced.
+    pub(super) returned: usize,
     /// Whether live items may be evicted.
     pub(super) may_evict: bool,
     /// The present time.
@@ -759,7 +825,10 @@ mod tests {
 
     #[test]
     fn the_prefetch_hint_points_at_the_element_hashbrown_stored() {
-        let (mut shard, hint) = (Shard::<NoReferences>::new(0, 1), TableHint::new());
+        let (mut shard, hint) = (
+            Shard::<NoReferences>::new(0, 1, Graveyard::default()),
+            TableHint::new(),
+        );
         let mut exact = 0u32;
         for i in 0u64..500 {
             let hash = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -789,7 +858,10 @@ mod tests {
 
     #[test]
     fn flushing_twice_keeps_every_item_on_the_dead_list_until_reaped() {
-        let (mut shard, hint) = (Shard::<NoReferences>::new(0, 1), TableHint::new());
+        let (mut shard, hint) = (
+            Shard::<NoReferences>::new(0, 1, Graveyard::default()),
+            TableHint::new(),
+        );
         for round in 0u8..2 {
             for i in 0u8..10 {
                 assert!(shard.reserve_slot(|key| u64::from(key[0])));
@@ -807,7 +879,10 @@ mod tests {
 
     #[test]
     fn an_unlinked_item_is_garbage_only_when_it_is_released() {
-        let (mut shard, hint) = (Shard::<ReferenceCount>::new(0, 1), TableHint::new());
+        let (mut shard, hint) = (
+            Shard::<ReferenceCount>::new(0, 1, Graveyard::default()),
+            TableHint::new(),
+        );
         let mut garbage = Vec::new();
         for way in 0u64..3 {
             let (held, other) = (node(&[1]), node(&[1]));

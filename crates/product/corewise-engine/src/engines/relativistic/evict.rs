@@ -32,7 +32,7 @@ use crate::item::{self, Item};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use corewise_maps::relativistic::Link;
-use corewise_ops::{Deadline, Now};
+use corewise_ops::{Deadline, ItemKind, Now};
 use corewise_rcu::Guard;
 
 /// Items visited in one section.
@@ -123,7 +123,18 @@ impl Evictor {
         target: i64,
         bytes: usize,
     ) -> EvictProgress {
-        self.walk_until(site, target, bytes, true)
+        self.walk_until(site, target, bytes, true, true)
+    }
+
+    /// As [`Self::make_headroom`], but compacts nothing. Compaction gains segments only, and where
+    /// sets have nearly all memory, few segments are left to gain.
+    pub(super) fn evict_only(
+        &mut self,
+        site: &Site<'_>,
+        target: i64,
+        bytes: usize,
+    ) -> EvictProgress {
+        self.walk_until(site, target, bytes, true, false)
     }
 
     /// As [`Self::make_headroom`], but begins no walk: continues the one that is parked.
@@ -134,7 +145,7 @@ impl Evictor {
         bytes: usize,
     ) -> EvictProgress {
         let begins = mutant!("others_begin_walks");
-        self.walk_until(site, target, bytes, begins)
+        self.walk_until(site, target, bytes, begins, true)
     }
 
     fn walk_until(
@@ -143,9 +154,10 @@ impl Evictor {
         target: i64,
         bytes: usize,
         begins: bool,
+        mut compacts: bool,
     ) -> EvictProgress {
         let heap = &site.engine.heap;
-        let (mut left, mut compacts) = (bytes as i64, true);
+        let mut left = bytes as i64;
         while left > 0 && heap.ease() < target {
             // With enough headroom, only compaction may raise the ease to the target.
             let evicts = heap.headroom() < target;
@@ -171,6 +183,10 @@ impl Evictor {
             heap.collect_for(site.engine.table.domain(), 1);
             match self.continue_walk(site, walk) {
                 WalkStop::After(walked) => left -= i64::from(walked.max(1)),
+                WalkStop::AfterSet(_) => {
+                    site.engine.budget();
+                    return EvictProgress::Made;
+                }
                 WalkStop::Blocked => return EvictProgress::Blocked,
                 // There is not even room for a copy, so something must be evicted.
                 WalkStop::NoRoom if purpose == Purpose::Compact && site.engine.may_evict() => {
@@ -207,7 +223,9 @@ impl Evictor {
                     }
                 }
             };
-            let WalkStop::After(walked) = self.continue_walk(site, walk) else {
+            let (WalkStop::After(walked) | WalkStop::AfterSet(walked)) =
+                self.continue_walk(site, walk)
+            else {
                 debug_assert!(false, "what was flushed needs no room");
                 return false;
             };
@@ -263,6 +281,10 @@ impl Evictor {
                 self.walk = Some(walk);
                 WalkStop::After(walked)
             }
+            Visited::Set(walked) => {
+                self.walk = Some(walk);
+                WalkStop::AfterSet(walked)
+            }
             Visited::End(walked) => {
                 heap.unclaim(domain, walk.claim);
                 WalkStop::After(walked)
@@ -300,6 +322,11 @@ impl Evictor {
             match unsafe { visit(site, &guard, walk, node, forces) } {
                 Visit::Kept => {}
                 Visit::Removed => removed += u64::from(next - walk.at),
+                Visit::RemovedSet => {
+                    walk.at = next;
+                    self.kept_bytes = 0;
+                    return Visited::Set(walk.at - begin);
+                }
                 Visit::NoRoom => {
                     self.count_walked(u64::from(walk.at - begin), removed);
                     return Visited::NoRoom;
@@ -331,7 +358,7 @@ impl Evictor {
     #[cfg(test)]
     pub(super) fn walk_all(&mut self, site: &Site<'_>, claim: Claim, purpose: Purpose) {
         let mut walk = Walk::new(claim, purpose, 0);
-        while let Visited::Some(_) = self.visit_some(site, &mut walk) {}
+        while let Visited::Some(_) | Visited::Set(_) = self.visit_some(site, &mut walk) {}
         let domain = site.engine.table.domain();
         site.engine.heap.unclaim(domain, walk.claim);
     }
@@ -395,7 +422,11 @@ unsafe fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forc
         }
         Purpose::Evict if forces => Fate::Evict,
         Purpose::Evict => {
-            let bytes = engine.heap.footprint(found);
+            let bytes = match found.kind() {
+                // Neither a tax on a large set nor a bonus for its tiny item.
+                ItemKind::Set => walk.mean,
+                _ => engine.heap.footprint(found),
+            };
             let draw = walk.draw(link.reduced_hash(), site.now);
             engine.policy.judge(found.state(), bytes, walk.mean, draw)
         }
@@ -407,16 +438,14 @@ unsafe fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forc
             Visit::NoRoom if walk.purpose == Purpose::Evict && engine.heap.waiting_bytes() == 0 => {
                 // SAFETY: the guard is of the table's domain, by 1, and the item is in a segment
                 // that the walk has claimed, by 2.
-                unsafe { site.evict(guard, node) };
-                Visit::Removed
+                unsafe { site.evict(guard, node) }
             }
             visit => visit,
         },
         Fate::Evict => {
             // SAFETY: the guard is of the table's domain, by 1, and the item is in a segment that
             // the walk has claimed, by 2.
-            unsafe { site.evict(guard, node) };
-            Visit::Removed
+            unsafe { site.evict(guard, node) }
         }
     }
 }
@@ -508,9 +537,11 @@ fn visit_large(site: &Site<'_>, walk: Walk, forces: bool) -> u64 {
                     heap.unclaim_to(domain, walk.claim, queue);
                     return 0;
                 }
-                // SAFETY: the guard is of the table's domain (1). The item is in the walk's claim
-                // (2).
-                _ => unsafe { site.evict(&guard, node) },
+                _ => {
+                    // SAFETY: the guard is of the table's domain (1). The item is in the walk's
+                    // claim (2).
+                    unsafe { site.evict(&guard, node) };
+                }
             }
         }
     }
@@ -520,10 +551,12 @@ fn visit_large(site: &Site<'_>, walk: Walk, forces: bool) -> u64 {
 
 /// The result of a visit to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Visit {
+pub(super) enum Visit {
     Kept,
     /// The item is no longer in a table.
     Removed,
+    /// As `Removed`, and a set was taken, whose bytes are freed.
+    RemovedSet,
     /// The item is to be kept, and there is no room for a copy.
     NoRoom,
 }
@@ -532,6 +565,8 @@ enum Visit {
 enum Visited {
     /// Bytes walked; more items follow.
     Some(u32),
+    /// Bytes walked, up to an item whose set was freed; more may follow.
+    Set(u32),
     /// Bytes walked, up to the segment's end.
     End(u32),
     NoRoom,
@@ -541,6 +576,8 @@ enum Visited {
 enum WalkStop {
     /// This many bytes were walked.
     After(u32),
+    /// As `After`, and a set was freed: the step is over, whatever it was to walk.
+    AfterSet(u32),
     /// There is no room for an item to be kept until readers move on.
     Blocked,
     /// There is no room for an item to be kept.
@@ -621,7 +658,7 @@ impl Site<'_> {
         if !(is_flushed || is_past) {
             return;
         }
-        // SAFETY: the contract of `unlink` is the one of this function.
+        // SAFETY: the contract of `unlink` is the one of this function; the stripe is held (3).
         if unsafe { self.unlink(guard, node) } && !is_flushed {
             self.counters
                 .expired(self.engine.heap.removed(found), searched);
@@ -631,14 +668,19 @@ impl Site<'_> {
     /// # Safety
     ///
     /// 1. and 2. of [`Site::remove`].
-    unsafe fn evict(&self, guard: &Guard<'_>, node: Ptr) {
-        // SAFETY: the contract of `unlink` is the one of this function.
-        if !unsafe { self.unlink(guard, node) } {
-            return;
-        }
-        // SAFETY: the guard keeps the item alive.
+    pub(super) unsafe fn evict(&self, guard: &Guard<'_>, node: Ptr) -> Visit {
+        // SAFETY: the claim or the guard keeps the item alive, by 2.
         let (found, link): (Item<'_, Link>, &Link) =
             unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };
+        let owns_set = found.kind() == ItemKind::Set;
+        // A thread that follows its pointer holds the stripe.
+        let _stripe = (owns_set && !mutant!("evicts_sets_without_stripe"))
+            .then(|| self.engine.stripe(link.reduced_hash()).lock());
+        // SAFETY: the contract of `unlink` is the one of this function; the stripe is held if the
+        // item owns a set (3).
+        if !unsafe { self.unlink(guard, node) } {
+            return Visit::Removed;
+        }
         self.engine
             .policy
             .evicted(link.reduced_hash(), found.state());
@@ -646,6 +688,11 @@ impl Site<'_> {
         let removed = self.engine.heap.removed(found);
         self.counters
             .evicted(removed, found.idle_s(self.now), has_deadline);
+        if owns_set {
+            Visit::RemovedSet
+        } else {
+            Visit::Removed
+        }
     }
 
     /// Removes the item from the table. Returns false if another thread has done so.
@@ -653,6 +700,7 @@ impl Site<'_> {
     /// # Safety
     ///
     /// 1. and 2. of [`Site::remove`].
+    /// 3. If the item owns a set, the caller holds the stripe of its key.
     unsafe fn unlink(&self, guard: &Guard<'_>, node: Ptr) -> bool {
         // SAFETY: the guard is of the table's domain, by 1; the claim or the guard has kept the
         // node, so it was in the table or was removed in this section or before, which `remove`
@@ -660,7 +708,7 @@ impl Site<'_> {
         let removed = unsafe { self.engine.table.remove(guard, node.cast()) };
         if removed.is_some() {
             self.engine.table.adjust(-1);
-            // SAFETY: the item was just removed from the table, under the guard (1).
+            // SAFETY: the item was just removed from the table, under the guard (1). 3 (2).
             unsafe { self.engine.count_unlinked(self.counters, node) };
         }
         removed.is_some()

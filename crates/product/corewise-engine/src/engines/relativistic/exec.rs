@@ -15,11 +15,13 @@ use super::{Relativistic, Stripe};
 use crate::contention;
 use crate::engines::verbs::{self, ItemStore, NeedsRoom, NoItem};
 use crate::item::{Contents, Item, state};
+use crate::objects;
 use crate::reservation::Reservation;
 use corewise_atomic::barrier;
 use corewise_atomic::lock::MutexGuard;
 use corewise_atomic::mutant;
 use corewise_maps::relativistic::Link;
+use corewise_ops::sorted::SortedOp;
 use corewise_ops::{
     Absence, Flow, Get, Now, Op, Outcome, ReplySink, Store, StoreMode, Update, Updated, Verb,
 };
@@ -55,6 +57,7 @@ impl<'e> Exec<'e> {
                 None => self.change(op, &mut report),
             },
             Verb::Store(store) if is_whole(&store) => self.store(op.key, &store, &mut report),
+            Verb::Sorted(sorted) => self.sorted(op.key, sorted, &mut report),
             _ => self.change(op, &mut report),
         }
     }
@@ -74,6 +77,9 @@ impl<'e> Exec<'e> {
             Ok(node) => {
                 // SAFETY: found under the guard, which keeps the item alive.
                 let found: Item<'_, Link> = unsafe { Item::from_raw(node) };
+                if !found.is_string() && !get.any_kind {
+                    return Some(report(Outcome::WrongKind));
+                }
                 let before = found.before(self.now);
                 let sent = before.state & state::WIN_SENT != 0;
                 let wins = !sent && may_win(get, found, before.state, self.now);
@@ -232,6 +238,7 @@ impl<'e> Exec<'e> {
                     verbs::arith(inside, arith, report)
                 }
                 Verb::Edit(edit) => verbs::edit(inside, op.key, &edit, report),
+                Verb::Sorted(sorted) => objects::execute(inside, op.key, sorted, report),
             });
             match attempt {
                 Ok(flow) => return flow,
@@ -239,6 +246,43 @@ impl<'e> Exec<'e> {
                     let counts = matches!(op.verb, Verb::Arith(_));
                     self.make_room(bytes, old_bytes, counts);
                 }
+            }
+        }
+        self.give_up(report)
+    }
+
+    /// Executes an operation on a sorted set.
+    #[cold]
+    fn sorted(
+        &mut self,
+        key: &[u8],
+        sorted: &SortedOp<'_>,
+        report: &mut dyn FnMut(Outcome<'_>) -> Flow,
+    ) -> Flow {
+        self.session_state.refused = false;
+        let mut old_bytes = 0;
+        if matches!(sorted, SortedOp::Write(_)) {
+            let state;
+            (state, old_bytes) = self.peek(key);
+            self.enter(state);
+            self.session_state
+                .evict_ahead(self.engine, self.now, old_bytes);
+        }
+        for _ in 0..ATTEMPTS {
+            let attempt = self.inside(key, |inside| objects::execute(inside, key, sorted, report));
+            if std::mem::take(&mut self.session_state.has_charged) {
+                // What the set has taken is taken from the segments.
+                self.engine.budget();
+            }
+            match (attempt, self.session_state.wanted_growth.take()) {
+                (Ok(flow), _) => return flow,
+                (Err(NeedsRoom(_)), Some(growth)) => {
+                    let session_state = &mut *self.session_state;
+                    let wanted = (self.hash, growth);
+                    session_state.refused =
+                        !session_state.make_set_room(self.engine, self.now, wanted);
+                }
+                (Err(NeedsRoom(bytes)), None) => self.make_room(bytes, old_bytes, false),
             }
         }
         self.give_up(report)
@@ -352,7 +396,7 @@ impl LockedOp<'_> {
 
 // SAFETY: the guard keeps what `find` returns until this is dropped, and an item that was made and
 // is not linked belongs to the operation (1). `publish` links the item or discards it, see there
-// (2).
+// (2). The stripe is held, and `count_unlinked` takes the set (3).
 unsafe impl ItemStore for LockedOp<'_> {
     type Links = Link;
 
@@ -452,6 +496,7 @@ unsafe impl ItemStore for LockedOp<'_> {
                     return Err(NoItem::NotYet(bytes));
                 }
                 // SAFETY: the new item has just replaced this one in the table under the guard (1).
+                // The stripe is held (2).
                 unsafe { engine.count_unlinked(&self.session_state.counters, old) };
             }
             None => {
@@ -474,12 +519,42 @@ unsafe impl ItemStore for LockedOp<'_> {
         Ok(())
     }
 
+    fn has_set_room(&mut self, bytes: usize, growth: usize) -> bool {
+        self.engine.set_room() >= growth as i64 && self.engine.may_have_set(bytes + growth)
+    }
+
+    fn make_set_room(&mut self, bytes: usize, growth: usize) -> Result<(), NoItem> {
+        if self.has_set_room(bytes, growth) {
+            return Ok(());
+        }
+        if self.session_state.refused || !self.engine.may_have_set(bytes + growth) {
+            self.session_state.counters.out_of_memory.add(1);
+            return Err(NoItem::OutOfMemory);
+        }
+        self.session_state.wanted_growth = Some(growth);
+        Err(NoItem::NotYet(growth))
+    }
+
+    fn charge_set(&mut self, before: usize, after: usize) {
+        self.engine.sets.charge(before, after);
+        self.session_state.has_charged |= before != after;
+    }
+
+    fn set_account(&self) -> usize {
+        0
+    }
+
+    fn next_cas(&mut self) -> u64 {
+        self.stripe.next_cas()
+    }
+
     unsafe fn unlink(&mut self, node: Ptr) {
         // SAFETY: the guard is of the table's domain, and the node was found under it, by 1.
         let removed = unsafe { self.engine.table.remove(&self.guard, node.cast()) };
         if removed.is_some() {
             self.session_state.unreported -= 1;
-            // SAFETY: the item was just removed from the table, under the guard (1).
+            // SAFETY: the item was just removed from the table, under the guard (1). The stripe is
+            // held (2).
             unsafe {
                 self.engine
                     .count_unlinked(&self.session_state.counters, node)

@@ -35,10 +35,11 @@
 //! 3. *Writes* to different stripes meet in two places only: where a session has filled its
 //!    segment, and in a segment's count of dead bytes. When another 1/32 of a segment is dead, they
 //!    also meet in the sum of dead bytes. (Under `Refuse`, each dead item is added to it.)
-//! 4. *Memory.* Segments, bucket arrays, the ghost, and the owner's overhead
-//!    ([`Engine::set_overhead`]) are at most the budget; memory that waits for readers is a part of
-//!    the segments. The table asks before it grows, and room for the new array is made first. (When
-//!    it shrinks, the smaller array comes on top of the budget until items have made room for it.)
+//! 4. *Memory.* Segments, bucket arrays, the ghost, sorted sets (see `sets`), and the owner's
+//!    overhead ([`Engine::set_overhead`]) are at most the budget; memory that waits for readers is
+//!    a part of the segments. The table asks before it grows, and room for the new array is made
+//!    first. (When it shrinks, the smaller array comes on top of the budget until items have made
+//!    room for it.)
 //! 5. *Eviction runs ahead*: while less than a reserve of some segments is left, each store looks
 //!    through old segments of a few times the bytes that it stores. So no store waits for more
 //!    eviction than that, unless its item is large. No thread evicts, or waits for readers, while
@@ -72,6 +73,7 @@ mod reserve_tests;
 mod runs;
 mod session_counters;
 mod session_state;
+mod sets;
 mod sparse;
 
 use crate::engine::{ClassStats, Cursor, Engine, EngineStats, ScanStep, Session};
@@ -85,7 +87,9 @@ use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use corewise_maps::relativistic::{self as maps, Link, RawTable};
-use corewise_ops::{Absence, Deadline, Flow, ItemView, Now, Op, ReplySink, Update, Updated};
+use corewise_ops::{
+    Absence, Deadline, Flow, ItemKind, ItemView, Now, Op, ReplySink, Update, Updated,
+};
 use corewise_rcu::Guard;
 use evict::{EvictProgress, Evictor};
 use exec::Exec;
@@ -97,6 +101,7 @@ use policy::Policy;
 use session_counters::SessionCounters;
 use session_state::SessionState;
 use session_state::Wanted;
+use sets::Sets;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -173,6 +178,7 @@ impl std::error::Error for NoAddresses {}
 pub struct Relativistic {
     table: RawTable<ItemArena>,
     heap: Heap,
+    sets: Sets,
     policy: Policy,
     hasher: foldhash::quality::RandomState,
     /// The number of stripes is a power of two.
@@ -283,6 +289,7 @@ impl Relativistic {
         let engine = Self {
             table,
             heap,
+            sets: Sets::new(),
             policy: Policy::new(config.eviction, memory),
             hasher: foldhash::quality::RandomState::default(),
             stripes: stripes.collect(),
@@ -445,6 +452,7 @@ impl Relativistic {
     ///
     /// 1. The caller has unlinked the item from the engine's table, in a section that began before
     ///    and has not ended, and counts it once.
+    /// 2. If the item owns a set, the caller holds the stripe of its key.
     #[inline]
     unsafe fn count_unlinked(&self, counters: &SessionCounters, node: Ptr) {
         // SAFETY: the caller's section keeps the item alive, by 1.
@@ -453,8 +461,14 @@ impl Relativistic {
         if self.generation().has_older && self.is_flushed(node) {
             self.flushed.unlinked(bytes);
         }
-        // SAFETY: by 1 the item was unlinked, and is counted once.
-        unsafe { self.heap.count_dead(self.table.domain(), node, bytes) };
+        // SAFETY: by 1 the item was unlinked, and is counted once. By 2 its stripe is held if it
+        // owns a set (1).
+        unsafe {
+            if Item::<Link>::from_raw(node).kind() == ItemKind::Set {
+                self.retire_set(node);
+            }
+            self.heap.count_dead(self.table.domain(), node, bytes);
+        }
     }
 
     // ---- appenders
@@ -556,11 +570,13 @@ impl Relativistic {
         let overhead = self.overhead.load(Ordering::Relaxed).min(memory / 2);
         let least = LEAST_SEGMENTS * self.heap.segment_bytes();
         let fixed = overhead + self.policy.bytes() + size_of_val(&*self.stripes) as u64;
-        let left = |arrays: u64| memory.saturating_sub(fixed + arrays).max(least);
+        let sets = self.sets.bytes();
+        let left = |arrays: u64| memory.saturating_sub(fixed + sets + arrays).max(least);
         // The grant is read before the arrays: if the table allocates the granted array in between,
         // its bytes count twice instead of not at all.
         let granted = self.granted_bytes();
         let arrays = self.table.array_bytes() as u64 + granted;
+        self.sets.set_share(memory, fixed + arrays + least);
         let wanted = self.table.wanted_buckets();
         let larger = left(arrays + array_bytes(wanted));
         let has_room = self.heap.held_bytes() <= larger;
@@ -754,14 +770,15 @@ impl Engine for Relativistic {
     }
 
     fn excess(&self) -> u64 {
-        let excess = self.heap.held_bytes().saturating_sub(self.heap.allowed());
+        if !self.may_evict() {
+            return 0;
+        }
+        let held = self.heap.held_bytes();
+        let excess = held.saturating_sub(self.heap.allowed());
         // Reserved runs and open segments cannot be evicted.
         let least = self.heap.awaited() + 2 * self.reserve();
-        if self.may_evict() && self.heap.held_bytes() > least {
-            excess
-        } else {
-            0
-        }
+        let of_items = if held > least { excess } else { 0 };
+        of_items + self.sets.excess()
     }
 
     fn stats(&self) -> EngineStats {
@@ -793,7 +810,9 @@ impl Engine for Relativistic {
             sum.items = sum.items.saturating_sub(items);
             sum.dead_bytes = bytes.min(sum.bytes);
         }
-        sum.bytes += arrays;
+        sum.bytes += arrays + self.sets.bytes();
+        sum.sets = self.sets.live();
+        sum.set_bytes = self.sets.bytes();
         sum
     }
 
@@ -1018,11 +1037,12 @@ impl Session for RelativisticSession {
     fn maintain(&mut self, now: Now) -> bool {
         let engine = Arc::clone(&self.engine);
         engine.flush_if_due(now);
+        let frees = engine.sets.bytes() > 0 && engine.sets.free_some();
         engine.budget();
         engine.heap.collect(engine.table.domain());
-        let mut more = self.sweep_flushed(now);
+        let mut more = self.sweep_flushed(now) | frees;
         let reserve = engine.reserve() as i64;
-        if engine.heap.ease() < reserve {
+        if engine.heap.ease() < reserve || engine.must_evict_sets() {
             let progress = self
                 .session_state
                 .evict_some(&engine, now, reserve, MAINTENANCE_BYTES);
@@ -1036,6 +1056,12 @@ impl Session for RelativisticSession {
         engine.survey_chains();
         self.after_changes(MAINTENANCE_STEP);
         more | (self.engine.heap.waiting_bytes() > 0) | self.engine.table.has_work()
+    }
+}
+
+impl Drop for Relativistic {
+    fn drop(&mut self) {
+        self.free_sets();
     }
 }
 

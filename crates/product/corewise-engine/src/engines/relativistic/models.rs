@@ -7,6 +7,7 @@ use super::queues::Segment;
 use super::*;
 use crate::engines::verbs::ItemStore;
 use corewise_atomic::thread;
+use corewise_ops::sorted::{Conditions, SortedOp, SortedWrite};
 use corewise_ops::{Arith, Delete, Get, Outcome, Store, StoreMode, Verb};
 
 const NOW: Now = Now::new(5_000, 0);
@@ -104,6 +105,39 @@ fn a_touch_is_not_lost_when_its_item_is_moved() {
         assert_eq!(
             (seen.value.as_slice(), seen.deadline),
             (&b"v"[..], deadline)
+        );
+    });
+}
+
+/// Mutant `evicts_sets_without_stripe`: a set is taken while another thread changes it. The engine
+/// asserts that the stripe is held by the thread that takes a set.
+#[test]
+fn a_set_is_not_taken_while_it_is_changed() {
+    corewise_atomic::model(|| {
+        let engine = engine();
+        let mut mine = engine.session();
+        // Too long for a flat set.
+        let member = [b'm'; 100];
+        let increment = move |session: &mut RelativisticSession| {
+            let op = SortedOp::Write(SortedWrite::Increment {
+                delta: 1.0,
+                member: &member,
+                conditions: Conditions::default(),
+            });
+            run(session, b"k", Verb::Sorted(&op));
+        };
+        increment(&mut mine);
+        assert_eq!(engine.stats().sets, 1);
+        mine.seal();
+        let mut other = engine.session();
+        let writer = thread::spawn(move || increment(&mut other));
+        mine.walk_all(Purpose::Evict);
+        writer.join().unwrap();
+        // The writer was first, or has made a new set.
+        let stats = engine.stats();
+        assert!(
+            stats.sets <= 1 && (stats.sets == 0) == (stats.set_bytes == 0),
+            "{stats:?}"
         );
     });
 }

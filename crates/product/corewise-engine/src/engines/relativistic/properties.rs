@@ -48,6 +48,8 @@ impl ReplySink for Sink {
             | Outcome::NonNumeric
             | Outcome::TooLarge
             | Outcome::Edited { .. }
+            | Outcome::WrongKind
+            | Outcome::Sorted { .. }
             | Outcome::Refused(_) => {
                 panic!("an outcome that no operation here has")
             }

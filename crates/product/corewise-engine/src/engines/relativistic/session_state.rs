@@ -19,7 +19,7 @@ use std::time::Duration;
 /// below half of the reserve, and when there is none.
 const PACE: [usize; 3] = [4, 8, 32];
 /// Bytes of old segments walked in one step.
-const STEP_BYTES: usize = 1 << 16;
+pub(super) const STEP_BYTES: usize = 1 << 16;
 /// How often a session that needs memory checks whether readers have moved on, before it gives up:
 /// about a second.
 const CHECKS: u32 = 20_000;
@@ -56,6 +56,10 @@ pub(super) struct SessionState {
     turn: usize,
     /// There was no room for the present operation.
     pub(super) refused: bool,
+    /// The bytes by which the present operation wants a set to grow, if there was no room for it.
+    pub(super) wanted_growth: Option<usize>,
+    /// The present operation has changed the memory of a set.
+    pub(super) has_charged: bool,
 }
 
 /// An item that is to be stored.
@@ -69,6 +73,65 @@ pub(super) struct Wanted {
     pub(super) counts: bool,
 }
 
+/// How long a session that needs memory goes on.
+pub(super) struct Patience {
+    steps: u64,
+    checks_left: u32,
+    searches_left: u32,
+    backoff: Backoff,
+}
+
+impl Patience {
+    pub(super) fn new(engine: &Relativistic) -> Self {
+        let (rounds, searches_left) = if engine.may_evict() {
+            (ROUNDS, SEARCHES)
+        } else {
+            (ROUNDS_REFUSING, SEARCHES_REFUSING)
+        };
+        Self {
+            steps: 64
+                + rounds * engine.heap.held_bytes() / STEP_BYTES as u64
+                + engine.steps_of_sets(),
+            checks_left: CHECKS,
+            searches_left,
+            backoff: Backoff::new(),
+        }
+    }
+
+    /// Whether to look for memory again after this progress; waits before, if others have to do
+    /// something first. `may_grow` tells whether segments may be sealed.
+    pub(super) fn lasts(
+        &mut self,
+        engine: &Relativistic,
+        progress: EvictProgress,
+        may_grow: bool,
+    ) -> bool {
+        // As long as walks make progress, no wait is needed; the steps bound them.
+        if progress == EvictProgress::Made && self.steps > 0 {
+            self.steps -= 1;
+            return true;
+        }
+        if progress == EvictProgress::None && engine.heap.waiting_bytes() == 0 {
+            // Other sessions may have finished since this one looked for something to do; or their
+            // open segments hold all there is. Without `may_grow` no segment is sealed: the memory
+            // is full of live items, and a segment that is sealed early keeps its unused bytes
+            // until it is compacted.
+            let seals =
+                self.searches_left.is_multiple_of(SEARCHES_BEFORE_SEALING) || !engine.may_evict();
+            if seals && (may_grow || mutant!("seals_when_full")) {
+                engine.seal_older(u32::MAX);
+            }
+            self.searches_left -= 1;
+        }
+        if self.checks_left == 0 || self.searches_left == 0 || self.steps == 0 {
+            return false;
+        }
+        self.checks_left -= 1;
+        self.backoff.snooze_or_sleep(&SLEEPS);
+        true
+    }
+}
+
 impl SessionState {
     pub(super) fn new(counters: Arc<SessionCounters>, number: usize) -> Self {
         Self {
@@ -79,6 +142,8 @@ impl SessionState {
             unreported: 0,
             turn: 0,
             refused: false,
+            wanted_growth: None,
+            has_charged: false,
         }
     }
 
@@ -137,6 +202,13 @@ impl SessionState {
         target: i64,
         bytes: usize,
     ) -> EvictProgress {
+        if engine.must_evict_sets() {
+            return self.evict_sets(engine, now, 0, None);
+        }
+        // What is dying is freed before anything is evicted for its bytes.
+        if engine.sets.bytes() > 0 && engine.sets.free_some() {
+            engine.budget();
+        }
         let site = self.site(engine, now);
         let Some(mut evictor) = site.evictor.try_lock() else {
             return EvictProgress::None; // another session is evicting
@@ -157,14 +229,7 @@ impl SessionState {
         if needed > heap.allowed() {
             return false;
         }
-        let (rounds, mut searches_left) = if engine.may_evict() {
-            (ROUNDS, SEARCHES)
-        } else {
-            (ROUNDS_REFUSING, SEARCHES_REFUSING)
-        };
-        let mut steps = 64 + rounds * heap.held_bytes() / STEP_BYTES as u64;
-        let mut checks_left = CHECKS;
-        let mut backoff = Backoff::new();
+        let mut patience = Patience::new(engine);
         loop {
             // Frees retired segments that readers have left.
             heap.collect(engine.table.domain());
@@ -181,28 +246,9 @@ impl SessionState {
             } else {
                 self.remove_dead(engine, now)
             };
-            // As long as walks make progress, no wait is needed; the steps bound them.
-            if progress == EvictProgress::Made && steps > 0 {
-                steps -= 1;
-                continue;
-            }
-            if progress == EvictProgress::None && heap.waiting_bytes() == 0 {
-                // Other sessions may have finished since this one looked for something to do; or
-                // their open segments hold all there is. Without `may_grow` no segment is sealed:
-                // the memory is full of live items, and a segment that is sealed early keeps its
-                // unused bytes until it is compacted.
-                let seals =
-                    searches_left.is_multiple_of(SEARCHES_BEFORE_SEALING) || !engine.may_evict();
-                if seals && (may_grow || mutant!("seals_when_full")) {
-                    engine.seal_older(u32::MAX);
-                }
-                searches_left -= 1;
-            }
-            if checks_left == 0 || searches_left == 0 || steps == 0 {
+            if !patience.lasts(engine, progress, may_grow) {
                 return false;
             }
-            checks_left -= 1;
-            backoff.snooze_or_sleep(&SLEEPS);
         }
     }
 
@@ -217,6 +263,10 @@ impl SessionState {
     ) -> EvictProgress {
         if engine.heap.headroom() >= target {
             return EvictProgress::Blocked; // only readers have to move on
+        }
+        // Walks over segments evict strings too.
+        if engine.must_evict_sets() {
+            return self.evict_sets(engine, now, 0, None);
         }
         let site = self.site(engine, now);
         // Stops at the first evictor that makes progress.
@@ -241,7 +291,7 @@ impl SessionState {
     }
 
     /// Removes flushed or expired items, where nothing else may be removed.
-    fn remove_dead(&mut self, engine: &Relativistic, now: Now) -> EvictProgress {
+    pub(super) fn remove_dead(&mut self, engine: &Relativistic, now: Now) -> EvictProgress {
         let site = self.site(engine, now);
         let swept = engine.generation().has_older && {
             engine.seal_older(engine.generation().number);

@@ -417,7 +417,35 @@ const ON_VALUES: &[(&str, usize)] = &[
 ];
 
 /// Requests of these commands that read and write little.
-const ON_PARTS: &[&str] = &["getrange v 0 999", "set v 1", "set w 1", "substr v 0 999"];
+const ON_PARTS: &[&str] = &[
+    "getrange v 0 999",
+    "set v 1",
+    "set w 1",
+    "substr v 0 999",
+    "zadd z 1 a",
+    "zcard z",
+    "zcount z 1 2",
+    "zincrby z 1 a",
+    "zlexcount z - +",
+    "zmscore z a",
+    "zpopmax z",
+    "zpopmin z 5",
+    "zrandmember z",
+    "zrange z 0 -1",
+    "zrangebylex z - +",
+    "zrangebyscore z 1 2",
+    "zrank z a",
+    "zrem z a",
+    "zremrangebylex z - +",
+    "zremrangebyrank z 0 -1",
+    "zremrangebyscore z 1 2",
+    "zrevrange z 0 -1",
+    "zrevrangebylex z + -",
+    "zrevrangebyscore z 2 1",
+    "zrevrank z a",
+    "zscan z 0",
+    "zscore z a",
+];
 
 /// How many requests that read a value of a million bytes, about, a transaction may have.
 const READS: usize = 268;
@@ -537,6 +565,52 @@ fn the_cost_of_a_transaction_follows_what_it_writes() {
             let mut stored = executed.iter().filter(|line| !line.starts_with("get"));
             assert_eq!(stored.next().is_some(), is_executed, "{name} {times}");
         }
+    }
+}
+
+/// Executes these requests on a server with a set of 2 MB at `big`: the reply to `EXEC`, and how
+/// often the set was shown.
+fn transaction_on_a_set(requests: &str) -> (String, usize) {
+    let mut server = TestServer::new();
+    let mut client = server.connect_with(RespSession::new(true));
+    server.engine.script.lock().members = 2_000;
+    server.engine.script.lock().stats.set_bytes = 2_000_000;
+    let replies = server.talk(&mut client, format!("multi\r\n{requests}").as_bytes());
+    assert!(replies.ends_with("QUEUED\r\n"), "{replies}");
+    let reply = server.talk(&mut client, b"exec\r\n");
+    let executed = server.executed();
+    let shown = executed.iter().filter(|line| *line == "sorted big");
+    (reply, shown.count())
+}
+
+#[test]
+fn ranges_in_a_transaction_end_where_its_replies_are_too_long() {
+    let (reply, shown) = transaction_on_a_set(&"zrange big 0 -1\r\n".repeat(4));
+    assert!(reply.starts_with("*4\r\n*2000\r\n"), "{}", reply.len());
+    assert!(reply.len() > 8_000_000 && shown == 4, "{shown}");
+    // A quarter of 64 MiB has room for eight of them.
+    let (reply, shown) = transaction_on_a_set(&"zrange big 0 -1\r\n".repeat(500));
+    assert_eq!((&reply[..], shown), ("", 9));
+}
+
+#[test]
+fn the_cost_of_copying_a_set_follows_it_to_other_keys() {
+    for (times, is_executed) in [(100, true), (140, false)] {
+        for first in ["", "rename big k\r\n", "copy big k\r\n"] {
+            let key = if first.is_empty() { "big" } else { "k" };
+            let copies = format!("copy {key} c replace\r\n").repeat(times);
+            let (reply, _) = transaction_on_a_set(&format!("{first}{copies}"));
+            assert_eq!(reply.starts_with('*'), is_executed, "{first}{times}");
+        }
+    }
+    let member = "m".repeat(500_000);
+    for (times, is_executed) in [(50, true), (300, false)] {
+        let copies = "copy k c replace\r\n".repeat(times);
+        let mut requests = Vec::new();
+        encode_request(&[b"zadd", b"k", b"1", member.as_bytes()], &mut requests);
+        let requests = String::from_utf8(requests).unwrap() + &copies;
+        let (reply, _) = transaction_on_a_set(&requests);
+        assert_eq!(reply.starts_with('*'), is_executed, "{times}");
     }
 }
 

@@ -63,6 +63,8 @@ impl Server {
             reclaimed: base + 107,
             expired_unfetched: base + 108,
             out_of_memory: base + 109,
+            sets: 0,
+            set_bytes: 0,
             evicted_idle_s: 60,
             shards: 7,
             expired_reclaimed: base + 110,

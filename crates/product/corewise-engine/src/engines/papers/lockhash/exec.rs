@@ -1,9 +1,10 @@
 //! One operation on a partition that the caller has exclusively.
 
-use super::partition::{Links, Partition, Ptr, item};
+use super::partition::{Links, Partition, Ptr, Returned, item};
 use crate::engines::sharded::Context;
 use crate::engines::verbs::{self, ItemStore, NoItem};
 use crate::item::{Contents, Item};
+use crate::objects;
 use corewise_ops::{Absence, Flow, Now, Outcome, StoreMode, Update, Updated, Verb};
 
 /// An operation about to be executed. It has a reference to the item that it found and one to the
@@ -14,6 +15,8 @@ pub(super) struct Execution<'x> {
     key: &'x [u8],
     found: Option<Ptr>,
     fresh: Option<Ptr>,
+    /// The operation has unlinked the item that it found.
+    has_unlinked: bool,
 }
 
 impl<'x> Execution<'x> {
@@ -25,6 +28,7 @@ impl<'x> Execution<'x> {
             key,
             found: None,
             fresh: None,
+            has_unlinked: false,
         }
     }
 
@@ -44,6 +48,7 @@ impl<'x> Execution<'x> {
             Verb::Delete(delete) => verbs::delete(self, delete, &mut report),
             Verb::Arith(arith) => verbs::arith(self, arith, &mut report),
             Verb::Edit(edit) => verbs::edit(self, self.key, &edit, &mut report),
+            Verb::Sorted(sorted) => objects::execute(self, self.key, sorted, &mut report),
         };
         // Room is made at once, so these engines never ask for it.
         attempt.unwrap_or(Flow::Continue)
@@ -56,11 +61,14 @@ impl<'x> Execution<'x> {
         updated.unwrap_or(Updated::OutOfMemory)
     }
 
-    /// Bytes that are freed when the item that was found last is replaced.
-    fn returned(&self) -> usize {
-        // SAFETY: the item that was found last is referenced, so it is alive (1).
-        self.found
-            .map_or(0, |old| unsafe { self.partition.returned(old) })
+    /// What is freed when the item that was found last is replaced.
+    fn returned(&self) -> Returned {
+        let found = self.found.filter(|_| !self.has_unlinked);
+        // SAFETY: the item that was found last is referenced, and still linked. Operations on sets make no item while they refer to
+        // one (1).
+        found.map_or(Returned::default(), |old| unsafe {
+            self.partition.returned(old)
+        })
     }
 }
 
@@ -75,7 +83,8 @@ impl Drop for Execution<'_> {
 }
 
 // SAFETY: what was found and what was made is referenced until this is dropped; a second search
-// finds the same item, because only we change the partition (1). 2: see `publish`.
+// finds the same item, because only we change the partition (1). 2: see `publish`. 3: the caller
+// has the partition exclusively, whose `unlink` takes the set.
 unsafe impl ItemStore for Execution<'_> {
     type Links = Links;
 
@@ -134,6 +143,7 @@ unsafe impl ItemStore for Execution<'_> {
         unsafe {
             item(fresh).set_cas(cas);
             if let Some(old) = old {
+                self.has_unlinked = true;
                 self.partition.unlink(old);
             }
             self.partition.link(fresh);
@@ -141,7 +151,34 @@ unsafe impl ItemStore for Execution<'_> {
         Ok(())
     }
 
+    fn has_set_room(&mut self, bytes: usize, growth: usize) -> bool {
+        self.partition
+            .has_set_room(self.context.rules, bytes, growth)
+    }
+
+    fn make_set_room(&mut self, bytes: usize, growth: usize) -> Result<(), NoItem> {
+        // The item that was found is referenced, so it is not evicted.
+        if self.partition.make_set_room(self.context, bytes, growth) {
+            Ok(())
+        } else {
+            Err(NoItem::OutOfMemory)
+        }
+    }
+
+    fn charge_set(&mut self, before: usize, after: usize) {
+        self.partition.charge_set(before, after);
+    }
+
+    fn set_account(&self) -> usize {
+        std::ptr::from_ref(&*self.partition).addr()
+    }
+
+    fn next_cas(&mut self) -> u64 {
+        self.partition.next_cas()
+    }
+
     unsafe fn unlink(&mut self, node: Ptr) {
+        self.has_unlinked = true;
         // SAFETY: the item is one of this store's and linked, as the caller guarantees (1).
         unsafe { self.partition.unlink(node) };
     }

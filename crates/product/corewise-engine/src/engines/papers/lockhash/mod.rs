@@ -47,12 +47,15 @@ mod partition;
 use crate::contention;
 use crate::engine::{ClassStats, Cursor, EngineStats, ScanStep};
 use crate::engines::sharded::{Config, Context, Sharded, Shards, index_of};
+use crate::objects::Graveyard;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::{Mutex, MutexGuard};
+use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
 use corewise_ops::{Flow, ItemView, Now, Op, ReplySink, Update, Updated};
 use exec::Execution;
 use partition::Partition;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 /// The engine. See the [module](self).
 ///
@@ -70,6 +73,8 @@ pub type LockHashEngine = Sharded<Partitions>;
 pub struct Partitions {
     partitions: Box<[CachePadded<Mutex<Partition>>]>,
     hasher: foldhash::fast::RandomState,
+    /// Sets that are to be freed.
+    dying: Arc<AtomicUsize>,
 }
 
 impl LockHashEngine {
@@ -77,10 +82,15 @@ impl LockHashEngine {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let count = config.shards();
-        let partition = |index| CachePadded::new(Mutex::new(Partition::new(index, count)));
+        let dying = Arc::default();
+        let partition = |index| {
+            let graveyard = Graveyard::new(&dying);
+            CachePadded::new(Mutex::new(Partition::new(index, count, graveyard)))
+        };
         let shards = Partitions {
             partitions: (0..count).map(partition).collect(),
             hasher: foldhash::fast::RandomState::default(),
+            dying,
         };
         Self::over(shards, config)
     }
@@ -157,6 +167,15 @@ impl Shards for Partitions {
 
     fn reap(&self, shard: usize, limit: usize, (): &mut ()) -> usize {
         self.partitions[shard].lock().reap(limit)
+    }
+
+    fn dying_sets(&self) -> usize {
+        // Relaxed: the sets are reached through their partition's lock.
+        self.dying.load(Ordering::Relaxed)
+    }
+
+    fn free_some(&self, shard: usize) -> bool {
+        self.partitions[shard].lock().free_some()
     }
 
     fn search(

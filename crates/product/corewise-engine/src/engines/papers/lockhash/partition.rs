@@ -7,11 +7,12 @@
 use crate::engine::EngineStats;
 use crate::engines::expiry::DueTime;
 use crate::engines::lru;
-use crate::engines::sharded::Context;
+use crate::engines::sharded::{Context, Rules};
 use crate::engines::tally::Tally;
 use crate::item::{self, Contents, Item, ItemNode};
+use crate::objects::{self, Graveyard};
 use corewise_cphash::raw::{END, RawElement, RawPartition, block_bytes};
-use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Now};
+use corewise_ops::{Absence, Deadline, ItemFlags, ItemKind, ItemView, Now};
 use std::ptr::NonNull;
 
 /// The engine's words in front of an item's header.
@@ -35,6 +36,10 @@ pub(super) struct Partition {
     generation: u32,
     /// Bytes of live items.
     live_bytes: usize,
+    /// Sets that linked items own, and their bytes, with those of the dying ones.
+    sets: usize,
+    set_bytes: usize,
+    dying: Graveyard,
     /// Flushed items that are still linked.
     dead: usize,
     dead_bytes: usize,
@@ -50,6 +55,13 @@ pub(super) struct Partition {
 
 // SAFETY: the partition owns its elements; threads that hold references only read.
 unsafe impl Send for Partition {}
+
+/// What is freed when an item is replaced: bytes of the item, and of its set, those in steps.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Returned {
+    of_item: usize,
+    of_set: usize,
+}
 
 /// The element of an item.
 ///
@@ -80,13 +92,23 @@ macro_rules! links {
     };
 }
 
+impl Drop for Partition {
+    fn drop(&mut self) {
+        self.flush();
+        self.reap(if self.sets > 0 { usize::MAX } else { 0 });
+    }
+}
+
 impl Partition {
     /// An empty partition, the `index`th of `count`.
-    pub(super) fn new(index: usize, count: usize) -> Self {
+    pub(super) fn new(index: usize, count: usize, dying: Graveyard) -> Self {
         Self {
             raw: RawPartition::new(0),
             generation: 0,
             live_bytes: 0,
+            sets: 0,
+            set_bytes: 0,
+            dying,
             dead: 0,
             dead_bytes: 0,
             cas: index as u64,
@@ -195,19 +217,18 @@ impl Partition {
     }
 
     /// Makes an item that is not linked, with a reference, the caller's. Evicts what is in its way;
-    /// `returned` bytes will be freed when it is linked.
+    /// `returned` will be freed when it is linked.
     pub(super) fn create(
         &mut self,
         Context { hash, now, rules }: Context,
         contents: &Contents<'_>,
-        returned: usize,
+        returned: Returned,
     ) -> Option<Ptr> {
         if !contents.fits_header() {
             return None;
         }
         let len = contents.bytes::<Links>();
-        self.raw.set_budget(rules.budget);
-        if !self.make_room(block_bytes(len)?, returned, rules.may_evict, now) {
+        if !self.make_room(block_bytes(len)?, returned, rules, now) {
             self.tally.refuse();
             return None;
         }
@@ -248,8 +269,11 @@ impl Partition {
     ///
     /// 1. As described for the type; the item is linked.
     pub(super) unsafe fn unlink(&mut self, node: Ptr) {
-        // SAFETY: the item is alive and ours, by our 1 (1, all).
+        // SAFETY: the item is alive, ours and linked, by our 1 (1, all).
         unsafe {
+            if item(node).kind() == ItemKind::Set {
+                self.free_set(node);
+            }
             let bytes = self.footprint(node);
             if self.is_flushed(node) {
                 self.dead -= 1;
@@ -332,45 +356,148 @@ impl Partition {
         unsafe { self.raw.release(element(node)) };
     }
 
-    /// Bytes that are freed when an item is replaced to which the caller has a reference: none if
-    /// there are others.
+    /// What is freed when an item is replaced to which the caller has a reference: no item if there
+    /// are others.
     ///
     /// # Safety
     ///
-    /// 1. As described for the type.
-    pub(super) unsafe fn returned(&self, node: Ptr) -> usize {
-        // SAFETY: the item is alive and ours, by our 1 (1, all).
+    /// 1. As described for the type; the item is linked, and nothing refers to its set.
+    pub(super) unsafe fn returned(&self, node: Ptr) -> Returned {
+        // SAFETY: the item is alive and ours, by our 1 (1, all); it owns its set. Only the thread
+        // that has the partition follows the pointer; the reference ends here (2).
         unsafe {
-            match self.raw.references(element(node)) {
+            let of_item = match self.raw.references(element(node)) {
                 1 => self.footprint(node),
                 _ => 0,
-            }
+            };
+            let of_set = match item(node).kind() {
+                ItemKind::Set => objects::bytes(objects::set_of(item(node))),
+                _ => 0,
+            };
+            Returned { of_item, of_set }
         }
     }
 
     // ---- memory
 
-    /// Makes room for `need` bytes. Frees flushed items first, then evicts from the old end;
-    /// expired items count as reclaimed. Referenced items are passed over, because evicting them
-    /// frees nothing.
-    fn make_room(&mut self, need: usize, returned: usize, may_evict: bool, now: Now) -> bool {
-        while !self.raw.has_room(need, returned) {
-            if self.reap(1) == 1 {
+    /// Makes room for `need` bytes. Frees dying sets and flushed items first, then evicts from the
+    /// old end; expired items count as reclaimed. But where the sets alone exceed the budget, which
+    /// was lowered, evicts [sets](Self::evict_sets) only, until they do not. Referenced items are
+    /// passed over, because evicting them frees nothing.
+    fn make_room(&mut self, need: usize, returned: Returned, rules: Rules, now: Now) -> bool {
+        loop {
+            // Sets have their memory from elsewhere.
+            let sets = self.set_bytes - returned.of_set;
+            self.raw.set_budget(rules.budget.saturating_sub(sets));
+            if self.raw.has_room(need, returned.of_item) {
+                return true;
+            }
+            if self.free_some() || self.reap(1) == 1 {
                 continue;
             }
-            let Some(victim) = self.victim(may_evict, now) else {
+            if rules.may_evict && sets > rules.budget && self.evict_sets(rules.budget, now) {
+                continue;
+            }
+            let Some(victim) = self.victim(rules.may_evict, now) else {
                 return false;
             };
-            // SAFETY: linked until the last line (1, all).
-            unsafe {
-                let bytes = self.footprint(victim);
-                if let Some(idle_s) = self.tally.evict(item(victim), bytes, now) {
-                    self.refresh_after_s = lru::refresh_after_s(idle_s);
-                }
-                self.unlink(victim);
-            }
+            // SAFETY: linked (1).
+            unsafe { self.evict(victim, now) };
         }
-        true
+    }
+
+    /// # Safety
+    ///
+    /// 1. As described for the type; the item is linked.
+    unsafe fn evict(&mut self, victim: Ptr, now: Now) {
+        // SAFETY: linked until the last line (1, all).
+        unsafe {
+            let bytes = self.footprint(victim);
+            if let Some(idle_s) = self.tally.evict(item(victim), bytes, now) {
+                self.refresh_after_s = lru::refresh_after_s(idle_s);
+            }
+            self.unlink(victim);
+        }
+    }
+
+    /// Evicts sets until they do not exceed the budget, except those of referenced items: those
+    /// first that exceed it alone, then the least recently used ones. Returns whether there was
+    /// one.
+    fn evict_sets(&mut self, budget: usize, now: Now) -> bool {
+        let mut owners: Vec<(bool, u32, Ptr)> = Vec::with_capacity(self.sets);
+        let mut position = 0;
+        while position < END {
+            let raw = &self.raw;
+            position = raw.visit(position, &mut |value| {
+                let node: Ptr = value.cast();
+                // SAFETY: linked, so that it owns its set (1, all). Only the thread that has the
+                // partition follows the pointer, and nothing refers to the sets of items without
+                // references; the reference ends here (2).
+                unsafe {
+                    if item(node).kind() == ItemKind::Set && raw.references(element(node)) == 0 {
+                        let fits = objects::bytes(objects::set_of(item(node))) <= budget;
+                        owners.push((fits, links!(node).moved_s, node));
+                    }
+                }
+            });
+        }
+        owners.sort_unstable();
+        let before = self.sets;
+        for (_, _, node) in owners {
+            if self.set_bytes <= budget {
+                break;
+            }
+            // SAFETY: linked (1).
+            unsafe { self.evict(node, now) };
+        }
+        self.sets < before
+    }
+
+    /// Frees a part of a dying set. Returns whether there was one.
+    pub(super) fn free_some(&mut self) -> bool {
+        let freed = self.dying.free_some();
+        self.set_bytes -= freed.unwrap_or(0);
+        freed.is_some()
+    }
+
+    /// Whether a set that takes `bytes` may grow by `growth` as things are.
+    pub(super) fn has_set_room(&mut self, rules: Rules, bytes: usize, growth: usize) -> bool {
+        self.raw
+            .set_budget(rules.budget.saturating_sub(self.set_bytes));
+        objects::may_take(bytes + growth, rules.budget) && self.raw.has_room(growth, 0)
+    }
+
+    /// Makes room for `growth` more bytes of a set that takes `bytes`, as for an item; evicts
+    /// nothing for a set that may not be so large.
+    pub(super) fn make_set_room(&mut self, context: Context, bytes: usize, growth: usize) -> bool {
+        let Context { rules, now, .. } = context;
+        let has_room = objects::may_take(bytes + growth, rules.budget)
+            && self.make_room(growth, Returned::default(), rules, now);
+        if !has_room {
+            self.tally.refuse();
+        }
+        has_room
+    }
+
+    /// Counts a set that took `before` bytes and takes `after` bytes; a new one took none.
+    pub(super) fn charge_set(&mut self, before: usize, after: usize) {
+        self.sets += usize::from(before == 0);
+        self.set_bytes += after;
+        self.set_bytes -= before;
+    }
+
+    /// Frees the set of an item that owns one.
+    ///
+    /// # Safety
+    ///
+    /// 1. As described for the type; the item is linked and about to be unlinked.
+    #[cold]
+    unsafe fn free_set(&mut self, node: Ptr) {
+        // SAFETY: the item is linked, and its set is taken here only (1). Only the thread that has
+        // the partition follows the pointer (2).
+        let set = unsafe { objects::take(item(node)) };
+        self.sets -= 1;
+        self.set_bytes -= self.dying.add(set);
     }
 
     /// The item to remove next. An item that was read in a later second than it was last moved is
@@ -429,7 +556,9 @@ impl Partition {
     pub(super) fn add_stats(&self, sum: &mut EngineStats) {
         self.tally.add_events(sum);
         sum.items += (self.raw.elements() - self.dead) as u64;
-        sum.bytes += self.raw.used_bytes() as u64;
+        sum.bytes += (self.raw.used_bytes() + self.set_bytes) as u64;
+        sum.sets += self.sets as u64;
+        sum.set_bytes += self.set_bytes as u64;
         sum.table_bytes += self.raw.table_bytes() as u64;
         sum.dead_bytes += self.dead_bytes as u64;
         sum.buckets += self.raw.buckets() as u64;

@@ -1,0 +1,428 @@
+//! Sorted sets over sockets: random conversations whose replies are compared with those of
+//! redis-server, and what memcached's protocol sees of them.
+
+use crate::common;
+use crate::resp::{Requests, compare_with_redis, scan};
+
+use common::Client;
+use common::Engine;
+use common::resp::{connect, start};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+for_every_engine! { of corewise:
+    random_conversations_on_sets_agree_with_redis
+    memcached_sees_a_set_as_a_miss
+    a_scan_shows_the_keys_of_a_type
+    random_members_are_members
+    a_scan_of_a_set_shows_all_members
+}
+
+/// Random requests on sorted sets, and some on strings under the same keys.
+struct SetRequests(Requests);
+
+impl SetRequests {
+    fn pick(&mut self, words: &[&str]) -> String {
+        self.0.pick(words).to_owned()
+    }
+
+    fn key(&mut self) -> String {
+        self.pick(&["a", "b", "c", "d", "e"])
+    }
+
+    /// Members of few sets in common, of which some are too long for a flat set.
+    fn member(&mut self) -> String {
+        match self.0.0.random_range(0..40) {
+            0 => "long".repeat(self.0.0.random_range(15..40)),
+            1 => self.pick(&["", "\r\n", "\0"]),
+            2..8 => format!("m{}", self.0.0.random_range(0..300)),
+            _ => format!("m{}", self.0.0.random_range(0..12)),
+        }
+    }
+
+    fn members(&mut self) -> Vec<String> {
+        let most = if self.0.0.random_bool(0.03) { 300 } else { 4 };
+        let count = self.0.0.random_range(1..=most);
+        (0..count).map(|_| self.member()).collect()
+    }
+
+    fn score(&mut self) -> String {
+        match self.0.0.random_range(0..10) {
+            // Redis keeps the sign of a zero in large sets only.
+            0 => self.0.float().replace("-0", "0"),
+            1 => self.pick(&["inf", "-inf", "+inf", "1e17", "3.25", "0x10", "x"]),
+            2 => format!("{}", self.0.0.random::<f64>() * 1e3),
+            _ => self.0.0.random_range(-9..9).to_string(),
+        }
+    }
+
+    fn add(&mut self) -> Vec<String> {
+        let mut words = vec![self.pick(&["ZADD", "zadd"]), self.key()];
+        for option in ["nx", "XX", "gt", "LT", "ch", "INCR"] {
+            if self.0.0.random_bool(0.12) {
+                words.push(option.to_owned());
+            }
+        }
+        for member in self.members() {
+            let mut score = self.score();
+            // In a pipeline of many, one that is no number would nearly always fail.
+            if words.len() > 12 && score.parse::<f64>().is_err() {
+                "7".clone_into(&mut score);
+            }
+            words.extend([score, member]);
+        }
+        words
+    }
+
+    /// Sets in which all scores are equal, as ranges of members need them.
+    fn lex(&mut self) -> Vec<String> {
+        let key = self.pick(&["lex", "lexlex"]);
+        let bound = |requests: &mut Self| match requests.0.0.random_range(0..8) {
+            0 => requests.pick(&["-", "+", "x", "", "++", "(", "["]),
+            1 => "-".to_owned(),
+            2 => "+".to_owned(),
+            _ => requests.pick(&["[", "("]) + &requests.member(),
+        };
+        match self.0.0.random_range(0..4) {
+            0 => {
+                let members = self.members();
+                let pairs = members
+                    .into_iter()
+                    .flat_map(|member| ["0".to_owned(), member]);
+                ["ZADD".to_owned(), key].into_iter().chain(pairs).collect()
+            }
+            1 => {
+                let name = self.pick(&["ZLEXCOUNT", "zlexcount", "ZREMRANGEBYLEX"]);
+                vec![name, key, bound(self), bound(self)]
+            }
+            2 => {
+                let name = self.pick(&["ZRANGEBYLEX", "zrevrangebylex"]);
+                let mut words = vec![name, key, bound(self), bound(self)];
+                self.options(&mut words, &[]);
+                words
+            }
+            _ => {
+                let mut words = vec!["ZRANGE".to_owned(), key, bound(self), bound(self)];
+                words.push("BYLEX".to_owned());
+                self.options(&mut words, &["REV"]);
+                words
+            }
+        }
+    }
+
+    /// Adds options of ranges.
+    fn options(&mut self, words: &mut Vec<String>, others: &[&str]) {
+        if self.0.0.random_bool(0.4) {
+            words.push(self.pick(&["WITHSCORES", "withscores", "foo"]));
+        }
+        for other in others {
+            if self.0.0.random_bool(0.4) {
+                words.push((*other).to_owned());
+            }
+            if self.0.0.random_bool(0.05) {
+                words.push(self.pick(&["REV", "byscore", "BYLEX"]));
+            }
+        }
+        if self.0.0.random_bool(0.4) {
+            words.push("LIMIT".to_owned());
+            words.extend([self.0.number(), self.0.number()]);
+        }
+    }
+
+    fn range(&mut self) -> Vec<String> {
+        let by_score = |requests: &mut Self| match requests.0.0.random_range(0..6) {
+            0 => requests.pick(&["-inf", "+inf", "", "(", "x", " 1", "nan", "1e400", "\x0b1"]),
+            1 => "(".to_owned() + &requests.score(),
+            _ => requests.score(),
+        };
+        let mut words = match self.0.0.random_range(0..6) {
+            0 => {
+                let name = self.pick(&["ZCOUNT", "ZCOUNT", "zremrangebyscore"]);
+                return vec![name, self.key(), by_score(self), by_score(self)];
+            }
+            5 => {
+                let name = "ZREMRANGEBYRANK".to_owned();
+                return vec![name, self.key(), self.0.number(), self.0.number()];
+            }
+            1 => {
+                let name = self.pick(&["ZRANGEBYSCORE", "zrevrangebyscore"]);
+                vec![name, self.key(), by_score(self), by_score(self)]
+            }
+            2 => {
+                let mut words = vec!["ZRANGE".to_owned(), self.key()];
+                words.extend([by_score(self), by_score(self), "BYSCORE".to_owned()]);
+                words
+            }
+            3 => vec![
+                "ZREVRANGE".to_owned(),
+                self.key(),
+                self.0.number(),
+                self.0.number(),
+            ],
+            _ => vec![
+                "ZRANGE".to_owned(),
+                self.key(),
+                self.0.number(),
+                self.0.number(),
+            ],
+        };
+        let others: &[&str] = if words[0] == "ZRANGE" { &["REV"] } else { &[] };
+        self.options(&mut words, others);
+        words
+    }
+
+    fn pop(&mut self) -> Vec<String> {
+        let mut words = vec![self.key()];
+        for more in [0.6, 0.05] {
+            if self.0.0.random_bool(more) {
+                words.push(self.pick(&["0", "1", "1", "2", "5", "-1", "x", "99999999999"]));
+            }
+        }
+        let name = self.pick(&["ZPOPMIN", "zpopmax"]);
+        words.insert(0, name);
+        words
+    }
+
+    fn random_members(&mut self) -> Vec<String> {
+        // What is drawn does not depend on chance.
+        let counts = [
+            "0",
+            "1000",
+            "1000",
+            "5000000000000000000",
+            "x",
+            "9".repeat(20).as_str(),
+        ]
+        .map(str::to_owned);
+        let mut words = vec![self.pick(&["ZRANDMEMBER", "zrandmember"]), self.key()];
+        words.push(counts[self.0.0.random_range(0..counts.len())].clone());
+        if self.0.0.random_bool(0.5) {
+            words.push(self.pick(&["WITHSCORES", "withscores", "foo"]));
+        }
+        words
+    }
+
+    fn scan(&mut self) -> Vec<String> {
+        let mut words = vec!["ZSCAN".to_owned(), self.key()];
+        words.push(self.pick(&["0", "0", "0", "x"]));
+        words.push("COUNT".to_owned());
+        words.push(self.pick(&["10000", "10000", "5000", "0", "x"]));
+        if self.0.0.random_bool(0.5) {
+            words.push(self.pick(&["MATCH", "match", "type"]));
+            words.push(self.pick(&["*", "m1*", "[l]*", "m?", "zset"]));
+        }
+        words
+    }
+
+    fn next(&mut self) -> Vec<String> {
+        let of = |name: &str, words: Vec<String>| {
+            std::iter::once(name.to_owned()).chain(words).collect()
+        };
+        match self.0.0.random_range(0..27) {
+            0..6 => self.add(),
+            6..10 => self.range(),
+            10..13 => self.lex(),
+            13 => of("ZINCRBY", vec![self.key(), self.score(), self.member()]),
+            14 | 15 => {
+                let mut words = vec![self.key()];
+                words.extend(self.members());
+                let name = self.pick(&["ZREM", "ZREM", "zmscore"]);
+                of(&name, words)
+            }
+            16 => {
+                let name = self.pick(&["ZRANK", "zrevrank", "ZSCORE"]);
+                of(&name, vec![self.key(), self.member()])
+            }
+            17 => {
+                let name = self.pick(&["ZCARD", "TYPE", "ttl", "PERSIST", "EXISTS", "touch"]);
+                of(&name, vec![self.key()])
+            }
+            18 => {
+                let name = self.pick(&["RENAME", "renamenx", "COPY"]);
+                let mut words = vec![self.key(), self.key()];
+                if name == "COPY" && self.0.0.random_bool(0.5) {
+                    words.push("REPLACE".to_owned());
+                }
+                of(&name, words)
+            }
+            19 => {
+                let name = self.pick(&["DEL", "unlink", "GETDEL", "INCR", "STRLEN", "bitcount"]);
+                of(&name, vec![self.key()])
+            }
+            20 => {
+                let name = self.pick(&["APPEND", "GETSET", "SETNX", "set", "incrbyfloat"]);
+                of(&name, vec![self.key(), "1".to_owned()])
+            }
+            21 => {
+                let name = self.pick(&["MGET", "lcs", "EXISTS"]);
+                of(&name, vec![self.key(), self.key()])
+            }
+            22 => {
+                let mut words = vec!["SET".to_owned(), self.key(), "v".to_owned()];
+                let options = ["GET", "keepttl", "NX", "xx"];
+                words.extend(
+                    options
+                        .map(str::to_owned)
+                        .into_iter()
+                        .filter(|_| self.0.0.random_bool(0.3)),
+                );
+                words
+            }
+            23 => self.pop(),
+            24 => self.random_members(),
+            25 => self.scan(),
+            _ => self.0.of_strings_and_keys(),
+        }
+    }
+}
+
+fn random_conversations_on_sets_agree_with_redis(engine: Engine) {
+    let seed = engine.seed(55);
+    let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut requests = SetRequests(Requests(random, Vec::new()));
+    compare_with_redis(engine, |_| {
+        move || (requests.0.0.random_range(1..15), requests.next())
+    });
+}
+
+fn memcached_sees_a_set_as_a_miss(engine: Engine) {
+    let server = start(engine, &[]);
+    let (mut text, mut resp) = (server.connect(), connect(&server));
+    for len in [1, 300] {
+        resp.ask("del k\r\n", if len == 1 { ":0\r\n" } else { ":1\r\n" });
+        for number in 0..len {
+            resp.ask(format!("zadd k {number} m{number}\r\n"), ":1\r\n");
+        }
+        text.ask("get k\r\n", "END\r\n");
+        text.ask("gat 100 k\r\n", "END\r\n");
+        text.ask("mg k v\r\n", "EN\r\n");
+        text.ask("mg k v N30\r\n", "EN\r\n");
+        text.ask("me k\r\n", "EN\r\n");
+        text.ask("incr k 1\r\n", "NOT_FOUND\r\n");
+        text.ask("ma k\r\n", "NF\r\n");
+        text.ask("touch k 100\r\n", "NOT_FOUND\r\n");
+        text.ask("append k 0 0 1\r\nx\r\n", "NOT_STORED\r\n");
+        text.ask("ms k 1 MA\r\nx\r\n", "NS\r\n");
+        text.ask("cas k 0 0 1 5\r\nx\r\n", "NOT_FOUND\r\n");
+        text.ask("add k 0 0 1\r\nx\r\n", "NOT_STORED\r\n");
+        text.ask("md k I\r\n", "NF\r\n");
+        text.ask("md k x\r\n", "NF\r\n");
+        text.ask("lru_crawler metadump all\r\n", "END\r\n");
+        resp.ask("ttl k\r\n", ":-1\r\n");
+        resp.ask("zcard k\r\n", format!(":{len}\r\n"));
+        // These replace or remove it, whatever it is.
+        text.ask("replace k 0 0 1\r\nx\r\n", "STORED\r\n");
+        resp.ask("type k\r\n", "+string\r\n");
+        resp.ask("del k\r\nzadd k 1 m\r\n", ":1\r\n:1\r\n");
+        text.ask("set k 0 0 1\r\nx\r\n", "STORED\r\n");
+        resp.ask(
+            "zadd k 1 m\r\n",
+            "-WRONGTYPE Operation against a key holding the wrong kind \
+            of value\r\n",
+        );
+        resp.ask("del k\r\nzadd k 1 m\r\n", ":1\r\n:1\r\n");
+        text.ask("delete k\r\n", "DELETED\r\n");
+        resp.ask("zadd k 1 m\r\n", ":1\r\n");
+    }
+}
+
+fn a_scan_shows_the_keys_of_a_type(engine: Engine) {
+    let server = start(engine, &[]);
+    let mut client = connect(&server);
+    client.ask("set s v\r\n", "+OK\r\n");
+    client.ask("zadd flat 1 a\r\n", ":1\r\n");
+    let long = "long".repeat(50);
+    client.ask(format!("zadd large 1 {long}\r\n"), ":1\r\n");
+    let mut keys = |options| Vec::from_iter(scan(&mut client, options));
+    assert_eq!(keys("count 1000 type zset"), ["flat", "large"]);
+    assert_eq!(keys("count 1000 type STRING"), ["s"]);
+    assert_eq!(keys("count 1000 type list"), [""; 0]);
+    assert_eq!(keys("count 1000"), ["flat", "large", "s"]);
+}
+
+/// The elements of an array, each of which is one line or a bulk string.
+fn elements(client: &mut Client) -> Vec<String> {
+    let head = client.line();
+    let count: usize = head[1..].parse().unwrap();
+    (0..count)
+        .map(|_| {
+            client.line();
+            client.line()
+        })
+        .collect()
+}
+
+fn random_members_are_members(engine: Engine) {
+    let server = start(engine, &[]);
+    let mut client = connect(&server);
+    client.ask("zrandmember none\r\n", "$-1\r\n");
+    client.ask("zrandmember none -5\r\n", "*0\r\n");
+    client.ask("zadd one 7 a\r\n", ":1\r\n");
+    client.ask("zrandmember one\r\n", "$1\r\na\r\n");
+    client.ask(
+        "zrandmember one -2 withscores\r\n",
+        "*4\r\n$1\r\na\r\n$1\r\n7\r\n$1\r\na\r\n$1\r\n7\r\n",
+    );
+    client.ask(
+        "zrandmember one -4611686018427387905 withscores\r\n",
+        "-ERR value is out of range\r\n",
+    );
+    client.ask(
+        "zrandmember one -9000000000000000000\r\n",
+        "-ERR the members take too much memory for one reply, ask for fewer\r\n",
+    );
+    for len in [20_u32, 400] {
+        for number in 0..len {
+            client.ask(format!("zadd {len} {number} {number}\r\n"), ":1\r\n");
+        }
+        for count in [-3_000, 15, 1_000] {
+            client.send(format!("zrandmember {len} {count}\r\n").as_bytes());
+            let mut drawn = elements(&mut client);
+            let expected = if count < 0 {
+                3_000
+            } else {
+                len.min(count as u32)
+            };
+            assert_eq!(drawn.len() as u32, expected);
+            assert!(
+                drawn
+                    .iter()
+                    .all(|member| member.parse::<u32>().unwrap() < len)
+            );
+            drawn.sort();
+            drawn.dedup();
+            // Of 3,000 draws, few of 400 members get none.
+            let least = if count < 0 { len * 9 / 10 } else { expected };
+            assert!(drawn.len() as u32 >= least, "{drawn:?}");
+        }
+    }
+}
+
+fn a_scan_of_a_set_shows_all_members(engine: Engine) {
+    let server = start(engine, &[]);
+    let mut client = connect(&server);
+    for len in [0_u32, 20, 1_000] {
+        for number in 0..len {
+            client.ask(format!("zadd {len} {number} {number}\r\n"), ":1\r\n");
+        }
+        let (mut cursor, mut shown, mut steps) = ("0".to_owned(), Vec::new(), 0);
+        loop {
+            client.send(format!("zscan {len} {cursor} count 50\r\n").as_bytes());
+            assert_eq!(client.line(), "*2");
+            client.line();
+            cursor = client.line();
+            let pairs = elements(&mut client);
+            for pair in pairs.chunks(2) {
+                assert_eq!(pair[0], pair[1], "member and score");
+                shown.push(pair[0].parse::<u32>().unwrap());
+            }
+            steps += 1;
+            if cursor == "0" {
+                break;
+            }
+        }
+        shown.sort();
+        assert_eq!(shown, Vec::from_iter(0..len));
+        assert_eq!(steps > 10, len == 1_000, "{steps} steps");
+    }
+}

@@ -1,0 +1,904 @@
+//! What operations on sorted sets do, for every engine.
+
+use super::draft::{Changeable, Draft, Slotted};
+use super::flat::{self, FlatView};
+use super::{Set, bytes, growth, set_of};
+use crate::engines::verbs::{Attempt, ItemStore, NoItem, Ptr, Report, refusal, rewrite};
+use crate::item::{Contents, Item};
+use corewise_nr::sorted_set::{Bounds, Direction, Inserted, SortedSet, SortedSetError};
+use corewise_ops::sorted::{
+    Conditions, MemberRange, MemberScan, Members, Scores, SetSlot, SortedOp, SortedRead,
+    SortedResult, SortedWrite, Taken,
+};
+use corewise_ops::{Deadline, ItemKind, Outcome};
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::mem;
+
+/// Executes an operation on the set of a key.
+pub(crate) fn execute<K: ItemStore>(
+    items: &mut K,
+    key: &[u8],
+    op: &SortedOp<'_>,
+    report: Report<'_>,
+) -> Attempt {
+    let old = items.find().ok();
+    // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
+    let kind = old.map(|node| unsafe { items.item(node) }.kind());
+    if kind == Some(ItemKind::String) && !matches!(op, SortedOp::Write(SortedWrite::Put { .. })) {
+        return Ok(report(Outcome::WrongKind));
+    }
+    // SAFETY: as above, of all.
+    unsafe {
+        match op {
+            SortedOp::Read(read) => self::read(items, old, read, report),
+            SortedOp::Write(SortedWrite::Take { slot, taken }) => {
+                take_to_slot(items, old, slot, *taken, report)
+            }
+            SortedOp::Write(SortedWrite::Put {
+                slot,
+                deadline,
+                replaces,
+            }) => {
+                if old.is_some() && !replaces {
+                    return Ok(report(Outcome::NotStored));
+                }
+                put_from_slot(items, key, old, slot, *deadline, report)
+            }
+            SortedOp::Write(write) => match (old, kind) {
+                (Some(node), Some(ItemKind::Set)) => change(items, node, write, report),
+                _ => redraft(items, key, old, write, report),
+            },
+        }
+    }
+}
+
+// ---- reads
+
+/// The set of a key.
+#[derive(Clone, Copy)]
+enum View<'s> {
+    Flat(&'s [u8]),
+    Set(&'s SortedSet),
+}
+
+impl View<'_> {
+    fn len(self) -> usize {
+        match self {
+            Self::Flat(bytes) => flat::entries(bytes).count(),
+            Self::Set(set) => set.len(),
+        }
+    }
+
+    fn score(self, member: &[u8]) -> Option<f64> {
+        match self {
+            Self::Flat(bytes) => flat::score_and_rank(bytes, member).map(|(score, _)| score),
+            Self::Set(set) => set.score(member),
+        }
+    }
+
+    fn rank(self, member: &[u8], direction: Direction) -> Option<usize> {
+        match self {
+            Self::Flat(bytes) => {
+                let (_, rank) = flat::score_and_rank(bytes, member)?;
+                Some(match direction {
+                    Direction::Ascending => rank,
+                    Direction::Descending => self.len() - 1 - rank,
+                })
+            }
+            Self::Set(set) => set.rank(member, direction),
+        }
+    }
+
+    fn count(self, bounds: Bounds<'_>) -> usize {
+        match self {
+            Self::Flat(bytes) => {
+                let view = FlatView::new(bytes);
+                view.ranks(bounds, Direction::Ascending).len()
+            }
+            Self::Set(set) => set.count(bounds),
+        }
+    }
+}
+
+/// Members of a set within a range.
+struct Shown<'s> {
+    view: View<'s>,
+    range: MemberRange<'s>,
+}
+
+impl Members for Shown<'_> {
+    fn len(&self) -> usize {
+        let MemberRange {
+            bounds, direction, ..
+        } = self.range;
+        let within = match self.view {
+            View::Flat(bytes) => FlatView::new(bytes).ranks(bounds, direction).len(),
+            View::Set(set) => set.range(bounds, direction).len(),
+        };
+        within.saturating_sub(self.range.skip).min(self.range.most)
+    }
+
+    fn show(&self, show: &mut dyn FnMut(&[u8], f64) -> bool) {
+        let MemberRange {
+            bounds,
+            direction,
+            skip,
+            most,
+        } = self.range;
+        match self.view {
+            View::Set(set) => {
+                let range = set.range(bounds, direction).skip(skip).take(most);
+                let _ = { range }.try_for_each(|(member, score)| show(member, score).then_some(()));
+            }
+            View::Flat(bytes) => {
+                let view = FlatView::new(bytes);
+                let ranks = view.ranks(bounds, direction);
+                let mut show_all = |ranks: &mut dyn Iterator<Item = usize>| {
+                    let shown = ranks.skip(skip).take(most);
+                    let _ = { shown }.try_for_each(|rank| {
+                        let (member, score) = view.at(rank);
+                        show(member, score).then_some(())
+                    });
+                };
+                match direction {
+                    Direction::Ascending => show_all(&mut { ranks }),
+                    Direction::Descending => show_all(&mut ranks.rev()),
+                }
+            }
+        }
+    }
+}
+
+/// Members drawn at random.
+struct Drawn<'s> {
+    view: View<'s>,
+    count: u64,
+    are_distinct: bool,
+    seed: u64,
+}
+
+impl Drawn<'_> {
+    /// Calls `show` with drawn ranks, of which there are `len`, until it returns false.
+    fn draw(&self, len: usize, show: &mut dyn FnMut(usize) -> bool) {
+        let mut seed = self.seed;
+        let mut below = |bound: usize| {
+            // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+            seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^= mixed >> 31;
+            ((u128::from(mixed) * bound as u128) >> 64) as usize
+        };
+        if !self.are_distinct {
+            for _ in 0..self.count {
+                if !show(below(len)) {
+                    return;
+                }
+            }
+            return;
+        }
+        let count = Members::len(self);
+        if count == len {
+            let _ = (0..len).try_for_each(|rank| show(rank).then_some(()));
+            return;
+        }
+        // Algorithm F2 of Bentley and Floyd, CACM 30 (9), 1987.
+        let mut drawn = HashSet::new();
+        for last in len - count..len {
+            let draw = below(last + 1);
+            let rank = if drawn.insert(draw) { draw } else { last };
+            drawn.insert(rank);
+            if !show(rank) {
+                return;
+            }
+        }
+    }
+}
+
+impl Members for Drawn<'_> {
+    fn len(&self) -> usize {
+        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
+        match self.view.len() {
+            0 => 0,
+            len if self.are_distinct => count.min(len),
+            _ => count,
+        }
+    }
+
+    fn show(&self, show: &mut dyn FnMut(&[u8], f64) -> bool) {
+        let len = self.view.len();
+        if len == 0 {
+            return;
+        }
+        match self.view {
+            View::Flat(bytes) => {
+                let view = FlatView::new(bytes);
+                self.draw(len, &mut |rank| {
+                    let (member, score) = view.at(rank);
+                    show(member, score)
+                });
+            }
+            View::Set(set) => self.draw(len, &mut |rank| {
+                let found = set.at(rank, Direction::Ascending);
+                found.is_some_and(|(member, score)| show(member, score))
+            }),
+        }
+    }
+}
+
+/// A set that is scanned. A flat one is shown in one step.
+struct Scanned<'s>(View<'s>);
+
+impl MemberScan for Scanned<'_> {
+    fn step(&self, cursor: u64, count: usize, show: &mut dyn FnMut(&[u8], f64)) -> u64 {
+        match self.0 {
+            View::Set(set) => set.scan(cursor, count, show),
+            View::Flat(bytes) => {
+                flat::entries(bytes).for_each(|(score, member)| show(member, score));
+                0
+            }
+        }
+    }
+}
+
+/// The scores of some members of a set.
+struct ScoresOf<'s> {
+    view: View<'s>,
+    members: &'s [&'s [u8]],
+}
+
+impl Scores for ScoresOf<'_> {
+    fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    fn show(&self, show: &mut dyn FnMut(Option<f64>)) {
+        if let View::Set(set) = self.view {
+            set.prefetch(self.members.iter().copied());
+        }
+        for member in self.members {
+            show(self.view.score(member));
+        }
+    }
+}
+
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of the node, which is a set. The view ends before the store
+///    is dropped, and before the set is changed.
+unsafe fn view_of<'s, K: ItemStore>(node: Ptr<K::Links>) -> View<'s>
+where
+    K::Links: 's,
+{
+    // SAFETY: by 1 the node is an item of the store. By 1 of `ItemStore`, it lives until the store
+    // is dropped; the reference ends before.
+    let item = unsafe { Item::from_raw(node) };
+    match item.kind() {
+        // SAFETY: the item is linked, so it owns its set (1). The store excludes all others that
+        // may follow the pointer, until it is dropped (2).
+        ItemKind::Set => View::Set(unsafe { set_of(item) }),
+        _ => View::Flat(item.value()),
+    }
+}
+
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which is a set.
+unsafe fn read<K: ItemStore>(
+    items: &mut K,
+    old: Option<Ptr<K::Links>>,
+    read: &SortedRead<'_>,
+    report: Report<'_>,
+) -> Attempt {
+    let mut footprint = 0;
+    if let Some(node) = old {
+        // SAFETY: by 1 (1, both).
+        unsafe {
+            footprint = items.footprint(node);
+            if !matches!(read, SortedRead::Usage) {
+                items.hit(node);
+            }
+        }
+    }
+    // SAFETY: by 1, and it ends before the store is dropped.
+    let view = old.map_or(View::Flat(b""), |node| unsafe { view_of::<K>(node) });
+    let (shown, scores, drawn, scanned);
+    let number = |number: usize| SortedResult::Number(number as u64);
+    let result = match *read {
+        SortedRead::Len => number(view.len()),
+        SortedRead::Usage => number(match view {
+            View::Flat(_) => footprint,
+            View::Set(set) => footprint + bytes(set),
+        }),
+        SortedRead::Score(member) => SortedResult::Score(view.score(member)),
+        SortedRead::Scores(members) => {
+            scores = ScoresOf { view, members };
+            SortedResult::Scores(&scores)
+        }
+        SortedRead::Rank(member, direction) => {
+            SortedResult::Rank(view.rank(member, direction).map(|rank| rank as u64))
+        }
+        SortedRead::Count(bounds) => number(view.count(bounds)),
+        SortedRead::Range(range) => {
+            shown = Shown { view, range };
+            SortedResult::Members(&shown)
+        }
+        SortedRead::Random {
+            count,
+            are_distinct,
+            seed,
+        } => {
+            drawn = Drawn {
+                view,
+                count,
+                are_distinct,
+                seed,
+            };
+            SortedResult::Members(&drawn)
+        }
+        SortedRead::Scan => {
+            scanned = Scanned(view);
+            SortedResult::Scan(&scanned)
+        }
+    };
+    Ok(report(Outcome::Sorted {
+        result,
+        is_found: old.is_some(),
+        is_changed: false,
+    }))
+}
+
+// ---- writes
+
+/// The members that a write may add, and their bytes.
+fn most_added(write: &SortedWrite<'_>) -> (usize, usize) {
+    match write {
+        SortedWrite::Add { pairs, .. } => {
+            let bytes = pairs.iter().map(|(_, member)| member.len()).sum();
+            (pairs.len(), bytes)
+        }
+        SortedWrite::Increment { member, .. } => (1, member.len()),
+        SortedWrite::Remove(_)
+        | SortedWrite::RemoveRange(_)
+        | SortedWrite::Pop { .. }
+        | SortedWrite::Take { .. }
+        | SortedWrite::Put { .. } => (0, 0),
+    }
+}
+
+/// The members that a write adds, and their bytes; `None` if it changes nothing. Members that a
+/// write names several times count as often.
+fn added(view: View<'_>, write: &SortedWrite<'_>) -> Option<(usize, usize)> {
+    let (mut count, mut bytes, mut changes) = (0, 0, false);
+    let mut look = |member: &[u8], conditions: Conditions, new: &dyn Fn(f64) -> f64| match view
+        .score(member)
+    {
+        Some(old) => changes |= conditions.allow(old, new(old)) && new(old) != old,
+        None if conditions.allow_adding() => {
+            (count, bytes, changes) = (count + 1, bytes + member.len(), true);
+        }
+        None => {}
+    };
+    match *write {
+        SortedWrite::Add { pairs, conditions } => {
+            for (score, member) in pairs {
+                look(member, conditions, &|_| *score);
+            }
+        }
+        SortedWrite::Increment {
+            delta,
+            member,
+            conditions,
+        } => look(member, conditions, &|old| old + delta),
+        SortedWrite::Remove(_)
+        | SortedWrite::RemoveRange(_)
+        | SortedWrite::Pop { .. }
+        | SortedWrite::Take { .. }
+        | SortedWrite::Put { .. } => {}
+    }
+    changes.then_some((count, bytes))
+}
+
+/// Makes room for a write to a set, unless it stays flat. Evicts nothing for members that are not
+/// added.
+fn make_room_to_add<K: ItemStore>(
+    items: &mut K,
+    view: View<'_>,
+    write: &SortedWrite<'_>,
+) -> Result<(), NoItem> {
+    let (before, moved) = match view {
+        View::Set(set) => (bytes(set), 0),
+        // Its members are added to a new set.
+        View::Flat(flat) => (0, flat.len()),
+    };
+    let growth = |(count, bytes): (usize, usize)| growth(before, count, moved + bytes);
+    let most = most_added(write);
+    let stays_flat = matches!(view, View::Flat(_)) && moved + most.1 <= flat::MOST_BYTES;
+    if most.0 == 0 || stays_flat || items.has_set_room(before, growth(most)) {
+        return Ok(());
+    }
+    match (added(view, write), view) {
+        (None, _) | (Some((0, _)), View::Flat(_)) => Ok(()),
+        (Some(added), _) => items.make_set_room(before, growth(added)),
+    }
+}
+
+/// Changes a set: the result, and whether anything was changed.
+fn apply(
+    set: &mut impl Changeable,
+    write: &SortedWrite<'_>,
+) -> Result<(SortedResult<'static>, bool), SortedSetError> {
+    match *write {
+        SortedWrite::Add { pairs, conditions } => {
+            let (mut added, mut changed) = (0, 0);
+            for (score, member) in pairs {
+                match set.insert(member, *score, conditions)? {
+                    Inserted::Added => added += 1,
+                    Inserted::Changed { .. } => changed += 1,
+                    Inserted::Unchanged | Inserted::Refused => {}
+                }
+            }
+            let result = SortedResult::Inserted { added, changed };
+            Ok((result, added + changed > 0))
+        }
+        SortedWrite::Increment {
+            delta,
+            member,
+            conditions,
+        } => match set.increment(member, delta, conditions) {
+            Ok(None) => Ok((SortedResult::Score(None), false)),
+            Ok(Some((old, score))) => Ok((SortedResult::Score(Some(score)), old != Some(score))),
+            Err(SortedSetError::NotANumber) => Ok((SortedResult::NotANumber, false)),
+            Err(SortedSetError::Full) => Err(SortedSetError::Full),
+        },
+        SortedWrite::Remove(members) => {
+            let removed = members.iter().filter(|member| set.remove(member)).count();
+            Ok((SortedResult::Number(removed as u64), removed > 0))
+        }
+        SortedWrite::RemoveRange(bounds) => {
+            let removed = set.remove_range(bounds);
+            Ok((SortedResult::Number(removed as u64), removed > 0))
+        }
+        SortedWrite::Pop { direction, most } => {
+            let bounds = first_of(direction, most);
+            let removed = bounds.map_or(0, |bounds| set.remove_range(bounds));
+            Ok((SortedResult::Number(removed as u64), removed > 0))
+        }
+        SortedWrite::Take { .. } | SortedWrite::Put { .. } => Ok((SortedResult::Number(0), false)),
+    }
+}
+
+/// The ranks, counted from the lowest score, of the first `count` members of an order.
+fn first_of(direction: Direction, count: usize) -> Option<Bounds<'static>> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    (count > 0).then_some(match direction {
+        Direction::Ascending => Bounds::Rank(0, count - 1),
+        Direction::Descending => Bounds::Rank(-count, -1),
+    })
+}
+
+/// Members that are popped.
+struct Popped<'s> {
+    shown: Shown<'s>,
+    /// There was no room for all of them.
+    is_cut: Cell<bool>,
+}
+
+impl<'s> Popped<'s> {
+    fn new(view: View<'s>, direction: Direction, most: usize) -> Self {
+        let range = MemberRange {
+            bounds: Bounds::ALL,
+            direction,
+            skip: 0,
+            most,
+        };
+        Self {
+            shown: Shown { view, range },
+            is_cut: Cell::new(false),
+        }
+    }
+}
+
+impl Members for Popped<'_> {
+    fn len(&self) -> usize {
+        self.shown.len()
+    }
+
+    fn show(&self, show: &mut dyn FnMut(&[u8], f64) -> bool) {
+        self.shown.show(&mut |member, score| {
+            let has_room = show(member, score);
+            self.is_cut.set(!has_room);
+            has_room
+        });
+    }
+}
+
+/// Changes a set in place.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`]; the item is of the kind `Set`.
+unsafe fn change<K: ItemStore>(
+    items: &mut K,
+    node: Ptr<K::Links>,
+    write: &SortedWrite<'_>,
+    report: Report<'_>,
+) -> Attempt {
+    // SAFETY: as in `read`, by 1.
+    let item = unsafe { Item::from_raw(node) };
+    // SAFETY: the item is linked, so it owns its set (1). The store excludes all others that may
+    // follow the pointer, and `make_set_room`, `hit` and `charge_set` do not; the reference ends
+    // before `unlink` (2).
+    let set = unsafe { set_of(item) };
+    let before = bytes(set);
+    // Before others are evicted for it.
+    // SAFETY: the node is one of the store's items and still linked, by 1.
+    unsafe { items.hit(node) };
+    if let Err(why) = make_room_to_add(items, View::Set(set), write) {
+        return refusal(why, report);
+    }
+    let mut flow = None;
+    if let SortedWrite::Pop { direction, most } = *write {
+        // Shown before they are removed, without a copy.
+        let popped = Popped::new(View::Set(set), direction, most);
+        let applied = Ok((SortedResult::Members(&popped), popped.len() > 0));
+        let after = report(outcome(applied, true));
+        if popped.is_cut.get() {
+            return Ok(after);
+        }
+        flow = Some(after);
+    }
+    let (is_empty, applied) = match removes_all(set, write) {
+        // The set is freed in steps then.
+        true => (true, Ok((SortedResult::Number(set.len() as u64), true))),
+        false => {
+            let applied = apply(set, write);
+            items.charge_set(before, bytes(set));
+            (set.is_empty(), applied)
+        }
+    };
+    // SAFETY: the node is one of the store's items and still linked, by 1.
+    unsafe {
+        if is_empty {
+            items.unlink(node);
+        } else if !matches!(applied, Ok((_, false))) {
+            // What watches compare, where the item stays the same.
+            item.set_cas(items.next_cas());
+        }
+    }
+    Ok(flow.unwrap_or_else(|| report(outcome(applied, true))))
+}
+
+/// Whether the write removes every member, as a range.
+fn removes_all(set: &SortedSet, write: &SortedWrite<'_>) -> bool {
+    match *write {
+        SortedWrite::RemoveRange(bounds) => set.count(bounds) == set.len(),
+        SortedWrite::Pop { most, .. } => most >= set.len(),
+        _ => false,
+    }
+}
+
+fn outcome<'r>(
+    applied: Result<(SortedResult<'r>, bool), SortedSetError>,
+    is_found: bool,
+) -> Outcome<'r> {
+    match applied {
+        Ok((result, is_changed)) => Outcome::Sorted {
+            result,
+            is_found,
+            is_changed,
+        },
+        Err(SortedSetError::Full | SortedSetError::NotANumber) => Outcome::OutOfMemory,
+    }
+}
+
+/// Replaces a flat set, or none, by a changed copy.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which is a flat set.
+unsafe fn redraft<K: ItemStore>(
+    items: &mut K,
+    key: &[u8],
+    old: Option<Ptr<K::Links>>,
+    write: &SortedWrite<'_>,
+    report: Report<'_>,
+) -> Attempt {
+    let (mut present, mut client_flags, mut deadline) = (&b""[..], 0, Deadline::NEVER);
+    if let Some(node) = old {
+        // SAFETY: as in `read`, by 1.
+        let item = unsafe { Item::from_raw(node) };
+        (present, client_flags, deadline) = (item.value(), item.client_flags(), item.deadline());
+    }
+    if let Err(why) = make_room_to_add(items, View::Flat(present), write) {
+        return refusal(why, report);
+    }
+    let mut draft = Draft::Flat(present.to_vec());
+    let applied = apply(&mut draft, write);
+    if matches!(applied, Ok((_, true))) {
+        if draft.is_empty() {
+            if let Some(node) = old {
+                // SAFETY: the node is one of the store's items and still linked, by 1.
+                unsafe { items.unlink(node) };
+            }
+        } else {
+            let place = Place {
+                key,
+                client_flags,
+                deadline,
+            };
+            // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
+            if let Err((_, why)) = unsafe { store(items, &place, old, draft) } {
+                return refusal(why, report);
+            }
+        }
+    }
+    if let SortedWrite::Pop { direction, most } = *write {
+        // The old item is there until the store is dropped.
+        let popped = Popped::new(View::Flat(present), direction, most);
+        let applied = applied.map(|(_, changes)| (SortedResult::Members(&popped), changes));
+        return Ok(report(outcome(applied, old.is_some())));
+    }
+    Ok(report(outcome(applied, old.is_some())))
+}
+
+/// What an item has beside its set.
+struct Place<'p> {
+    key: &'p [u8],
+    client_flags: u32,
+    deadline: Deadline,
+}
+
+/// Makes an item of a draft and links it in place of `old`; gives the draft back if that fails.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which the key has.
+unsafe fn store<K: ItemStore>(
+    items: &mut K,
+    place: &Place<'_>,
+    old: Option<Ptr<K::Links>>,
+    draft: Draft,
+) -> Result<(), (Draft, NoItem)> {
+    match draft {
+        Draft::Flat(flat) => {
+            let mut contents = Contents::new(place.key, &flat, place.client_flags, place.deadline);
+            contents.kind = ItemKind::FlatSet;
+            // SAFETY: `old` is the item of the key and still linked, by 1.
+            match unsafe { rewrite(items, &contents, old, None) } {
+                Ok(_) => Ok(()),
+                Err(why) => Err((Draft::Flat(flat), why)),
+            }
+        }
+        Draft::Set(set) => {
+            if let Err(why) = items.make_set_room(0, bytes(&set)) {
+                return Err((Draft::Set(set), why));
+            }
+            // SAFETY: `old` is the item of the key and still linked, by 1.
+            unsafe { store_set(items, place, old, set) }
+                .map_err(|(set, why)| (Draft::Set(set), why))
+        }
+    }
+}
+
+/// As [`store`], of a set that has room.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which the key has.
+unsafe fn store_set<K: ItemStore>(
+    items: &mut K,
+    place: &Place<'_>,
+    old: Option<Ptr<K::Links>>,
+    set: Set,
+) -> Result<(), (Set, NoItem)> {
+    let bytes = bytes(&set);
+    let pointer = Box::into_raw(set);
+    let value = pointer.expose_provenance().to_ne_bytes();
+    let mut contents = Contents::new(place.key, &value, place.client_flags, place.deadline);
+    contents.kind = ItemKind::Set;
+    // SAFETY: `old` is the item of the key and still linked, by 1.
+    match unsafe { rewrite(items, &contents, old, None) } {
+        Ok(_) => {
+            items.charge_set(0, bytes);
+            Ok(())
+        }
+        // SAFETY: no item that points to the set was linked, so nothing owns it.
+        Err(why) => Err((unsafe { Box::from_raw(pointer) }, why)),
+    }
+}
+
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which is a set.
+unsafe fn take_to_slot<K: ItemStore>(
+    items: &mut K,
+    old: Option<Ptr<K::Links>>,
+    slot: &SetSlot,
+    taken: Taken,
+    report: Report<'_>,
+) -> Attempt {
+    let mut len = 0;
+    if let Some(node) = old {
+        // SAFETY: as in `read`, by 1.
+        let item = unsafe { Item::from_raw(node) };
+        // SAFETY: the node is one of the store's items and still linked, by 1. A set that is about
+        // to move is not to be evicted for its new item.
+        unsafe { items.hit(node) };
+        if item.kind() == ItemKind::Set {
+            // SAFETY: as in `change` (1 and 2).
+            let set = unsafe { set_of(item) };
+            len = set.len();
+            match take_set(items, set, slot, taken) {
+                Ok(slotted) => slot.fill(Box::new(slotted)),
+                Err(why) => return refusal(why, report),
+            }
+        } else {
+            len = flat::entries(item.value()).count();
+            if taken != Taken::Set {
+                let copy = Draft::Flat(item.value().to_vec());
+                slot.fill(Box::new(Slotted::Copy(copy)));
+            }
+        }
+        if taken == Taken::Set {
+            // SAFETY: the node is one of the store's items and still linked, by 1.
+            unsafe { items.unlink(node) };
+        }
+    }
+    Ok(report(Outcome::Sorted {
+        result: SortedResult::Number(len as u64),
+        is_found: old.is_some(),
+        is_changed: old.is_some() && taken == Taken::Set,
+    }))
+}
+
+/// What a slot gets of the set of an item.
+fn take_set<K: ItemStore>(
+    items: &mut K,
+    set: &mut SortedSet,
+    slot: &SetSlot,
+    taken: Taken,
+) -> Result<Slotted, NoItem> {
+    let before = bytes(set);
+    match taken {
+        Taken::Copy => {
+            items.make_set_room(0, before)?;
+            Ok(Slotted::Copy(Draft::Set(Box::new(set.clone()))))
+        }
+        Taken::Claim => Ok(Slotted::Claim {
+            bytes: before,
+            account: items.set_account(),
+        }),
+        Taken::Set => {
+            let set_taken = Box::new(mem::take(set));
+            let after = bytes(set);
+            // In one account, the bytes stay counted while the set is in the slot.
+            let carried = match emptied(slot) {
+                Some(Slotted::Ready {
+                    is_same_account: true,
+                }) => before - after,
+                _ => {
+                    items.charge_set(before, after);
+                    0
+                }
+            };
+            Ok(Slotted::Moved {
+                set: set_taken,
+                carried,
+            })
+        }
+    }
+}
+
+/// What a slot had.
+fn emptied(slot: &SetSlot) -> Option<Slotted> {
+    let slotted = slot.take()?.downcast::<Slotted>().ok()?;
+    Some(*slotted)
+}
+
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`.
+unsafe fn put_from_slot<K: ItemStore>(
+    items: &mut K,
+    key: &[u8],
+    old: Option<Ptr<K::Links>>,
+    slot: &SetSlot,
+    deadline: Deadline,
+    report: Report<'_>,
+) -> Attempt {
+    let place = Place {
+        key,
+        client_flags: 0,
+        deadline,
+    };
+    let (mut len, mut is_found, mut is_changed) = (0, old.is_some(), true);
+    match emptied(slot) {
+        Some(Slotted::Copy(draft)) if !draft.is_empty() => {
+            len = draft.len();
+            // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
+            if let Err((draft, why)) = unsafe { store(items, &place, old, draft) } {
+                slot.fill(Box::new(Slotted::Copy(draft)));
+                return refusal(why, report);
+            }
+        }
+        Some(Slotted::Claim { bytes, account }) => {
+            // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
+            match unsafe { claim(items, &place, old, bytes, account) } {
+                Ok(ready) => slot.fill(Box::new(ready)),
+                Err(why) => {
+                    slot.fill(Box::new(Slotted::Claim { bytes, account }));
+                    return refusal(why, report);
+                }
+            }
+        }
+        Some(Slotted::Moved { set, carried }) => {
+            len = set.len();
+            // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
+            unsafe { fill(items, old, set, carried) };
+        }
+        // The set was evicted before it could be moved.
+        Some(Slotted::Ready { .. }) => {
+            if let Some(node) = old {
+                // SAFETY: the node is one of the store's items and still linked, by 1.
+                unsafe { items.unlink(node) };
+            }
+            is_found = false;
+        }
+        Some(Slotted::Copy(_)) | None => is_changed = false,
+    }
+    Ok(report(Outcome::Sorted {
+        result: SortedResult::Number(len as u64),
+        is_found,
+        is_changed,
+    }))
+}
+
+/// Links an item with an empty set for a set of these bytes, which the account counts.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which the key has.
+unsafe fn claim<K: ItemStore>(
+    items: &mut K,
+    place: &Place<'_>,
+    old: Option<Ptr<K::Links>>,
+    bytes: usize,
+    account: usize,
+) -> Result<Slotted, NoItem> {
+    let is_same_account = account == items.set_account();
+    if !is_same_account {
+        items.make_set_room(0, bytes)?;
+    }
+    // SAFETY: `old` is the item of the key and still linked, by 1.
+    unsafe { store_set(items, place, old, Box::default()) }.map_err(|(_, why)| why)?;
+    Ok(Slotted::Ready { is_same_account })
+}
+
+/// Gives a set to the item that [`claim`] has made.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`.
+unsafe fn fill<K: ItemStore>(
+    items: &mut K,
+    old: Option<Ptr<K::Links>>,
+    moved: Set,
+    carried: usize,
+) {
+    // SAFETY: as in `read`, by 1.
+    let claimed = old.map(|node| unsafe { Item::from_raw(node) });
+    let Some(item) = claimed.filter(|item| item.kind() == ItemKind::Set) else {
+        // The item was evicted, and so the set is.
+        let rest = bytes(&moved);
+        return items.charge_set(carried + rest, rest);
+    };
+    // SAFETY: as in `change` (1 and 2).
+    let set = unsafe { set_of(item) };
+    let before = bytes(set) + carried;
+    *set = *moved;
+    items.charge_set(before, bytes(set));
+    // What watches compare, where the item stays the same.
+    item.set_cas(items.next_cas());
+}
