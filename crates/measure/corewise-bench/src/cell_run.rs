@@ -129,7 +129,6 @@ impl<'a> Runner<'a> {
 pub(crate) struct Done {
     pub(crate) slice: Slice,
     pub(crate) latencies: Option<Latencies>,
-    pub(crate) detail: Option<Record>,
 }
 
 /// The results of a cell, before its rows are written.
@@ -140,8 +139,6 @@ pub(crate) struct Measured {
     pub(crate) slices: Vec<Slice>,
     /// Records of the section.
     pub(crate) details: Vec<Record>,
-    /// Whether there is a histogram of all operations, too.
-    pub(crate) together: bool,
 }
 
 /// A cell that is measured.
@@ -168,11 +165,11 @@ impl CellRun<'_, '_> {
         }
         let accumulators = &mut measured.accumulators;
         accumulators.iter_mut().for_each(RowAccumulator::summarise);
-        let (cell, together) = (&measured.cell, measured.together);
+        let cell = &measured.cell;
         let contenders = || self.contenders.iter().zip(&measured.accumulators);
         let histograms = contenders().flat_map(|(contender, accumulator)| {
             let latencies = accumulator.latencies.iter();
-            latencies.flat_map(|all| all.records(&cell.id, &contender.name(), together))
+            latencies.flat_map(|all| all.records(&cell.id, &contender.name()))
         });
         let slices = measured
             .slices
@@ -300,7 +297,6 @@ impl Measured {
             accumulators: (0..contenders).map(|_| RowAccumulator::default()).collect(),
             slices: Vec::new(),
             details: Vec::new(),
-            together: false,
         }
     }
 
@@ -325,7 +321,6 @@ impl Measured {
                     let all = &mut self.accumulators[at].latencies;
                     all.get_or_insert_default().add(latencies);
                 }
-                self.details.extend(done.detail);
                 self.add_slice(at, done.slice);
                 Ok(())
             }

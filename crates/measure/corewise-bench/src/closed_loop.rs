@@ -137,7 +137,6 @@ fn repeat<S: Slices>(
             let mut done = Done {
                 slice: context.record(contender, repetition, &table, checks),
                 latencies: None,
-                detail: None,
             };
             S::finish(progress, &mut done);
             Ok(done)

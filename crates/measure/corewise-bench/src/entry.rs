@@ -21,23 +21,10 @@ pub struct Entry {
     pub max_threads: Option<usize>,
     /// Whether it stores nothing, so that there is nothing to verify.
     pub null: bool,
-    /// Whether its entries can be iterated over.
-    pub iterates: bool,
-    /// Makers of maps.
-    maps: Vec<(&'static str, MapKind, Maker)>,
+    /// Makers of maps, for a kind of keys and by whether the map is resized on request.
+    maps: Vec<(&'static str, bool, Maker)>,
     /// Makers of subjects that are not maps.
     others: Vec<SubjectMaker>,
-}
-
-/// Which maps a maker makes, for a kind of keys.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum MapKind {
-    /// With the common hash function.
-    Common,
-    /// With the table's own.
-    Native,
-    /// With the common hash function, and resized on request.
-    Resized,
 }
 
 /// Makes a subject that is not a map.
@@ -63,34 +50,21 @@ impl Entry {
             card,
             max_threads: None,
             null: false,
-            iterates: false,
             maps: Vec::new(),
             others: Vec::new(),
         }
     }
 
-    fn made_by<K: Kind>(mut self, kind: MapKind, maker: Maker) -> Self {
-        self.maps.push((K::NAME, kind, maker));
+    /// Adds a maker for a kind of keys.
+    pub fn map<K: Kind, T: MeasuredMap<K>>(mut self) -> Self {
+        self.maps.push((K::NAME, false, make::<K, T>));
         self
     }
-
-    /// Adds a maker for a kind of keys with the common hash function.
-    pub fn map<K: Kind, T: MeasuredMap<K>>(mut self) -> Self {
-        self.iterates |= T::ITERATES;
-        self.made_by::<K>(MapKind::Common, make::<K, T>)
+    /// Adds a maker for a kind of keys, of a table that resizes on request.
+    pub fn resized<K: Kind, T: Resize<K>>(mut self) -> Self {
+        self.maps.push((K::NAME, true, make_resizable::<K, T>));
+        self
     }
-
-    /// Adds a maker for a kind of keys with the table's own hash function.
-    pub fn native<K: Kind, T: MeasuredMap<K>>(self) -> Self {
-        self.made_by::<K>(MapKind::Native, make::<K, T>)
-    }
-
-    /// Adds a maker for a kind of keys with the common hash function, in a table that resizes on
-    /// request.
-    pub fn resized<K: Kind, T: Resize<K>>(self) -> Self {
-        self.made_by::<K>(MapKind::Resized, make_resizable::<K, T>)
-    }
-
     /// Adds a maker of a subject that is not a map.
     pub fn subject<S: Operate>(mut self) -> Self {
         self.others.push(SubjectMaker {
@@ -113,26 +87,20 @@ impl Entry {
         self
     }
 
-    /// Returns the maker for a kind of keys, `u64` or `bytes`, and a hash function; `None` if the
-    /// combination is not supported.
-    pub fn maker(&self, kind: &str, native: bool) -> Option<Maker> {
-        let (common, own) = (MapKind::Common, MapKind::Native);
-        self.find(kind, if native { own } else { common })
+    /// Returns the maker for a kind of keys, `u64` or `bytes`; `None` if the table lacks it.
+    pub fn maker(&self, kind: &str) -> Option<Maker> {
+        self.find(kind, false)
     }
-
-    /// Returns the maker of a table that resizes on request; `None` if the combination is not
-    /// supported.
-    pub fn resizable_maker(&self, kind: &str, native: bool) -> Option<Maker> {
-        let maker = self.find(kind, MapKind::Resized);
-        maker.filter(|_| !native)
+    /// Returns the maker of a table that resizes on request; `None` if the table does not, or lacks
+    /// the kind of keys.
+    pub fn resizable_maker(&self, kind: &str) -> Option<Maker> {
+        self.find(kind, true)
     }
-
-    fn find(&self, keys: &str, kind: MapKind) -> Option<Maker> {
+    fn find(&self, keys: &str, is_resized: bool) -> Option<Maker> {
         let mut all = self.maps.iter();
-        let found = all.find(|(of, this, _)| *of == keys && *this == kind);
+        let found = all.find(|(of, resized, _)| *of == keys && *resized == is_resized);
         found.map(|(_, _, maker)| *maker)
     }
-
     /// Returns the maker of a subject that is not a map; `None` if it lacks the capability, or
     /// needs more threads.
     pub fn subject_maker(&self, capability: Capability, threads: usize) -> Option<Maker> {
@@ -161,9 +129,7 @@ impl Entry {
 
     /// Returns whether it resizes on request.
     pub fn resizes(&self) -> bool {
-        self.maps
-            .iter()
-            .any(|(_, kind, _)| *kind == MapKind::Resized)
+        self.maps.iter().any(|(_, resized, _)| *resized)
     }
 }
 

@@ -14,6 +14,12 @@ pub(crate) enum Format {
     Json,
 }
 
+/// Returns the name of a value on the command line.
+pub(crate) fn name_of(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or(String::new(), |value| value.get_name().into())
+}
+
 /// Returns a file name with the date.
 pub(crate) fn dated(name: &str, extension: &str) -> PathBuf {
     let date = corewise_measure::machine::Machine::look().date;

@@ -1,7 +1,7 @@
 //! The hash function that all tables share.
 //!
 //! With different hash functions, a comparison of tables would compare the functions. So every
-//! table runs with [`Common`] unless a run asks for `--hash native`, each library's own default.
+//! table runs with [`Common`].
 //! The C and C++ peers reimplement the function in `peers/peer.h`; a test compares the two.
 
 use std::hash::{BuildHasher, Hasher};

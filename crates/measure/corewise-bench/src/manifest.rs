@@ -126,7 +126,7 @@ mod tests {
         assert!(manifest.build.contains("opt-level"), "{}", manifest.build);
         assert!(manifest.commit == "unknown" || manifest.commit.len() >= 40);
         assert!(!manifest.command.is_empty());
-        assert!(manifest.pages.contains("system"));
+        assert!(!manifest.pages.is_empty());
         let machine = &manifest.machine;
         assert!(machine.cpus >= machine.cores && machine.cores >= machine.sockets);
         assert!(machine.tsc_hz > 1e6 && machine.timing_overhead_ns >= 0.0);

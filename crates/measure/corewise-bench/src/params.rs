@@ -3,168 +3,140 @@
 use std::sync::LazyLock;
 
 use clap::Args;
-use corewise_measure::number::{parse_count, parse_rate, parse_size};
+use corewise_measure::number::{parse_count, parse_size};
 use corewise_topology::Topology;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::KeyMap;
 use crate::workload::MAX_THREADS;
 
-/// Declares the parameters: the type that a suite has, and the groups of options. A field's text is
-/// its documentation and the help of its option.
+/// Declares the parameters: the type that a suite has, and the options. A field's text is its
+/// documentation and the help of its option.
 macro_rules! params {
     ($(
-        $(#[$group_attribute:meta])*
-        $group:ident {$(
-            $(#[$about:meta])*
-            arg($($arg:tt)*) $(+ serde($($serde:tt)*))?
-            $field:ident: [$($type:tt)*],
-        )*}
+        $(#[$about:meta])*
+        arg($($arg:tt)*) $(+ serde($($serde:tt)*))?
+        $field:ident: [$($type:tt)*],
     )*) => {
         /// Parameters; those absent are taken from elsewhere.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-        pub struct Params {$($(
+        pub struct Params {$(
             $(#[$about])*
             #[serde(skip_serializing_if = "Option::is_none")]
             $(#[serde($($serde)*)])?
             pub $field: Option<$($type)*>,
-        )*)*}
+        )*}
 
         impl Params {
             /// Returns these parameters, completed from `other`; a range goes before a density
-            /// of the other, and the reverse. So do rates and loads.
+            /// of the other, and the reverse.
             pub fn or(&self, other: &Self) -> Self {
-                let mut all = Self {$($(
+                let mut all = Self {$(
                     $field: self.$field.clone().or_else(|| other.$field.clone()),
-                )*)*};
+                )*};
                 if self.range.is_some() || self.density.is_some() {
                     (all.range, all.density) = (self.range, self.density);
-                }
-                if self.rates.is_some() || self.loads.is_some() {
-                    (all.rates, all.loads) = (self.rates.clone(), self.loads.clone());
                 }
                 all
             }
         }
 
-        $(
-            #[derive(Clone, Debug, Args)]
-            $(#[$group_attribute])*
-            pub(crate) struct $group {$(
-                $(#[$about])*
-                #[arg(long, $($arg)*)]
-                $field: Option<$($type)*>,
-            )*}
+        /// The parameters of the command line.
+        #[derive(Clone, Debug, Args)]
+        #[command(
+            next_help_heading = "Parameters (lists are comma-separated; all combinations are measured)"
+        )]
+        pub(crate) struct ParamArgs {$(
+            $(#[$about])*
+            #[arg(long, $($arg)*)]
+            $field: Option<$($type)*>,
+        )*}
 
-            impl $group {
-                /// Returns the parameters that were given.
-                pub(crate) fn params(self) -> Params {
-                    Params {
-                        $($field: self.$field,)*
-                        ..Params::default()
-                    }
-                }
+        impl ParamArgs {
+            /// Returns the parameters that were given.
+            pub(crate) fn params(self) -> Params {
+                Params {$($field: self.$field,)*}
             }
-        )*
+        }
     };
 }
 
 params! {
-    /// Parameters that every section has: those of CHTBench and ours.
-    #[command(
-        next_help_heading = "Parameters (lists are comma-separated; all combinations are measured)"
-    )]
-    ParamArgs {
-        /// Tables to compare [default: the suite's or the section's, or all]
-        arg(value_delimiter = ',', value_name = "TABLES")
-        tables: [Vec<String>],
-        /// The table that the others are compared with
-        arg(value_name = "TABLE")
-        reference: [String],
-        /// Repetitions
-        arg(value_name = "N")
-        repetitions: [usize],
-        /// n: threads: numbers, cpus, cpus/2, 2*cpus, 1..cpus, 1..16, 2s (the CPUs of two sockets),
-        /// nodes (those of one NUMA node, of two, and so on)
-        arg(short = 'n', value_delimiter = ',', value_name = "LIST")
-        threads: [Vec<Threads>],
-        /// d: measured milliseconds of a repetition
-        arg(short = 'd', value_name = "MS")
-        duration_ms: [f64],
-        /// Short slices that make up a repetition
-        arg(value_name = "N")
-        slices: [usize],
-        /// Unmeasured milliseconds before each slice
-        arg(value_name = "MS")
-        warm_ms: [f64],
-        /// u: percentage of updates
-        arg(short = 'u', value_delimiter = ',', value_name = "LIST")
-        updates: [Vec<f64>],
-        /// Percentage of the updates that are inserts; the rest are removes
-        arg(value_name = "PERCENT")
-        insert_share: [f64],
-        /// i: entries at the start, as 100k, 1.5M, 64Ki
-        arg(short = 'i', value_delimiter = ',', value_name = "LIST", value_parser = parse_count)
-        initial: [Vec<u64>],
-        /// uniform, zipf:0.99, hotspot:90%:10%, single, sequential
-        arg(value_delimiter = ',', value_name = "LIST")
-        distribution: [Vec<String>],
-        /// u64 or bytes (in a suite `entry-kind`, since a section has a kind, too)
-        arg(value_name = "KIND") + serde(rename = "entry-kind", alias = "kind")
-        kind: [String],
-        /// Length of byte keys, as 16 or 16-250
-        arg(value_name = "MIN-MAX", value_parser = key_bytes)
-        key_bytes: [(usize, usize)],
-        /// Length of byte values
-        arg(value_delimiter = ',', value_name = "LIST")
-        value_bytes: [Vec<usize>],
-        /// mixed or dense
-        arg(value_name = "MAP", value_enum)
-        keys: [KeyMap],
-        /// common, or native: each table's own default
-        arg(value_name = "HASH")
-        hash: [String],
-        /// all threads fill the table, or one
-        arg(value_name = "WHO")
-        prefill: [String],
-        /// Entries replaced before measuring, over i
-        arg(value_name = "TIMES")
-        churn: [f64],
-        /// default, compact, balanced, smt-pair (comma-separated), or list:0,2-3
-        arg(value_name = "POLICIES")
-        pin: [Vec<String>],
-        /// Numbers of buckets of the resize section, as 8192-16384
-        arg(value_name = "LESS-MORE", value_parser = buckets)
-        buckets: [(usize, usize)],
-        /// Keys of a batch in the batch section; operations in flight of a thread in the cache
-        /// section, all together at most half of the capacity
-        arg(value_delimiter = ',', value_name = "LIST", value_parser = parse_size)
-        batch: [Vec<usize>],
-        /// Work beside an operation: nanoseconds in and outside of a lock, writes beside a queue
-        arg(value_delimiter = ',', value_name = "LIST")
-        work: [Vec<u32>],
-    }
-
-    /// Parameters that sections with a fixed set of keys and no rate lack.
-    #[command(next_help_heading = "Parameters of some sections")]
-    MoreParamArgs {
-        /// r: number of keys [default: 2i]
-        arg(short = 'r', value_name = "N", value_parser = parse_count)
-        range: [u64],
-        /// Entries at the start in percent of the keys, instead of r
-        arg(value_name = "PERCENT")
-        density: [f64],
-        /// Entries at the start in percent of the announced capacity
-        arg(value_name = "PERCENT")
-        load: [f64],
-        /// Rates of the paced section, operations per second, as 250k
-        arg(value_delimiter = ',', value_name = "LIST", value_parser = parse_rate)
-        rates: [Vec<f64>],
-        /// Rates of the paced section in percent of the reference's throughput
-        arg(value_delimiter = ',', value_name = "LIST")
-        loads: [Vec<f64>],
-    }
+    /// Tables to compare [default: the suite's or the section's, or all]
+    arg(value_delimiter = ',', value_name = "TABLES")
+    tables: [Vec<String>],
+    /// The table that the others are compared with
+    arg(value_name = "TABLE")
+    reference: [String],
+    /// Repetitions
+    arg(value_name = "N")
+    repetitions: [usize],
+    /// n: threads: numbers, cpus, cpus/2, 2*cpus, 1..cpus, 1..16, 2s (the CPUs of two sockets),
+    /// nodes (those of one NUMA node, of two, and so on)
+    arg(short = 'n', value_delimiter = ',', value_name = "LIST")
+    threads: [Vec<Threads>],
+    /// d: measured milliseconds of a repetition
+    arg(short = 'd', value_name = "MS")
+    duration_ms: [f64],
+    /// Short slices that make up a repetition
+    arg(value_name = "N")
+    slices: [usize],
+    /// Unmeasured milliseconds before each slice
+    arg(value_name = "MS")
+    warm_ms: [f64],
+    /// u: percentage of updates
+    arg(short = 'u', value_delimiter = ',', value_name = "LIST")
+    updates: [Vec<f64>],
+    /// Percentage of the updates that are inserts; the rest are removes
+    arg(value_name = "PERCENT")
+    insert_share: [f64],
+    /// i: entries at the start, as 100k, 1.5M, 64Ki
+    arg(short = 'i', value_delimiter = ',', value_name = "LIST", value_parser = parse_count)
+    initial: [Vec<u64>],
+    /// uniform, zipf:0.99, hotspot:90%:10%, single, sequential
+    arg(value_delimiter = ',', value_name = "LIST")
+    distribution: [Vec<String>],
+    /// u64 or bytes (in a suite `entry-kind`, since a section has a kind, too)
+    arg(value_name = "KIND") + serde(rename = "entry-kind", alias = "kind")
+    kind: [String],
+    /// Length of byte keys, as 16 or 16-250
+    arg(value_name = "MIN-MAX", value_parser = key_bytes)
+    key_bytes: [(usize, usize)],
+    /// Length of byte values
+    arg(value_delimiter = ',', value_name = "LIST")
+    value_bytes: [Vec<usize>],
+    /// mixed or dense
+    arg(value_name = "MAP", value_enum)
+    keys: [KeyMap],
+    /// all threads fill the table, or one
+    arg(value_name = "WHO")
+    prefill: [String],
+    /// Entries replaced before measuring, over i
+    arg(value_name = "TIMES")
+    churn: [f64],
+    /// default, compact, balanced, smt-pair (comma-separated), or list:0,2-3
+    arg(value_name = "POLICIES")
+    pin: [Vec<String>],
+    /// Numbers of buckets of the resize section, as 8192-16384
+    arg(value_name = "LESS-MORE", value_parser = buckets)
+    buckets: [(usize, usize)],
+    /// Keys of a batch in the batch section; operations in flight of a thread in the cache
+    /// section, all together at most half of the capacity
+    arg(value_delimiter = ',', value_name = "LIST", value_parser = parse_size)
+    batch: [Vec<usize>],
+    /// Work beside an operation: nanoseconds in and outside of a lock, writes beside a queue
+    arg(value_delimiter = ',', value_name = "LIST")
+    work: [Vec<u32>],
+    /// r: number of keys [default: 2i]
+    arg(short = 'r', value_name = "N", value_parser = parse_count)
+    range: [u64],
+    /// Entries at the start in percent of the keys, instead of r
+    arg(value_name = "PERCENT")
+    density: [f64],
+    /// Entries at the start in percent of the announced capacity
+    arg(value_name = "PERCENT")
+    load: [f64],
 }
 
 /// The parameters of all sections, where a suite and the section's preset have none: those of
@@ -279,35 +251,31 @@ mod tests {
     struct Line {
         #[command(flatten)]
         params: ParamArgs,
-        #[command(flatten)]
-        more: MoreParamArgs,
     }
 
     fn params(words: &str) -> Result<Params, String> {
         let words = std::iter::once("run").chain(words.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
-        Ok(line.params.params().or(&line.more.params()))
+        Ok(line.params.params())
     }
 
     #[test]
     fn counts_are_given_as_the_page_prints_them() {
-        let given = params("-i 100k,1.5M,64Ki -r 3M --batch 1Ki --buckets 8Ki-16Ki --rates 250k");
+        let given = params("-i 100k,1.5M,64Ki -r 3M --batch 1Ki --buckets 8Ki-16Ki");
         let given = given.expect("valid");
         assert_eq!(given.initial, Some(vec![100_000, 1_500_000, 65_536]));
         assert_eq!(given.range, Some(3_000_000));
         assert_eq!(given.batch, Some(vec![1024]));
         assert_eq!(given.buckets, Some((8192, 16384)));
-        assert_eq!(given.rates, Some(vec![250e3]));
     }
 
     #[test]
     fn what_excludes_a_default_replaces_it() {
-        let defaults = params("--density 50 --loads 20,80").expect("valid");
-        let given = params("-r 100 --rates 1k").expect("valid").or(&defaults);
+        let defaults = params("--density 50").expect("valid");
+        let given = params("-r 100").expect("valid").or(&defaults);
         assert_eq!((given.range, given.density), (Some(100), None));
-        assert_eq!((given.rates, given.loads), (Some(vec![1e3]), None));
-        let given = params("--loads 50").expect("valid").or(&defaults);
-        assert_eq!((given.density, given.loads), (Some(50.0), Some(vec![50.0])));
+        let given = params("-i 100").expect("valid").or(&defaults);
+        assert_eq!((given.density, given.range), (Some(50.0), None));
     }
 
     #[test]
@@ -318,7 +286,6 @@ mod tests {
             ("-i 100q", "not a count"),
             ("-r 1e6", "not a count"),
             ("--buckets 8Ki", "buckets"),
-            ("--rates fast", "not a rate"),
         ] {
             let said = params(words).expect_err(words);
             assert!(said.contains(reason), "{words}: {said}");

@@ -60,7 +60,6 @@ pub struct SliceFields {
 pub(crate) fn operations(section: &str) -> Option<&'static str> {
     match section {
         "hot" => Some("each removed and inserted again"),
-        "iterate" => Some("each entry visited"),
         _ => None,
     }
 }
@@ -82,23 +81,6 @@ pub struct BatchSummary {
     pub single: Interval,
     /// Rate in batches over that of single lookups of the same round.
     pub ratio: Interval,
-}
-
-/// Progress over time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Timeline {
-    /// The cell's id.
-    pub cell: String,
-    /// The table.
-    pub table: String,
-    /// Repetition, from 0.
-    pub repetition: usize,
-    /// Milliseconds of a bin.
-    pub bin_ms: f64,
-    /// Operations that ended in each bin.
-    pub operations: Vec<u64>,
-    /// The longest operation that ended in each bin.
-    pub longest_ns: Vec<u64>,
 }
 
 /// Slow operations of one of the two threads of a growth, and of an empty loop.
@@ -168,25 +150,10 @@ pub struct MemoryPoint {
     pub emptied_bytes: Option<u64>,
     /// Bytes still allocated after the table is dropped.
     pub dropped_bytes: Option<u64>,
-}
-
-/// Memory over time while a table of steady size is churned.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Garbage {
-    /// The cell's id.
-    pub cell: String,
-    /// The table.
-    pub table: String,
-    /// Entries.
-    pub entries: u64,
-    /// Milliseconds between two samples.
-    pub interval_ms: f64,
-    /// Live bytes, or the resident set, minus their value before the churn.
-    pub over_bytes: Vec<i64>,
-    /// `live` or `resident`.
-    pub source: String,
-    /// The same after the table has settled.
-    pub settled_bytes: i64,
+    /// The most bytes, live or resident, beyond those before, while half of the operations inserted
+    /// and half removed; 0 in earlier files.
+    #[serde(default)]
+    pub garbage_bytes: u64,
 }
 
 /// Rates of lookups, or of a mix with updates, while the table is resized back and forth without
@@ -236,13 +203,15 @@ mod tests {
 
     #[test]
     fn a_record_of_another_form_is_refused() {
-        let line = r#"{"type":"timeline","cell":"c","table":"t","repetition":0,"bin_ms":1.0,
-            "operations":[1],"longest_ns":[2]}"#;
+        let line = r#"{"type":"memory","cell":"c","table":"t","entries":1,"payload_bytes":16,
+            "resident_bytes":1,"peak_resident_bytes":2}"#;
         let read = |line: &str| serde_json::from_str::<Record>(line);
         assert!(read(line).is_ok());
-        let unknown = read(&line.replace("timeline", "timeliness"));
-        assert!(unknown.is_err_and(|error| error.to_string().contains("timeliness")));
-        assert!(read(&line.replace("[2]", "\"2\"")).is_err());
+        let unknown = read(&line.replace("memory", "memories"));
+        assert!(unknown.is_err_and(|error| error.to_string().contains("memories")));
+        assert!(read(&line.replace(":16", ":\"16\"")).is_err());
+        let earlier = r#"{"type":"timeline","cell":"c","table":"t","bin_ms":1.0}"#;
+        assert_eq!(read(earlier).expect("it is not read"), Record::Earlier);
     }
 
     #[test]

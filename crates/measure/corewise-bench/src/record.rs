@@ -5,7 +5,7 @@
 //! slice      one repetition of one row, with its verification      } in the order in which they
 //! row        the summary of a row, after its last repetition       } were measured
 //! histogram  latencies of one operation of a row
-//! timeline, memory, garbage: of one section each
+//! memory      of the section of that name
 //! end        once, last: a file without it was cut off
 //! ```
 //!
@@ -23,7 +23,7 @@ use corewise_measure::stats::Ratio;
 use serde::{Deserialize, Serialize};
 
 pub use crate::payload::Interval;
-use crate::payload::{Garbage, MemoryPoint, RowFields, SliceFields, Timeline};
+use crate::payload::{MemoryPoint, RowFields, SliceFields};
 use crate::plan::KeyMap;
 use crate::table::{Contention, TableInfo};
 
@@ -42,12 +42,11 @@ pub enum Record {
     Row(Box<Row>),
     /// Latencies of one operation of a row.
     Histogram(Box<Histogram>),
-    /// Progress of a table over time.
-    Timeline(Box<Timeline>),
     /// Memory of a table at a number of entries.
     Memory(Box<MemoryPoint>),
-    /// Memory of a table while it is churned.
-    Garbage(Box<Garbage>),
+    /// Of earlier versions of this program; not read.
+    #[serde(rename = "timeline", alias = "garbage")]
+    Earlier,
     /// The end of a complete file.
     End(End),
 }
@@ -189,18 +188,12 @@ pub struct Cell {
     pub value_bytes: usize,
     /// How keys are made of indices.
     pub keys: KeyMap,
-    /// Hash functions: `common` or `native`.
-    pub hash: String,
     /// Whether `all` threads or `one` filled the table at the start.
     pub prefill: String,
     /// Pin policy.
     pub pin: String,
     /// The CPUs that the policy chose; empty if threads were not pinned.
     pub cpus: Vec<usize>,
-    /// Load mode: `closed`, or `open` at a rate.
-    pub mode: String,
-    /// Operations per second of all threads in open loop.
-    pub rate_per_s: Option<f64>,
     /// What else the section varies: in `resize`, the buckets.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub variant: String,

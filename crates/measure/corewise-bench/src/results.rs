@@ -5,7 +5,7 @@
 //!   files     build, machine and defects of each file
 //!   sections  in the order in which they were measured
 //!     cells   a workload at a number of threads
-//!       rows  a table in it, with its slices, histograms, timelines, memory and garbage
+//!       rows  a table in it, with its slices, histograms and memory
 //! ```
 //!
 //! A cell that occurs in several files is one cell here, with the rows of all of them. If a table
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use corewise_measure::stats::Ratio;
 
 use crate::counters;
-use crate::payload::{Garbage, MemoryPoint, Timeline};
+use crate::payload::MemoryPoint;
 use crate::record::{
     Cell, End, HardwareCounters, Histogram, Interval, Manifest, Record, Role, Row, SCHEMA, Slice,
 };
@@ -125,12 +125,8 @@ pub struct RowResults {
     pub slices: Vec<Slice>,
     /// Latencies by operation.
     pub histograms: Vec<Histogram>,
-    /// Its progress, for each repetition of a growth.
-    pub timelines: Vec<Timeline>,
     /// Its memory by size.
     pub memory: Vec<MemoryPoint>,
-    /// Its memory while it was churned.
-    pub garbage: Vec<Garbage>,
 }
 
 impl SourceFile {
@@ -333,9 +329,7 @@ impl Results {
             row,
             slices: Vec::new(),
             histograms: Vec::new(),
-            timelines: Vec::new(),
             memory: Vec::new(),
-            garbage: Vec::new(),
         });
     }
 
@@ -350,10 +344,8 @@ impl Results {
                 .row(at, &of.cell, &of.table, None)?
                 .histograms
                 .push(*of),
-            Record::Timeline(of) => self.row(at, &of.cell, &of.table, None)?.timelines.push(*of),
             Record::Memory(of) => self.row(at, &of.cell, &of.table, None)?.memory.push(*of),
-            Record::Garbage(of) => self.row(at, &of.cell, &of.table, None)?.garbage.push(*of),
-            Record::Manifest(_) | Record::Row(_) | Record::End(_) => {}
+            Record::Manifest(_) | Record::Row(_) | Record::End(_) | Record::Earlier => {}
         }
         Some(())
     }

@@ -100,7 +100,7 @@ pub(crate) trait Section: Rules {
     /// Returns the maker of a subject; `None` if it lacks what the workload needs.
     fn maker(&self, entry: &Entry, workload: &Workload) -> Option<Maker> {
         match self.capability() {
-            Capability::Map => entry.maker(&workload.kind, workload.native_hash),
+            Capability::Map => entry.maker(&workload.kind),
             other => entry.subject_maker(other, workload.threads),
         }
     }
@@ -177,7 +177,7 @@ pub(crate) type LineFields = Vec<(String, String)>;
 
 /// The time of an operation of a thread, if the preset has a name for it, the measurements of the
 /// subject, and how its elided sections ended.
-fn figures_of(preset: &Preset, row: &Row) -> Vec<Figure> {
+pub(crate) fn figures_of(preset: &Preset, row: &Row) -> Vec<Figure> {
     let unit = |name: &String| preset.units.get(name).copied().unwrap_or(Unit::Plain);
     let figure = |(name, of): (&String, &_)| Figure::of_interval(name, unit(name), *of);
     let valid = row.rate.filter(|_| row.verdict != "void");

@@ -15,8 +15,7 @@
 //!    for a table that is to grow), by its public interface.
 //! 4. `get_many` is the table's batched lookup. A table without one keeps the default, a lookup for
 //!    each key, and its card states that.
-//! 5. `for_each` is the table's iteration. A table that has one sets [`MeasuredMap::ITERATES`].
-//! 6. An adapter adds nothing to an operation but what the table's interface requires (a guard, a
+//! 5. An adapter adds nothing to an operation but what the table's interface requires (a guard, a
 //!    registration), and its card states what that is.
 
 use std::borrow::Borrow;
@@ -89,9 +88,6 @@ pub trait MeasuredMap<K: Kind>: Send + Sync + Sized + 'static {
     where
         Self: 't;
 
-    /// Whether [`MapHandle::for_each`] visits the entries.
-    const ITERATES: bool = false;
-
     /// Creates an empty table.
     fn build(setup: &Setup) -> Self;
 
@@ -160,11 +156,6 @@ pub trait MapHandle<K: Kind> {
             *out = self.get(key);
         }
     }
-    /// Calls `visit` with the key and the stamp of the value of each entry, in any order. An entry
-    /// that is present all the time is visited once. Visits nothing unless
-    /// [`MeasuredMap::ITERATES`].
-    #[inline(always)]
-    fn for_each(&mut self, _visit: impl FnMut(&K::Query, u64)) {}
     /// Inserts if absent; returns whether it inserted.
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool;
     /// Removes; returns the stamp of the removed value.

@@ -39,10 +39,8 @@ impl Table {
         let section = sections::find(&row.cell.section);
         if self.cell != row.cell.id {
             self.cell.clone_from(&row.cell.id);
-            let rate = row.cell.rate_per_s;
-            let rate = rate.map_or(String::new(), |rate| format!(" at {:.2} M/s", rate / 1e6));
             let (id, repetitions) = (&row.cell.id, row.repetitions);
-            say(&format!("\n{id}{rate}  ({repetitions} repetitions)"));
+            say(&format!("\n{id}  ({repetitions} repetitions)"));
             if !row.cell.left_out.is_empty() {
                 let names = row.cell.left_out.join(", ");
                 let reason = section.map_or("left out", |section| &section.preset().left_out);

@@ -61,8 +61,6 @@ pub struct Workload {
     pub value_bytes: usize,
     /// How keys are made.
     pub keys: KeyMap,
-    /// Whether tables use their own hash functions.
-    pub native_hash: bool,
     /// Whether one thread fills the table.
     pub prefill_by_one: bool,
     /// Entries replaced before measuring, over `initial`.
@@ -85,10 +83,6 @@ pub(crate) enum Variant {
     Work(u32),
     /// The numbers of buckets between which the table is resized.
     Buckets(Buckets),
-    /// Operations per second of all threads.
-    Rate(f64),
-    /// The same as a share of the reference's throughput in closed loop.
-    Load(f64),
 }
 
 /// Two numbers of buckets.
@@ -334,9 +328,6 @@ impl Workload {
         if self.keys == KeyMap::Dense {
             id += ",dense";
         }
-        if self.native_hash {
-            id += ",native";
-        }
         id + &self.placement() + &self.rules.id_suffix(self)
     }
 
@@ -398,12 +389,9 @@ impl Workload {
             key_bytes: shape.key_bytes,
             value_bytes: shape.value_bytes,
             keys: self.keys,
-            hash: if self.native_hash { "native" } else { "common" }.into(),
             prefill: if self.prefill_by_one { "one" } else { "all" }.into(),
             pin: self.pin_name(),
             cpus,
-            mode: "closed".into(),
-            rate_per_s: None,
             variant: String::new(),
             left_out: Vec::new(),
         };

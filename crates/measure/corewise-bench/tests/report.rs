@@ -13,7 +13,7 @@ use corewise_bench::suite::Suite;
 use corewise_bench::table::TableInfo;
 use corewise_topology::Topology;
 
-const KINDS: [&str; 18] = [
+const KINDS: [&str; 16] = [
     "decision",
     "scaling",
     "updates",
@@ -26,10 +26,8 @@ const KINDS: [&str; 18] = [
     "resize-table",
     "resize",
     "latency",
-    "paced",
     "growth",
     "memory",
-    "garbage",
     "pinning",
     "sync",
 ];
@@ -86,7 +84,6 @@ fn a_full_result_has_every_section_and_plot() {
         "2026-11-24T09:12:44Z",
         "3f9c2ab1 with changes",
         "Example CPU 9000",
-        "open loop at 1.00 M/s",
         "<th scope=\"col\">batch over single</th>",
         "style=\"--h1:&quot;subject&quot;;--h2:&quot;workload&quot;;",
         "<td>1.75 (1.50",
@@ -597,7 +594,7 @@ fn a_brief_page_has_all_medians_and_verdicts_and_marks_what_is_void() {
         assert_eq!(count(&brief, part), count(&full, part), "{part}");
     }
     assert!(count(&full, "class=\"dot\"") > 0);
-    assert_eq!(count(&brief, "class=\"dot\""), 0);
+    assert!(count(&brief, "class=\"dot\"") < count(&full, "class=\"dot\""));
     assert!(brief.contains("FILE#CELL#TABLE"));
     assert!(
         !brief.contains(NASTY) && brief.len() < full.len() / 2,

@@ -182,7 +182,7 @@ fn every_section_has_its_figures() {
         ("scaling/", "rate"),
         ("hot/", "pair"),
         ("latency/", "get hit 99 %"),
-        ("paced/", "remove fail 50 %"),
+        ("latency/", "remove fail 50 %"),
         ("memory/", "live"),
         ("memory/", "resident, most"),
         ("memory/", "garbage, most"),

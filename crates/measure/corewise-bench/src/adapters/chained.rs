@@ -1,8 +1,6 @@
 //! The chained tables of `corewise-maps-lab`, resized on request: variants of the relativistic
 //! table, and the baselines of \[ATC11\].
 
-use std::hash::BuildHasher;
-
 use corewise_maps_lab::baseline::{Ddds, LiteralDdds, RwLocked};
 use corewise_maps_lab::chained::{
     self, Atc11, ChainedMap, InPlace, NoAuxiliary, OutOfPlace, SortedByReversedHash,
@@ -14,18 +12,14 @@ use crate::hash::Common;
 use crate::table::{Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 
 /// A map over one of the tables.
-pub(crate) struct Chained<K: Kind, A: chained::ChainedTable, S> {
-    map: ChainedMap<K::Key, K::Value, A, S>,
+pub(crate) struct Chained<K: Kind, A: chained::ChainedTable> {
+    map: ChainedMap<K::Key, K::Value, A, Common>,
 }
 
 /// Buckets for cells in which the table is meant to grow: these tables do not grow by themselves.
 const LEAST_BUCKETS: usize = 1 << 10;
 
-impl<K: Kind, A, S> MeasuredMap<K> for Chained<K, A, S>
-where
-    A: chained::ChainedTable,
-    S: BuildHasher + Default + Send + Sync + 'static,
-{
+impl<K: Kind, A: chained::ChainedTable> MeasuredMap<K> for Chained<K, A> {
     fn build(setup: &Setup) -> Self {
         // The number of buckets of a relativistic table, rounded up to a power of two.
         let buckets = setup.capacity + setup.capacity / 3 + 1;
@@ -42,11 +36,7 @@ where
     }
 }
 
-impl<K: Kind, A, S> Resize<K> for Chained<K, A, S>
-where
-    A: chained::ChainedTable,
-    S: BuildHasher + Default + Send + Sync + 'static,
-{
+impl<K: Kind, A: chained::ChainedTable> Resize<K> for Chained<K, A> {
     fn resize_to(&self, buckets: usize) {
         self.map
             .resize_to(buckets)
@@ -57,7 +47,7 @@ where
     }
 }
 
-impl<K: Kind, A: chained::ChainedTable, S: BuildHasher> MapHandle<K> for &Chained<K, A, S> {
+impl<K: Kind, A: chained::ChainedTable> MapHandle<K> for &Chained<K, A> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.map.pin().get(key).map(K::stamp)
@@ -90,8 +80,8 @@ macro_rules! chained {
         pub(super) fn entries() -> Vec<Entry> {
             vec![$(
                 listed($name)
-                    .map::<U64, Chained<U64, $table, Common>>()
-                    .resized::<U64, Chained<U64, $table, Common>>(),
+                    .map::<U64, Chained<U64, $table>>()
+                    .resized::<U64, Chained<U64, $table>>(),
             )*]
         }
     };

@@ -3,16 +3,12 @@
 //! [`Lock`] is the interface of the locks of the synchronisation section (\[CHTBench\] §3.4.7).
 //! Implementations are here and in `locks.rs`.
 
-use std::borrow::Borrow;
-use std::hash::BuildHasher;
-use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use crossbeam_utils::CachePadded;
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use crate::adapters::hashbrown::{groups_of, insert_absent, regroup};
+use crate::adapters::hashbrown::{Map, groups_of, insert_absent, regroup};
 use crate::adapters::{listed, with_makers};
 use crate::entry::Entry;
 use crate::hash::Common;
@@ -93,29 +89,21 @@ locks! {
     read(lock) None, lock.0.read();
 }
 
-/// The hashbrown map of a kind.
-pub(crate) type Map<K, S> = HashMap<<K as Kind>::Key, <K as Kind>::Value, S>;
-
 /// A map behind one lock.
-pub(crate) struct Global<L, S> {
+pub(crate) struct Global<L> {
     lock: L,
     /// A handle adds its counts when it is dropped.
     seen: CachePadded<Mutex<Contention>>,
-    hasher: PhantomData<fn() -> S>,
 }
 
-impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S>>> MeasuredMap<K>
-    for Global<L, S>
-{
-    type Handle<'t> = GlobalHandle<'t, L, S>;
-    const ITERATES: bool = true;
+impl<K: Kind, L: Lock<Map<K>>> MeasuredMap<K> for Global<L> {
+    type Handle<'t> = GlobalHandle<'t, L>;
 
     fn build(setup: &Setup) -> Self {
-        let map = HashMap::with_capacity_and_hasher(setup.capacity, S::default());
+        let map = HashMap::with_capacity_and_hasher(setup.capacity, Common);
         Self {
             lock: L::new(map),
             seen: Default::default(),
-            hasher: PhantomData,
         }
     }
     fn handle(&self) -> Self::Handle<'_> {
@@ -133,25 +121,23 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S
     }
 }
 
-impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static, L: Lock<Map<K, S>>> Resize<K>
-    for Global<L, S>
-{
+impl<K: Kind, L: Lock<Map<K>>> Resize<K> for Global<L> {
     fn resize_to(&self, buckets: usize) {
         let unused = &mut Contention::default();
-        self.lock.write(unused, |map| regroup::<K, S>(map, buckets));
+        self.lock.write(unused, |map| regroup::<K>(map, buckets));
     }
     fn buckets(&self) -> usize {
         let unused = &mut Contention::default();
-        self.lock.read(unused, |map| groups_of::<K, S>(map))
+        self.lock.read(unused, |map| groups_of::<K>(map))
     }
 }
 
-pub(crate) struct GlobalHandle<'t, L, S> {
-    table: &'t Global<L, S>,
+pub(crate) struct GlobalHandle<'t, L> {
+    table: &'t Global<L>,
     seen: Contention,
 }
 
-impl<L, S> Drop for GlobalHandle<'_, L, S> {
+impl<L> Drop for GlobalHandle<'_, L> {
     fn drop(&mut self) {
         let sum = self.table.seen.lock();
         let mut sum = sum.unwrap_or_else(PoisonError::into_inner);
@@ -159,27 +145,18 @@ impl<L, S> Drop for GlobalHandle<'_, L, S> {
     }
 }
 
-impl<K: Kind, S: BuildHasher + 'static, L: Lock<Map<K, S>>> MapHandle<K>
-    for GlobalHandle<'_, L, S>
-{
+impl<K: Kind, L: Lock<Map<K>>> MapHandle<K> for GlobalHandle<'_, L> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         let lock = &self.table.lock;
         lock.read(&mut self.seen, |map| map.get(key).map(K::stamp))
     }
     #[inline]
-    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
-        self.table.lock.read(&mut self.seen, |map| {
-            map.iter()
-                .for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
-        });
-    }
-    #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
         let mut value = Some(value);
         self.table.lock.write(&mut self.seen, |map| {
             let value = value.take().expect("what was rolled back did not take it");
-            insert_absent::<K, S>(map, key, value)
+            insert_absent::<K>(map, key, value)
         })
     }
     #[inline]
@@ -189,16 +166,16 @@ impl<K: Kind, S: BuildHasher + 'static, L: Lock<Map<K, S>>> MapHandle<K>
     }
 }
 
-type MutexMap<K, S> = Global<Uncounted<Mutex<Map<K, S>>>, S>;
-type RwMap<K, S> = Global<Uncounted<RwLock<Map<K, S>>>, S>;
+type MutexMap<K> = Global<Uncounted<Mutex<Map<K>>>>;
+type RwMap<K> = Global<Uncounted<RwLock<Map<K>>>>;
 #[cfg(feature = "bench")]
-type ParkingMap<K, S> = Global<Uncounted<parking_lot::RwLock<Map<K, S>>>, S>;
+type ParkingMap<K> = Global<Uncounted<parking_lot::RwLock<Map<K>>>>;
 
 pub(super) fn entries() -> Vec<Entry> {
     vec![
-        with_makers!(resize listed("mutex"), MutexMap, RandomState),
-        with_makers!(resize listed("rwlock"), RwMap, RandomState),
+        with_makers!(resize listed("mutex"), MutexMap),
+        with_makers!(resize listed("rwlock"), RwMap),
         #[cfg(feature = "bench")]
-        with_makers!(resize listed("parking-rwlock"), ParkingMap, RandomState),
+        with_makers!(resize listed("parking-rwlock"), ParkingMap),
     ]
 }

@@ -1,10 +1,7 @@
 //! hashbrown without any synchronisation: an upper bound for concurrent tables.
 
-use std::borrow::Borrow;
 use std::cell::UnsafeCell;
-use std::hash::BuildHasher;
 
-use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::adapters::{listed, with_makers};
@@ -12,28 +9,30 @@ use crate::entry::Entry;
 use crate::hash::Common;
 use crate::table::{Bytes, Kind, MapHandle, MeasuredMap, Setup, U64};
 
+/// The hashbrown map of a kind.
+pub(super) type Map<K> = HashMap<<K as Kind>::Key, <K as Kind>::Value, Common>;
+
 /// A map that one thread may use at a time.
 ///
 /// [`MeasuredMap`] has no such restriction, so the list entry adds it: [`Entry::max_threads`] is
 /// one, and the harness runs no cell with more threads on it. Channels order the phases of that
 /// thread.
-pub(crate) struct Alone<K: Kind, S> {
-    map: UnsafeCell<HashMap<K::Key, K::Value, S>>,
+pub(crate) struct Alone<K: Kind> {
+    map: UnsafeCell<Map<K>>,
 }
 
 // SAFETY: one thread uses the map at a time, see above; the contents are Send.
-unsafe impl<K: Kind, S: Send> Sync for Alone<K, S> {}
+unsafe impl<K: Kind> Sync for Alone<K> {}
 
 pub(super) fn entry() -> Entry {
-    with_makers!(listed("hashbrown"), Alone, RandomState).max_threads(1)
+    with_makers!(listed("hashbrown"), Alone).max_threads(1)
 }
 
-impl<K: Kind, S: BuildHasher + Default + Send + 'static> MeasuredMap<K> for Alone<K, S> {
-    type Handle<'t> = AloneHandle<'t, K, S>;
-    const ITERATES: bool = true;
+impl<K: Kind> MeasuredMap<K> for Alone<K> {
+    type Handle<'t> = AloneHandle<'t, K>;
 
     fn build(setup: &Setup) -> Self {
-        let map = HashMap::with_capacity_and_hasher(setup.capacity, S::default());
+        let map = HashMap::with_capacity_and_hasher(setup.capacity, Common);
         Self {
             map: UnsafeCell::new(map),
         }
@@ -49,24 +48,18 @@ impl<K: Kind, S: BuildHasher + Default + Send + 'static> MeasuredMap<K> for Alon
     }
 }
 
-pub(crate) struct AloneHandle<'t, K: Kind, S> {
-    map: &'t mut HashMap<K::Key, K::Value, S>,
+pub(crate) struct AloneHandle<'t, K: Kind> {
+    map: &'t mut Map<K>,
 }
 
-impl<K: Kind, S: BuildHasher> MapHandle<K> for AloneHandle<'_, K, S> {
+impl<K: Kind> MapHandle<K> for AloneHandle<'_, K> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.map.get(key).map(K::stamp)
     }
     #[inline]
-    fn for_each(&mut self, mut visit: impl FnMut(&K::Query, u64)) {
-        self.map
-            .iter()
-            .for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
-    }
-    #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
-        insert_absent::<K, S>(self.map, key, value)
+        insert_absent::<K>(self.map, key, value)
     }
     #[inline]
     fn remove(&mut self, key: &K::Query) -> Option<u64> {
@@ -85,7 +78,7 @@ pub(super) const fn capacity_of(groups: usize) -> usize {
 
 /// The number of groups of a map, computed from its memory: the reported capacity excludes
 /// tombstones.
-pub(super) fn groups_of<K: Kind, S: BuildHasher>(map: &HashMap<K::Key, K::Value, S>) -> usize {
+pub(super) fn groups_of<K: Kind>(map: &Map<K>) -> usize {
     // An entry and a control byte a slot. The other ten or so bytes do not change the power of two.
     let slots = map.allocation_size() / (size_of::<(K::Key, K::Value)>() + 1);
     slots.checked_ilog2().map_or(0, |bits| (1 << bits) / GROUP)
@@ -93,12 +86,9 @@ pub(super) fn groups_of<K: Kind, S: BuildHasher>(map: &HashMap<K::Key, K::Value,
 
 /// Resizes a hashbrown map to `groups` groups: by `reserve` if it grows, else by `shrink_to`. Both
 /// allocate anew and move all entries.
-pub(super) fn regroup<K: Kind, S: BuildHasher>(
-    map: &mut HashMap<K::Key, K::Value, S>,
-    groups: usize,
-) {
+pub(super) fn regroup<K: Kind>(map: &mut Map<K>, groups: usize) {
     let capacity = capacity_of(groups);
-    if groups > groups_of::<K, S>(map) {
+    if groups > groups_of::<K>(map) {
         map.reserve(capacity.saturating_sub(map.len()));
     } else {
         map.shrink_to(capacity);
@@ -107,11 +97,7 @@ pub(super) fn regroup<K: Kind, S: BuildHasher>(
 
 /// Inserts if absent, with one search; makes an owned key only if it is stored.
 #[inline]
-pub(super) fn insert_absent<K: Kind, S: BuildHasher>(
-    map: &mut HashMap<K::Key, K::Value, S>,
-    key: &K::Query,
-    value: K::Value,
-) -> bool {
+pub(super) fn insert_absent<K: Kind>(map: &mut Map<K>, key: &K::Query, value: K::Value) -> bool {
     use hashbrown::hash_map::RawEntryMut;
     match map.raw_entry_mut().from_key(key) {
         RawEntryMut::Occupied(_) => false,

@@ -1,11 +1,8 @@
 //! Maps of `corewise-maps` with entries in place. All tables share one façade, hence one adapter.
 
-use std::hash::BuildHasher;
-
 use corewise_maps::clht::LockBasedTable;
 use corewise_maps::copy_map::{self, CopyMap};
 use corewise_maps::cuckoo::CuckooTable;
-use corewise_maps::relativistic::DefaultHasher;
 use corewise_maps_lab::clht_lock_free::LockFreeTable;
 use corewise_maps_lab::hopscotch::HopscotchTable;
 
@@ -15,21 +12,18 @@ use crate::hash::Common;
 use crate::table::{MapHandle, MeasuredMap, Resize, Setup, U64};
 
 /// A map with a table of type `T`.
-pub(crate) struct InPlace<T, S> {
-    map: CopyMap<T, S>,
+pub(crate) struct InPlace<T> {
+    map: CopyMap<T, Common>,
 }
 
-impl<T, S> MeasuredMap<U64> for InPlace<T, S>
+impl<T> MeasuredMap<U64> for InPlace<T>
 where
     T: copy_map::Table<Key = u64, Value = u64> + Send + Sync + 'static,
-    S: BuildHasher + Default + Send + Sync + 'static,
 {
-    const ITERATES: bool = true;
-
     fn build(setup: &Setup) -> Self {
         let builder = CopyMap::<T>::builder().capacity(setup.capacity);
         Self {
-            map: builder.hasher(S::default()).build(),
+            map: builder.hasher(Common).build(),
         }
     }
     shared_by_threads!();
@@ -41,10 +35,9 @@ where
     }
 }
 
-impl<T, S> Resize<U64> for InPlace<T, S>
+impl<T> Resize<U64> for InPlace<T>
 where
     T: copy_map::Table<Key = u64, Value = u64> + Send + Sync + 'static,
-    S: BuildHasher + Default + Send + Sync + 'static,
 {
     fn resize_to(&self, buckets: usize) {
         self.map.set_automatic_resize(false);
@@ -55,10 +48,9 @@ where
     }
 }
 
-impl<T, S> MapHandle<U64> for &InPlace<T, S>
+impl<T> MapHandle<U64> for &InPlace<T>
 where
     T: copy_map::Table<Key = u64, Value = u64>,
-    S: BuildHasher,
 {
     // Always inlined into the measured loop, as the compiler does with hashbrown's.
     #[inline(always)]
@@ -72,12 +64,6 @@ where
         out: &mut [Option<u64>],
     ) {
         self.map.pin().get_many(keys, out);
-    }
-    #[inline]
-    fn for_each(&mut self, mut visit: impl FnMut(&u64, u64)) {
-        for (key, value) in self.map.pin().iter() {
-            visit(&key, value);
-        }
     }
     #[inline]
     fn insert(&mut self, key: &u64, value: u64) -> bool {
@@ -94,9 +80,8 @@ where
     T: copy_map::Table<Key = u64, Value = u64> + Send + Sync + 'static,
 {
     listed(name)
-        .map::<U64, InPlace<T, Common>>()
-        .resized::<U64, InPlace<T, Common>>()
-        .native::<U64, InPlace<T, DefaultHasher>>()
+        .map::<U64, InPlace<T>>()
+        .resized::<U64, InPlace<T>>()
 }
 
 pub(super) fn entries() -> [Entry; 4] {

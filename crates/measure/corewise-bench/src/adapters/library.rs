@@ -1,7 +1,5 @@
 //! Maps of other crates: the adapters differ in a line for each operation.
 
-use std::borrow::Borrow;
-use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use papaya::Guard;
@@ -12,7 +10,7 @@ use crate::entry::Entry;
 use crate::hash::Common;
 use crate::table::{Bytes, Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 
-/// Declares the adapter of a map with a hash function, all of whose operations need `&map` only.
+/// Declares the adapter of a map, all of whose operations need `&map` only.
 ///
 /// `K` is the kind of keys. A line of an operation names its arguments.
 macro_rules! library_map {
@@ -22,22 +20,17 @@ macro_rules! library_map {
         get($get_map:ident, $get_key:ident) $get:expr;
         insert($insert_map:ident, $insert_key:ident, $value:ident) $insert:expr;
         remove($remove_map:ident, $remove_key:ident) $remove:expr;
-        visit($visit_map:ident, $visit:ident) $for_each:expr;
         $(settle($settle_map:ident) $settle:expr;)?
     ) => {
         $(#[$about])*
-        pub(crate) struct $name<K: Kind, S: BuildHasher> {
-            map: $($map)::+<K::Key, K::Value, S>,
+        pub(crate) struct $name<K: Kind> {
+            map: $($map)::+<K::Key, K::Value, Common>,
         }
 
-        impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> MeasuredMap<K>
-            for $name<K, S>
-        {
-            const ITERATES: bool = true;
-
+        impl<K: Kind> MeasuredMap<K> for $name<K> {
             fn build(setup: &Setup) -> Self {
                 Self {
-                    map: $($map)::+::with_capacity_and_hasher(setup.capacity, S::default()),
+                    map: $($map)::+::with_capacity_and_hasher(setup.capacity, Common),
                 }
             }
             shared_by_threads!();
@@ -50,16 +43,11 @@ macro_rules! library_map {
             })?
         }
 
-        impl<K: Kind, S: BuildHasher + Clone> MapHandle<K> for &$name<K, S> {
+        impl<K: Kind> MapHandle<K> for &$name<K> {
             #[inline]
             fn get(&mut self, $get_key: &K::Query) -> Option<u64> {
                 let $get_map = &self.map;
                 $get
-            }
-            #[inline]
-            fn for_each(&mut self, mut $visit: impl FnMut(&K::Query, u64)) {
-                let $visit_map = &self.map;
-                $for_each
             }
             #[inline]
             fn insert(&mut self, $insert_key: &K::Query, $value: K::Value) -> bool {
@@ -81,11 +69,6 @@ library_map! {
     get(map, key) map.get(key, &map.guard()).map(K::stamp);
     insert(map, key, value) map.try_insert(K::own(key), value, &map.guard()).is_ok();
     remove(map, key) map.remove(key, &map.guard()).map(K::stamp);
-    visit(map, visit) {
-        let guard = map.guard();
-        let entries = map.iter(&guard);
-        entries.for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
-    };
     settle(map) map.guard().flush();
 }
 
@@ -101,21 +84,16 @@ library_map! {
         }
     };
     remove(map, key) map.remove(key).map(|(_, value)| K::stamp(&value));
-    visit(map, visit) {
-        for entry in map.iter() {
-            visit(entry.key().borrow(), K::stamp(entry.value()));
-        }
-    };
 }
 
-impl<K: Kind, S: BuildHasher + Default + Clone + Send + Sync + 'static> Resize<K> for Dash<K, S> {
+impl<K: Kind> Resize<K> for Dash<K> {
     /// Resizes the raw tables of the shards: `shrink_to_fit` shrinks as far as possible, not to a
     /// size.
     fn resize_to(&self, buckets: usize) {
         let shards = self.map.shards();
         let groups = buckets / shards.len();
         let capacity = capacity_of(groups);
-        let hash = |key: &K::Key| self.map.hasher().hash_one(key);
+        let hash = |key: &K::Key| Common.hash_one(key);
         for shard in shards {
             let mut table = shard.write();
             // Compares buckets, not capacity: tombstones lower the capacity.
@@ -147,12 +125,6 @@ library_map! {
     get(map, key) map.read_sync(key, |_, value| K::stamp(value));
     insert(map, key, value) map.insert_sync(K::own(key), value).is_ok();
     remove(map, key) map.remove_sync(key).map(|(_, value)| K::stamp(&value));
-    visit(map, visit) {
-        map.iter_sync(|key, value| {
-            visit(key.borrow(), K::stamp(value));
-            true
-        });
-    };
 }
 
 library_map! {
@@ -166,11 +138,6 @@ library_map! {
         entry.remove_entry();
         Some(stamp)
     };
-    visit(map, visit) {
-        let guard = scc::Guard::new();
-        let entries = map.iter(&guard);
-        entries.for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
-    };
 }
 
 library_map! {
@@ -179,21 +146,16 @@ library_map! {
     get(map, key) map.get(key, &map.guard()).map(K::stamp);
     insert(map, key, value) map.try_insert(K::own(key), value, &map.guard()).is_ok();
     remove(map, key) map.remove(key, &map.guard()).map(K::stamp);
-    visit(map, visit) {
-        let guard = map.guard();
-        let entries = map.iter(&guard);
-        entries.for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
-    };
     settle(map) map.guard().flush();
 }
 
 pub(super) fn entries() -> [Entry; 5] {
     [
-        with_makers!(listed("papaya"), Papaya, RandomState),
-        with_makers!(resize listed("dashmap"), Dash, RandomState),
-        with_makers!(listed("scc"), SccMap, RandomState),
-        with_makers!(listed("scc-index"), SccIndex, RandomState),
-        with_makers!(listed("flurry"), Flurry, RandomState),
+        with_makers!(listed("papaya"), Papaya),
+        with_makers!(resize listed("dashmap"), Dash),
+        with_makers!(listed("scc"), SccMap),
+        with_makers!(listed("scc-index"), SccIndex),
+        with_makers!(listed("flurry"), Flurry),
     ]
 }
 

@@ -14,13 +14,12 @@ use corewise_locks::{
     Tas, Ticket, Ttas, TtasBackoff,
 };
 use crossbeam_utils::sync::ShardedLock;
-use foldhash::fast::RandomState;
 
 use crate::adapters::elided::{elides, transactions};
-use crate::adapters::global::{Global, Lock as GlobalLock, Map, locks};
+use crate::adapters::global::{Global, Lock as GlobalLock, locks};
+use crate::adapters::hashbrown::Map;
 use crate::adapters::{listed, with_makers};
 use crate::entry::Entry;
-use crate::hash::Common;
 use crate::subject::{LockSubject, MeasuredLock};
 use crate::table::{Bytes, Contention, U64};
 
@@ -108,12 +107,12 @@ impl MeasuredLock for ElidedTtas<()> {
     }
 }
 
-/// An entry of a lock: a map behind it, with all kinds and hash functions, and the lock alone. The
-/// lock type lacks its first type parameter.
+/// An entry of a lock: a map behind it, with all kinds of keys, and the lock alone. The lock type
+/// lacks its first type parameter.
 macro_rules! entry {
     ($name:literal, [$($lock:tt)*] [$($manner:tt)*]) => {{
-        type Of<K, S> = Global<$($lock)* <Map<K, S> $($manner)*>, S>;
-        with_makers!(listed($name), Of, RandomState)
+        type Of<K> = Global<$($lock)* <Map<K> $($manner)*>>;
+        with_makers!(listed($name), Of)
             .subject::<LockSubject<$($lock)* <() $($manner)*>>>()
     }};
 }

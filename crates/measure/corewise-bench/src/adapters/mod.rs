@@ -89,20 +89,15 @@ fn listed(name: &str) -> Entry {
     Entry::new(card(name))
 }
 
-/// Adds the makers of a map for both kinds of keys, with the common hash function and with the
-/// map's own. The map has two type parameters: the kind, and the hash function.
+/// Adds the makers of a map for both kinds of keys.
 macro_rules! with_makers {
-    ($entry:expr, $map:ident, $native:ty) => {
-        $entry
-            .map::<U64, $map<U64, Common>>()
-            .map::<Bytes, $map<Bytes, Common>>()
-            .native::<U64, $map<U64, $native>>()
-            .native::<Bytes, $map<Bytes, $native>>()
+    ($entry:expr, $map:ident) => {
+        $entry.map::<U64, $map<U64>>().map::<Bytes, $map<Bytes>>()
     };
-    (resize $entry:expr, $map:ident, $native:ty) => {
-        with_makers!($entry, $map, $native)
-            .resized::<U64, $map<U64, Common>>()
-            .resized::<Bytes, $map<Bytes, Common>>()
+    (resize $entry:expr, $map:ident) => {
+        with_makers!($entry, $map)
+            .resized::<U64, $map<U64>>()
+            .resized::<Bytes, $map<Bytes>>()
     };
 }
 

@@ -20,7 +20,6 @@ pub(crate) struct NullHandle;
 pub(super) fn entry() -> Entry {
     listed("null")
         .map::<U64, Null>()
-        .native::<U64, Null>()
         .subject::<FilterSubject<Null>>()
         .subject::<LockSubject<Null>>()
         .subject::<QueueSubject<Null>>()

@@ -1,12 +1,10 @@
 //! The relativistic table of `corewise-maps`: RCU, chained, resized while readers read.
 
-use std::borrow::Borrow;
-use std::hash::BuildHasher;
 use std::time::Duration;
 
 use corewise_maps::RelativisticMap;
-use corewise_maps::relativistic::{DefaultHasher, MapRef};
-use corewise_rcu::{Pressure, Qsbr, QsbrGuard, Section};
+use corewise_maps::relativistic::MapRef;
+use corewise_rcu::{Pressure, Qsbr, QsbrGuard};
 
 use crate::adapters::{listed, stamps_of, with_makers};
 use crate::entry::Entry;
@@ -14,18 +12,14 @@ use crate::hash::Common;
 use crate::table::{Bytes, Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 
 /// A relativistic map.
-pub(crate) struct Relativistic<K: Kind, S> {
-    map: RelativisticMap<K::Key, K::Value, S>,
+pub(crate) struct Relativistic<K: Kind> {
+    map: RelativisticMap<K::Key, K::Value, Common>,
 }
 
-impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> MeasuredMap<K>
-    for Relativistic<K, S>
-{
-    const ITERATES: bool = true;
-
+impl<K: Kind> MeasuredMap<K> for Relativistic<K> {
     fn build(setup: &Setup) -> Self {
         Self {
-            map: RelativisticMap::with_capacity_and_hasher(setup.capacity, S::default()),
+            map: RelativisticMap::with_capacity_and_hasher(setup.capacity, Common),
         }
     }
     shared_by_threads!();
@@ -37,7 +31,7 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> MeasuredMap<K>
     }
 }
 
-impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Resize<K> for Relativistic<K, S> {
+impl<K: Kind> Resize<K> for Relativistic<K> {
     fn resize_to(&self, buckets: usize) {
         self.map.set_automatic_resize(false);
         self.map
@@ -49,7 +43,7 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Resize<K> for Re
     }
 }
 
-impl<K: Kind, S: BuildHasher> MapHandle<K> for &Relativistic<K, S> {
+impl<K: Kind> MapHandle<K> for &Relativistic<K> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.map.pin().get(key).map(K::stamp)
@@ -66,10 +60,6 @@ impl<K: Kind, S: BuildHasher> MapHandle<K> for &Relativistic<K, S> {
         stamps_of::<K>(out, |found| map.get_many(keys, found));
     }
     #[inline]
-    fn for_each(&mut self, visit: impl FnMut(&K::Query, u64)) {
-        visit_all::<K, _, _>(&self.map.pin(), visit);
-    }
-    #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
         self.map.pin().try_insert(K::own(key), value).is_ok()
     }
@@ -81,11 +71,11 @@ impl<K: Kind, S: BuildHasher> MapHandle<K> for &Relativistic<K, S> {
 
 /// The same map, read by threads that announce quiescent states: the readers of \[ATC11\] ran in a
 /// kernel, where a section costs nothing either.
-pub(crate) struct RelativisticQsbr<K: Kind, S>(Relativistic<K, S>);
+pub(crate) struct RelativisticQsbr<K: Kind>(Relativistic<K>);
 
 /// A thread that announces quiescent states. It is online as long as it has the handle.
-pub(crate) struct OnlineHandle<'t, K: Kind, S> {
-    map: &'t RelativisticMap<K::Key, K::Value, S>,
+pub(crate) struct OnlineHandle<'t, K: Kind> {
+    map: &'t RelativisticMap<K::Key, K::Value, Common>,
     qsbr: Qsbr<'t>,
     operations: u32,
 }
@@ -96,12 +86,12 @@ const OPERATIONS_EACH: u32 = 64;
 /// The longest wait for readers, of whom one may be waiting for this thread.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-impl<K: Kind, S: BuildHasher> OnlineHandle<'_, K, S> {
+impl<K: Kind> OnlineHandle<'_, K> {
     /// Runs an operation in a section, and announces a quiescent state if it is time.
     #[inline(always)]
     fn run<R>(
         &mut self,
-        operate: impl FnOnce(MapRef<'_, K::Key, K::Value, S, &QsbrGuard<'_>>) -> R,
+        operate: impl FnOnce(MapRef<'_, K::Key, K::Value, Common, &QsbrGuard<'_>>) -> R,
     ) -> R {
         let answer = operate(self.map.within(&self.qsbr.section()));
         self.operations = self.operations.wrapping_add(1);
@@ -123,16 +113,13 @@ impl<K: Kind, S: BuildHasher> OnlineHandle<'_, K, S> {
     }
 }
 
-impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> MeasuredMap<K>
-    for RelativisticQsbr<K, S>
-{
-    type Handle<'t> = OnlineHandle<'t, K, S>;
-    const ITERATES: bool = true;
+impl<K: Kind> MeasuredMap<K> for RelativisticQsbr<K> {
+    type Handle<'t> = OnlineHandle<'t, K>;
 
     fn build(setup: &Setup) -> Self {
         Self(Relativistic::build(setup))
     }
-    fn handle(&self) -> OnlineHandle<'_, K, S> {
+    fn handle(&self) -> OnlineHandle<'_, K> {
         OnlineHandle {
             map: &self.0.map,
             qsbr: self.0.map.domain().qsbr(),
@@ -147,9 +134,7 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> MeasuredMap<K>
     }
 }
 
-impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Resize<K>
-    for RelativisticQsbr<K, S>
-{
+impl<K: Kind> Resize<K> for RelativisticQsbr<K> {
     fn resize_to(&self, buckets: usize) {
         self.0.resize_to(buckets);
     }
@@ -158,7 +143,7 @@ impl<K: Kind, S: BuildHasher + Default + Send + Sync + 'static> Resize<K>
     }
 }
 
-impl<K: Kind, S: BuildHasher> MapHandle<K> for OnlineHandle<'_, K, S> {
+impl<K: Kind> MapHandle<K> for OnlineHandle<'_, K> {
     #[inline]
     fn get(&mut self, key: &K::Query) -> Option<u64> {
         self.run(|map| map.get(key).map(K::stamp))
@@ -174,10 +159,6 @@ impl<K: Kind, S: BuildHasher> MapHandle<K> for OnlineHandle<'_, K, S> {
         self.run(|map| stamps_of::<K>(out, |found| map.get_many(keys, found)));
     }
     #[inline]
-    fn for_each(&mut self, visit: impl FnMut(&K::Query, u64)) {
-        self.run(|map| visit_all::<K, _, _>(&map, visit));
-    }
-    #[inline]
     fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
         self.run(|map| map.try_insert(K::own(key), value).is_ok())
     }
@@ -187,20 +168,10 @@ impl<K: Kind, S: BuildHasher> MapHandle<K> for OnlineHandle<'_, K, S> {
     }
 }
 
-/// Visits all entries in any section.
-#[inline(always)]
-fn visit_all<K: Kind, S, G: Section>(
-    map: &MapRef<'_, K::Key, K::Value, S, G>,
-    mut visit: impl FnMut(&K::Query, u64),
-) {
-    map.iter()
-        .for_each(|(key, value)| visit(key.borrow(), K::stamp(value)));
-}
-
 pub(super) fn entries() -> [Entry; 2] {
     [
-        with_makers!(resize listed("relativistic"), Relativistic, DefaultHasher),
-        with_makers!(resize listed("relativistic:qsbr"), RelativisticQsbr, DefaultHasher),
+        with_makers!(resize listed("relativistic"), Relativistic),
+        with_makers!(resize listed("relativistic:qsbr"), RelativisticQsbr),
     ]
 }
 
@@ -212,7 +183,7 @@ mod tests {
 
     #[test]
     fn quiescent_states_and_nothing_else_end_grace_periods() {
-        let table = RelativisticQsbr::<U64, Common>::build(&Setup::default());
+        let table = RelativisticQsbr::<U64>::build(&Setup::default());
         let mut handle = MeasuredMap::<U64>::handle(&table);
         let domain = table.0.map.domain();
         let cookie = domain.start_poll();

@@ -3,11 +3,11 @@
 
 use std::sync::RwLock;
 
-use crate::adapters::global::{Global, Map, Uncounted};
+use crate::adapters::global::{Global, Uncounted};
+use crate::adapters::hashbrown::Map;
 use crate::adapters::listed;
 use crate::clock;
 use crate::entry::Entry;
-use crate::hash::Common;
 use crate::table::{MapHandle, MeasuredMap, Setup, U64};
 
 /// Operations between two waits.
@@ -15,7 +15,7 @@ const OPERATIONS: u32 = 64;
 /// A wait is 1/19 of the time since the last one: 1/19 more time is 5 % less throughput.
 const PART: u64 = 19;
 
-type Plain = Global<Uncounted<RwLock<Map<U64, Common>>>, Common>;
+type Plain = Global<Uncounted<RwLock<Map<U64>>>>;
 
 /// `rwlock`, but every [`OPERATIONS`] operations the thread reads the clock and, if `SLOW`, waits.
 pub(crate) struct Slowed<const SLOW: bool>(Plain);

@@ -1,7 +1,5 @@
 //! `corewise bench`: the command line.
 
-mod resize;
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,11 +7,9 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use corewise_topology::MemoryPolicy;
 
-use self::resize::ResizeArgs;
-use crate::allocator::{self, Choice, Pages};
 use crate::error::{BenchError, one_line};
 use crate::format::{Format, dated};
-use crate::params::{MoreParamArgs, ParamArgs, Params};
+use crate::params::{ParamArgs, Params};
 use crate::record::{Manifest, Row};
 use crate::registry::Registry;
 use crate::results::Results;
@@ -34,7 +30,7 @@ const VOID: u8 = 3;
 #[command(after_help = "Examples:\n  \
     corewise bench run --suite quick -o quick.jsonl\n  \
     corewise bench run --section scaling -i 1000000 -u 10 --tables papaya,dashmap\n  \
-    corewise bench resize --quick --report resize.html\n  \
+    corewise bench run --suite resize --quick -o resize.jsonl\n  \
     corewise bench report quick.jsonl -o quick.html\n\n\
     Exit codes: 0 measured, 1 failed, 2 bad option, 3 a check failed and its row is void.")]
 pub struct BenchArgs {
@@ -48,7 +44,6 @@ enum Command {
     List(ListArgs),
     /// Measure
     Run(Box<RunArgs>),
-    Resize(Box<ResizeArgs>),
     /// Draw a page from result files
     Report(ReportArgs),
     /// Print the figures of result files, and their ratios
@@ -63,9 +58,7 @@ enum Command {
     Doctor(ListArgs),
     /// One table at one size, for `run`
     #[command(hide = true)]
-    MemoryCell {
-        job: String,
-    },
+    MemoryCell { job: String },
 }
 
 #[derive(Clone, Debug, Args)]
@@ -75,19 +68,13 @@ struct ListArgs {
     format: Format,
 }
 
-/// Allocator and page policy of the tables.
+/// Memory of the tables.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct MemoryArgs {
-    /// Memory allocator
-    #[arg(long, value_enum, default_value = "mimalloc")]
-    pub(crate) allocator: Choice,
-    /// Page policy
-    #[arg(long, value_enum, default_value = "default")]
-    pub(crate) pages: Pages,
+struct MemoryArgs {
     /// NUMA nodes of new pages, in numactl's words: localalloc, interleave:all, membind:0, ...
     /// [default: as the program was started]
     #[arg(long, value_name = "POLICY")]
-    pub(crate) numa: Option<MemoryPolicy>,
+    numa: Option<MemoryPolicy>,
 }
 
 /// Where the results of a run go.
@@ -105,23 +92,6 @@ struct OutputArgs {
     format: Format,
 }
 
-/// Options of every command that measures cells.
-#[derive(Clone, Debug, Args)]
-struct MeasureArgs {
-    #[command(flatten)]
-    output: OutputArgs,
-    /// Seed of all random streams
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Allow more threads than CPUs
-    #[arg(long)]
-    oversubscribe: bool,
-    #[command(flatten)]
-    memory: MemoryArgs,
-    #[command(flatten)]
-    params: ParamArgs,
-}
-
 #[derive(Clone, Debug, Args)]
 struct RunArgs {
     /// A suite by name, or a TOML file
@@ -137,9 +107,17 @@ struct RunArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    measure: MeasureArgs,
+    output: OutputArgs,
+    /// Seed of all random streams
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Allow more threads than CPUs
+    #[arg(long)]
+    oversubscribe: bool,
     #[command(flatten)]
-    more: MoreParamArgs,
+    memory: MemoryArgs,
+    #[command(flatten)]
+    params: ParamArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -217,12 +195,11 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
     match command {
         Command::List(args) => Ok(print(&list::list(&registry, args.format))),
         Command::Run(args) => run(&registry, *args),
-        Command::Resize(args) => resize::resize(&registry, &args),
         Command::Report(args) => report(&args),
         Command::Show(args) => show(args),
         Command::Compare(args) => compare(&args),
         Command::Replay(args) => {
-            restart_with(args.memory)?;
+            set_policy(args.memory)?;
             let (suite, tasks, seed) = replay::tasks(&args.row)?;
             measure(&registry, &suite, &tasks, seed, &args.output)
         }
@@ -254,53 +231,34 @@ fn doctor(format: Format) -> String {
     }
 }
 
-/// Restarts the program if it runs with another allocator or page policy than requested.
-fn restart_with(memory: MemoryArgs) -> Result<(), BenchError> {
-    if let Some(policy) = memory.numa {
-        // Threads that start later, and the restarted program, have the same policy.
-        policy
-            .set(&corewise_topology::Topology::detect())
-            .map_err(|error| BenchError::Usage(format!("--numa {policy}: {error}")))?;
-    }
-    allocator::reexec(memory.allocator, memory.pages)
-        .map_err(|error| BenchError::Usage(error.to_string()))
+/// Sets the NUMA policy, which threads that start later have, too.
+fn set_policy(memory: MemoryArgs) -> Result<(), BenchError> {
+    memory.numa.map_or(Ok(()), |policy| {
+        let set = policy.set(&corewise_topology::Topology::detect());
+        set.map_err(|error| BenchError::Usage(format!("--numa {policy}: {error}")))
+    })
 }
 
 fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
-    restart_with(args.measure.memory)?;
-    let params = args.measure.params.params().or(&args.more.params());
+    set_policy(args.memory)?;
+    let params = args.params.params();
     let mut suite = suite(args.suite.as_deref(), &args.section)?;
     if args.quick {
         suite = suite.quickly();
     }
-    let (suite, tasks) = planned(suite, &params, args.measure.oversubscribe)?;
-    if args.dry_run {
-        return Ok(print(&crate::estimate::text(registry, &tasks)?));
-    }
-    measure(
-        registry,
-        &suite,
-        &tasks,
-        args.measure.seed,
-        &args.measure.output,
-    )
-}
-
-/// Overrides the suite's parameters with the given ones, and returns its cells on this machine.
-fn planned(
-    suite: Suite,
-    params: &Params,
-    oversubscribe: bool,
-) -> Result<(Suite, Vec<Task>), BenchError> {
     let topology = corewise_topology::Topology::detect();
-    let tasks = suite.tasks(params, &topology, oversubscribe);
+    let tasks = suite.tasks(&params, &topology, args.oversubscribe);
     let tasks =
         tasks.map_err(|what| BenchError::Usage(format!("suite `{}`: {what}", suite.name)))?;
     if tasks.is_empty() {
         let text = "no cell that this machine can measure: see --threads";
         return Err(BenchError::Usage(text.into()));
     }
-    Ok((suite.with(params), tasks))
+    if args.dry_run {
+        return Ok(print(&crate::estimate::text(registry, &tasks)?));
+    }
+    let suite = suite.with(&params);
+    measure(registry, &suite, &tasks, args.seed, &args.output)
 }
 
 fn suite(name: Option<&str>, sections: &[String]) -> Result<Suite, BenchError> {
@@ -393,16 +351,9 @@ fn report(args: &ReportArgs) -> Result<u8, BenchError> {
         None => report::html(&results),
     };
     Sink::create(&args.output, args.replace, false)?;
-    write_page(&args.output, &page, Format::Text)
-}
-
-/// Writes a page, and prints its path unless records are printed.
-fn write_page(output: &Path, page: &str, format: Format) -> Result<u8, BenchError> {
-    std::fs::write(output, page).map_err(|error| BenchError::of_file(output, error))?;
-    Ok(match format {
-        Format::Text => print(&output.display().to_string()),
-        Format::Json => 0,
-    })
+    let written = std::fs::write(&args.output, page);
+    written.map_err(|error| BenchError::of_file(&args.output, error))?;
+    Ok(print(&args.output.display().to_string()))
 }
 
 fn show(args: ShowArgs) -> Result<u8, BenchError> {

@@ -73,7 +73,7 @@ const CHECKS: [Check; 10] = [
             let mode = chosen(&modes);
             Some((when(mode != "madvise", Note), mode.to_owned()))
         },
-        "allocators differ in what they make of it: compare under --pages huge or --pages small",
+        "tables differ in what they make of it: compare with MIMALLOC_ALLOW_THP=0 in the environment",
     ),
     (
         "NUMA balancing",

@@ -25,7 +25,7 @@ pub(crate) struct Spot {
 pub(crate) struct Curve {
     pub(crate) look: Look,
     pub(crate) name: String,
-    /// Points joined by a line, with a mark if they have a text.
+    /// Points joined by a line.
     pub(crate) medians: Vec<Spot>,
     /// Points without a line.
     pub(crate) dots: Vec<Spot>,
@@ -72,7 +72,7 @@ pub(crate) fn curves(canvas: &mut Canvas, frame: &Frame, curves: &[Curve]) {
         }
         let joined: Vec<_> = curve.medians.iter().map(|m| frame.at(m.at)).collect();
         canvas.polyline("curve", &joined);
-        for median in curve.medians.iter().filter(|spot| !spot.text.is_empty()) {
+        for median in &curve.medians {
             let shape = curve.look.shape();
             canvas.mark(shape, "median", frame.at(median.at), 4.6, &median.text);
         }

@@ -91,19 +91,11 @@ pub(crate) fn words(of: &CellResults, vary: &[&str]) -> Vec<String> {
         cell.keys == KeyMap::Dense,
         "dense keys".to_owned(),
     );
-    say(
-        &["hash"],
-        cell.hash != "common",
-        format!("{} hash", cell.hash),
-    );
     let prefill = format!("filled by {}", cell.prefill);
     say(&["prefill"], cell.prefill != "all", prefill);
     say(&["threads"], true, threads(cell.threads));
     say(&["pin"], true, format!("pin {}", cell.pin));
     say(&["variant"], !cell.variant.is_empty(), cell.variant.clone());
-    if let Some(rate) = cell.rate_per_s {
-        words.push(format!("open loop at {}", svg::rate(rate)));
-    }
     words
 }
 

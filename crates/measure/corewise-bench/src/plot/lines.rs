@@ -12,14 +12,13 @@ pub(crate) enum Axis {
     Over(Scale, fn(f64) -> String),
 }
 
-/// A line plot without its lines. Its values are rates, unless `values` has another axis.
+/// A line plot of rates without its lines.
 pub(crate) struct Lines<'a> {
     pub(crate) kind: &'static str,
     pub(crate) title: String,
     pub(crate) note: String,
     pub(crate) x: Axis,
     pub(crate) x_title: &'a str,
-    pub(crate) values: Option<(Scale, Vec<Tick>, &'a str)>,
 }
 
 impl Lines<'_> {
@@ -31,11 +30,9 @@ impl Lines<'_> {
     ) -> Option<Plot> {
         let values = || curves.iter().flat_map(Curve::values).map(|(_, y)| y);
         let highest = values().reduce(f64::max)?;
-        let (unit, name) = rate_unit(highest);
-        let (y, y_ticks, y_title) = self.values.unwrap_or_else(|| {
-            let scale = Scale::from_zero(values());
-            (scale, ticks_in(&scale, 6, unit), name)
-        });
+        let (unit, y_title) = rate_unit(highest);
+        let y = Scale::from_zero(values());
+        let y_ticks = ticks_in(&y, 6, unit);
         let x = match &self.x {
             Axis::At(numbers) => {
                 let (least, most) = extent(numbers.iter().copied())?;

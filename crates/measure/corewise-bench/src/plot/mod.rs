@@ -12,7 +12,6 @@ pub(crate) mod numbers;
 pub(crate) mod over_threads;
 pub(crate) mod palette;
 pub(crate) mod rates;
-pub(crate) mod slim;
 pub(crate) mod style;
 pub(crate) mod svg;
 

@@ -49,7 +49,6 @@ pub(crate) fn over_threads(
         note,
         x: Axis::At(tried.chain(voids.map(|(x, _)| *x)).collect()),
         x_title,
-        values: None,
     };
     lines.draw(curves, |canvas, frame| {
         let (cpus, nodes) = ends.split_last().unwrap_or((&0, &[]));

@@ -6,8 +6,8 @@ use corewise_measure::number::trimmed;
 pub(crate) use corewise_measure::number::{bytes, count, count_tick, grouped, plain, rate, time};
 use maud::html;
 
-pub(crate) use crate::plot::slim::Point;
-use crate::plot::slim::corners;
+/// A point on a canvas or in a plot.
+pub(crate) type Point = (f64, f64);
 
 /// Escapes text for an element or an attribute in double quotes.
 pub(crate) fn escape(text: &str) -> String {
@@ -135,10 +135,10 @@ impl Canvas {
         );
     }
 
-    /// Draws a line through points, without points that already lie on it.
+    /// Draws a line through points.
     pub(crate) fn polyline(&mut self, class: &str, points: &[Point]) {
         if points.len() > 1 {
-            self.path(class, &through(&corners(points)), "");
+            self.path(class, &through(points), "");
         }
     }
 

@@ -31,11 +31,11 @@ impl Section for LatencySection {
     }
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        latencies::plots(results, looks, (self.name(), &self.preset().title), false)
+        latencies::plots(results, looks, (self.name(), &self.preset().title))
     }
 
     fn below(&self, results: &Results, looks: &Looks) -> Markup {
-        latencies::summaries(results, looks, false)
+        latencies::summaries(results, looks)
     }
 }
 

@@ -33,12 +33,10 @@
 //! | batch | `plot-batch-N` | lookups in batches, by their size | `single`: the rate one by one, `batch over single` |
 //! | resize | `plot-resize-fixed-N`, `plot-resize-moving-N`, `plot-resize-table-N` | \[ATC11\] figures 3 to 7 | |
 //! | resize | `plot-resize-N` | operations beside a resizing thread, and at both sizes at rest | `of the slower size`, `of the faster size`, `resizes a second`, `in progress` |
-//! | iterate | `plot-iterate-N` | entries visited per second | `entry`: nanoseconds an entry |
 //! | latency | `plot-latency-N` | percentiles by operation, closed loop | |
-//! | paced | `plot-paced-N` | the same in open loop | |
-//! | growth | `plot-growth-N` | operations and stalls over time | `longest`: the longest operation of a repetition |
+//! | growth | `plot-growth-N` | inserts into tables that start empty | `longest`: the longest operation of a repetition |
 //! | tails | `plot-tails-N` | inserts beside a reader, and slow operations | `writer > 50 µs`, ... of 10,000 operations; `empty loop > 50 µs` in the same time |
-//! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned | `live`, `live, most`, `resident`, `resident, most`, `emptied`, `dropped`: bytes an entry; `garbage, most` |
+//! | memory | `plot-memory-N` | bytes per entry | `live`, `live, most`, `resident`, `resident, most`, `emptied`, `dropped`: bytes an entry; `garbage, most` |
 //! | pinning | `plot-pinning-N` | throughput by pin policy | |
 //! | filter | `plot-filter-N` | lookups and updates against threads | `construction`: items filled in a second, `bits an item`, `false positives`; nearly full ones also `load when full`, `bits an item when full`, `false positives when full` |
 //! | queue | `plot-queue-N` | operations of priority queues against threads | |
@@ -68,11 +66,9 @@
 pub mod batch;
 pub mod growth;
 pub mod hot;
-pub(crate) mod iterate;
 pub(crate) mod latency;
 pub mod memory;
 pub(crate) mod mix;
-pub(crate) mod paced;
 pub mod resize;
 
 use itertools::Itertools;
@@ -96,8 +92,6 @@ pub(crate) static SECTIONS: &[&dyn Section] = &[
     &hot::HotSection,
     &resize::ResizeSection,
     &batch::BatchSection,
-    &iterate::IterateSection,
-    &paced::PacedSection,
     &mix::FILTER,
     &mix::LOCK,
     &mix::QUEUE,

@@ -9,9 +9,8 @@ use itertools::Itertools;
 
 use super::process::Engine;
 use super::suites::ServerSuite;
-use crate::allocator::name_of;
 use crate::error::BenchError;
-use crate::format::{Format, dated};
+use crate::format::{Format, dated, name_of};
 
 /// Server threads, and maximum of clients, in \[ATC11\] §6.2.
 const PAPER: usize = 12;

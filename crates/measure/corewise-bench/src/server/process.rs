@@ -11,8 +11,8 @@ use clap::ValueEnum;
 use corewise_load::config::Protocol;
 use corewise_topology::{CpuId, run_on};
 
-use crate::allocator::name_of;
 use crate::error::BenchError;
+use crate::format::name_of;
 
 /// Longest wait until a server listens.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -34,7 +34,6 @@ fn plot(rows: &[Row], operation: Operation, looks: &Looks) -> Option<Plot> {
             .to_owned(),
         x: Axis::At(rows.iter().map(|row| row.clients as f64).collect()),
         x_title: "clients",
-        values: None,
     };
     let curve = |(name, look)| {
         let mut curve = Curve::new(look, name);

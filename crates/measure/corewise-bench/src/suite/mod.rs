@@ -340,13 +340,11 @@ fn task(
     params: &Params,
     point: &Point<'_>,
 ) -> Result<Task, String> {
-    let one_of =
-        |name: &str, value: &Option<String>, usual: &str, other: &str| match value.as_deref() {
-            None => Ok(false),
-            Some(word) if word == usual => Ok(false),
-            Some(word) if word == other => Ok(true),
-            Some(word) => Err(format!("{name}: `{word}` ({usual}, {other})")),
-        };
+    let prefill_by_one = match params.prefill.as_deref() {
+        None | Some("all") => false,
+        Some("one") => true,
+        Some(word) => return Err(format!("prefill: `{word}` (all, one)")),
+    };
     let share = params.insert_share.unwrap_or(50.0) / 100.0;
     let own = section.range(point.initial, point.update, share);
     let mut workload = Workload {
@@ -367,8 +365,7 @@ fn task(
         key_bytes: params.key_bytes.unwrap_or_default(),
         value_bytes: point.value_bytes,
         keys: params.keys.unwrap_or_default(),
-        native_hash: one_of("hash", &params.hash, "common", "native")?,
-        prefill_by_one: one_of("prefill", &params.prefill, "all", "one")?,
+        prefill_by_one,
         churn: params.churn.unwrap_or_default(),
         pin: point.pin.clone(),
     };

@@ -330,7 +330,6 @@ fn what_is_wrong_is_said_in_one_line() {
             "name='x'\n[[section]]\nkind='scaling'\nrange=5\ndensity=5.0",
             "exclude",
         ),
-        ("name='x'\n[[section]]\nkind='scaling'\nhash='md5'", "md5"),
         (
             "name='x'\n[[section]]\nkind='resize'\nupdates=[1.0]\ndistribution=['single']",
             "single (uniform",

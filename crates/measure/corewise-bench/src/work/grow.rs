@@ -18,8 +18,6 @@ use crate::table::{Kind, MeasuredMap};
 use crate::work::worker::Worker;
 use crate::work::{DriveReport, Loop, Part, Start, is_given_up};
 
-/// Bins of a time line; the last one takes all later operations.
-const BINS: usize = 60_000;
 /// Operations between two looks at the clock, if they are not timed.
 const LOOK_EVERY: usize = 256;
 /// Limits in microseconds; operations that take longer are counted.
@@ -104,31 +102,26 @@ impl Drop for Done {
 pub(crate) struct Watch {
     begin: u64,
     last: u64,
-    bin_ticks: u64,
     limits: [u64; SLOW_US.len()],
-    /// Number of operations that ended in each bin, and the longest of them in ticks.
-    pub(crate) bins: Vec<(u64, u64)>,
     /// Operations that took longer than each of [`SLOW_US`].
     pub(crate) slow: [u64; SLOW_US.len()],
     pub(crate) latencies: Latencies,
 }
 
-impl Watch {
-    /// A watch with bins of a width; 0 if there is no time line.
-    pub(crate) fn new(bin_ticks: u64) -> Self {
+impl Default for Watch {
+    fn default() -> Self {
         Self {
             begin: 0,
             last: 0,
-            bin_ticks,
             limits: SLOW_US.map(|us| clock::ticks(us * 1_000)),
-            bins: Vec::new(),
             slow: [0; SLOW_US.len()],
             latencies: Latencies::default(),
         }
     }
+}
 
+impl Watch {
     fn begin(&mut self) {
-        self.bins.reserve(1024);
         self.begin = clock::now();
         self.last = self.begin;
     }
@@ -142,19 +135,6 @@ impl Watch {
             *slow += u64::from(took > limit);
         }
         self.last = now;
-        if self.bin_ticks > 0 {
-            self.note_bin(took);
-        }
-    }
-
-    #[inline(always)]
-    fn note_bin(&mut self, took: u64) {
-        let bin = ((self.elapsed() / self.bin_ticks) as usize).min(BINS - 1);
-        if bin >= self.bins.len() {
-            self.bins.resize(bin + 1, (0, 0));
-        }
-        self.bins[bin].0 += 1;
-        self.bins[bin].1 = self.bins[bin].1.max(took);
     }
 
     #[inline(always)]

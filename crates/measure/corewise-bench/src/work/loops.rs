@@ -7,8 +7,6 @@ use crate::table::{Kind, MeasuredMap};
 use crate::work::batched::Batched;
 use crate::work::grow::Grow;
 use crate::work::hot::Hot;
-use crate::work::iterate::Iterate;
-use crate::work::pace::Pace;
 use crate::work::timed::Timed;
 use crate::work::{Drive, DriveReport, Loop, Part};
 
@@ -76,7 +74,5 @@ loops! {
     timed: Timed,
     batched: Batched,
     hot: Hot,
-    iterate: Iterate,
     grow: Grow,
-    pace: Pace,
 }

@@ -19,9 +19,8 @@ use corewise_bench::registry::Registry;
 use corewise_bench::results::Results;
 use corewise_bench::runner::Runner;
 use corewise_bench::sections::batch::BatchSummary;
-use corewise_bench::sections::growth::Timeline;
 use corewise_bench::sections::growth::{SlowCount, Tail};
-use corewise_bench::sections::memory::{Garbage, MemoryPoint};
+use corewise_bench::sections::memory::MemoryPoint;
 use corewise_bench::sections::resize::ResizeSummary;
 use corewise_bench::sink::Sink;
 use corewise_bench::suite::Suite;
@@ -141,7 +140,7 @@ impl Run {
     }
 
     fn cell_of(&mut self, cell: &Cell, tables: &[&str]) {
-        let timed = matches!(&*cell.section, "latency" | "paced");
+        let timed = cell.section == "latency";
         for (at, &table) in tables.iter().enumerate() {
             let (name, role) = match (at, table) {
                 (0, _) => (format!("{table} (again)"), Role::Again),
@@ -154,39 +153,15 @@ impl Run {
                 self.histogram(cell, &name, operation, 30.0 + (at + 9 * place) as f64);
             }
             match &*cell.section {
-                "growth" => (0..self.repetitions).for_each(|_| self.timeline(cell, &name, 40)),
                 "memory" => self.remembered(cell, &name, at),
                 _ => {}
             }
         }
     }
 
-    fn timeline(&mut self, cell: &Cell, table: &str, bins: u64) {
-        let operations = (0..bins).map(|_| (3e5 * self.noise(0.3)) as u64).collect();
-        let longest_ns = (0..bins).map(|_| (3e5 * self.noise(0.9)) as u64).collect();
-        self.records.push(Record::Timeline(Box::new(Timeline {
-            cell: cell.id.clone(),
-            table: table.to_owned(),
-            repetition: 0,
-            bin_ms: 10.0,
-            operations,
-            longest_ns,
-        })));
-    }
-
     fn remembered(&mut self, cell: &Cell, table: &str, at: usize) {
         let point = memory_point(cell, table, cell.initial, 22.0 + 3.0 * at as f64);
         self.records.push(Record::Memory(Box::new(point)));
-        let over_bytes = (0..50).map(|_| (1e6 * self.noise(0.4)) as i64).collect();
-        self.records.push(Record::Garbage(Box::new(Garbage {
-            cell: cell.id.clone(),
-            table: table.to_owned(),
-            entries: cell.initial,
-            interval_ms: 10.0,
-            over_bytes,
-            source: "live".to_owned(),
-            settled_bytes: 1000,
-        })));
     }
 
     fn noise(&mut self, much: f64) -> f64 {
@@ -289,24 +264,12 @@ impl Run {
 
     fn latencies(&mut self) {
         let mut closed = cell("latency", "closed");
-        let mut open = cell("paced", "1M/s");
         set_updates(&mut closed, 20.0);
-        (open.mode, open.rate_per_s) = ("open".into(), Some(1e6));
-        for (cell, least) in [(&closed, 60.0), (&open, 120.0)] {
-            self.tables(cell, |name, _| name == BROKEN);
-            let operations = [
-                "get hit",
-                "get miss",
-                "insert ok",
-                "insert fail",
-                "remove ok",
-                "remove fail",
-            ];
-            for (at, operation) in operations.into_iter().enumerate() {
-                for (index, (table, ..)) in TABLES.iter().enumerate() {
-                    let least = least * (1.0 + 0.2 * at as f64) * (1.0 + 0.13 * index as f64);
-                    self.histogram(cell, table, operation, least);
-                }
+        self.tables(&closed, |name, _| name == BROKEN);
+        for (at, operation) in OUTCOMES.into_iter().enumerate() {
+            for (index, (table, ..)) in TABLES.iter().enumerate() {
+                let least = 60.0 * (1.0 + 0.2 * at as f64) * (1.0 + 0.13 * index as f64);
+                self.histogram(&closed, table, operation, least);
             }
         }
     }
@@ -391,24 +354,15 @@ impl Run {
         let mut cell = cell("growth", "from empty");
         cell.initial = 0;
         self.tables(&cell, |name, _| name == BROKEN);
-        for (index, (table, rate, _)) in TABLES.iter().enumerate() {
-            let mut operations = Vec::new();
-            let mut longest_ns = Vec::new();
-            for bin in 0..900u64 {
-                let doubling = (bin + 40).is_power_of_two() && index % 2 == 0;
-                let share = if doubling { 0.05 } else { self.noise(0.08) };
-                operations.push((rate / 1e3 * share) as u64);
-                let usual = 9e3 * self.noise(0.5);
-                longest_ns.push(if doubling { bin * 90_000 } else { usual as u64 });
+        for record in &mut self.records {
+            if let Record::Row(row) = record
+                && row.cell.section == "growth"
+            {
+                let value = 9e6;
+                let (low, high) = (value / 2.0, value * 2.0);
+                let longest = Interval { value, low, high };
+                row.fields.measured.insert("longest".into(), longest);
             }
-            self.records.push(Record::Timeline(Box::new(Timeline {
-                cell: cell.id.clone(),
-                table: (*table).to_owned(),
-                repetition: 0,
-                bin_ms: 1.0,
-                operations,
-                longest_ns,
-            })));
         }
     }
 
@@ -427,27 +381,12 @@ impl Run {
 
     fn memory(&mut self) {
         let by_size = cell("memory", "by size");
-        let churn = cell("memory", "churn");
         self.rateless(&by_size);
-        self.rateless(&churn);
         for (index, (table, ..)) in TABLES.iter().enumerate() {
             for power in (10..=22).step_by(3) {
                 let point = memory_point(&by_size, table, 1 << power, 22.0 + 7.0 * index as f64);
                 self.records.push(Record::Memory(Box::new(point)));
             }
-            let swing = (index % 4) as f64 * 3e6;
-            let over = |at: u32| {
-                (swing * (1.0 - (-f64::from(at) / 12.0).exp()) + 2e5 * f64::from(at % 5)) as i64
-            };
-            self.records.push(Record::Garbage(Box::new(Garbage {
-                cell: churn.id.clone(),
-                table: (*table).to_owned(),
-                entries: 1 << 20,
-                interval_ms: 50.0,
-                over_bytes: (0..80).map(over).collect(),
-                source: "live".to_owned(),
-                settled_bytes: (swing / 9.0) as i64 - 100_000,
-            })));
         }
     }
 
@@ -638,6 +577,7 @@ fn memory_point(cell: &Cell, table: &str, entries: u64, each: f64) -> MemoryPoin
         peak_resident_bytes: live * 2 + 60_000,
         emptied_bytes: Some(live / 10),
         dropped_bytes: Some(0),
+        garbage_bytes: entries,
     }
 }
 
@@ -680,12 +620,9 @@ pub fn cell(section: &str, rest: &str) -> Cell {
         key_bytes: (8, 8),
         value_bytes: 8,
         keys: corewise_bench::plan::KeyMap::Mixed,
-        hash: "common".into(),
         prefill: "all".into(),
         pin: "compact".into(),
         cpus: vec![0, 1, 2, 3],
-        mode: "closed".into(),
-        rate_per_s: None,
         variant: String::new(),
         left_out: Vec::new(),
     }

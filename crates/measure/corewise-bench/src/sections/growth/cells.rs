@@ -3,19 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Timeline;
 use crate::cell_run::Done;
 use crate::clock;
 use crate::contender::{CellContext, PhaseError};
 use crate::dyn_table::DynTable;
 use crate::in_turn::Turn;
 use crate::latencies::Latencies;
-use crate::record::{OutcomeCounts, Record, Slice, Verdicts};
+use crate::payload::{Measurements, SliceFields};
+use crate::record::{OutcomeCounts, Slice, Verdicts};
 use crate::work::grow::{Grow, GrowMode, Watch};
 use crate::work::{DriveReport, Start, drive};
 
-/// Width of a bin of the time line.
-const BIN_MS: f64 = 10.0;
 /// A growth that takes longer than this plus the time for each key is given up, and the row is
 /// void.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -35,10 +33,6 @@ pub(super) fn grow(
     seed: u64,
 ) -> Result<(Vec<DriveReport>, Vec<Grow>), PhaseError> {
     let limit = LIMIT + LIMIT_PER_KEY * context.plan.range;
-    let bin_ticks = match mode {
-        GrowMode::Timed => clock::ticks((BIN_MS * 1e6) as u64),
-        GrowMode::Untimed | GrowMode::BesideReader => 0,
-    };
     let job = Grow {
         start: Start::of(context.workload.threads),
         mode,
@@ -46,7 +40,7 @@ pub(super) fn grow(
         run_ticks,
         limit_ticks: clock::ticks(limit.as_nanos() as u64),
         seed,
-        watch: Watch::new(bin_ticks),
+        watch: Watch::default(),
     };
     context.run("growth", table, limit, move |_| job.clone())
 }
@@ -102,6 +96,10 @@ pub(super) fn repetition_of(turn: &Turn<'_>) -> Result<Done, PhaseError> {
         context.audit(&table, turn.seed, &mut checks)?;
     }
     let ran_on = context.whereabouts(&mut checks);
+    let mut latencies = Latencies::default();
+    for job in &jobs {
+        latencies.add(&job.watch.latencies);
+    }
     let slice = Slice {
         rate: counts.total() as f64 / took_ns * 1e9,
         operations: counts.total(),
@@ -110,34 +108,14 @@ pub(super) fn repetition_of(turn: &Turn<'_>) -> Result<Done, PhaseError> {
         checks,
         contention: table.contention(),
         ran_on,
+        fields: SliceFields {
+            measurements: Measurements::from([("longest".into(), latencies.max_ns())]),
+            ..SliceFields::default()
+        },
         ..contender.slice(&context.workload.id(), turn.repetition)
     };
-    let mut latencies = Latencies::default();
-    jobs.iter()
-        .for_each(|job| latencies.add(&job.watch.latencies));
     Ok(Done {
-        detail: Some(Record::Timeline(Box::new(timeline(&slice, &jobs)))),
         slice,
         latencies: Some(latencies),
     })
-}
-
-fn timeline(slice: &Slice, jobs: &[Grow]) -> Timeline {
-    let bins = jobs.iter().map(|job| job.watch.bins.len()).max();
-    let bins = bins.unwrap_or(0);
-    let (mut operations, mut longest) = (vec![0; bins], vec![0; bins]);
-    for job in jobs {
-        for (bin, &(count, ticks)) in job.watch.bins.iter().enumerate() {
-            operations[bin] += count;
-            longest[bin] = longest[bin].max(clock::ns(ticks) as u64);
-        }
-    }
-    Timeline {
-        cell: slice.cell.clone(),
-        table: slice.table.clone(),
-        repetition: slice.repetition,
-        bin_ms: BIN_MS,
-        operations,
-        longest_ns: longest,
-    }
 }

@@ -1,23 +1,20 @@
-//! Growth from empty: a time line of stalls, and slow operations beside a reader against those of
-//! an empty loop.
+//! Growth from empty: the longest operation, and slow operations beside a reader against those of an
+//! empty loop.
 
 mod cells;
-mod plot;
 mod tails;
-
-use corewise_measure::stats::Spread;
 
 use crate::cell_run::CellRun;
 use crate::error::BenchError;
-use crate::figure::{Figure, Unit};
+use crate::figure::Figure;
 use crate::in_turn;
-pub use crate::payload::{SlowCount, Tail, Timeline};
+pub use crate::payload::{SlowCount, Tail};
 use crate::plot::style::Looks;
 use crate::plot::{Plot, dots};
 use crate::price;
 use crate::record::Row;
-use crate::results::{Results, RowResults};
-use crate::section::{LineFields, Section};
+use crate::results::Results;
+use crate::section::{LineFields, Section, figures_of};
 use crate::task::Task;
 use crate::workload::{Check, Rules, Workload};
 
@@ -92,24 +89,15 @@ impl Section for GrowthSection {
         row.fields.tails.iter().map(tails::fields).collect()
     }
 
-    /// The longest operation of each growth, or the slow operations.
-    fn figures(&self, row: &RowResults) -> Vec<Figure> {
-        let lines = row.timelines.iter();
-        let longest = lines.filter_map(|line| line.longest_ns.iter().max().copied());
-        let longest = Spread::of(longest.map(|ns| ns as f64)).map(|longest| Figure {
-            name: "longest".to_owned(),
-            unit: Unit::Nanoseconds,
-            value: longest.median,
-            spread: Some((longest.min, longest.max)),
-        });
-        let tails = row.row.fields.tails.iter().flat_map(tails::shares);
-        longest.into_iter().chain(tails).collect()
+    /// The longest operation of a growth, or the slow operations.
+    fn row_figures(&self, row: &Row) -> Vec<Figure> {
+        let tails = row.fields.tails.iter().flat_map(tails::shares);
+        figures_of(self.preset(), row)
+            .into_iter()
+            .chain(tails)
+            .collect()
     }
-
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        if !self.has_reader {
-            return plot::plots(results, looks);
-        }
         let what = (self.name, self.name, &*self.preset().title);
         dots::all(results, looks, what).into_iter().collect()
     }

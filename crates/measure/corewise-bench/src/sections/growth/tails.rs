@@ -150,7 +150,6 @@ impl Book {
         Ok(Done {
             slice,
             latencies: Some(latencies),
-            detail: None,
         })
     }
 }

@@ -9,7 +9,7 @@ use crate::cell_run::CellRun;
 use crate::contender::Contender;
 use crate::error::BenchError;
 use crate::figure::{Figure, Unit};
-pub use crate::payload::{Garbage, MemoryPoint};
+pub use crate::payload::MemoryPoint;
 use crate::plot::Plot;
 use crate::plot::style::Looks;
 use crate::price;
@@ -55,7 +55,8 @@ impl Section for MemorySection {
     /// Bytes per entry, up to what stays allocated after all entries are removed and after the
     /// table is dropped; and the most garbage.
     fn figures(&self, row: &RowResults) -> Vec<Figure> {
-        let points = row.memory.iter().flat_map(|point| {
+        let points = row.memory.iter().filter(|point| point.entries > 0);
+        let figures = points.flat_map(|point| {
             let bytes = [
                 ("live", point.live_bytes),
                 ("live, most", point.peak_live_bytes),
@@ -63,24 +64,14 @@ impl Section for MemorySection {
                 ("resident, most", Some(point.peak_resident_bytes)),
                 ("emptied", point.emptied_bytes),
                 ("dropped", point.dropped_bytes),
+                ("garbage, most", Some(point.garbage_bytes)),
             ];
-            bytes.map(|(name, bytes)| (name, bytes, point.entries))
+            let each = |bytes: u64| bytes as f64 / point.entries as f64;
+            bytes.map(|(name, bytes)| Some(Figure::new(name, Unit::Bytes, each(bytes?))))
         });
-        let garbage = row.garbage.iter().map(|garbage| {
-            let most = garbage.over_bytes.iter().copied().max().unwrap_or(0);
-            ("garbage, most", Some(most.max(0) as u64), garbage.entries)
-        });
-        let figure = |(name, bytes, entries): (&str, Option<u64>, u64)| {
-            let each = bytes? as f64 / entries as f64;
-            Some(Figure::new(name, Unit::Bytes, each))
-        };
-        let all = points.chain(garbage).filter(|(.., entries)| *entries > 0);
-        all.filter_map(figure).collect()
+        figures.flatten().collect()
     }
-
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
-        let mut plots = plot::plots(results, looks);
-        plots.extend(plot::garbage(results, looks));
-        plots
+        plot::plots(results, looks)
     }
 }

@@ -1,12 +1,10 @@
-//! Bytes per entry by size, and bytes over time while a table is churned.
+//! Bytes per entry by size.
 
 use crate::plot::Plot;
-use crate::plot::chart::{Curve, Spot};
 use crate::plot::dots::{Dots, Lane};
 use crate::plot::group::{Group, describe, groups};
-use crate::plot::lines::{Axis, Lines};
 use crate::plot::style::Looks;
-use crate::plot::svg::{Scale, bytes, count, extent, plain, ticks_as};
+use crate::plot::svg::{Scale, count, plain, ticks_as};
 use crate::record::Interval;
 use crate::results::{CellResults, Results, RowResults, by_key};
 use crate::sections::memory::MemoryPoint;
@@ -107,72 +105,4 @@ fn lane<'a>(row: &'a RowResults, point: &MemoryPoint, measure: &Measure) -> Opti
         dots: Vec::new(),
         all: Some((Interval { value, low, high }, title)),
     })
-}
-
-/// A plot for each cell that has memory over time.
-pub(crate) fn garbage(results: &Results, looks: &Looks) -> Vec<Plot> {
-    let draw = |cell| garbage_plot(cell, looks);
-    results.cells().filter_map(draw).collect()
-}
-
-fn garbage_plot(cell: &CellResults, looks: &Looks) -> Option<Plot> {
-    let rows = cell.rows.iter().filter(|row| !row.garbage.is_empty());
-    let curves: Vec<Curve> = rows.map(|row| churn(row, looks)).collect();
-    let spots = || curves.iter().flat_map(Curve::values);
-    let (low, high) = extent(spots().map(|(_, bytes)| bytes))?;
-    let (low, high) = (low.min(0.0), high.max(1.0));
-    let pad = (high - low) * 0.05;
-    let scale = Scale::linear(low - if low < 0.0 { pad } else { 0.0 }, high + pad);
-    let length = spots().map(|(ms, _)| ms).fold(1.0, f64::max);
-    let lines = Lines {
-        kind: "garbage",
-        title: format!("Memory while churned: {}", describe(cell, &[])),
-        note:
-            "Bytes more than before the churn, the number of entries being steady. The mark at the \
-               end is what is left after the table has settled."
-                .to_owned(),
-        x: Axis::Over(Scale::linear(0.0, length * 1.03), |ms| plain(ms / 1e3)),
-        x_title: "time (s)",
-        values: Some((scale, byte_ticks(&scale), "")),
-    };
-    lines.draw(&curves, |_, _| {})
-}
-
-/// Returns ticks at powers of two.
-fn byte_ticks(scale: &Scale) -> Vec<(f64, String)> {
-    let (low, high) = scale.ends();
-    let rough = (high - low) / 6.0;
-    let step = 2f64.powf(rough.max(1.0).log2().ceil());
-    let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
-    let ticks = (first..=last).map(|at| at as f64 * step);
-    ticks.map(|value| (value, bytes(value))).collect()
-}
-
-/// The churn of a table in its first repetition: a line, and a mark at its end.
-fn churn(row: &RowResults, looks: &Looks) -> Curve {
-    let mut curve = Curve::new(looks.look(row), &row.label);
-    if row.void() {
-        curve.add_void(0.0, row);
-        return curve;
-    }
-    let spot = |ms: f64, bytes: f64, text: String| Spot {
-        at: (ms, bytes),
-        text,
-    };
-    if let Some(garbage) = row.garbage.first() {
-        let samples = garbage.over_bytes.iter().enumerate();
-        let at = |index: usize| garbage.interval_ms * index as f64;
-        let sample = |(index, over): (usize, &i64)| spot(at(index), *over as f64, String::new());
-        curve.medians = samples.map(sample).collect();
-        let settled = garbage.settled_bytes as f64;
-        let text = format!(
-            "{}: {} left after settling ({})",
-            row.label,
-            bytes(settled),
-            garbage.source
-        );
-        let end = at(garbage.over_bytes.len().saturating_sub(1));
-        curve.medians.push(spot(end, settled, text));
-    }
-    curve
 }

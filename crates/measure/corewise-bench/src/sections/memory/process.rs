@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use super::{Garbage, MemoryPoint, MemorySection};
+use super::{MemoryPoint, MemorySection};
 use crate::allocator;
 use crate::cell_run::{CellRun, Measured};
 use crate::clock;
@@ -60,8 +60,6 @@ pub struct MemoryJob {
 pub struct MemoryAnswer {
     /// Memory at full size.
     pub point: MemoryPoint,
-    /// Memory over time.
-    pub garbage: Garbage,
     /// The checks.
     pub checks: Verdicts,
 }
@@ -86,8 +84,7 @@ pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
             Ok(answer) => {
                 accumulator.problems = answer.checks.problems;
                 let point = Record::Memory(Box::new(answer.point));
-                let garbage = Record::Garbage(Box::new(answer.garbage));
-                measured.details.extend([point, garbage]);
+                measured.details.push(point);
             }
             Err(problem) => accumulator.problems.push(problem),
         }
@@ -95,7 +92,7 @@ pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
     run.write(measured)
 }
 
-/// Starts the program again with the allocator and page policy of this process.
+/// Starts the program again, in the same environment.
 fn child(program: &Path, job: &MemoryJob) -> Result<MemoryAnswer, String> {
     let text = serde_json::to_string(job).map_err(|error| error.to_string())?;
     let output = Command::new(program)
@@ -191,8 +188,6 @@ fn measure(
     let before = Reading::take();
     let samples = churn(context, &table)?;
     context.audit(&table, job.seed, &mut checks)?;
-    table.settle();
-    let settled = Reading::take();
     each("emptying", |table, plan, part| table.empty(plan, part))?;
     table.settle();
     let emptied = Reading::take();
@@ -201,7 +196,7 @@ fn measure(
     let live = |of: &Reading| Some((of.live? - zero.live?).max(0) as u64);
     let resident = |of: &Reading| (of.resident - zero.resident).max(0) as u64;
     let workload = context.workload;
-    let source = before.live.map_or("resident", |_| "live");
+    let garbage = samples.iter().map(|of| of.over(&before)).max();
     Ok(MemoryAnswer {
         point: MemoryPoint {
             cell: job.cell.clone(),
@@ -214,15 +209,7 @@ fn measure(
             peak_resident_bytes: resident(&peak),
             emptied_bytes: live(&emptied),
             dropped_bytes: live(&dropped),
-        },
-        garbage: Garbage {
-            cell: job.cell.clone(),
-            table: job.table.clone(),
-            entries: workload.initial,
-            interval_ms: INTERVAL.as_secs_f64() * 1e3,
-            over_bytes: samples.iter().map(|of| of.over(&before)).collect(),
-            source: source.into(),
-            settled_bytes: settled.over(&before),
+            garbage_bytes: garbage.unwrap_or(0).max(0) as u64,
         },
         checks,
     })

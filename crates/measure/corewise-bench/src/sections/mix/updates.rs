@@ -19,7 +19,6 @@ pub(crate) fn plots(results: &Results, looks: &Looks) -> Vec<Plot> {
             note: "Dots are repetitions, lines join their medians.".to_owned(),
             x: Axis::At(shares.collect()),
             x_title: "updates (%)",
-            values: None,
         };
         let curves = curves(
             group.rows(),

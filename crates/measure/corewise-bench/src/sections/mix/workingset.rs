@@ -33,7 +33,6 @@ fn plot(group: &Group<'_>, results: &Results, looks: &Looks) -> Option<Plot> {
             count_tick,
         ),
         x_title: "entries",
-        values: None,
     };
     let machine = results.files.first().map(|file| &file.manifest.machine);
     let caches = machine.map_or(&[][..], |machine| &machine.caches);

@@ -149,7 +149,6 @@ pub(super) fn run(run: &mut CellRun<'_, '_>, buckets: Buckets) -> Result<(), Ben
         Ok(Done {
             slice: slice(Moving),
             latencies: None,
-            detail: None,
         })
     })?;
     moving.cell = cells[Moving as usize].clone();

@@ -85,7 +85,7 @@ impl Section for ResizeSection {
     }
 
     fn maker(&self, entry: &Entry, workload: &Workload) -> Option<Maker> {
-        entry.resizable_maker(&workload.kind, workload.native_hash)
+        entry.resizable_maker(&workload.kind)
     }
 
     fn run(&self, run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {

@@ -11,8 +11,8 @@ use corewise_measure::number::parse_count;
 use corewise_topology::run_on;
 
 use super::{PlaceArgs, failed, given_or, median, say_machine};
-use crate::allocator::name_of;
 use crate::error::BenchError;
+use crate::format::name_of;
 use crate::server::is_installed;
 use crate::server::process::{Engine, Launch, Program, Server};
 use crate::text::say;

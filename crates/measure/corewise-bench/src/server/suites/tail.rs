@@ -19,8 +19,8 @@ use corewise_measure::machine::{Machine, Memory};
 use corewise_measure::number::parse_count;
 
 use super::{PlaceArgs, fill, given_or, load, median, of, say_machine, shown, target, told};
-use crate::allocator::name_of;
 use crate::error::BenchError;
+use crate::format::name_of;
 use crate::server::is_installed;
 use crate::server::process::{Engine, Launch, Program, Server};
 use crate::text::say;
