@@ -1,13 +1,13 @@
-//! When a difference is a verdict: the rule of the page and of claims.
+//! When a difference is a verdict: the rule of the terminal, of the page and of claims.
 //!
 //! Two measurements differ if the 95 % interval of their ratio lies beyond the spread of the A/A
 //! row, the reference measured twice, and if there are [`LEAST_REPETITIONS`].
 
-use crate::record::{Interval, Role};
+use crate::record::{Interval, Role, Row};
 use crate::results::CellResults;
 
 /// Least repetitions for a verdict: with fewer, Student's interval is many times the spread.
-pub const LEAST_REPETITIONS: usize = 5;
+pub(crate) const LEAST_REPETITIONS: usize = 5;
 
 /// What the noise of some cells allows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +33,14 @@ impl Noise {
             return Self::TooFew(few);
         }
         spread([cell]).map_or(Self::NoControl, Self::Within)
+    }
+
+    /// The noise of the cell of the A/A row.
+    pub(crate) fn of_again(row: &Row) -> Self {
+        match row.repetitions {
+            few @ ..LEAST_REPETITIONS => Self::TooFew(few),
+            _ => factor(row).map_or(Self::NoControl, Self::Within),
+        }
     }
 
     /// The greater of two.
@@ -79,8 +87,29 @@ impl Noise {
 pub(crate) fn spread<'a>(cells: impl IntoIterator<Item = &'a CellResults>) -> Option<f64> {
     let rows = cells.into_iter().flat_map(|cell| &cell.rows);
     let again = rows.filter(|row| row.row.role == Role::Again && !row.void());
-    let factors = again.filter_map(|row| row.row.ratio.map(|r| r.high.max(1.0 / r.low)));
-    factors.filter(|factor| factor.is_finite()).reduce(f64::max)
+    again.filter_map(|row| factor(&row.row)).reduce(f64::max)
+}
+
+fn factor(again: &Row) -> Option<f64> {
+    let factor = again.ratio.map(|of| of.high.max(1.0 / of.low));
+    factor.filter(|factor| factor.is_finite())
+}
+
+/// Returns the CSS class of a row's verdict, and its words: a difference within the noise is none.
+pub(crate) fn verdict(row: &Row, noise: Noise) -> (&str, String) {
+    let wide = row.ratio.and_then(|ratio| noise.widen(&ratio));
+    let is_beyond = |of: Interval| of.low > 1.0 || of.high < 1.0;
+    match (row.role, &*row.verdict, wide) {
+        (Role::Reference, "", _) => ("plain", "reference".to_owned()),
+        (_, "faster" | "slower" | "equivalent" | "undecided", None) => {
+            ("undecided", format!("undecided: {}", noise.reason()))
+        }
+        (_, "faster" | "slower", Some(of)) if !is_beyond(of) => ("within", noise.reason()),
+        (_, word @ ("faster" | "slower" | "equivalent" | "undecided"), _) => {
+            (word, word.to_owned())
+        }
+        (_, word, _) => ("plain", word.to_owned()),
+    }
 }
 
 #[cfg(test)]
