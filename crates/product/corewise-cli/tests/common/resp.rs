@@ -113,7 +113,13 @@ pub(crate) fn commands(client: &mut Client) -> Vec<CommandInfo> {
 
 impl CommandInfo {
     pub(crate) fn has_keys(&self) -> bool {
-        self.keys[0] > 0
+        let has_channels = ["spublish", "ssubscribe", "sunsubscribe"].contains(&&*self.name);
+        self.keys[0] > 0 && !has_channels
+    }
+
+    /// Whether Redis 7 does not have it.
+    pub(crate) fn is_newer(&self) -> bool {
+        ["delex", "delifeq"].contains(&&*self.name)
     }
 
     /// Its shortest request, with these keys in turn. All other arguments are 1.
@@ -135,11 +141,11 @@ impl CommandInfo {
     }
 }
 
-/// Requests of all commands whose arguments name keys, but for `WATCH`, on the keys of these pairs.
+/// Requests of all commands of Redis 7 whose arguments name keys, but for `WATCH`, on the keys of these pairs.
 pub(crate) fn requests_on_keys(client: &mut Client, pairs: &[[&str; 2]]) -> Vec<String> {
     let mut requests = Vec::new();
     for command in commands(client) {
-        if !command.has_keys() || command.name == "watch" {
+        if !command.has_keys() || command.is_newer() || command.name == "watch" {
             continue;
         }
         for keys in pairs {
@@ -152,15 +158,11 @@ pub(crate) fn requests_on_keys(client: &mut Client, pairs: &[[&str; 2]]) -> Vec<
     requests
 }
 
-/// Commands that Redis 7 does not have.
-pub(crate) const NEWER: [&str; 2] = ["delex", "delifeq"];
-
 /// The names of the commands of Redis 7 whose shortest request has a key and nothing else.
 pub(crate) fn commands_on_one_key(client: &mut Client) -> Vec<String> {
     let mut commands = commands(client);
     commands.retain(|one| {
-        let is_newer = NEWER.contains(&&*one.name);
-        one.has_keys() && one.elements == 2 && one.name != "watch" && !is_newer
+        one.has_keys() && !one.is_newer() && one.elements == 2 && one.name != "watch"
     });
     commands.into_iter().map(|command| command.name).collect()
 }
