@@ -141,7 +141,6 @@ pub(crate) struct Measured {
     pub(crate) details: Vec<Record>,
 }
 
-/// A cell that is measured.
 pub(crate) struct CellRun<'r, 'a> {
     pub(crate) runner: &'r mut Runner<'a>,
     pub(crate) task: &'r Task,
@@ -256,7 +255,6 @@ impl RowAccumulator {
         }
     }
 
-    /// Adds a repetition.
     fn add(&mut self, slice: &Slice) {
         self.rates.resize(slice.repetition, f64::NAN);
         self.rates.push(slice.rate);
@@ -328,7 +326,6 @@ impl Measured {
         }
     }
 
-    /// Adds the record of a repetition.
     pub(crate) fn add_slice(&mut self, at: usize, slice: Slice) {
         self.accumulators[at].add(&slice);
         self.slices.push(slice);

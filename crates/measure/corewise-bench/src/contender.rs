@@ -114,7 +114,6 @@ impl CellContext<'_> {
         self.workload.threads - dyn_table.own_threads()
     }
 
-    /// Constructs a table.
     pub(crate) fn make(&self, contender: &Contender) -> Arc<dyn DynTable> {
         let setup = self.workload.setup();
         let workers = setup.threads - contender.own_threads;
@@ -132,13 +131,7 @@ impl CellContext<'_> {
     ) -> Result<RunningTable, PhaseError> {
         let dyn_table = self.make(contender);
         let begin = clock::now();
-        let one = self.workload.prefill_by_one;
-        let fill = move |dyn_table: &dyn DynTable, plan: &Plan, part: Part| match (one, part.thread)
-        {
-            (true, 0) => dyn_table.fill(plan, Part::ALONE),
-            (true, _) => OpCounts::default(),
-            (false, _) => dyn_table.fill(plan, part),
-        };
+        let fill = |table: &dyn DynTable, plan: &Plan, part: Part| table.fill(plan, part);
         let filled = verify::sum(&self.all("prefill", &dyn_table, Duration::ZERO, fill)?);
         let prefill_ns = clock::ns(clock::now().wrapping_sub(begin)) as u64;
         let entries = (self.workload.churn * self.workload.initial as f64) as u64;
@@ -404,7 +397,6 @@ impl RunningTable {
         (total, reports.iter().map(DriveReport::rate).sum())
     }
 
-    /// Adds a slice.
     pub(crate) fn add_slice(&mut self, reports: &[DriveReport]) {
         let (total, rate) = self.check_slice(reports);
         self.slices.push(total);

@@ -63,7 +63,6 @@ pub trait DynTable: Loops + Send + Sync {
 }
 
 impl dyn DynTable + '_ {
-    /// Runs the loop of a section.
     pub(crate) fn run<L: Dispatch>(&self, plan: &Plan, part: Part, job: &mut L) -> DriveReport {
         job.call(self, plan, part)
     }

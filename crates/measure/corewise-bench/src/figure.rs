@@ -36,7 +36,6 @@ impl Unit {
     }
 }
 
-/// A figure of a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Figure {
     pub(crate) name: String,
@@ -47,7 +46,6 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// A figure without an interval.
     pub(crate) fn new(name: &str, unit: Unit, value: f64) -> Self {
         Self {
             name: name.to_owned(),
@@ -57,7 +55,6 @@ impl Figure {
         }
     }
 
-    /// A figure with its interval.
     pub(crate) fn of_interval(name: &str, unit: Unit, of: Interval) -> Self {
         Self {
             name: name.to_owned(),

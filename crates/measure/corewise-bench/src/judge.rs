@@ -1,4 +1,4 @@
-//! When a difference is a verdict: the rule of the page and of claims.
+//! When a difference is a verdict: the rule of the terminal, of the page and of claims.
 //!
 //! Two measurements differ if the 95 % interval of their ratio lies beyond the spread of the A/A
 //! row, the reference measured twice, and if there are [`LEAST_REPETITIONS`].
@@ -7,7 +7,7 @@ use crate::record::{Interval, Role};
 use crate::results::CellResults;
 
 /// Least repetitions for a verdict: with fewer, Student's interval is many times the spread.
-pub const LEAST_REPETITIONS: usize = 5;
+pub(crate) const LEAST_REPETITIONS: usize = 5;
 
 /// What the noise of some cells allows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +33,14 @@ impl Noise {
             return Self::TooFew(few);
         }
         spread([cell]).map_or(Self::NoControl, Self::Within)
+    }
+
+    /// The noise of a cell by the ratio of its A/A row.
+    pub(crate) fn of_again(repetitions: usize, ratio: Option<Interval>) -> Self {
+        match repetitions {
+            few @ ..LEAST_REPETITIONS => Self::TooFew(few),
+            _ => factor(ratio).map_or(Self::NoControl, Self::Within),
+        }
     }
 
     /// The greater of two.
@@ -79,8 +87,35 @@ impl Noise {
 pub(crate) fn spread<'a>(cells: impl IntoIterator<Item = &'a CellResults>) -> Option<f64> {
     let rows = cells.into_iter().flat_map(|cell| &cell.rows);
     let again = rows.filter(|row| row.row.role == Role::Again && !row.void());
-    let factors = again.filter_map(|row| row.row.ratio.map(|r| r.high.max(1.0 / r.low)));
-    factors.filter(|factor| factor.is_finite()).reduce(f64::max)
+    again
+        .filter_map(|row| factor(row.row.ratio))
+        .reduce(f64::max)
+}
+
+fn factor(again: Option<Interval>) -> Option<f64> {
+    let factor = again.map(|of| of.high.max(1.0 / of.low));
+    factor.filter(|factor| factor.is_finite())
+}
+
+/// Returns the CSS class of a row's verdict, and its words: a difference within the noise is none.
+pub(crate) fn verdict(
+    (role, word): (Role, &str),
+    ratio: Option<Interval>,
+    noise: Noise,
+) -> (&str, String) {
+    let wide = ratio.and_then(|ratio| noise.widen(&ratio));
+    let is_beyond = |of: Interval| of.low > 1.0 || of.high < 1.0;
+    match (role, word, wide) {
+        (Role::Reference, "", _) => ("plain", "reference".to_owned()),
+        (_, "faster" | "slower" | "equivalent" | "undecided", None) => {
+            ("undecided", format!("undecided: {}", noise.reason()))
+        }
+        (_, "faster" | "slower", Some(of)) if !is_beyond(of) => ("within", noise.reason()),
+        (_, word @ ("faster" | "slower" | "equivalent" | "undecided"), _) => {
+            (word, word.to_owned())
+        }
+        (_, word, _) => ("plain", word.to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -111,5 +146,27 @@ mod tests {
         let wide = Noise::Within(1.5).widen(&of).expect("a verdict");
         assert!((wide.low - 0.6).abs() < 1e-12 && (wide.high - 1.8).abs() < 1e-12);
         assert_eq!(Noise::TooFew(4).widen(&of), None);
+    }
+
+    #[test]
+    fn a_difference_within_the_spread_of_the_reference_is_no_verdict() {
+        let of = |low, high| {
+            let value = f64::midpoint(low, high);
+            Some(Interval { value, low, high })
+        };
+        let word = |repetitions, again, word, ratio| {
+            let noise = Noise::of_again(repetitions, again);
+            verdict((Role::DynTable, word), ratio, noise).1
+        };
+        let again = of(0.9, 1.05);
+        assert_eq!(word(5, again, "faster", of(1.05, 1.1)), "within A/A");
+        assert_eq!(word(5, again, "faster", of(1.2, 1.3)), "faster");
+        assert_eq!(word(5, again, "slower", of(0.93, 0.97)), "within A/A");
+        assert_eq!(word(5, again, "slower", of(0.5, 0.6)), "slower");
+        let few = word(4, again, "slower", of(0.5, 0.6));
+        assert_eq!(few, "undecided: 4 repetitions");
+        let alone = word(5, None, "slower", of(0.5, 0.6));
+        assert_eq!(alone, "undecided: no A/A");
+        assert_eq!(word(5, again, "void", None), "void");
     }
 }

@@ -55,11 +55,6 @@ impl Latencies {
         }
     }
 
-    /// Returns the latency that `percent` percent of the operations of an outcome do not exceed.
-    pub fn percentile_ns(&self, outcome: OutcomeIndex, percent: f64) -> f64 {
-        self.by_outcome[outcome].value_at_percentile(percent) as f64
-    }
-
     /// Returns the longest latency.
     pub fn max_ns(&self) -> f64 {
         let longest = self.by_outcome.iter().map(Hdr::max).max();

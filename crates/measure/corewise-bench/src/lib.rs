@@ -16,7 +16,7 @@
 //! | [`sections`] | the kinds of experiment, one folder each |
 //! | [`suite`], [`params`], [`task`], [`claims`], [`runner`], [`estimate`] | what is measured, in which order, and how long it takes |
 //! | [`record`], [`payload`], [`sink`], [`results`] | the result file |
-//! | [`report`], [`compare`], [`show`] | the analysis of results |
+//! | [`report`], [`show`] | the analysis of results |
 //! | [`server`] | benchmarks of whole servers: from papers, and beside other servers |
 //! | [`doctor`], [`counters`], [`allocator`], [`manifest`] | the machine |
 //!
@@ -38,7 +38,6 @@ mod claim;
 pub mod claims;
 pub mod clock;
 mod closed_loop;
-pub mod compare;
 mod contender;
 pub mod counters;
 pub mod distribution;

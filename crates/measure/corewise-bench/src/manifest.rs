@@ -87,7 +87,6 @@ pub fn caches(topology: &Topology) -> Vec<CacheFacts> {
     caches
 }
 
-/// Returns the bytes of physical memory.
 pub(crate) fn memory_bytes(root: &Path) -> Option<u64> {
     meminfo_kib(root, "MemTotal").map(|kib| kib * 1024)
 }
@@ -98,7 +97,6 @@ pub(crate) fn meminfo_kib(root: &Path, name: &str) -> Option<u64> {
     field(&text, name)?.strip_suffix(" kB")?.trim().parse().ok()
 }
 
-/// Returns the load average over a minute.
 pub(crate) fn load_1min(root: &Path) -> Option<f64> {
     let text = fs::read_to_string(root.join("proc/loadavg")).ok()?;
     text.split_whitespace().next()?.parse().ok()

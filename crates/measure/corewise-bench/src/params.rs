@@ -54,7 +54,6 @@ macro_rules! params {
         )*}
 
         impl ParamArgs {
-            /// Returns the parameters that were given.
             pub(crate) fn params(self) -> Params {
                 Params {$($field: self.$field,)*}
             }
@@ -109,9 +108,6 @@ params! {
     /// mixed or dense
     arg(value_name = "MAP", value_enum)
     keys: [KeyMap],
-    /// all threads fill the table, or one
-    arg(value_name = "WHO")
-    prefill: [String],
     /// Entries replaced before measuring, over i
     arg(value_name = "TIMES")
     churn: [f64],

@@ -90,18 +90,10 @@ pub struct Tail {
     pub side: String,
     /// Its operations in all repetitions.
     pub operations: u64,
-    /// Its time in all repetitions.
-    pub elapsed_ns: u64,
-    /// The 99.9th percentile of the latencies.
-    pub p999_ns: f64,
     /// The longest latency.
     pub max_ns: f64,
     /// Numbers of operations over each limit.
     pub slow: Vec<SlowCount>,
-    /// Operations of the empty loop.
-    pub empty_operations: u64,
-    /// Time of the empty loop.
-    pub empty_elapsed_ns: u64,
     /// The longest operation of the empty loop.
     pub empty_max_ns: f64,
 }
@@ -113,18 +105,8 @@ pub struct SlowCount {
     pub over_us: u64,
     /// Operations of the table over it.
     pub count: u64,
-    /// `count` by repetition.
-    pub counts: Vec<u64>,
-    /// Operations of the empty loop over it.
-    pub empty_count: u64,
-    /// `empty_count` by repetition.
-    pub empty_counts: Vec<u64>,
-    /// `empty_count`, scaled to the table's time.
+    /// Operations of the empty loop over it, scaled to the table's time.
     pub expected: f64,
-    /// `expected` plus three standard deviations; a deviation is at least 1.
-    pub allowed: f64,
-    /// Whether `count` is at most `allowed`.
-    pub within: bool,
 }
 
 /// Memory of a table at a number of entries.
@@ -174,8 +156,6 @@ pub struct ResizeSummary {
     pub to_slower: Interval,
     /// `resizing` over the rate at the faster size, round by round.
     pub to_faster: Interval,
-    /// `between`, `below`, `above` or `undecided`.
-    pub position: String,
     /// Rate at the larger size while the other CPU resizes a second table of the kind, over the
     /// same without: the share that the machine costs, whatever the table does.
     pub machine: Interval,

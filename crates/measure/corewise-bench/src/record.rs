@@ -188,8 +188,6 @@ pub struct Cell {
     pub value_bytes: usize,
     /// How keys are made of indices.
     pub keys: KeyMap,
-    /// Whether `all` threads or `one` filled the table at the start.
-    pub prefill: String,
     /// Pin policy.
     pub pin: String,
     /// The CPUs that the policy chose; empty if threads were not pinned.

@@ -13,7 +13,7 @@ pub(crate) fn tasks(row: &str) -> Result<(Suite, Vec<Task>, u64), BenchError> {
             "`{row}` is not FILE#ROW, FILE#CELL or FILE#CELL#TABLE"
         ))
     })?;
-    let results = Results::read(&[file]).map_err(|error| BenchError::Usage(error.to_string()))?;
+    let results = Results::read(&[file])?;
     let (cell, table) =
         named(&results, rest).ok_or_else(|| usage(format!("{file} has no row `{rest}`")))?;
     let manifest = &results.files[0].manifest;

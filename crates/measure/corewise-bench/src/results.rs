@@ -18,53 +18,11 @@ use std::path::{Path, PathBuf};
 use corewise_measure::stats::Ratio;
 
 use crate::counters;
+use crate::error::BenchError;
 use crate::payload::MemoryPoint;
 use crate::record::{
     Cell, End, HardwareCounters, Histogram, Interval, Manifest, Record, Role, Row, SCHEMA, Slice,
 };
-
-/// Why a result file cannot be read. Every message is one line.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ResultsError {
-    /// No file was given.
-    #[error("no result file given")]
-    NoFiles,
-    /// The system cannot read the file.
-    #[error("{}: {}", path.display(), unreadable(source))]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The file does not begin with a manifest.
-    #[error("{}: not a result file: {detail}", path.display())]
-    NotResults {
-        /// The file.
-        path: PathBuf,
-        /// What it begins with.
-        detail: String,
-    },
-    /// A newer program wrote the file.
-    #[error("{}: written in format {found}, this program reads up to {SCHEMA}; use a newer one", path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: u64,
-    },
-    /// A line before the last cannot be parsed.
-    #[error("{}: line {line} is damaged: {detail}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong with it.
-        detail: String,
-    },
-}
 
 /// The results of one or several files.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -215,19 +173,19 @@ impl Results {
     ///
     /// # Errors
     ///
-    /// A [`ResultsError`] for the first file that is missing, is not a result file, is too new, or
-    /// is damaged before its last line. A last line that is cut off, and a missing end marker, are
-    /// no errors: see [`SourceFile::notes`].
-    pub fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Self, ResultsError> {
+    /// A line for the first file that is missing, is not a result file, is too new, or is damaged
+    /// before its last line. A last line that is cut off, and a missing end marker, are no errors:
+    /// see [`SourceFile::notes`].
+    pub fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Self, BenchError> {
         if paths.is_empty() {
-            return Err(ResultsError::NoFiles);
+            return Err(BenchError::Usage("no result file given".into()));
         }
         let mut results = Self::default();
         for path in paths {
             let path = path.as_ref();
-            let bytes = std::fs::read(path).map_err(|source| {
-                let path = path.to_owned();
-                ResultsError::Unreadable { path, source }
+            let bytes = std::fs::read(path).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => wrong(path, "no such file"),
+                _ => wrong(path, &format!("cannot be read: {error}")),
             })?;
             results.add(path, &bytes)?;
         }
@@ -240,7 +198,7 @@ impl Results {
     /// # Errors
     ///
     /// As [`Results::read`].
-    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, ResultsError> {
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, BenchError> {
         let mut results = Self::default();
         results.add(path, bytes)?;
         results.name_rows();
@@ -262,7 +220,7 @@ impl Results {
         self.cells().flat_map(|cell| &cell.rows)
     }
 
-    fn add(&mut self, path: &Path, bytes: &[u8]) -> Result<(), ResultsError> {
+    fn add(&mut self, path: &Path, bytes: &[u8]) -> Result<(), BenchError> {
         let is_whole = bytes.ends_with(b"\n");
         let mut lines = bytes
             .strip_suffix(b"\n")
@@ -288,8 +246,7 @@ impl Results {
                 Ok(other) => loose.push(other),
                 Err(_) if !is_whole && lines.peek().is_none() => file.truncated = true,
                 Err(detail) => {
-                    let path = file.path;
-                    return Err(ResultsError::Damaged { path, line, detail });
+                    return Err(wrong(path, &format!("line {line} is damaged: {detail}")));
                 }
             }
         }
@@ -404,11 +361,9 @@ fn find_or_push<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl Fn() -
     })
 }
 
-fn unreadable(source: &io::Error) -> String {
-    match source.kind() {
-        io::ErrorKind::NotFound => "no such file".to_owned(),
-        _ => format!("cannot be read: {source}"),
-    }
+/// An error about a file, in one line.
+fn wrong(path: &Path, what: &str) -> BenchError {
+    BenchError::Usage(format!("{}: {what}", path.display()))
 }
 
 /// Parses a line after the first, which must not follow the end marker.
@@ -424,11 +379,8 @@ fn record(text: &[u8], end: Option<End>) -> Result<Record, String> {
 }
 
 /// Parses the manifest of a file's first line; checks its version before anything else.
-fn manifest(path: &Path, line: &[u8]) -> Result<Manifest, ResultsError> {
-    let not = |detail: &str| ResultsError::NotResults {
-        path: path.to_owned(),
-        detail: detail.to_owned(),
-    };
+fn manifest(path: &Path, line: &[u8]) -> Result<Manifest, BenchError> {
+    let not = |detail: &str| wrong(path, &format!("not a result file: {detail}"));
     if line.is_empty() {
         return Err(not("it is empty, or its first line is"));
     }
@@ -440,14 +392,13 @@ fn manifest(path: &Path, line: &[u8]) -> Result<Manifest, ResultsError> {
     let schema = head["schema"].as_u64();
     let found = schema.ok_or_else(|| not("its manifest names no format"))?;
     if found > u64::from(SCHEMA) {
-        let path = path.to_owned();
-        return Err(ResultsError::Newer { path, found });
+        let text = format!(
+            "written in format {found}, this program reads up to {SCHEMA}; use a newer one"
+        );
+        return Err(wrong(path, &text));
     }
-    serde_json::from_value(head).map_err(|error| ResultsError::Damaged {
-        path: path.to_owned(),
-        line: 1,
-        detail: error.to_string(),
-    })
+    serde_json::from_value(head)
+        .map_err(|error| wrong(path, &format!("line 1 is damaged: {error}")))
 }
 
 /// Returns the values in order of first appearance, each once.

@@ -16,7 +16,7 @@ use crate::params::Params;
 use crate::plot::group::{contenders, describe, named};
 use crate::plot::numbers::table;
 use crate::plot::style::Looks;
-use crate::plot::svg::rate;
+use crate::plot::svg::rate as rate_text;
 use crate::plot::{Part, Plot};
 use crate::price;
 use crate::record::{Interval, Row};
@@ -121,22 +121,12 @@ pub(crate) trait Section: Rules {
         price::repeated(task, rows, price::closed_loop(&task.workload))
     }
 
-    /// Returns the end of a row's line on the terminal: its figures, unless it has details.
+    /// Returns the end of a row's line on the terminal: its figures.
     fn remark(&self, row: &Row) -> String {
-        if !self.details(row).is_empty() {
-            return String::new();
-        }
         let figures = self.row_figures(row).into_iter();
         let texts = figures.map(|of| format!("  {} {}", of.name, of.text()));
         texts.collect()
     }
-
-    /// Returns what is said of a row in place of its figures: lines below its line on the terminal,
-    /// and in the table below the plots.
-    fn details(&self, _: &Row) -> Vec<LineFields> {
-        Vec::new()
-    }
-
     /// Returns the figures in the summary of a row: the time of an operation if the preset names
     /// it, and what the subject or the section measured.
     fn row_figures(&self, row: &Row) -> Vec<Figure> {
@@ -148,20 +138,14 @@ pub(crate) trait Section: Rules {
         self.row_figures(&row.row)
     }
 
-    /// Draws its plots.
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot>;
-
-    /// Returns the tables below its plots: the details or the figures of its rows.
-    fn below(&self, results: &Results, _: &Looks) -> Markup {
-        summaries(results, self)
-    }
 
     /// Returns the part of the page with its plots.
     fn part(&self, results: &Results, looks: &Looks) -> Part {
         let preset = self.preset();
         let plots = self.plots(results, looks);
         Part {
-            below: self.below(results, looks),
+            below: summaries(results, self),
             ..Part::new(self.name(), &preset.heading, &preset.lead, plots)
         }
     }
@@ -173,7 +157,7 @@ pub(crate) trait Section: Rules {
 }
 
 /// The fields of a line: their names and their texts.
-pub(crate) type LineFields = Vec<(String, String)>;
+type LineFields = Vec<(String, String)>;
 
 /// The time of an operation of a thread, if the preset has a name for it, the measurements of the
 /// subject, and how its elided sections ended.
@@ -229,12 +213,12 @@ fn elision(seen: Contention) -> Vec<Figure> {
     counts.chain(shares.map(share)).collect()
 }
 
-/// The details of all rows of a section, or their rates and figures.
+/// The rates and the figures of all rows of a section that have any.
 fn summaries(results: &Results, section: &(impl Section + ?Sized)) -> Markup {
     let rows = contenders(named(&results.sections, section.name()));
     let valid = rows.filter(|(_, row)| !row.void());
     let lines: Vec<LineFields> = valid
-        .flat_map(|(cell, row)| lines(section, cell, row))
+        .filter_map(|(cell, row)| line(section, cell, row))
         .collect();
     let heads = distinct(lines.iter().flatten().map(|(head, _)| &**head));
     let text = |line: &LineFields, head: &str| {
@@ -249,26 +233,23 @@ fn summaries(results: &Results, section: &(impl Section + ?Sized)) -> Markup {
     )
 }
 
-/// The lines of a row: none if it has nothing but its rate.
-fn lines(
+/// The line of a row; `None` if it has nothing but its rate.
+fn line(
     section: &(impl Section + ?Sized),
     cell: &CellResults,
     row: &RowResults,
-) -> Vec<LineFields> {
-    let mut details = section.details(&row.row);
+) -> Option<LineFields> {
     let figures = section.figures(row);
-    if details.is_empty() && !figures.is_empty() {
-        let rate = row
-            .row
-            .rate
-            .map(|of| ("operations a second".to_owned(), rate(of.value)));
-        let figures = figures.into_iter().map(|of| (of.name.clone(), of.text()));
-        details.push(rate.into_iter().chain(figures).collect());
+    if figures.is_empty() {
+        return None;
     }
+    let field = |name: &str, text: String| (name.to_owned(), text);
+    let rate = row.row.rate;
+    let rate = rate.map(|of| field("operations a second", rate_text(of.value)));
     let start = [
-        ("subject".to_owned(), row.label.clone()),
-        ("workload".to_owned(), describe(cell, &["pin"])),
+        field("subject", row.label.clone()),
+        field("workload", describe(cell, &["pin"])),
     ];
-    let line = |fields: LineFields| start.iter().cloned().chain(fields).collect();
-    details.into_iter().map(line).collect()
+    let figures = figures.iter().map(|of| field(&of.name, of.text()));
+    Some(start.into_iter().chain(rate).chain(figures).collect())
 }

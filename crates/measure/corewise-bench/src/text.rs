@@ -1,7 +1,6 @@
 //! Output of rows on the terminal.
 
-use itertools::Itertools;
-
+use crate::judge::{self, Noise};
 use crate::plot::numbers::contention;
 use crate::record::{Interval, Manifest, Role, Row};
 use crate::sections;
@@ -23,10 +22,11 @@ pub(crate) fn heading(manifest: &Manifest) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     cell: String,
+    /// The noise of the cell, from its A/A row, which is the first.
+    noise: Option<Noise>,
 }
 
 impl Table {
-    /// Prints the head.
     pub(crate) fn new(manifest: &Manifest) -> Self {
         say(&heading(manifest));
         if let Err(reason) = crate::counters::probe() {
@@ -39,6 +39,7 @@ impl Table {
         let section = sections::find(&row.cell.section);
         if self.cell != row.cell.id {
             self.cell.clone_from(&row.cell.id);
+            self.noise = None;
             let (id, repetitions) = (&row.cell.id, row.repetitions);
             say(&format!("\n{id}  ({repetitions} repetitions)"));
             if !row.cell.left_out.is_empty() {
@@ -52,18 +53,17 @@ impl Table {
             ));
         }
         let remark = section.map_or(String::new(), |section| section.remark(row));
-        say(&line(row, &remark));
-        for fields in section.iter().flat_map(|section| section.details(row)) {
-            let texts = fields.iter().map(|(name, text)| format!("{name} {text}"));
-            say(&format!("    {}", texts.format(", ")));
+        if row.role == Role::Again && row.verdict != "void" {
+            self.noise = Some(Noise::of_again(row.repetitions, row.ratio));
         }
+        say(&line(row, self.noise.unwrap_or(Noise::NoControl), &remark));
         for problem in &row.problems {
             say(&format!("    ! {problem}"));
         }
     }
 }
 
-fn line(row: &Row, remark: &str) -> String {
+fn line(row: &Row, noise: Noise, remark: &str) -> String {
     let mops = |interval: Interval| {
         let [value, low, high] = [interval.value, interval.low, interval.high].map(|v| v / 1e6);
         format!("{value:>9.2} {:>17}", format!("{low:.2} - {high:.2}"))
@@ -79,8 +79,9 @@ fn line(row: &Row, remark: &str) -> String {
         None => " ".repeat(22),
     };
     let verdict = match row.role {
-        Role::Null if row.verdict.is_empty() => "cost of the harness",
-        _ => &row.verdict,
+        Role::Null if row.verdict.is_empty() => "cost of the harness".to_owned(),
+        Role::Reference if row.verdict.is_empty() => String::new(),
+        _ => judge::verdict((row.role, &row.verdict), row.ratio, noise).1,
     };
     let contention = row.contention.map(contention);
     let contention = contention.filter(|words| !words.is_empty());

@@ -61,8 +61,6 @@ pub struct Workload {
     pub value_bytes: usize,
     /// How keys are made.
     pub keys: KeyMap,
-    /// Whether one thread fills the table.
-    pub prefill_by_one: bool,
     /// Entries replaced before measuring, over `initial`.
     pub churn: f64,
     /// Pin policy.
@@ -85,7 +83,6 @@ pub(crate) enum Variant {
     Buckets(Buckets),
 }
 
-/// Two numbers of buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Buckets {
     pub(crate) small: usize,
@@ -331,8 +328,8 @@ impl Workload {
         id + &self.placement() + &self.rules.id_suffix(self)
     }
 
-    /// Returns the part of a name for pin policy, occupancy and filling thread, as far as they are
-    /// not the section's own.
+    /// Returns the part of a name for pin policy and occupancy, as far as they are not the
+    /// section's own.
     fn placement(&self) -> String {
         let own = &self.own_placement;
         let mut words = String::new();
@@ -342,9 +339,6 @@ impl Workload {
         let occupancy = (100.0 / self.capacity * 1e6).round() / 1e6;
         if own.occupancy.is_some_and(|own| own != occupancy) {
             words += &format!(",occupancy={occupancy}");
-        }
-        if self.prefill_by_one {
-            words += ",filled-by-one";
         }
         words
     }
@@ -389,7 +383,6 @@ impl Workload {
             key_bytes: shape.key_bytes,
             value_bytes: shape.value_bytes,
             keys: self.keys,
-            prefill: if self.prefill_by_one { "one" } else { "all" }.into(),
             pin: self.pin_name(),
             cpus,
             variant: String::new(),

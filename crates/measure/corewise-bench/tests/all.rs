@@ -4,7 +4,6 @@ mod common;
 
 mod broken;
 mod capabilities;
-mod compare;
 mod layers;
 mod report;
 mod report_page;

@@ -18,7 +18,7 @@ const LAYERS: [&[&str]; 10] = [
         "sink",
         "progress",
     ],
-    &["results", "plot", "figure", "compare", "judge"],
+    &["results", "plot", "figure", "judge"],
     &["workload", "verify", "contender", "claim", "format"],
     &["params", "task", "cell_run"],
     &["price", "closed_loop", "in_turn"],

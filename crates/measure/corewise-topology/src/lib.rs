@@ -34,7 +34,6 @@
 mod affinity;
 mod cgroup;
 mod cpu_list;
-mod memory_policy;
 mod plan;
 mod policy;
 mod sysfs;
@@ -42,7 +41,6 @@ mod topology;
 
 pub use affinity::{allowed_cpus, current_cpu, pin_current_thread, run_on};
 pub use cpu_list::{MAX_CPUS, ParseError, format_cpu_list, parse_cpu_list};
-pub use memory_policy::MemoryPolicy;
 pub use plan::plan;
 pub use policy::PinPolicy;
 pub use topology::{Cache, CacheKind, Cpu, CpuId, NumaNode, Topology};

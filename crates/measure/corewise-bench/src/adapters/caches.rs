@@ -513,7 +513,6 @@ where
     listed(name).subject::<CacheSubject<C>>()
 }
 
-/// All caches.
 pub(super) fn entries() -> Vec<Entry> {
     vec![
         entry::<Locked<Ttas, false>>("cphash:lockhash"),

@@ -49,7 +49,6 @@ fn ours<const BITS: u32, const BUCKET_SLOTS: u32, const SEMI_SORTED: bool>(name:
     listed(name).subject::<FilterSubject<Ours<BITS, BUCKET_SLOTS, SEMI_SORTED>>>()
 }
 
-/// All filters.
 pub(super) fn entries() -> Vec<Entry> {
     vec![
         ours::<8, 4, false>("cuckoo-filter-8"),

@@ -89,7 +89,6 @@ locks! {
     read(lock) None, lock.0.read();
 }
 
-/// A map behind one lock.
 pub(crate) struct Global<L> {
     lock: L,
     /// A handle adds its counts when it is dropped.

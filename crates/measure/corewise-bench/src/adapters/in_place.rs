@@ -11,7 +11,6 @@ use crate::entry::Entry;
 use crate::hash::Common;
 use crate::table::{MapHandle, MeasuredMap, Resize, Setup, U64};
 
-/// A map with a table of type `T`.
 pub(crate) struct InPlace<T> {
     map: CopyMap<T, Common>,
 }

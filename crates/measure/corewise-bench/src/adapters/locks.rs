@@ -122,7 +122,6 @@ fn plain<L: MeasuredLock>(name: &str) -> Entry {
     listed(name).subject::<LockSubject<L>>()
 }
 
-/// The locks.
 pub(super) fn entries() -> Vec<Entry> {
     vec![
         entry!("lock:tas", [Lock] [, Tas]),

@@ -157,11 +157,9 @@ fn key_of(response: Response<u64>) -> Option<u64> {
     }
 }
 
-/// A sorted set of members with scores.
 #[derive(Default)]
 struct Ranking(SortedSet);
 
-/// An increment of a member's score.
 #[derive(Clone, Debug, PartialEq)]
 struct Increment(u32, f64);
 
@@ -251,7 +249,6 @@ impl<M: Method> MapHandle<U64> for Access<'_, M, Entries> {
     }
 }
 
-/// The lock-free priority queue.
 struct LockFree(LockFreePriorityQueue<u64>);
 
 impl WithHandles for LockFree {
@@ -276,7 +273,6 @@ impl QueueHandle for &LockFree {
     }
 }
 
-/// The lock-free dictionary.
 struct LockFreeDictionary(LockFreeSkipList<u64, u64>);
 
 impl MeasuredMap<U64> for LockFreeDictionary {
@@ -306,12 +302,11 @@ mod peer {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex, PoisonError};
 
-    use crossbeam_skiplist::SkipSet;
     use crossbeam_utils::CachePadded;
     use node_replication::{Dispatch, Log, Replica, ReplicaToken};
 
-    use super::{Execute, Method, Operation, QueueHandle, Setup, Structure, WithHandles};
-    use crate::work::{Part, is_given_up};
+    use super::{Execute, Method, Operation, Structure};
+    use crate::work::is_given_up;
 
     /// The crate `node-replication`. It has one replica: an idle one would stop the writers of
     /// others once the log is full.
@@ -429,31 +424,6 @@ mod peer {
                 .push(self.token);
         }
     }
-
-    pub(super) struct Crossbeam(SkipSet<u64>);
-
-    impl WithHandles for Crossbeam {
-        fn build(_: &Setup) -> Self {
-            Self(SkipSet::new())
-        }
-        shared_by_threads!(Part);
-    }
-
-    impl QueueHandle for &Crossbeam {
-        #[inline]
-        fn insert(&mut self, key: u64) -> bool {
-            self.0.insert(key);
-            true
-        }
-        #[inline]
-        fn delete_min(&mut self) -> Option<u64> {
-            self.0.pop_front().map(|entry| *entry.value())
-        }
-        #[inline]
-        fn find_min(&mut self) -> Option<u64> {
-            self.0.front().map(|entry| *entry.value())
-        }
-    }
 }
 
 fn entry<M: Method>(name: &str) -> Entry {
@@ -478,7 +448,5 @@ pub(super) fn entries() -> Vec<Entry> {
             .subject::<QueueSubject<LockFree>>(),
         #[cfg(feature = "bench")]
         entry::<peer::Crate>("nr:crate").max_threads(peer::MAX_THREADS),
-        #[cfg(feature = "bench")]
-        listed("nr:crossbeam").subject::<QueueSubject<peer::Crossbeam>>(),
     ]
 }

@@ -254,41 +254,33 @@ macro_rules! peer {
     };
 }
 
-peer! { "null", Null, "peer_null", "peer-null", env!("CARGO_PKG_VERSION") }
-peer! { "tbb", Tbb, "peer_tbb", "tbb", env!("COREWISE_PEER_TBB_VERSION") }
-peer! { "urcu_memb", UrcuMemb, "peer_urcu_memb", "urcu-memb", env!("COREWISE_PEER_URCU_MEMB_VERSION") }
-peer! { "urcu_sync", UrcuSync, "peer_urcu_sync", "urcu-sync", env!("COREWISE_PEER_URCU_SYNC_VERSION") }
-peer! { "urcu_qsbr", UrcuQsbr, "peer_urcu_qsbr", "urcu-qsbr", env!("COREWISE_PEER_URCU_QSBR_VERSION") }
-peer! { "cuckoo", Cuckoo, "peer_cuckoo", "libcuckoo", env!("COREWISE_PEER_CUCKOO_VERSION") }
-peer! { "cds", CdsMichael, "peer_cds_michael", "cds-michael", env!("COREWISE_PEER_CDS_VERSION") }
-peer! { "cds", CdsSplit, "peer_cds_split", "cds-split", env!("COREWISE_PEER_CDS_VERSION") }
-peer! { "cds", CdsFeldman, "peer_cds_feldman", "cds-feldman", env!("COREWISE_PEER_CDS_VERSION") }
-peer! { resize "urcu_memb", UrcuMembResized, "peer_urcu_memb", "urcu-memb", env!("COREWISE_PEER_URCU_MEMB_VERSION") }
-peer! { resize "urcu_qsbr", UrcuQsbrResized, "peer_urcu_qsbr", "urcu-qsbr", env!("COREWISE_PEER_URCU_QSBR_VERSION") }
-peer! { resize "cuckoo", CuckooResized, "peer_cuckoo", "libcuckoo", env!("COREWISE_PEER_CUCKOO_VERSION") }
+/// Lists the peers, of which some are resized on request.
+macro_rules! peers {
+    ($($cfg:literal $Api:ident $prefix:literal $name:literal $version:expr $(, resized $Resized:ident)?;)*) => {
+        $(
+            peer! { $cfg, $Api, $prefix, $name, $version }
+            $(peer! { resize $cfg, $Resized, $prefix, $name, $version })?
+        )*
 
-/// The peers of this build.
-pub(crate) fn entries() -> Vec<Entry> {
-    Vec::from([
-        #[cfg(corewise_peer = "null")]
-        entry::<Null>(),
-        #[cfg(corewise_peer = "tbb")]
-        entry::<Tbb>(),
-        #[cfg(corewise_peer = "urcu_memb")]
-        resizable::<UrcuMemb, UrcuMembResized>(),
-        #[cfg(corewise_peer = "urcu_sync")]
-        entry::<UrcuSync>(),
-        #[cfg(corewise_peer = "urcu_qsbr")]
-        resizable::<UrcuQsbr, UrcuQsbrResized>(),
-        #[cfg(corewise_peer = "cuckoo")]
-        resizable::<Cuckoo, CuckooResized>(),
-        #[cfg(corewise_peer = "cds")]
-        entry::<CdsMichael>(),
-        #[cfg(corewise_peer = "cds")]
-        entry::<CdsSplit>(),
-        #[cfg(corewise_peer = "cds")]
-        entry::<CdsFeldman>(),
-    ])
+        pub(crate) fn entries() -> Vec<Entry> {
+            Vec::from([$(
+                #[cfg(corewise_peer = $cfg)]
+                entry::<$Api>()$(.resized::<U64, Peer<$Resized>>())?,
+            )*])
+        }
+    };
+}
+
+peers! {
+    "null" Null "peer_null" "peer-null" env!("CARGO_PKG_VERSION");
+    "tbb" Tbb "peer_tbb" "tbb" env!("COREWISE_PEER_TBB_VERSION");
+    "urcu_memb" UrcuMemb "peer_urcu_memb" "urcu-memb" env!("COREWISE_PEER_URCU_MEMB_VERSION"), resized UrcuMembResized;
+    "urcu_sync" UrcuSync "peer_urcu_sync" "urcu-sync" env!("COREWISE_PEER_URCU_SYNC_VERSION");
+    "urcu_qsbr" UrcuQsbr "peer_urcu_qsbr" "urcu-qsbr" env!("COREWISE_PEER_URCU_QSBR_VERSION"), resized UrcuQsbrResized;
+    "cuckoo" Cuckoo "peer_cuckoo" "libcuckoo" env!("COREWISE_PEER_CUCKOO_VERSION"), resized CuckooResized;
+    "cds" CdsMichael "peer_cds_michael" "cds-michael" env!("COREWISE_PEER_CDS_VERSION");
+    "cds" CdsSplit "peer_cds_split" "cds-split" env!("COREWISE_PEER_CDS_VERSION");
+    "cds" CdsFeldman "peer_cds_feldman" "cds-feldman" env!("COREWISE_PEER_CDS_VERSION");
 }
 
 #[allow(dead_code)]
@@ -299,11 +291,6 @@ fn entry<P: PeerApi>() -> Entry {
     } else {
         entry
     }
-}
-
-#[allow(dead_code)]
-fn resizable<P: PeerApi, R: ResizeApi>() -> Entry {
-    entry::<P>().resized::<U64, Peer<R>>()
 }
 
 /// The peers that this build lacks, with reasons: for instance "header tbb/concurrent_hash_map.h

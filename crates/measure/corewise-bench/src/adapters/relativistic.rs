@@ -11,7 +11,6 @@ use crate::entry::Entry;
 use crate::hash::Common;
 use crate::table::{Bytes, Kind, MapHandle, MeasuredMap, Resize, Setup, U64};
 
-/// A relativistic map.
 pub(crate) struct Relativistic<K: Kind> {
     map: RelativisticMap<K::Key, K::Value, Common>,
 }

@@ -20,7 +20,6 @@ const SHIFT: u32 = 64 - 7 - SHARDS.trailing_zeros();
 /// A shard, padded to cache lines.
 type Shard<K> = CachePadded<RwLock<Map<K>>>;
 
-/// A sharded map.
 pub(crate) struct Sharded<K: Kind> {
     shards: Box<[Shard<K>]>,
 }

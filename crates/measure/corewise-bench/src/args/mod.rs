@@ -4,9 +4,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
-use corewise_topology::MemoryPolicy;
-
 use crate::error::{BenchError, one_line};
 use crate::format::{Format, dated};
 use crate::params::{ParamArgs, Params};
@@ -20,9 +17,10 @@ use crate::show::{self, Query};
 use crate::sink::{self, Sink};
 use crate::suite::{Suite, SuiteSection};
 use crate::task::Task;
-use crate::{adapters, compare, list, manifest, replay, report, text};
+use crate::{adapters, list, manifest, replay, report, text};
+use clap::{Args, Subcommand};
 
-/// Exit status of a run with void rows, and of a failed comparison.
+/// Exit status of a run with void rows.
 const VOID: u8 = 3;
 
 /// Measure concurrent hash tables.
@@ -48,8 +46,6 @@ enum Command {
     Report(ReportArgs),
     /// Print the figures of result files, and their ratios
     Show(ShowArgs),
-    /// Compare two result files
-    Compare(CompareArgs),
     /// Measure a row of a result file again
     Replay(ReplayArgs),
     /// Measure servers as papers did
@@ -66,15 +62,6 @@ struct ListArgs {
     /// How to print it
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-}
-
-/// Memory of the tables.
-#[derive(Clone, Copy, Debug, Args)]
-struct MemoryArgs {
-    /// NUMA nodes of new pages, in numactl's words: localalloc, interleave:all, membind:0, ...
-    /// [default: as the program was started]
-    #[arg(long, value_name = "POLICY")]
-    numa: Option<MemoryPolicy>,
 }
 
 /// Where the results of a run go.
@@ -115,8 +102,6 @@ struct RunArgs {
     #[arg(long)]
     oversubscribe: bool,
     #[command(flatten)]
-    memory: MemoryArgs,
-    #[command(flatten)]
     params: ParamArgs,
 }
 
@@ -131,9 +116,6 @@ struct ReportArgs {
     /// Overwrite the file
     #[arg(long)]
     replace: bool,
-    /// Write a smaller page: no single repetitions, no tooltips
-    #[arg(long, conflicts_with = "svg")]
-    brief: bool,
     /// Write only this plot, as SVG, by its id in the page
     #[arg(long, value_name = "ID")]
     svg: Option<String>,
@@ -155,26 +137,11 @@ struct ShowArgs {
 }
 
 #[derive(Clone, Debug, Args)]
-struct CompareArgs {
-    /// Results to compare with
-    old: PathBuf,
-    /// Results to judge
-    new: PathBuf,
-    /// Exit with status 3 if a row is slower
-    #[arg(long, value_parser = ["slower"])]
-    fail_on: Option<String>,
-    #[command(flatten)]
-    print: ListArgs,
-}
-
-#[derive(Clone, Debug, Args)]
 struct ReplayArgs {
     /// A result file and a row: FILE#CELL#TABLE, FILE#CELL, or FILE#NUMBER, counted from 1
     row: String,
     #[command(flatten)]
     output: OutputArgs,
-    #[command(flatten)]
-    memory: MemoryArgs,
 }
 
 /// Runs the command and returns the exit status.
@@ -197,9 +164,7 @@ fn dispatch(command: Command) -> Result<u8, BenchError> {
         Command::Run(args) => run(&registry, *args),
         Command::Report(args) => report(&args),
         Command::Show(args) => show(args),
-        Command::Compare(args) => compare(&args),
         Command::Replay(args) => {
-            set_policy(args.memory)?;
             let (suite, tasks, seed) = replay::tasks(&args.row)?;
             measure(&registry, &suite, &tasks, seed, &args.output)
         }
@@ -231,16 +196,7 @@ fn doctor(format: Format) -> String {
     }
 }
 
-/// Sets the NUMA policy, which threads that start later have, too.
-fn set_policy(memory: MemoryArgs) -> Result<(), BenchError> {
-    memory.numa.map_or(Ok(()), |policy| {
-        let set = policy.set(&corewise_topology::Topology::detect());
-        set.map_err(|error| BenchError::Usage(format!("--numa {policy}: {error}")))
-    })
-}
-
 fn run(registry: &Registry, args: RunArgs) -> Result<u8, BenchError> {
-    set_policy(args.memory)?;
     let params = args.params.params();
     let mut suite = suite(args.suite.as_deref(), &args.section)?;
     if args.quick {
@@ -332,7 +288,7 @@ fn measure(
 
 /// Reads result files; says of each that is not whole what is wrong with it.
 fn read<P: AsRef<Path>>(files: &[P]) -> Result<Results, BenchError> {
-    let results = Results::read(files).map_err(|error| BenchError::Usage(error.to_string()))?;
+    let results = Results::read(files)?;
     for file in &results.files {
         for note in file.notes() {
             let _ = writeln!(std::io::stderr(), "note: {}: {note}", file.path.display());
@@ -347,7 +303,6 @@ fn report(args: &ReportArgs) -> Result<u8, BenchError> {
     let page = match &args.svg {
         Some(id) => report::svg(&results, id)
             .ok_or_else(|| BenchError::Usage(format!("these results have no plot `{id}`")))?,
-        None if args.brief => report::brief(&results),
         None => report::html(&results),
     };
     Sink::create(&args.output, args.replace, false)?;
@@ -363,14 +318,4 @@ fn show(args: ShowArgs) -> Result<u8, BenchError> {
         Format::Text => show::text(&lines),
         Format::Json => serde_json::to_string_pretty(&lines).unwrap_or_default(),
     }))
-}
-
-fn compare(args: &CompareArgs) -> Result<u8, BenchError> {
-    let comparison = compare::compare(&read(&[&args.old])?, &read(&[&args.new])?);
-    print(&match args.print.format {
-        Format::Text => comparison.text(),
-        Format::Json => comparison.json(),
-    });
-    let failed = args.fail_on.is_some() && comparison.fails();
-    Ok(if failed { VOID } else { 0 })
 }

@@ -70,7 +70,6 @@ impl Finding {
     }
 }
 
-/// The doctor's report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Report {
     /// One for each check that was possible, worst first.

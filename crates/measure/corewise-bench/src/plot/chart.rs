@@ -20,7 +20,6 @@ pub(crate) struct Spot {
     pub(crate) text: String,
 }
 
-/// The curve of one table.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
     pub(crate) look: Look,
@@ -45,7 +44,6 @@ impl Curve {
         self.voids.push((x, why.to_owned()));
     }
 
-    /// Sorts the joined points.
     pub(crate) fn sort(&mut self) {
         self.medians.sort_by(|a, b| a.at.0.total_cmp(&b.at.0));
     }

@@ -6,7 +6,6 @@ use crate::plot::svg;
 use crate::record::{Cell, Role};
 use crate::results::{CellResults, RowResults, SectionResults, by_key};
 
-/// Cells of one plot.
 #[derive(Debug)]
 pub(crate) struct Group<'a> {
     /// Description of what the cells share.
@@ -91,20 +90,16 @@ pub(crate) fn words(of: &CellResults, vary: &[&str]) -> Vec<String> {
         cell.keys == KeyMap::Dense,
         "dense keys".to_owned(),
     );
-    let prefill = format!("filled by {}", cell.prefill);
-    say(&["prefill"], cell.prefill != "all", prefill);
     say(&["threads"], true, threads(cell.threads));
     say(&["pin"], true, format!("pin {}", cell.pin));
     say(&["variant"], !cell.variant.is_empty(), cell.variant.clone());
     words
 }
 
-/// Formats a number of threads.
 pub(crate) fn threads(count: usize) -> String {
     counted(count, "thread")
 }
 
-/// Formats a count with its noun.
 pub(crate) fn counted(count: usize, what: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
     format!("{count} {what}{ending}")
@@ -118,7 +113,6 @@ fn sizes(cell: &Cell) -> String {
     )
 }
 
-/// Describes the operations of a cell.
 pub(crate) fn updates(cell: &CellResults) -> String {
     match operations(&cell.cell.section) {
         Some(words) => words.to_owned(),

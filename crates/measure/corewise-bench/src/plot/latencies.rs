@@ -1,12 +1,9 @@
 //! Latencies as dots: the median, 99 % and 99.9 % of each table, a block for each operation.
 
-use maud::{Markup, html};
-
 use crate::latencies::OUTCOMES;
 use crate::plot::Plot;
 use crate::plot::dots::{Block, Dots, Lane};
 use crate::plot::group::describe;
-use crate::plot::numbers::table;
 use crate::plot::style::Looks;
 use crate::plot::svg::{Scale, extent, grouped, ticks_as, time};
 use crate::record::{Histogram, Interval, Role};
@@ -116,42 +113,6 @@ pub(crate) fn line(row: &RowResults) -> String {
     };
     let shown = percentiles(histogram).map(|ns| ns.map_or("–".to_owned(), time));
     shown.join(" / ")
-}
-
-/// The percentiles as numbers, a table for each cell.
-pub(crate) fn summaries(results: &Results, looks: &Looks) -> Markup {
-    const HEADS: [&str; 6] = ["table", "operation", "median", "99 %", "99.9 %", "samples"];
-    let cells = results.cells();
-    let cells = cells.map(|cell| (describe(cell, &[]), lines(cell, looks)));
-    let cells: Vec<_> = cells.filter(|(_, lines)| !lines.is_empty()).collect();
-    html! {
-        @if !cells.is_empty() {
-            details {
-                summary { "Latencies as numbers" }
-                @for (workload, lines) in &cells {
-                    p.sub { (workload) }
-                    (table("numbers", &HEADS, lines))
-                }
-            }
-        }
-    }
-}
-
-/// The percentiles of a cell, by operation and table.
-fn lines(cell: &CellResults, looks: &Looks) -> Vec<Vec<String>> {
-    let mut lines: Vec<(usize, usize, Vec<String>)> = Vec::new();
-    for row in cell.rows.iter().filter(|row| !row.void()) {
-        for histogram in row.histograms.iter().filter(|of| of.count > 0) {
-            let operation = &histogram.operation;
-            let mut line = vec![row.label.clone(), operation.clone()];
-            let ns = percentiles(histogram);
-            line.extend(ns.map(|ns| ns.map_or("–".to_owned(), time)));
-            line.push(histogram.count.to_string());
-            lines.push((place(operation), looks.place(&row.label), line));
-        }
-    }
-    lines.sort();
-    lines.into_iter().map(|(.., line)| line).collect()
 }
 
 #[cfg(test)]

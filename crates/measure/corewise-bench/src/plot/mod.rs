@@ -45,7 +45,6 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// A part without tables.
     pub(crate) fn new(id: &str, heading: &str, lead: &str, plots: Vec<Plot>) -> Self {
         Self {
             id: id.to_owned(),

@@ -38,12 +38,10 @@ pub(crate) fn table(class: &str, heads: &[&str], lines: &[Vec<String>]) -> Marku
     }
 }
 
-/// Formats a ratio with its interval.
 pub(crate) fn ratio(of: Interval) -> String {
     format!("{} ({})", three_digits(of.value), interval(&of))
 }
 
-/// Formats the ends of an interval.
 pub(crate) fn interval(of: &Interval) -> String {
     format!("{} – {}", three_digits(of.low), three_digits(of.high))
 }

@@ -71,12 +71,10 @@ impl Look {
         self.line.unwrap_or(number) % DASHES
     }
 
-    /// Returns the CSS class of its colour.
     pub(crate) fn colour(self) -> String {
         format!("c{}", self.swatch)
     }
 
-    /// Returns the shape of its marks.
     pub(crate) fn shape(self) -> Shape {
         match self.index {
             Some(_) => SHAPES[self.form_number() % SHAPES.len()],
@@ -117,7 +115,6 @@ struct Shown {
     chosen: bool,
 }
 
-/// The looks of all tables.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     shown: Vec<Shown>,

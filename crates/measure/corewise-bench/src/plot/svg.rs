@@ -135,7 +135,6 @@ impl Canvas {
         );
     }
 
-    /// Draws a line through points.
     pub(crate) fn polyline(&mut self, class: &str, points: &[Point]) {
         if points.len() > 1 {
             self.path(class, &through(points), "");
@@ -154,7 +153,6 @@ impl Canvas {
         }
     }
 
-    /// Draws the mark of a void row.
     pub(crate) fn void_mark(&mut self, at: Point, title: &str) {
         let corner = (at.0 - 5.0, at.1 - 5.0);
         self.rect("hatched void", corner, (10.0, 10.0), title);
@@ -170,21 +168,6 @@ fn ending(element: &str, title: &str) -> String {
     }
 }
 
-/// Returns a plot's elements without tooltips.
-pub(crate) fn without_titles(body: &str) -> String {
-    let mut parts = body.split("><title>");
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        // An element with a title has no other content: see `ending`.
-        let end = part.split_once("</title></");
-        let rest = end.and_then(|(_, end)| end.split_once('>'));
-        out += "/>";
-        out += rest.map_or("", |(_, rest)| rest);
-    }
-    out
-}
-
-/// Returns the path through points.
 pub(crate) fn through(points: &[Point]) -> String {
     let mut d = String::new();
     for (at, (x, y)) in points.iter().enumerate() {
@@ -236,7 +219,6 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// A linear scale.
     pub(crate) fn linear(low: f64, high: f64) -> Self {
         let high = if high > low { high } else { low + 1.0 };
         let log = false;
@@ -446,7 +428,6 @@ pub(crate) fn rate_unit(most: f64) -> (f64, &'static str) {
     }
 }
 
-/// Returns ticks in a unit.
 pub(crate) fn ticks_in(scale: &Scale, about: usize, unit: f64) -> Vec<Tick> {
     ticks_as(scale, about, |value| plain(value / unit))
 }
@@ -499,22 +480,5 @@ mod tests {
             "{placed:?}"
         );
         assert!(sorted[0] >= 0.0 && sorted[3] <= 100.0);
-    }
-
-    #[test]
-    fn titles_go_and_nothing_else() {
-        let mut canvas = Canvas::default();
-        canvas.open("series");
-        canvas.mark(Shape::Circle, "dot", (1.0, 2.0), 3.0, "a < b");
-        canvas.mark(Shape::Square, "dot", (1.0, 2.0), 3.0, "two");
-        canvas.text("label", (1.0, 2.0), Anchor::Start, "kept");
-        canvas.close();
-        let mut plain = Canvas::default();
-        plain.open("series");
-        plain.mark(Shape::Circle, "dot", (1.0, 2.0), 3.0, "");
-        plain.mark(Shape::Square, "dot", (1.0, 2.0), 3.0, "");
-        plain.text("label", (1.0, 2.0), Anchor::Start, "kept");
-        plain.close();
-        assert_eq!(without_titles(&canvas.out), plain.out);
     }
 }

@@ -17,7 +17,7 @@ use maud::{Markup, html};
 use self::decision::Decision;
 use crate::claims;
 use crate::plot::style::Looks;
-use crate::plot::{Part, Plot, dots, svg};
+use crate::plot::{Part, Plot, dots};
 use crate::results::{Results, SectionResults};
 use crate::sections::{self, SECTIONS};
 
@@ -25,30 +25,7 @@ use crate::sections::{self, SECTIONS};
 pub fn html(results: &Results) -> String {
     let (looks, parts, no_verdict) = drawn(results);
     let claims = claims::verdicts(results);
-    page::page(results, &looks, &parts, &[no_verdict, claims, html! {}])
-}
-
-/// Returns the report in a fraction of the bytes, for a page under version control: without single
-/// repetitions and tooltips.
-pub fn brief(results: &Results) -> String {
-    let claims = claims::verdicts(results);
-    let mut results = results.clone();
-    let cells = results
-        .sections
-        .iter_mut()
-        .flat_map(|section| &mut section.cells);
-    for row in cells.flat_map(|cell| &mut cell.rows) {
-        if !row.void() {
-            row.slices.clear();
-        }
-    }
-    let (looks, mut parts, no_verdict) = drawn(&results);
-    for plot in parts.iter_mut().flat_map(|part| &mut part.plots) {
-        plot.body = svg::without_titles(&plot.body);
-    }
-    let note = "A brief page: plots have medians and intervals only, no single repetitions.";
-    let note = html! { p.sub { (note) } };
-    page::page(&results, &looks, &parts, &[no_verdict, claims, note])
+    page::page(results, &looks, &parts, &[no_verdict, claims])
 }
 
 /// Returns one plot as a standalone SVG file, with its title, and a caption that names the source

@@ -87,12 +87,12 @@ pub(crate) fn plain(
     document(title, looks, &body)
 }
 
-/// Returns the whole page, with the verdicts on claims, a note, and what has no verdict.
+/// Returns the whole page, with what has no verdict, and the verdicts on claims.
 pub(crate) fn page(
     results: &Results,
     looks: &Looks,
     parts: &[Part],
-    [no_verdict, claims, note]: &[Markup; 3],
+    [no_verdict, claims]: &[Markup; 2],
 ) -> String {
     let mut numbers = numbered(parts);
     let body = html! {
@@ -100,7 +100,6 @@ pub(crate) fn page(
         (navigation(parts, looks))
         main {
             (notes(results))
-            (note)
             @let has_decision = parts.first().is_some_and(|part| part.id == "decision");
             @let (decision, rest) = parts.split_at(usize::from(has_decision));
             @for part in decision { (section(part, &mut numbers)) }

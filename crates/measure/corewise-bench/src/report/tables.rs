@@ -6,13 +6,13 @@ use corewise_measure::number::three_digits;
 use itertools::Itertools;
 use maud::{Markup, html};
 
-use crate::judge::Noise;
+use crate::judge::{self, Noise};
 use crate::plot::group::words;
 use crate::plot::latencies;
 use crate::plot::numbers::{contention, interval, table};
 use crate::plot::style::{Looks, measured_once};
 use crate::plot::svg::{bytes, plain, rate};
-use crate::record::{Cell, Interval, Manifest, Role};
+use crate::record::{Cell, Manifest, Role};
 use crate::results::{CellResults, Results, RowResults, SectionResults, SourceFile, distinct};
 use crate::sections;
 use crate::suite::Suite;
@@ -116,7 +116,7 @@ fn line(row: &RowResults, noise: Noise, looks: &Looks) -> Markup {
             }
         };
     }
-    let (kind, word) = verdict(row, noise);
+    let (kind, word) = judge::verdict((row.row.role, &row.row.verdict), row.row.ratio, noise);
     let counted = (row.counted()).filter_map(|(name, value)| Some((name, value?)));
     html! {
         tr class={ (kind) (class) } {
@@ -134,23 +134,6 @@ fn line(row: &RowResults, noise: Noise, looks: &Looks) -> Markup {
             }
             td { (latencies::line(row)) }
         }
-    }
-}
-
-/// Returns the CSS class of a row's verdict, and its words: a difference within the noise is none.
-fn verdict(row: &RowResults, noise: Noise) -> (&str, String) {
-    let wide = row.row.ratio.and_then(|ratio| noise.widen(&ratio));
-    let is_beyond = |of: Interval| of.low > 1.0 || of.high < 1.0;
-    match (row.row.role, &*row.row.verdict, wide) {
-        (Role::Reference, "", _) => ("plain", "reference".to_owned()),
-        (_, "faster" | "slower" | "equivalent" | "undecided", None) => {
-            ("undecided", format!("undecided: {}", noise.reason()))
-        }
-        (_, "faster" | "slower", Some(of)) if !is_beyond(of) => ("within", noise.reason()),
-        (_, word @ ("faster" | "slower" | "equivalent" | "undecided"), _) => {
-            (word, word.to_owned())
-        }
-        (_, word, _) => ("plain", word.to_owned()),
     }
 }
 
@@ -172,7 +155,6 @@ const CARD: [(&str, CardField); 11] = [
     ("batches", |card| &card.batch),
 ];
 
-/// The fairness cards.
 pub(crate) fn cards(results: &Results) -> Markup {
     let cards = distinct(results.files.iter().flat_map(|file| &file.manifest.cards));
     let line = |card: &&TableInfo| CARD.map(|(_, text)| text(card).clone()).to_vec();
@@ -272,12 +254,10 @@ pub(crate) fn short_commit(manifest: &Manifest) -> String {
     format!("{digits}{changed}")
 }
 
-/// Returns the date without the time.
 pub(crate) fn day(manifest: &Manifest) -> &str {
     manifest.date.split('T').next().unwrap_or(&manifest.date)
 }
 
-/// Lists the commands that made the files.
 pub(crate) fn commands(results: &Results) -> Markup {
     let command = |file: &SourceFile| {
         let words = file.manifest.command.iter();
@@ -299,7 +279,6 @@ pub(crate) fn commands(results: &Results) -> Markup {
     }
 }
 
-/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let safe = |char: char| char.is_ascii_alphanumeric() || "-_./=,:+@%#".contains(char);
     if !word.is_empty() && !word.starts_with('#') && word.chars().all(safe) {

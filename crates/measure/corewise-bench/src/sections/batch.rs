@@ -36,7 +36,6 @@ use crate::task::Task;
 use crate::work::batched::Batched;
 use crate::workload::{Check, Rules, Variant, Workload, within};
 
-/// The section.
 #[derive(Debug)]
 pub(crate) struct BatchSection;
 

@@ -22,7 +22,6 @@ use crate::section::Section;
 use crate::work::hot::{Hot, KeyPosition};
 use crate::workload::{Check, Rules, Workload};
 
-/// The section.
 #[derive(Debug)]
 pub(crate) struct HotSection;
 

@@ -1,7 +1,5 @@
 //! Latency of get, put and remove, by success and failure, at full load (\[CHTBench\] §3.4.5).
 
-use maud::Markup;
-
 use crate::cell_run::{CellRun, Done};
 use crate::closed_loop::{self, Slices};
 use crate::contender::{CellContext, PhaseError, RunningTable};
@@ -14,7 +12,6 @@ use crate::section::Section;
 use crate::work::timed::Timed;
 use crate::workload::Rules;
 
-/// The section.
 #[derive(Debug)]
 pub(crate) struct LatencySection;
 
@@ -32,10 +29,6 @@ impl Section for LatencySection {
 
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         latencies::plots(results, looks, (self.name(), &self.preset().title))
-    }
-
-    fn below(&self, results: &Results, looks: &Looks) -> Markup {
-        latencies::summaries(results, looks)
     }
 }
 

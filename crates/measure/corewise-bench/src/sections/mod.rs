@@ -10,13 +10,13 @@
 //! | the loop of its threads, compiled for each table | a `Loop` | in `work` |
 //! | how a cell is measured and verified | `Section::run` | `cells.rs` |
 //! | what it adds to results | fields of rows and slices, records | in `payload` |
-//! | text, figures and plots of results | `Section::row_figures`, `Section::details`, `Section::plots` | `plot.rs` |
+//! | text, figures and plots of results | `Section::row_figures`, `Section::plots` | `plot.rs` |
 //!
 //! Everything else is shared. `closed_loop` measures a mix of operations in interleaved slices,
 //! which is what a section does unless it overrides `Section::run`; `in_turn` measures tables one
-//! after the other. `measured` draws the table of a section's figures. `contender` makes, fills,
-//! verifies and drops tables, `runner` accumulates rows and writes them, `work` has the phases
-//! that every repetition has, and `plot` has what plots are drawn with.
+//! after the other. `contender` makes, fills, verifies and drops tables, `runner` accumulates rows
+//! and writes them, `work` has the phases that every repetition has, and `plot` has what plots are
+//! drawn with.
 //!
 //! Sections that measure nothing but a mix are presets of one type, in `mix`.
 //!
@@ -32,10 +32,10 @@
 //! | hot | `plot-hot-N` | pairs of remove and insert of the same key | `pair` |
 //! | batch | `plot-batch-N` | lookups in batches, by their size | `single`: the rate one by one, `batch over single` |
 //! | resize | `plot-resize-fixed-N`, `plot-resize-moving-N`, `plot-resize-table-N` | \[ATC11\] figures 3 to 7 | |
-//! | resize | `plot-resize-N` | operations beside a resizing thread, and at both sizes at rest | `of the slower size`, `of the faster size`, `resizes a second`, `in progress` |
+//! | resize | `plot-resize-N` | operations beside a resizing thread, and at both sizes at rest | `of the slower size`, `of the faster size`, `resizes a second`, `in progress`, `beside another's resize` |
 //! | latency | `plot-latency-N` | percentiles by operation, closed loop | |
 //! | growth | `plot-growth-N` | inserts into tables that start empty | `longest`: the longest operation of a repetition |
-//! | tails | `plot-tails-N` | inserts beside a reader, and slow operations | `writer > 50 µs`, ... of 10,000 operations; `empty loop > 50 µs` in the same time |
+//! | tails | `plot-tails-N` | inserts beside a reader, and slow operations | `writer > 50 µs`, ... of 10,000 operations; `writer, empty loop > 50 µs` in the same time; `writer, longest`, ... |
 //! | memory | `plot-memory-N` | bytes per entry | `live`, `live, most`, `resident`, `resident, most`, `emptied`, `dropped`: bytes an entry; `garbage, most` |
 //! | pinning | `plot-pinning-N` | throughput by pin policy | |
 //! | filter | `plot-filter-N` | lookups and updates against threads | `construction`: items filled in a second, `bits an item`, `false positives`; nearly full ones also `load when full`, `bits an item when full`, `false positives when full` |
@@ -99,7 +99,6 @@ pub(crate) static SECTIONS: &[&dyn Section] = &[
     &mix::CACHE,
 ];
 
-/// Returns the section of a name.
 pub(crate) fn find(name: &str) -> Option<&'static dyn Section> {
     SECTIONS
         .iter()

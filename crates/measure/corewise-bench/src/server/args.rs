@@ -174,7 +174,6 @@ impl ServerArgs {
         })
     }
 
-    /// Returns the operations.
     pub(super) fn operations(&self) -> Vec<Operation> {
         all_if_none(&self.operation)
     }
@@ -198,7 +197,6 @@ impl ServerArgs {
         (ms, (ms * self.samples as u64) as f64 / 1e3)
     }
 
-    /// Describes the parameters.
     pub(super) fn line(&self, cpus: usize) -> String {
         format!(
             "{} server threads, {} connections a client, closed loop, {} keys of 12 bytes, \

@@ -122,7 +122,6 @@ pub(super) struct Launch {
     pub(super) resp: bool,
 }
 
-/// A listening server.
 #[derive(Debug)]
 pub(super) struct Server {
     child: Child,

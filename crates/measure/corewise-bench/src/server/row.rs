@@ -75,7 +75,6 @@ impl Point<'_> {
         self.clients * self.args.connections
     }
 
-    /// Starts its server.
     pub(super) fn start(&self) -> Result<Server, BenchError> {
         let program = Program::of(self.engine, self.program);
         let launch = Launch {

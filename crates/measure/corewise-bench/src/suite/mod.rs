@@ -68,7 +68,6 @@ impl TryFrom<toml::Table> for SuiteSection {
 }
 
 impl SuiteSection {
-    /// Returns the section of that name.
     fn find(&self) -> Result<&'static dyn Section, String> {
         sections::find(&self.kind).ok_or_else(|| {
             format!(
@@ -340,11 +339,6 @@ fn task(
     params: &Params,
     point: &Point<'_>,
 ) -> Result<Task, String> {
-    let prefill_by_one = match params.prefill.as_deref() {
-        None | Some("all") => false,
-        Some("one") => true,
-        Some(word) => return Err(format!("prefill: `{word}` (all, one)")),
-    };
     let share = params.insert_share.unwrap_or(50.0) / 100.0;
     let own = section.range(point.initial, point.update, share);
     let mut workload = Workload {
@@ -365,7 +359,6 @@ fn task(
         key_bytes: params.key_bytes.unwrap_or_default(),
         value_bytes: point.value_bytes,
         keys: params.keys.unwrap_or_default(),
-        prefill_by_one,
         churn: params.churn.unwrap_or_default(),
         pin: point.pin.clone(),
     };

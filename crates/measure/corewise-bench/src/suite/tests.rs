@@ -142,8 +142,8 @@ fn a_name_holds_what_varies_and_one_name_is_one_cell() {
         Ok(tasks.iter().map(|task| task.workload.id()).collect())
     };
     let base = "scaling/i=1048576,u=10,uniform,n=1";
-    let varied = ids(&["pin=['default','compact']", "load=90.0", "prefill='one'"]);
-    let endings = [",default", "", ",occupancy=90", ",filled-by-one"];
+    let varied = ids(&["pin=['default','compact']", "load=90.0"]);
+    let endings = [",default", "", ",occupancy=90"];
     assert_eq!(
         varied,
         Ok(endings.map(|end| format!("{base}{end}")).to_vec())

@@ -8,7 +8,6 @@ use crate::stream::{GET, INSERT, shifted};
 use crate::table::{Kind, MOST_BATCHED, MapHandle, MeasuredMap};
 use crate::work::{OpCounts, Part, Sums};
 
-/// A thread at a table.
 pub(crate) struct Worker<'t, K: Kind, T: MeasuredMap<K> + 't> {
     pub(crate) handle: T::Handle<'t>,
     pub(crate) scratch: K::Scratch,
@@ -39,7 +38,6 @@ impl<'t, K: Kind, T: MeasuredMap<K>> Worker<'t, K, T> {
         }
     }
 
-    /// Returns the counts so far.
     pub(crate) fn tally(&self) -> OpCounts {
         OpCounts {
             counts: self.counts,
@@ -135,7 +133,6 @@ impl<'t, K: Kind, T: MeasuredMap<K>> Worker<'t, K, T> {
         inserted
     }
 
-    /// Removes a key.
     #[inline(always)]
     pub(crate) fn remove(&mut self, key: u64) -> bool {
         let removed = self.handle.remove(K::query(&mut self.scratch, key));

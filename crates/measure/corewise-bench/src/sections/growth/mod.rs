@@ -1,5 +1,5 @@
-//! Growth from empty: the longest operation, and slow operations beside a reader against those of an
-//! empty loop.
+//! Growth from empty: the longest operation, and slow operations beside a reader against those of
+//! an empty loop.
 
 mod cells;
 mod tails;
@@ -14,7 +14,7 @@ use crate::plot::{Plot, dots};
 use crate::price;
 use crate::record::Row;
 use crate::results::Results;
-use crate::section::{LineFields, Section, figures_of};
+use crate::section::{Section, figures_of};
 use crate::task::Task;
 use crate::workload::{Check, Rules, Workload};
 
@@ -85,13 +85,9 @@ impl Section for GrowthSection {
         price::repeated(task, rows, growths + price::around(of))
     }
 
-    fn details(&self, row: &Row) -> Vec<LineFields> {
-        row.fields.tails.iter().map(tails::fields).collect()
-    }
-
     /// The longest operation of a growth, or the slow operations.
     fn row_figures(&self, row: &Row) -> Vec<Figure> {
-        let tails = row.fields.tails.iter().flat_map(tails::shares);
+        let tails = row.fields.tails.iter().flat_map(tails::figures);
         figures_of(self.preset(), row)
             .into_iter()
             .chain(tails)

@@ -12,19 +12,16 @@
 //! row. Operations of more than 3, 50 and 100 µs are counted. Preemption by a hypervisor or the
 //! system makes any loop slow now and then, at a rate per time and not per operation. So the empty
 //! loop runs for the same time, with the same keys, clock reads and bookkeeping. Its counts, scaled
-//! to the table's time, are the expected counts. The table is *within* if its count is at most the
-//! expected one plus three standard deviations of a Poisson count, where the deviation is taken as
-//! at least 1.
+//! to the table's time, are the expected counts: a table that adds no slow operations is within
+//! about three times their square root.
 //!
 //! # Bias
 //!
-//! 1. The bound applies to the total count. A machine that is disturbed for seconds at a time
-//!    affects the table and not the loop, or the other way round: check the counts by repetition.
+//! 1. Counts are totals. A machine that is disturbed for seconds at a time affects the table and
+//!    not the loop, or the other way round.
 //! 2. The empty loop touches little memory. A table that takes new memory waits for the system to
 //!    supply and clear pages; that is attributed to the table, which causes it.
-//! 3. `within` with many expected means little: on a machine with a thousand slow empty operations
-//!    a table may add ninety.
-//! 4. A growth doubles the size few times. A stall of 50 ms at each doubling is a count of twenty:
+//! 3. A growth doubles the size few times. A stall of 50 ms at each doubling is a count of twenty:
 //!    check the longest, too.
 
 use std::sync::Arc;
@@ -43,14 +40,12 @@ use crate::error::BenchError;
 use crate::figure::{Figure, Unit};
 use crate::in_turn::{self, Turn};
 use crate::latencies::Latencies;
-use crate::plot::svg::{grouped, time};
 use crate::record::Slice;
-use crate::section::LineFields;
 use crate::work::grow::{GrowMode, SLOW_US, Watch};
 use crate::work::{DriveReport, drive};
 
-/// The threads in order, each with the index of its outcome.
-const SIDES: [(&str, usize); 2] = [("writer", 2), ("reader", 0)];
+/// The threads in order.
+const SIDES: [&str; 2] = ["writer", "reader"];
 
 /// Counts slow operations. The row's rate is that of the writer.
 pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
@@ -64,7 +59,7 @@ pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
         // The null table is the empty loop once more.
         if book.last_ticks.is_some() && !contender.entry.null {
             let sides = SIDES.iter().zip(&book.sides);
-            let tails = sides.map(|((name, outcome), side)| tail(name, *outcome, side));
+            let tails = sides.map(|(name, side)| tail(name, side));
             accumulator.fields.tails = tails.collect();
         }
     }
@@ -87,13 +82,13 @@ struct Side {
     empty: Kept,
 }
 
-/// Sums and counts by repetition.
+/// Sums over all repetitions.
 #[derive(Default)]
 struct Kept {
     operations: u64,
     elapsed_ns: f64,
     /// By the index in [`SLOW_US`].
-    slow: [Vec<u64>; SLOW_US.len()],
+    slow: [u64; SLOW_US.len()],
     latencies: Latencies,
 }
 
@@ -105,7 +100,7 @@ impl Kept {
         self.operations += report.operations;
         self.elapsed_ns += clock::ns(report.ticks);
         for (kept, count) in self.slow.iter_mut().zip(watch.slow) {
-            kept.push(count);
+            *kept += count;
         }
         self.latencies.add(&watch.latencies);
     }
@@ -167,79 +162,44 @@ fn run_loops(
     grown.ok_or_else(|| PhaseError::Failed("growth takes two threads".into()))
 }
 
-fn tail(name: &str, outcome: usize, Side { table, empty }: &Side) -> Tail {
+fn tail(name: &str, Side { table, empty }: &Side) -> Tail {
     let scale = table.elapsed_ns / empty.elapsed_ns.max(1.0);
     let slow = SLOW_US.iter().zip(table.slow.iter().zip(&empty.slow));
+    let slow = slow.map(|(&over_us, (&count, &empty))| SlowCount {
+        over_us,
+        count,
+        expected: empty as f64 * scale,
+    });
     Tail {
         side: name.into(),
         operations: table.operations,
-        elapsed_ns: table.elapsed_ns as u64,
-        p999_ns: table.latencies.percentile_ns(outcome, 99.9),
         max_ns: table.latencies.max_ns(),
-        slow: slow
-            .map(|(&over_us, (counts, empty))| slow_count(over_us, counts, empty, scale))
-            .collect(),
-        empty_operations: empty.operations,
-        empty_elapsed_ns: empty.elapsed_ns as u64,
+        slow: slow.collect(),
         empty_max_ns: empty.latencies.max_ns(),
     }
 }
 
-fn slow_count(over_us: u64, counts: &[u64], empty: &[u64], scale: f64) -> SlowCount {
-    let (count, empty_count) = (counts.iter().sum(), empty.iter().sum::<u64>());
-    let expected = empty_count as f64 * scale;
-    let allowed = expected + 3.0 * expected.sqrt().max(1.0);
-    SlowCount {
-        over_us,
-        count,
-        counts: counts.to_vec(),
-        empty_count,
-        empty_counts: empty.to_vec(),
-        expected,
-        allowed,
-        within: count as f64 <= allowed,
-    }
-}
-
-/// Describes the slow operations of a thread.
-pub(super) fn fields(of: &Tail) -> LineFields {
-    let counts = of.slow.iter().map(|slow| {
-        let word = if slow.within { "within" } else { "above" };
-        let (count, expected, allowed) = (slow.count, slow.expected, slow.allowed);
-        (
-            format!("over {} µs", slow.over_us),
-            format!("{count} ({word}: empty loop {expected:.1}, at most {allowed:.1})"),
-        )
-    });
-    let named = |name: &str, text: String| (name.to_owned(), text);
-    let start = [
-        named("thread", of.side.clone()),
-        named("operations", grouped(of.operations)),
-        named("99.9 %", time(of.p999_ns)),
-        named("longest", time(of.max_ns)),
-        named("longest of the empty loop", time(of.empty_max_ns)),
-    ];
-    start.into_iter().chain(counts).collect()
-}
-
 /// Slow operations per 10,000, and those of the empty loop in the same time, per 10,000 of the
-/// table's.
-pub(super) fn shares(tail: &Tail) -> Vec<Figure> {
-    let share = |of: &str, slow: &SlowCount, count: f64| {
-        let name = format!("{}{of} > {} µs", tail.side, slow.over_us);
-        Figure::new(
-            &name,
-            Unit::Plain,
-            count * 1e4 / tail.operations.max(1) as f64,
-        )
-    };
-    let both = tail.slow.iter().flat_map(|slow| {
+/// table's; and the longest of both.
+pub(super) fn figures(tail: &Tail) -> Vec<Figure> {
+    let each = |count: f64| count * 1e4 / tail.operations.max(1) as f64;
+    let counts = tail.slow.iter().flat_map(|slow| {
+        let limit = slow.over_us;
         [
-            share("", slow, slow.count as f64),
-            share(", empty loop", slow, slow.expected),
+            (format!(" > {limit} µs"), slow.count as f64),
+            (format!(", empty loop > {limit} µs"), slow.expected),
         ]
     });
-    both.collect()
+    let plain = counts.map(|(name, count)| (name, Unit::Plain, each(count)));
+    let longest = [
+        (", longest", tail.max_ns),
+        (", empty loop, longest", tail.empty_max_ns),
+    ];
+    let longest = longest.map(|(name, ns)| (name.to_owned(), Unit::Nanoseconds, ns));
+    let figure = |(name, unit, value): (String, _, _)| {
+        Figure::new(&format!("{}{name}", tail.side), unit, value)
+    };
+    plain.chain(longest).map(figure).collect()
 }
 
 #[cfg(test)]
@@ -247,19 +207,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_deviations_are_allowed_and_three_at_least() {
-        let cases = [
-            (3, 0, 1.0, true),
-            (4, 0, 1.0, false),
-            (190, 100, 1.6, true),
-            (198, 100, 1.6, false),
-            (130, 100, 1.0, true),
-            (131, 100, 1.0, false),
-        ];
-        for (count, empty, scale, within) in cases {
-            let slow = slow_count(50, &[count - 1, 1], &[empty], scale);
-            assert_eq!((slow.count, slow.empty_count), (count, empty));
-            assert_eq!(slow.within, within, "{count} with {empty} times {scale}");
-        }
+    fn slow_operations_of_the_empty_loop_are_scaled_to_the_tables_time() {
+        let (mut table, mut empty) = (Kept::default(), Kept::default());
+        (table.operations, table.elapsed_ns, table.slow[1]) = (10_000, 3e6, 4);
+        (empty.elapsed_ns, empty.slow[1]) = (1e6, 2);
+        let tail = tail("writer", &Side { table, empty });
+        assert_eq!((tail.slow[1].count, tail.slow[1].expected), (4, 6.0));
+        let figures = figures(&tail);
+        let of = |name: &str| figures.iter().find(|of| of.name == name).expect(name).value;
+        assert_eq!(of("writer > 50 µs"), 4.0);
+        assert_eq!(of("writer, empty loop > 50 µs"), 6.0);
+        assert_eq!(of("writer, longest"), tail.max_ns);
     }
 }

@@ -22,7 +22,6 @@ use crate::workload::Rules;
 /// Seconds of a process besides its operations; most of them churn.
 const PROCESS_S: f64 = 0.65;
 
-/// The section.
 #[derive(Debug)]
 pub(crate) struct MemorySection;
 

@@ -1,7 +1,6 @@
 //! Throughput of a mix of operations. Each preset varies one parameter, and has its own plots.
 
 mod scaling;
-mod updates;
 mod workingset;
 
 use itertools::Itertools;
@@ -58,7 +57,7 @@ const fn section(name: &'static str, capability: Capability, plots: Plots) -> Mi
 }
 
 pub(crate) static SCALING: MixSection = section("scaling", Map, OverThreads);
-pub(crate) static UPDATES: MixSection = section("updates", Map, Own(updates::plots));
+pub(crate) static UPDATES: MixSection = section("updates", Map, Own(scaling::over_updates));
 pub(crate) static WORKING_SET: MixSection = section("workingset", Map, Own(workingset::plots));
 pub(crate) static DISTRIBUTION: MixSection = section(
     "distribution",
@@ -158,8 +157,8 @@ impl Section for MixSection {
         works.map(|&work| Variant::Work(work)).collect()
     }
 
-    /// All threads fill subjects that are not maps, and such subjects are not churned. The batches
-    /// take at most half of a cache, because an entry with an unanswered insert is not evicted.
+    /// Subjects that are not maps are not churned. The batches take at most half of a cache,
+    /// because an entry with an unanswered insert is not evicted.
     fn adapt(&self, workload: &mut Workload) {
         if let Variant::Batch(batch) = workload.variant {
             let most = workload.announced() / (2 * workload.threads.max(1));
@@ -167,7 +166,6 @@ impl Section for MixSection {
         }
         if self.capability != Map {
             workload.churn = 0.0;
-            workload.prefill_by_one = false;
         }
     }
 
@@ -178,7 +176,7 @@ impl Section for MixSection {
     fn plots(&self, results: &Results, looks: &Looks) -> Vec<Plot> {
         let title = &*self.preset().title;
         match self.plots {
-            OverThreads => scaling::over(results, looks, (self.name, title)),
+            OverThreads => scaling::over_threads(results, looks, (self.name, title)),
             Blocks(vary, heading) => dots::by(results, looks, (self.name, title), vary, heading),
             Cells => Vec::from_iter(dots::all(results, looks, (self.name, self.name, title))),
             Own(plots) => plots(results, looks),

@@ -166,19 +166,26 @@ fn readers(cell: &CellResults) -> String {
 }
 
 /// The note below a plot, with a sentence about rows that were not being resized for most of the
-/// time, if there are any.
+/// time, and one about rows whose resizing thread shared a CPU with a reader, if there are any.
 fn note<'a>(rows: impl Iterator<Item = Placed<'a>>) -> String {
-    let valid = rows.filter(|(_, row)| !row.void());
-    let paused = valid.filter_map(|(cell, row)| {
+    let valid: Vec<_> = rows.filter(|(_, row)| !row.void()).collect();
+    let mut summaries = valid
+        .iter()
+        .filter_map(|(_, row)| row.row.fields.resize.as_ref());
+    let is_crowded = summaries.any(|of| !of.own_cpu);
+    let paused = valid.into_iter().filter_map(|(cell, row)| {
         let of = row.row.fields.resize.as_ref();
         let of = of.filter(|of| !of.is_continuous())?;
         let (label, readers, busy) = (&row.label, readers(cell), busy(of));
         Some(format!("{label} with {readers} ({busy})"))
     });
     let paused: Vec<String> = paused.collect();
-    if paused.is_empty() {
-        NOTE.to_owned()
-    } else {
-        format!("{NOTE} Not resized all the time: {}.", paused.join("; "))
+    let mut note = NOTE.to_owned();
+    if !paused.is_empty() {
+        note += &format!(" Not resized all the time: {}.", paused.join("; "));
     }
+    if is_crowded {
+        note += " In some rows the resizing thread shares a CPU with a reader.";
+    }
+    note
 }

@@ -68,11 +68,6 @@ use crate::verify;
 use crate::work::{Drive, DriveReport, Part, drive};
 use crate::workload::{Buckets, Workload};
 
-/// Least rounds for a decision.
-const LEAST_PAIRS: usize = 15;
-/// Distance from the two fixed rates, as a share, that still counts as between them.
-const ALLOWANCE: f64 = 0.05;
-
 /// Prefix of the description of the cell of [`Moving`].
 pub(super) const MOVING: &str = "resizing between";
 
@@ -400,7 +395,6 @@ fn summary(rounds: &[Round], own_cpu: bool) -> Option<ResizeSummary> {
         resizing: spread(Moving)?,
         to_slower,
         to_faster,
-        position: position(rounds.len(), to_slower, to_faster).into(),
         machine: ratio(Elsewhere, Large)?,
         resizes_per_s: Spread::of(per_s)?.into(),
         busy_share: Spread::of(busy)?.into(),
@@ -408,53 +402,11 @@ fn summary(rounds: &[Round], own_cpu: bool) -> Option<ResizeSummary> {
     })
 }
 
-/// Decides the position of the rate by the whole of both intervals.
-fn position(pairs: usize, to_slower: Interval, to_faster: Interval) -> &'static str {
-    let (least, most) = (1.0 - ALLOWANCE, 1.0 + ALLOWANCE);
-    if pairs < LEAST_PAIRS {
-        "undecided"
-    } else if to_slower.low >= least && to_faster.high <= most {
-        "between"
-    } else if to_slower.high < least {
-        "below"
-    } else if to_faster.low > most {
-        "above"
-    } else {
-        "undecided"
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const ASKED: Buckets = Buckets { small: 4, large: 8 };
-
-    fn interval(low: f64, high: f64) -> Interval {
-        Interval {
-            value: (low + high) / 2.0,
-            low,
-            high,
-        }
-    }
-
-    #[test]
-    fn the_position_follows_from_both_intervals() {
-        let cases = [
-            (15, (0.96, 1.02), (0.80, 0.90), "between"),
-            (15, (1.10, 1.20), (0.96, 1.04), "between"),
-            (14, (1.10, 1.20), (0.96, 1.04), "undecided"),
-            (15, (0.90, 0.94), (0.80, 0.84), "below"),
-            (15, (0.90, 1.00), (0.80, 0.90), "undecided"),
-            (15, (1.30, 1.40), (1.06, 1.10), "above"),
-            (15, (1.30, 1.40), (1.00, 1.10), "undecided"),
-        ];
-        for (pairs, slower, faster, position) in cases {
-            let slower = interval(slower.0, slower.1);
-            let faster = interval(faster.0, faster.1);
-            assert_eq!(super::position(pairs, slower, faster), position);
-        }
-    }
 
     fn round(rates: [f64; 4]) -> Round {
         rates.map(|rate| Ran {
@@ -479,7 +431,6 @@ mod tests {
             assert!((summary.to_faster.value - 0.75).abs() < 1e-9);
             assert!((summary.machine.value - 0.9).abs() < 1e-9);
             assert!((summary.busy_share.value - 0.9).abs() < 1e-9);
-            assert_eq!(summary.position, "between");
         }
         assert!(summary(&[], true).is_none());
     }

@@ -13,16 +13,14 @@ use crate::params::Params;
 pub use crate::payload::ResizeSummary;
 use crate::plan::Kept;
 use crate::plot::style::Looks;
-use crate::plot::svg::rate;
 use crate::plot::{Part, Plot, dots};
 use crate::price;
-use crate::record::{Interval, Row};
+use crate::record::Row;
 use crate::results::{CellResults, Results};
-use crate::section::{LineFields, Section};
+use crate::section::Section;
 use crate::task::Task;
 use crate::workload::{Buckets, Check, MAX_RANGE, Rules, Variant, Workload};
 
-/// The section.
 #[derive(Debug)]
 pub(crate) struct ResizeSection;
 
@@ -98,10 +96,6 @@ impl Section for ResizeSection {
         price::repeated(task, rows, once)
     }
 
-    fn details(&self, row: &Row) -> Vec<LineFields> {
-        row.fields.resize.iter().map(fields).collect()
-    }
-
     fn row_figures(&self, row: &Row) -> Vec<Figure> {
         let summaries = row.fields.resize.iter();
         let all = |summary: &ResizeSummary| {
@@ -110,6 +104,7 @@ impl Section for ResizeSection {
                 Figure::of_interval("of the faster size", Unit::Plain, summary.to_faster),
                 Figure::of_interval("resizes a second", Unit::Plain, summary.resizes_per_s),
                 Figure::of_interval("in progress", Unit::Share, summary.busy_share),
+                Figure::of_interval("beside another's resize", Unit::Plain, summary.machine),
             ]
         };
         summaries.flat_map(all).collect()
@@ -135,38 +130,6 @@ impl Section for ResizeSection {
     }
 }
 
-/// Describes operations beside a resizing thread.
-fn fields(summary: &ResizeSummary) -> LineFields {
-    let at = |buckets: usize, of: Interval| format!("{} at {buckets} buckets", rate(of.value));
-    let shared = if summary.own_cpu {
-        ""
-    } else {
-        "; the resizing thread shares a CPU with a reader"
-    };
-    let position = format!("{} ({} pairs){shared}", summary.position, summary.pairs);
-    let beside_another = times(summary.machine);
-    [
-        ("smaller size", at(summary.buckets.0, summary.small)),
-        ("larger size", at(summary.buckets.1, summary.large)),
-        ("resizing", rate(summary.resizing.value)),
-        ("of the slower", times(summary.to_slower)),
-        ("of the faster", times(summary.to_faster)),
-        ("position", position),
-        ("resizes/s", format!("{:.0}", summary.resizes_per_s.value)),
-        ("in progress", busy(summary)),
-        ("beside the resizing of another table", beside_another),
-    ]
-    .map(|(name, text)| (name.to_owned(), text))
-    .into()
-}
-
-/// Formats a ratio with its interval; small ones with more digits.
-fn times(ratio: Interval) -> String {
-    let digits = if ratio.value < 0.1 { 4 } else { 2 };
-    let Interval { value, low, high } = ratio;
-    format!("{value:.digits$} ({low:.digits$} – {high:.digits$})")
-}
-
 /// Formats the share of the time in which a resize was in progress, marked if it is too low.
 fn busy(summary: &ResizeSummary) -> String {
     let share = format!("{:.1} %", summary.busy_share.value * 100.0);
@@ -183,6 +146,7 @@ fn busy(summary: &ResizeSummary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Interval;
 
     #[test]
     fn a_row_that_was_not_resized_all_the_time_is_marked() {
@@ -192,7 +156,7 @@ mod tests {
             high: value,
         };
         let said = |share: f64| {
-            let summary = ResizeSummary {
+            busy(&ResizeSummary {
                 buckets: (8, 16),
                 pairs: 15,
                 small: at(1e6),
@@ -200,18 +164,13 @@ mod tests {
                 resizing: at(1.5e6),
                 to_slower: at(1.5),
                 to_faster: at(0.75),
-                position: "between".into(),
                 machine: at(0.9),
                 resizes_per_s: at(100.0),
                 busy_share: at(share),
                 own_cpu: true,
-            };
-            let mut fields = fields(&summary).into_iter();
-            fields
-                .find(|(name, _)| name == "in progress")
-                .map(|field| field.1)
+            })
         };
-        assert_eq!(said(0.899).as_deref(), Some("89.9 %, less than 90 %"));
-        assert_eq!(said(0.9).as_deref(), Some("90.0 %"));
+        assert_eq!(said(0.899), "89.9 %, less than 90 %");
+        assert_eq!(said(0.9), "90.0 %");
     }
 }

@@ -28,7 +28,6 @@ impl Readers {
     }
 }
 
-/// A running reader.
 struct Leaving(Readers);
 
 impl Drop for Leaving {
@@ -37,7 +36,6 @@ impl Drop for Leaving {
     }
 }
 
-/// The job of the resizing thread.
 #[derive(Clone, Debug)]
 pub(crate) struct ResizeJob {
     /// All threads start here.
@@ -48,7 +46,6 @@ pub(crate) struct ResizeJob {
     pub(crate) buckets: (usize, usize),
 }
 
-/// The report of the resizing thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResizeReport {
     /// Number of resizes.

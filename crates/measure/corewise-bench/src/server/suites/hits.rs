@@ -91,7 +91,6 @@ pub(crate) struct HitsArgs {
     values: Vec<ValueSize>,
 }
 
-/// Measures the rows.
 pub(super) fn run(args: &HitsArgs) -> Result<u8, BenchError> {
     if !is_installed("memcached") {
         say("SKIPPED: memcached is not on PATH, so there is nothing to compare with");
@@ -169,7 +168,6 @@ impl Hits<'_> {
         Ok(status)
     }
 
-    /// Measures one trace at one size of memcached.
     fn trace(
         &mut self,
         name: &str,
@@ -315,7 +313,6 @@ impl Hits<'_> {
         misses
     }
 
-    /// Prints the facts once.
     fn head(&mut self, theirs: &ReplayReport, what: &str, heads: &str) {
         if !std::mem::replace(&mut self.is_headed, true) {
             say_machine(&theirs.machine);

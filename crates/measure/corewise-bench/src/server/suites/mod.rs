@@ -85,7 +85,6 @@ impl PlaceArgs {
         })
     }
 
-    /// Describes the pinning.
     fn line(&self) -> String {
         if !self.pins() {
             return "pinning: none".into();
@@ -95,7 +94,6 @@ impl PlaceArgs {
     }
 }
 
-/// Prints the machine.
 fn say_machine(machine: &Machine) {
     let Machine {
         cpu,
@@ -117,7 +115,6 @@ fn target(server: &Server, protocol: Protocol) -> Target {
     }
 }
 
-/// Runs a load.
 fn load(config: &LoadConfig) -> Result<Report, BenchError> {
     corewise_load::run(config, &mut |_| {}).map_err(failed)
 }
@@ -168,7 +165,6 @@ fn given_or<'a, T>(given: &'a [T], all: &'a [T]) -> &'a [T] {
     if given.is_empty() { all } else { given }
 }
 
-/// The median of a few values.
 fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     corewise_measure::stats::Spread::of(values).map(|spread| spread.median)
 }

@@ -74,7 +74,6 @@ pub(crate) struct RespArgs {
     place: PlaceArgs,
 }
 
-/// Measures the rows.
 pub(super) fn run(args: &RespArgs) -> Result<u8, BenchError> {
     if !is_installed("redis-benchmark") || !is_installed(&args.redis) {
         say("SKIPPED: redis-server and redis-benchmark are not on PATH");

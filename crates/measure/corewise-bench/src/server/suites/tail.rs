@@ -96,7 +96,6 @@ struct Round {
     late: f64,
 }
 
-/// Measures the rows.
 pub(super) fn run(args: &TailArgs) -> Result<u8, BenchError> {
     let engine = args
         .engine
