@@ -23,7 +23,7 @@ const CAPACITY_SECONDS: f64 = 3.0;
 ///
 /// Figures are the server's CPU time in microseconds per request (per key for multiget); open-loop
 /// rows have latencies in microseconds. `net` is less the cost of an empty responder that is
-/// measured in the same run. At the end comes the README's table, of the uniform rows.
+/// measured in the same run. At the end come the README's tables, of the uniform rows.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Example: corewise bench server rivals --seconds 5 'get32-*'")]
 pub(crate) struct RivalsArgs {
@@ -48,7 +48,6 @@ pub(crate) struct RivalsArgs {
     format: Format,
 }
 
-/// A row, for two distributions of keys.
 struct Row {
     name: &'static str,
     text: &'static str,
@@ -90,7 +89,6 @@ const LAWS: [(&str, KeyDistribution); 2] = [
     ("zipf", KeyDistribution::Zipf(0.99)),
 ];
 
-/// Measures the rows.
 pub(super) fn run(args: &RivalsArgs) -> Result<u8, BenchError> {
     let all = ROWS.iter().flat_map(|row| LAWS.map(|law| (row, law)));
     let name = |row: &Row, law: &str| format!("{}-{law}", row.name);
@@ -115,6 +113,7 @@ pub(super) fn run(args: &RivalsArgs) -> Result<u8, BenchError> {
         args,
         running: Vec::new(),
         readme: Vec::new(),
+        open: Vec::new(),
         is_headed: false,
     };
     let mut status = 0;
@@ -124,9 +123,14 @@ pub(super) fn run(args: &RivalsArgs) -> Result<u8, BenchError> {
             status = told(&name, rivals.row(row, distribution))?.max(status);
         }
     }
-    if !rivals.readme.is_empty() && args.format == Format::Text {
-        say("\n| workload | corewise | rival | ratio | net |\n|---|---|---|---|---|");
-        rivals.readme.iter().for_each(|line| say(line));
+    for (heads, lines) in [
+        ("workload | corewise | rival | gross | net", rivals.readme),
+        ("latency in µs | corewise | rival | ratio", rivals.open),
+    ] {
+        if !lines.is_empty() {
+            let rule = "---|".repeat(heads.split('|').count());
+            say(&format!("\n| {heads} |\n|{rule}\n{}", lines.join("\n")));
+        }
     }
     Ok(status)
 }
@@ -134,8 +138,9 @@ pub(super) fn run(args: &RivalsArgs) -> Result<u8, BenchError> {
 struct Rivals<'a> {
     args: &'a RivalsArgs,
     running: Vec<(Who, Server)>,
-    /// Lines of the README's table.
+    /// Lines of the README's tables: CPU time, and latency in open loop.
     readme: Vec<String>,
+    open: Vec<String>,
     is_headed: bool,
 }
 
@@ -188,7 +193,6 @@ impl Rivals<'_> {
         }
     }
 
-    /// Measures a row and prints it.
     fn row(&mut self, row: &Row, distribution: KeyDistribution) -> Result<(), BenchError> {
         let text = format!("{}, {distribution}", row.text);
         let program = match row.rival {
@@ -283,11 +287,19 @@ impl Rivals<'_> {
             say(&format!(
                 "| {text} | {ours} | {rival} {theirs} | {floor} | {verdict} |"
             ));
-            if law == KeyDistribution::Uniform && at == 0 {
-                let ratios = readme_ratios(row, report);
-                self.readme.push(format!(
-                    "| {text} | {ours} | {rival}: {theirs} | {ratios} |"
-                ));
+            let is_rival = !matches!(row.rival, Who::Free(_));
+            if law == KeyDistribution::Uniform && at == 0 && is_rival {
+                let start = format!("| {} | {ours} | {rival}: {theirs}", row.text);
+                let median = |name| {
+                    let spread = ratio_of(name).and_then(|ratio| ratio.ratio);
+                    spread.map_or("-".into(), |of| format!("{:.2}", of.median))
+                };
+                if row.name == OPEN {
+                    self.open.push(format!("{start} | {} |", median("p99")));
+                } else {
+                    let (gross, net) = (median("cpu_gross"), median("cpu_net"));
+                    self.readme.push(format!("{start} | {gross} | {net} |"));
+                }
             }
         }
         for target in [a, b].iter().filter(|target| target.misses > 0) {
@@ -301,7 +313,6 @@ impl Rivals<'_> {
         Ok(())
     }
 
-    /// Prints the facts once.
     fn head(&mut self, report: &Report) -> Result<(), BenchError> {
         if std::mem::replace(&mut self.is_headed, true) {
             return Ok(());
@@ -318,20 +329,6 @@ impl Rivals<'_> {
         say("| bar | corewise | rival | floor | ratio median [95 %] | target | verdict |");
         say("|---|---|---|---|---|---|---|");
         Ok(())
-    }
-}
-
-/// The ratios of a row of the README's table: gross or of the latency, and net.
-fn readme_ratios(row: &Row, report: &Report) -> String {
-    let median = |name| {
-        let ratio = report.ratios.iter().find(|ratio| ratio.metric == name);
-        let spread = ratio.and_then(|of| of.ratio);
-        spread.map_or("-".into(), |of| format!("{:.2}", of.median))
-    };
-    if row.name == OPEN {
-        format!("{} | -", median("p99"))
-    } else {
-        format!("{} | {}", median("cpu_gross"), median("cpu_net"))
     }
 }
 
