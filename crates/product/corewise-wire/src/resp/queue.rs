@@ -39,6 +39,30 @@ impl RequestQueue {
         self.requests.push((self.elements.len(), count));
     }
 
+    /// Appends a request of `count` elements, the name first; `elements` passes each to the
+    /// function that it is given. Takes time in proportion to their lengths.
+    ///
+    /// ```
+    /// let mut queue = corewise_wire::resp::RequestQueue::default();
+    /// queue.push_elements(2, |push| {
+    ///     push(b"GET");
+    ///     push(b"k");
+    /// });
+    /// let request = queue.iter().next().unwrap();
+    /// assert_eq!(request.name(), b"GET");
+    /// assert_eq!(request.args().collect::<Vec<_>>(), [b"k"]);
+    /// ```
+    pub fn push_elements(&mut self, count: usize, elements: impl FnOnce(&mut dyn FnMut(&[u8]))) {
+        elements(&mut |element| encode_bulk(element, &mut self.elements));
+        self.requests.push((self.elements.len(), count as u32));
+    }
+
+    /// Removes all requests, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.elements.clear();
+        self.requests.clear();
+    }
+
     /// The number of requests.
     #[must_use]
     pub fn len(&self) -> usize {
