@@ -17,5 +17,6 @@ mod metrics;
 mod operate;
 mod protocol;
 mod resp;
+mod scripts;
 mod stats;
 mod transactions;

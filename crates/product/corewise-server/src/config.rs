@@ -53,6 +53,16 @@ pub enum BindingProtocol {
     Binary,
 }
 
+/// The keys that a script may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScriptKeys {
+    /// Those that it declares. Operations on other keys go on while it runs.
+    #[default]
+    Declared,
+    /// All. No operation is executed while it runs.
+    All,
+}
+
 macro_rules! named {
     ($type:ident, $what:literal, $($name:literal => $variant:ident),+) => {
         impl FromStr for $type {
@@ -74,6 +84,7 @@ macro_rules! named {
 
 named!(EngineKind, "an engine", "relativistic" => Relativistic, "locked" => Locked, "global-lock" => GlobalLock, "lockhash" => LockHash);
 named!(BindingProtocol, "a protocol", "auto" => Auto, "ascii" => Ascii, "binary" => Binary);
+named!(ScriptKeys, "a choice", "declared" => Declared, "all" => All);
 named!(Eviction, "an eviction policy", "default" => Default, "s3-fifo" => S3Fifo, "lru" => Lru, "random" => Random, "none" => None);
 
 impl Eviction {
@@ -175,6 +186,12 @@ pub struct Config {
     pub maxconns_fast: bool,
     /// The verbosity that `stats settings` reports.
     pub verbosity: u8,
+    /// How long a script may take, or all scripts of a transaction together.
+    pub script_time: Duration,
+    /// Bytes that the scripts of one event loop may take.
+    pub script_memory: usize,
+    /// The keys that a script may use.
+    pub script_keys: ScriptKeys,
 }
 
 impl Default for Config {
@@ -208,6 +225,9 @@ impl Default for Config {
             enable_dump: true,
             maxconns_fast: true,
             verbosity: 0,
+            script_time: Duration::from_secs(5),
+            script_memory: 32 << 20,
+            script_keys: ScriptKeys::Declared,
         }
     }
 }

@@ -21,6 +21,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// The stack of an event loop, of which the system gives it the pages that it touches: scripts nest
+/// calls, tables and texts in JSON as deep as [`scripts`](crate::scripts) allows.
+const LOOP_STACK: usize = 16 << 20;
 const SIGNALS: Token = Token(usize::MAX);
 pub(crate) const WAKE: Token = Token(usize::MAX - 1);
 const HANGUPS: Token = Token(usize::MAX - 2);
@@ -63,7 +66,8 @@ impl Loops {
             let cpu = cpus.get(index).copied().flatten();
             let name = format!("loop-{index}");
             let stop = StopOnDrop(Arc::clone(shared));
-            let thread = std::thread::Builder::new().name(name).spawn(move || {
+            let thread = std::thread::Builder::new().name(name);
+            let thread = thread.stack_size(LOOP_STACK).spawn(move || {
                 // A loop that panics or loses its poller stops the server. One that was told to
                 // stop changes nothing.
                 let _stop = stop;

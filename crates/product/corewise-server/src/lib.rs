@@ -64,6 +64,7 @@ mod metrics;
 mod process;
 mod protocol;
 mod receiving;
+mod scripts;
 mod server;
 mod shared;
 mod spare_inputs;
@@ -71,7 +72,8 @@ mod transport;
 mod turn;
 
 pub use config::{
-    BindAddress, BindingProtocol, Config, EngineKind, Eviction, ListenAt, RunError, StartError,
+    BindAddress, BindingProtocol, Config, EngineKind, Eviction, ListenAt, RunError, ScriptKeys,
+    StartError,
 };
 pub use protocol::ProtocolKind;
 pub use server::Server;

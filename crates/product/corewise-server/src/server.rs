@@ -291,10 +291,15 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
     };
     let loops =
         (0..config.threads).map(|_| corewise_atomic::CachePadded::new(LoopState::default()));
+    let script_limits = crate::scripts::Limits {
+        memory: config.script_memory,
+    };
+    let scripts = crate::scripts::Scripts::new(config.threads, script_limits);
     Shared {
         limits,
         clock: Arc::new(SystemClock::new()),
         isolation: Arc::new(Isolation::new()),
+        scripts: Arc::new(scripts),
         users: Mutex::new(users.map(Arc::new)),
         loops: loops.collect(),
         connections: Mutex::new(HashMap::new()),

@@ -7,6 +7,7 @@ use crate::complaints::Complaints;
 use crate::config::Config;
 use crate::conn::FREE;
 use crate::metrics::{Baseline, Counters, Published};
+use crate::scripts::Scripts;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -137,6 +138,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn TimeSource>,
     /// Makes operations on several keys atomic.
     pub(crate) isolation: Arc<Isolation>,
+    /// The scripts that clients have sent.
+    pub(crate) scripts: Arc<Scripts>,
     /// The users that may authenticate; `None` if all clients are admitted. Replaced when the file
     /// is read again.
     pub(crate) users: Mutex<Option<Arc<Users>>>,

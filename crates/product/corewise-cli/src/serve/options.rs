@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
-use corewise_server::{BindingProtocol, EngineKind, Eviction};
+use corewise_server::{BindingProtocol, EngineKind, Eviction, ScriptKeys};
 use corewise_topology::PinPolicy;
 use serde::de::{self, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -109,6 +109,20 @@ pub(crate) struct ServeOptions {
     /// Close connections that leave replies unread for this long.
     #[arg(long, value_name = "TIME")]
     pub(crate) slow_reader_timeout: Option<Parsed<Span>>,
+
+    /// How long a script of RESP may run, 1ms to 60s, and the scripts of one transaction together.
+    /// [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) script_time: Option<Parsed<Span>>,
+
+    /// Memory that the scripts of one thread may take, 1m to 1g. [default: 32m]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) script_memory: Option<Parsed<Bytes>>,
+
+    /// The keys that a script may use: declared, those in its KEYS; or all, and then every script
+    /// excludes all other operations while it runs. [default: declared]
+    #[arg(long, value_name = "KEYS")]
+    pub(crate) script_keys: Option<Parsed<ScriptKeys>>,
 
     /// relativistic: lookups without locks, items in segments; locked: a lock for each shard, the
     /// baseline; lockhash: a lock for each partition of a LOCKHASH table; global-lock: one lock for
@@ -277,7 +291,7 @@ impl ServeOptions {
             max_connections
             maxconns_fast idle_timeout slow_reader_timeout engine eviction disable_evictions pin
             auth_file config backlog enable_shutdown disable_flush_all disable_cas disable_dumping
-            prefix_delimiter daemon user pidfile lock_memory enable_coredumps extended protocol
+            prefix_delimiter script_time script_memory script_keys daemon user pidfile lock_memory enable_coredumps extended protocol
             udp_port slab_growth_factor slab_min_size max_reqs_per_event enable_largepages
             disable_watch napi_ids memory_file enable_sasl enable_ssl;
             verbose = self.verbose.max(under.verbose),

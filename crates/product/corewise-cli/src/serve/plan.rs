@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use corewise_server::{BindAddress, BindingProtocol, Config, Eviction, ListenAt, ProtocolKind};
 use corewise_topology::Topology;
@@ -21,6 +22,10 @@ const MEMCACHEDS_MEMORY: u64 = 64 << 20;
 const SOCKET_PATH: usize = 108;
 const MIN_ITEM_SIZE: u64 = 1 << 10;
 const MAX_ITEM_SIZE: u64 = 128 << 20;
+const MIN_SCRIPT_TIME: Duration = Duration::from_millis(1);
+const MAX_SCRIPT_TIME: Duration = Duration::from_secs(60);
+const MIN_SCRIPT_MEMORY: u64 = 1 << 20;
+const MAX_SCRIPT_MEMORY: u64 = 1 << 30;
 const MAX_THREADS: u32 = 1_024;
 
 /// The resolved options.
@@ -231,6 +236,7 @@ fn server_config(options: ServeOptions, mode: CliMode) -> Result<Config, String>
     }
     set_sizes(&mut config, &options)?;
     set_connections(&mut config, &options)?;
+    set_scripts(&mut config, &options)?;
     set_commands(&mut config, &options);
     set_kinds(&mut config, options);
     Ok(config)
@@ -302,6 +308,28 @@ fn set_connections(config: &mut Config, options: &ServeOptions) -> Result<(), St
     }
     if let Some(Parsed(Mode(mode))) = options.unix_mode {
         config.unix_mode = mode;
+    }
+    Ok(())
+}
+
+fn set_scripts(config: &mut Config, options: &ServeOptions) -> Result<(), String> {
+    if let Some(Parsed(Span(time))) = options.script_time {
+        if !(MIN_SCRIPT_TIME..=MAX_SCRIPT_TIME).contains(&time) {
+            return Err("script-time must be from 1ms to 60s".into());
+        }
+        config.script_time = time;
+    }
+    if let Some(Parsed(Bytes(memory))) = options.script_memory {
+        if !(MIN_SCRIPT_MEMORY..=MAX_SCRIPT_MEMORY).contains(&memory) {
+            return Err(format!(
+                "script-memory must be from 1m to 1g, not {}",
+                Bytes(memory)
+            ));
+        }
+        config.script_memory = memory as usize;
+    }
+    if let Some(Parsed(keys)) = options.script_keys {
+        config.script_keys = keys;
     }
     Ok(())
 }

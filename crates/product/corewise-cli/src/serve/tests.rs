@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use corewise_server::{BindingProtocol, Config, Eviction, ProtocolKind};
+use corewise_server::{BindingProtocol, Config, Eviction, ProtocolKind, ScriptKeys};
 use corewise_topology::PinPolicy;
 use tempfile::NamedTempFile;
 
@@ -101,6 +101,12 @@ const OF_LIMITS: &[Reaches] = &[
     ("--slow-reader-timeout 250ms", |c| {
         c.slow_reader_timeout == Duration::from_millis(250)
     }),
+    ("--script-time 250ms", |c| {
+        c.script_time == Duration::from_millis(250)
+    }),
+    ("--script-memory 2m", |c| c.script_memory == 2 << 20),
+    ("--script-keys all", |c| c.script_keys == ScriptKeys::All),
+    ("", |c| c.script_keys == ScriptKeys::Declared),
 ];
 
 const OF_SWITCHES: &[Reaches] = &[

@@ -3,7 +3,7 @@
 use super::table::{self, Command, KeyRange, Row};
 use super::{Context, first, glob, text};
 use corewise_engine::Engine;
-use corewise_wire::resp::{Args, Encoder};
+use corewise_wire::resp::{Args, Encoder, parse_integer};
 use std::iter;
 
 /// The most names in one `COMMAND INFO` or `COMMAND DOCS`, whose replies are much longer than the
@@ -11,7 +11,7 @@ use std::iter;
 const MAX_NAMES: usize = 256;
 
 /// The categories that Redis has, in its order, as far as commands here are in them.
-const CATEGORIES: [&str; 11] = [
+const CATEGORIES: [&str; 12] = [
     "keyspace",
     "read",
     "write",
@@ -23,6 +23,7 @@ const CATEGORIES: [&str; 11] = [
     "dangerous",
     "connection",
     "transaction",
+    "scripting",
 ];
 
 fn words(text: &'static str) -> std::str::SplitAsciiWhitespace<'static> {
@@ -40,7 +41,8 @@ fn is_in(command: &Row, category: &str) -> bool {
         group => group.unwrap_or(""),
     };
     let follows_from_flags = match category {
-        "read" => command.has_flag("readonly"),
+        // As in Redis, a script is in no category of what its commands do.
+        "read" => command.has_flag("readonly") && of_group != "scripting",
         "slow" => !command.has_flag("fast"),
         "dangerous" => command.has_flag("admin"),
         flag => command.has_flag(flag),
@@ -91,16 +93,17 @@ fn print_keys(reply: &mut Encoder<'_>, flags: &'static str, [start, last, step]:
     reply.map(3);
     reply.bulk(b"flags");
     print_flags(reply, flags);
-    for (field, kind) in [("begin_search", "index"), ("find_keys", "range")] {
+    let find = if step == 0 { "keynum" } else { "range" };
+    for (field, kind) in [("begin_search", "index"), ("find_keys", find)] {
         reply.bulk(field.as_bytes());
         reply.map(2);
         reply.bulk(b"type");
         reply.bulk(kind.as_bytes());
         reply.bulk(b"spec");
-        let numbers: &[(&str, i8)] = if kind == "index" {
-            &[("index", start)]
-        } else {
-            &[("lastkey", last), ("keystep", step), ("limit", 0)]
+        let numbers: &[(&str, i8)] = match kind {
+            "index" => &[("index", start)],
+            "range" => &[("lastkey", last), ("keystep", step), ("limit", 0)],
+            _ => &[("keynumidx", 0), ("firstkey", 1), ("keystep", 1)],
         };
         reply.map(numbers.len());
         for (name, number) in numbers {
@@ -217,7 +220,21 @@ fn get_keys<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
         return cx.error("ERR Invalid number of arguments specified for command");
     }
     let mut keys = Vec::new();
-    for (_, [start, last, step]) in command.keys {
+    if command.has_numbered_keys() {
+        let count = parse_integer(elements[2]).unwrap_or(-1);
+        let Some(given) = usize::try_from(count)
+            .ok()
+            .and_then(|count| elements.get(3..3 + count))
+        else {
+            return cx.error("ERR Invalid arguments specified for command");
+        };
+        keys.extend_from_slice(given);
+        if keys.is_empty() {
+            return cx.reply().array(0);
+        }
+    }
+    let ranges = command.keys.iter().filter(|_| !command.has_numbered_keys());
+    for (_, [start, last, step]) in ranges {
         let start = i64::from(*start);
         let last = match i64::from(*last) {
             last @ ..0 => elements.len() as i64 + last,

@@ -15,6 +15,7 @@
 //! | `keys` | `DEL EXISTS EXPIRE … PERSIST SCAN TOUCH TTL … TYPE UNLINK` |
 //! | `keyspace` | `KEYS MEMORY OBJECT RANDOMKEY` |
 //! | `lcs` | `LCS` |
+//! | `scripting` | `EVAL EVALSHA EVAL_RO EVALSHA_RO SCRIPT` |
 //! | `several` | `COPY MGET MSET MSETNX RENAME RENAMENX` |
 //! | `strings` | `APPEND DECR … GET GETDEL GETEX GETRANGE GETSET INCR … INCRBYFLOAT SET SETEX SETNX SETRANGE STRLEN` |
 //! | `transactions` | `DISCARD EXEC MULTI UNWATCH WATCH` |
@@ -23,12 +24,13 @@
 //! # Guarantees
 //!
 //! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
-//! 2. `BITOP COPY MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` are atomic: they are
-//!    transactions of [`isolation`](corewise_engine::isolation). All other commands on several keys
-//!    (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in order,
-//!    and other clients may change the keys between two of them, except in `EXEC`.
+//! 2. `BITOP COPY EVAL EVALSHA MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` are atomic: they
+//!    are transactions of [`isolation`](corewise_engine::isolation). All other commands on several
+//!    keys (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in
+//!    order, and other clients may change the keys between two of them, except in `EXEC` and in
+//!    scripts.
 //! 3. A command that fails changes nothing, except that `MSET` and `MSETNX` may run out of memory
-//!    when they have set some of their keys.
+//!    when they have set some of their keys, and that a script may fail between two commands.
 //! 4. Error texts are those of Redis 7.0.
 //!
 //! # Long calls
@@ -46,7 +48,8 @@
 //! | `LCS` | [pairs of bytes](lcs), 16,777,216 at most |
 //! | `BITFIELD COMMAND INFO MSET MSETNX WATCH` | the request |
 //! | `CLIENT KILL`, `CLIENT LIST` | the connections of the server |
-//! | `EXEC` | the [cost] of its requests, which is bounded |
+//! | `EVAL EVALSHA` | the script, whose time is [bounded](crate::scripts) |
+//! | `EXEC` | the [cost] of its requests, which is bounded, and the time of its scripts |
 
 mod bits;
 mod client;
@@ -60,6 +63,7 @@ mod keys;
 mod keyspace;
 mod lcs;
 mod operation;
+mod scripting;
 mod server;
 mod session;
 mod several;
@@ -88,6 +92,7 @@ use form::ReplyShape;
 use operation::{Action, Operation};
 pub(crate) use session::RespSession;
 use std::sync::Arc;
+use std::time::Duration;
 use table::Command;
 
 /// The most bytes that [`Context::most_replies`] returns, unless requests may be longer.
@@ -169,6 +174,8 @@ pub(crate) struct Context<'c, E: Engine> {
     pub(crate) is_silent: bool,
     /// The command directly follows a flush of the same connection.
     pub(crate) follows_flush: bool,
+    /// How long a script may take, or the scripts of the transaction that are left.
+    pub(crate) script_time: Duration,
     pub(crate) answered: Answered,
 }
 
@@ -524,10 +531,11 @@ pub(crate) fn rows() -> impl Iterator<Item = (&'static str, i8)> {
     table::rows().map(|command| (command.name, command.arity))
 }
 
-/// The names of the commands whose arguments name keys, but for those that no transaction has.
+/// The names of the commands whose arguments name keys, but for those that no transaction has, and
+/// for scripts, whose time is bounded while they run.
 #[cfg(test)]
 pub(crate) fn names_with_keys() -> std::collections::HashSet<&'static str> {
-    let with_keys = table::all().filter(|command| !command.keys.is_empty());
+    let with_keys = table::all().filter(|command| !command.keys.is_empty() && !command.is_script());
     with_keys
         .map(|command| command.name)
         .filter(|name| *name != "watch")

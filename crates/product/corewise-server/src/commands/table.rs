@@ -6,19 +6,23 @@
 
 use super::operation::{Action, Parsed};
 use super::{
-    Context, bits, client, command, connection, keys, keyspace, lcs, server, several, strings,
-    transactions,
+    Context, bits, client, command, connection, keys, keyspace, lcs, scripting, server, several,
+    strings, transactions,
 };
 use crate::codec::Parse;
 use corewise_engine::Engine;
 use corewise_wire::Tally;
-use corewise_wire::resp::{Args, Request};
+use corewise_wire::resp::{Args, Request, parse_integer};
 use std::marker::PhantomData;
 use std::ops::Deref;
 
 /// Where a command has keys: the position of the first, of the last from the first (from the end,
 /// if negative), and their distance.
 pub(super) type KeyRange = [i8; 3];
+
+/// The range of a command that says how many keys it has: their number is the second argument, and
+/// they are behind it.
+pub(super) const NUMBERED: KeyRange = [2, 0, 0];
 
 /// What is known of a command or subcommand, whichever engine executes it. Words are separated by
 /// blanks.
@@ -108,6 +112,10 @@ rows! {
     "del", -2, "write", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RM delete", [1, -1, 1])], Delete, keys::del, batched;
     "discard", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::discard;
     "echo", 2, "loading stale fast", "connection", "", [], None, calls, connection::echo;
+    "eval", -3, "noscript stale skip_monitor no_mandatory_keys movablekeys", "scripting", "", [("RW access update", NUMBERED)], None, calls, scripting::eval;
+    "eval_ro", -3, "readonly noscript stale skip_monitor no_mandatory_keys movablekeys", "scripting", "", [("RO access", NUMBERED)], None, calls, scripting::eval_ro;
+    "evalsha", -3, "noscript stale skip_monitor no_mandatory_keys movablekeys", "scripting", "", [("RW access update", NUMBERED)], None, calls, scripting::evalsha;
+    "evalsha_ro", -3, "readonly noscript stale skip_monitor no_mandatory_keys movablekeys", "scripting", "", [("RO access", NUMBERED)], None, calls, scripting::evalsha_ro;
     "exec", 1, "noscript loading stale skip_slowlog", "transactions", "", [], None, calls, transactions::exec;
     "exists", -2, "readonly fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RO", [1, -1, 1])], Get, keys::exists, batched;
     "expire", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], Touch, keys::expire, batched;
@@ -154,6 +162,12 @@ rows! {
     "renamenx", 3, "write fast", "generic", "", [("RW access delete", [1, 0, 1]), ("OW insert", [2, 0, 1])], None, calls, several::renamenx;
     "reset", 1, "noscript loading stale fast no_auth allow_busy", "connection", "", [], None, calls, connection::reset;
     "scan", -2, "readonly", "generic", "nondeterministic_output request_policy:special", [], None, calls, keys::scan;
+    "script", -2, "", "scripting", "", [], None, calls, scripting::script;
+    "script|exists", -3, "noscript", "scripting", "request_policy:all_shards response_policy:agg_logical_and", [], None, calls, batched;
+    "script|flush", -2, "noscript", "scripting", "request_policy:all_nodes response_policy:all_succeeded", [], None, calls, batched;
+    "script|help", 2, "loading stale", "scripting", "", [], None, calls, batched;
+    "script|kill", 2, "noscript allow_busy", "scripting", "request_policy:all_shards response_policy:one_succeeded", [], None, calls, batched;
+    "script|load", 3, "noscript stale", "scripting", "request_policy:all_nodes response_policy:all_succeeded", [], None, calls, batched;
     "select", 2, "loading stale fast", "connection", "", [], None, calls, connection::select;
     "set", -3, "write denyoom", "string", "", [("RW access update variable_flags", [1, 0, 1])], Store, strings::set, batched;
     "setbit", 4, "write denyoom", "bitmap", "", [("RW access update", [1, 0, 1])], None, bits::setbit, batched;
@@ -253,8 +267,23 @@ impl Row {
         else {
             return [0; 3];
         };
+        if self.has_numbered_keys() {
+            return [0; 3];
+        }
         let last = if *last < 0 { *last } else { start + last };
         [*first, last, *step]
+    }
+
+    /// Whether its requests say how many keys they have.
+    pub(super) fn has_numbered_keys(&self) -> bool {
+        self.keys
+            .first()
+            .is_some_and(|(_, range)| *range == NUMBERED)
+    }
+
+    /// Whether it executes a script.
+    pub(super) fn is_script(&self) -> bool {
+        self.group == "scripting" && self.has_numbered_keys()
     }
 
     /// Whether its requests may read whole strings: Redis's flags of their keys have `access`.
@@ -265,11 +294,16 @@ impl Row {
 
     /// The keys among the arguments of a request, of which it accepts the number.
     pub(super) fn keys_of<'i>(&self, args: Args<'i>) -> impl Iterator<Item = &'i [u8]> + use<'i> {
-        let [first, last, step] = self.range().map(isize::from);
-        let end = match last {
+        let [mut first, last, step] = self.range().map(isize::from);
+        let mut end = match last {
             ..0 => args.len() as isize + last + 1,
             last => last,
         };
+        if self.has_numbered_keys() {
+            let count = { args }.nth(1).and_then(parse_integer).unwrap_or(0);
+            first = 3;
+            end = 2 + count.clamp(0, args.len() as i64 - 2) as isize;
+        }
         let skipped = (first - 1).max(0);
         args.skip(skipped as usize)
             .step_by(step.max(1) as usize)
@@ -296,8 +330,7 @@ pub(super) fn find(name: &[u8]) -> Option<Command> {
     let is_found = row != NO_ROW
         && INDEX.words[usize::from(row)] == word
         && command.name.len() == name.len()
-        // The word is exact: only letters become letters in it.
-        && (name.len() <= size_of::<u64>() || command.name.as_bytes().eq_ignore_ascii_case(name));
+        && (INDEX.is_exact[usize::from(row)] || command.name.as_bytes().eq_ignore_ascii_case(name));
     is_found.then_some(command)
 }
 
@@ -316,6 +349,8 @@ struct Index {
     rows: [u8; PLACES],
     /// The first bytes of the names.
     words: [u64; ROWS.len()],
+    /// Whether the word is the whole name: only letters become letters in it.
+    is_exact: [bool; ROWS.len()],
 }
 
 const NO_ROW: u8 = u8::MAX;
@@ -370,6 +405,7 @@ const fn index() -> Index {
                 factor,
                 rows,
                 words,
+                is_exact: exact_words(),
             };
         }
         factor = factor.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(2);
@@ -385,7 +421,6 @@ const fn words() -> [u64; ROWS.len()] {
         let (mut at, mut word) = (0, 0_u64);
         while at < name.len() && name[at] != b'|' {
             if at < 8 {
-                assert!(name[at].is_ascii_lowercase(), "the word is not exact");
                 word |= (name[at] as u64) << (8 * at);
             }
             at += 1;
@@ -397,6 +432,22 @@ const fn words() -> [u64; ROWS.len()] {
         row += 1;
     }
     words
+}
+
+/// Which first words are whole names of letters.
+const fn exact_words() -> [bool; ROWS.len()] {
+    let mut exact = [false; ROWS.len()];
+    let mut row = 0;
+    while row < ROWS.len() {
+        let name = ROWS[row].name.as_bytes();
+        let mut at = 0;
+        while at < name.len() && name[at].is_ascii_lowercase() {
+            at += 1;
+        }
+        exact[row] = at == name.len() && at <= size_of::<u64>();
+        row += 1;
+    }
+    exact
 }
 
 #[cfg(test)]
@@ -421,6 +472,10 @@ mod tests {
             ("memory usage a samples 1", "a"),
             ("object help", ""),
             ("flushall", ""),
+            ("eval s 2 a b c", "ab"),
+            ("eval s 0 a", ""),
+            ("eval s 9 a b", "ab"),
+            ("evalsha s x a", ""),
         ] {
             let line = format!("{line}\r\n");
             let parsed = Codec::new(true).next(line.as_bytes(), &limits, &scratch);
@@ -453,6 +508,8 @@ mod tests {
             "\x07et",
             "g%t",
             "bitfield\x7fro",
+            "eval\x7fro",
+            "EVAL?RO",
             "client|id",
             "bitfield-ro",
         ] {

@@ -13,9 +13,10 @@
 //! executed, and the connection is closed instead of a reply. A transaction that [costs](cost) too
 //! much time is refused, and none of it is executed.
 
-use super::table;
+use super::table::{self, Command};
 use super::{Context, cost, text};
 use crate::codec::Answered;
+use crate::config::ScriptKeys;
 use corewise_engine::Engine;
 use corewise_engine::isolation::{IsolatedTransaction, Watches};
 use corewise_wire::resp::{Args, Request, RequestQueue};
@@ -205,7 +206,10 @@ fn begin<'c, E: Engine>(
             .iter()
             .filter_map(|request| Some((table::find_exactly(request)?, request.args())))
     };
-    if commands().any(|(command, _)| command.concerns_all_keys()) {
+    let scripts_use_all = cx.shared.config.script_keys == ScriptKeys::All;
+    let needs_all =
+        |command: Command| command.concerns_all_keys() || scripts_use_all && command.is_script();
+    if commands().any(|(command, _)| needs_all(command)) {
         return isolation.begin_all(now);
     }
     let watched = watches.into_iter().flat_map(Watches::keys);
@@ -237,6 +241,7 @@ fn execute<'c, E: Engine>(
         tally: cx.tally,
         is_silent: cx.is_silent,
         follows_flush: false,
+        script_time: cx.script_time,
         answered: Answered::Fully,
     };
     if cost::is_too_high(&mut inner, requests) {

@@ -526,6 +526,7 @@ impl<E: Engine> Turn<'_, E> {
                 tally: Tally::None,
                 is_silent: false,
                 follows_flush,
+                script_time: self.shared.config.script_time,
                 answered: Answered::Fully,
             }
             .answer(request),

@@ -1,0 +1,240 @@
+//! Scripts: `EVAL`, `EVALSHA`, and `SCRIPT`.
+//!
+//! A script is one transaction on the keys that it declares, or on all keys if the server was
+//! started so. What runs it is in [`scripts`](crate::scripts).
+
+use super::operation::integer;
+use super::{Context, first, table};
+use crate::config::ScriptKeys;
+use crate::scripts::{self, Commands, Kill, RunState, Script, digest};
+use corewise_engine::Engine;
+use corewise_wire::resp::{Args, Request, Version};
+use std::mem;
+use std::sync::Arc;
+
+const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+/// The error for a key that a script has not declared.
+const UNDECLARED: &str =
+    "ERR the command needs keys that are not among the KEYS of the script, see --script-keys";
+
+/// `EVAL script numkeys [key …] [arg …]`.
+pub(super) fn eval<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    run(cx, args, false, false);
+}
+
+/// `EVAL_RO script numkeys [key …] [arg …]`.
+pub(super) fn eval_ro<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    run(cx, args, false, true);
+}
+
+/// `EVALSHA sha1 numkeys [key …] [arg …]`.
+pub(super) fn evalsha<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    run(cx, args, true, false);
+}
+
+/// `EVALSHA_RO sha1 numkeys [key …] [arg …]`.
+pub(super) fn evalsha_ro<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    run(cx, args, true, true);
+}
+
+fn run<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, by_digest: bool, is_ro: bool) {
+    let [script, count] = first(&mut args);
+    let count = match integer(count) {
+        Ok(count) if count > args.len() as i64 => {
+            return cx.error("ERR Number of keys can't be greater than number of args");
+        }
+        Ok(..0) => return cx.error("ERR Number of keys can't be negative"),
+        Ok(count) => count as usize,
+        Err(failure) => return cx.reply().error(&failure.0),
+    };
+    let shared = cx.shared;
+    let script = if by_digest {
+        digest(script)
+            .and_then(|digest| shared.scripts.find(&digest))
+            .ok_or_else(|| NO_SCRIPT.to_owned())
+    } else {
+        keep(cx, script)
+    };
+    let script = match script {
+        Ok(script) => script,
+        Err(error) => return cx.error(&error),
+    };
+    if is_ro && script.has_shebang && !script.is_read_only {
+        return cx.error("ERR Can not execute a script with write flag using *_ro command.");
+    }
+    let elements: Vec<&[u8]> = args.collect();
+    let (keys, args) = elements.split_at(count);
+    let is_read_only = is_ro || script.is_read_only;
+    let run = |cx: &mut Context<'_, E>| run_script(cx, &script, keys, args, is_read_only);
+    if shared.config.script_keys == ScriptKeys::All {
+        cx.atomically_on_all(run);
+    } else {
+        cx.atomically(keys.iter().copied(), run);
+    }
+}
+
+/// The script with this text, compiled and kept for `EVALSHA`.
+fn keep<E: Engine>(cx: &Context<'_, E>, text: &[u8]) -> Result<Arc<Script>, String> {
+    let scripts = &cx.shared.scripts;
+    let script = scripts.find_or_parse(text)?;
+    scripts::compile(scripts, cx.loop_index, &script)?;
+    scripts.keep(&script);
+    Ok(script)
+}
+
+fn run_script<E: Engine>(
+    cx: &mut Context<'_, E>,
+    script: &Arc<Script>,
+    keys: &[&[u8]],
+    args: &[&[u8]],
+    is_read_only: bool,
+) {
+    let scripts = &cx.shared.scripts;
+    let version = cx.codec.version();
+    let run = scripts::Run {
+        script,
+        keys,
+        args,
+        loop_index: cx.loop_index,
+        time: cx.script_time,
+        version,
+        most: cx.most_replies(),
+    };
+    let mut declared = keys.to_vec();
+    declared.sort_unstable();
+    let mut out = mem::take(cx.out);
+    let mut caller = Caller {
+        state: scripts.run_state(cx.loop_index),
+        has_all_keys: cx.shared.config.script_keys == ScriptKeys::All,
+        declared,
+        is_read_only,
+        cx,
+    };
+    let result = scripts::run(scripts, &run, &mut caller, &mut out);
+    cx.codec.set_version(version);
+    *cx.out = out;
+    match result {
+        Ok(left) => cx.script_time = left,
+        Err(error) => cx.error(&error),
+    }
+}
+
+/// Executes the commands of one script.
+struct Caller<'x, 'c, 'k, E: Engine> {
+    cx: &'x mut Context<'c, E>,
+    state: Arc<RunState>,
+    /// Sorted.
+    declared: Vec<&'k [u8]>,
+    has_all_keys: bool,
+    is_read_only: bool,
+}
+
+impl<E: Engine> Caller<'_, '_, '_, E> {
+    /// The command of a request, or why a script cannot have it.
+    fn find(&self, request: Request<'_>) -> Result<table::Command, &'static str> {
+        const UNKNOWN: &str = "ERR Unknown Redis command called from script";
+        const WRONG_ARGUMENTS: &str = "ERR Wrong number of args calling Redis command from script";
+        let args = request.args();
+        let command = table::find(request.name()).ok_or(UNKNOWN)?;
+        if !command.accepts(args.len() + 1) {
+            return Err(WRONG_ARGUMENTS);
+        }
+        let exact = match { args }.next() {
+            Some(subcommand) if command.subcommands().next().is_some() => {
+                command.subcommand(subcommand).ok_or(UNKNOWN)?
+            }
+            _ => command,
+        };
+        if !exact.accepts(args.len() + 1) {
+            return Err(WRONG_ARGUMENTS);
+        }
+        if exact.has_flag("noscript") {
+            return Err("ERR This Redis command is not allowed from script");
+        }
+        if self.is_read_only && exact.has_flag("write") {
+            return Err("ERR Write commands are not allowed from read-only scripts.");
+        }
+        let is_declared = |key: &[u8]| self.declared.binary_search(&key).is_ok();
+        let mut keys = exact.keys_of(args);
+        if !self.has_all_keys && (exact.concerns_all_keys() || !keys.all(is_declared)) {
+            return Err(UNDECLARED);
+        }
+        if exact.has_flag("write") && !self.state.may_write() {
+            return Err("ERR Script killed by user with SCRIPT KILL.");
+        }
+        Ok(command)
+    }
+}
+
+impl<E: Engine> Commands for Caller<'_, '_, '_, E> {
+    fn call(
+        &mut self,
+        request: Request<'_>,
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let command = self.find(request)?;
+        let cx = &mut *self.cx;
+        cx.counters.resp_calls += 1;
+        cx.codec.set_version(version);
+        mem::swap(cx.out, reply);
+        cx.perform(command, request.args());
+        mem::swap(cx.out, reply);
+        Ok(())
+    }
+}
+
+/// `SCRIPT EXISTS sha1 …`, `SCRIPT FLUSH [ASYNC | SYNC]`, `SCRIPT KILL`, `SCRIPT LOAD script`.
+pub(super) fn script<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [subcommand] = first(&mut args);
+    match subcommand.to_ascii_lowercase().as_slice() {
+        b"exists" => exists(cx, args),
+        b"flush" => flush(cx, args),
+        b"kill" => kill(cx),
+        b"load" => {
+            let [text] = first(&mut args);
+            match keep(cx, text) {
+                Ok(script) => cx.reply().bulk(&script.digest),
+                Err(error) => cx.error(&error),
+            }
+        }
+        _ => cx.help("SCRIPT", "EXISTS, FLUSH, KILL, LOAD"),
+    }
+}
+
+fn exists<E: Engine>(cx: &mut Context<'_, E>, digests: Args<'_>) {
+    let scripts = &cx.shared.scripts;
+    let mut reply = cx.reply();
+    reply.array(digests.len());
+    for text in digests {
+        let script = digest(text).and_then(|digest| scripts.find(&digest));
+        reply.integer(script.is_some().into());
+    }
+}
+
+fn flush<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let is_known = match (args.next(), args.next()) {
+        (None, _) => true,
+        (Some(word), None) => {
+            word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync")
+        }
+        _ => false,
+    };
+    if !is_known {
+        return cx.error("ERR SCRIPT FLUSH only support SYNC|ASYNC option");
+    }
+    cx.shared.scripts.flush();
+    cx.reply().simple("OK");
+}
+
+fn kill<E: Engine>(cx: &mut Context<'_, E>) {
+    match cx.shared.scripts.kill(cx.loop_index) {
+        Kill::Done => cx.reply().simple("OK"),
+        Kill::NothingRuns => cx.error("NOTBUSY No scripts in execution right now."),
+        Kill::HasWritten => cx.error(
+            "UNKILLABLE Sorry the script already executed write commands against the dataset. You \
+             can either wait the script termination or kill the server in a hard way using the \
+             SHUTDOWN NOSAVE command.",
+        ),
+    }
+}

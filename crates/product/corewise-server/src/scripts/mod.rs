@@ -1,0 +1,160 @@
+//! Scripts in Lua 5.1: the cache of their texts, and the state of Lua in which a loop runs them.
+//!
+//! A script runs on the thread of its loop, as one call ([`run`]). Its commands are executed by the
+//! caller's [`Commands`], one by one, while the script runs. Each thread has one state of Lua,
+//! which it makes for its first script.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `cache` | the scripts that `EVALSHA` finds, the same for all loops |
+//! | `sandbox`, `prelude.lua` | what a script sees, and what it cannot change |
+//! | `strings`, `patterns`, `bits`, `json`, `msgpack` | the libraries that are not Lua's |
+//! | `replies` | replies as values of Lua, and values of Lua as replies |
+//! | `watchdog`, `run_state` | when a script must end |
+//!
+//! # Guarantees
+//!
+//! 1. *A script leaves nothing behind.* No value of one script is seen by another: the globals
+//!    cannot be changed, and neither can the libraries. A state that was changed all the same, as
+//!    by `table.insert(string, 1)`, is dropped at the end of the script.
+//! 2. *No way out.* There are no files, no processes, no modules and no bytecode.
+//! 3. *A script ends.* Every [`HOOK_EVERY`] instructions, in every command, in every long match of
+//!    a pattern and while values are encoded, the clock is read. A script that has spent its time
+//!    cannot catch the error. It may end late by the time of [`HOOK_EVERY`] calls of Lua's own
+//!    functions, each of which is bounded by the memory of the state.
+//! 4. *Memory.* The state of a thread has at most [`Limits::memory`] bytes, garbage included, and
+//!    what functions in Rust collect has the same bound. A state that has failed for lack of
+//!    memory is dropped.
+//! 5. *Numbers.* The numbers of `math.random` are the same in each run of the server, one after the
+//!    other on each loop. A seed that a script chooses is forgotten at its end.
+
+mod arguments;
+mod bits;
+mod cache;
+mod json;
+mod msgpack;
+mod number;
+mod patterns;
+mod replies;
+mod run_state;
+mod sandbox;
+mod sha1;
+mod strings;
+#[cfg(test)]
+mod tests;
+mod watchdog;
+
+pub(crate) use cache::{Script, Scripts, digest};
+use corewise_wire::resp::{Request, Version};
+use mlua::Lua;
+pub(crate) use run_state::{Kill, RunState};
+use sandbox::Sandbox;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Instructions between two looks at the clock.
+const HOOK_EVERY: u32 = 1_000;
+
+/// What scripts may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of the state of one thread.
+    pub(crate) memory: usize,
+}
+
+/// Executes the commands of a script.
+pub(crate) trait Commands {
+    /// Executes a request, and appends its reply in this version to `reply`; or returns the error
+    /// for a request that a script cannot have.
+    fn call(
+        &mut self,
+        request: Request<'_>,
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), String>;
+}
+
+/// A script to run, and where its reply goes.
+pub(crate) struct Run<'r> {
+    pub(crate) script: &'r Arc<Script>,
+    pub(crate) keys: &'r [&'r [u8]],
+    pub(crate) args: &'r [&'r [u8]],
+    /// The index of the loop.
+    pub(crate) loop_index: usize,
+    /// How long it may take.
+    pub(crate) time: Duration,
+    /// The version that the client has chosen.
+    pub(crate) version: Version,
+    /// How long the reply may become.
+    pub(crate) most: usize,
+}
+
+thread_local! {
+    /// The state of this thread, which belongs to a server.
+    static SANDBOX: RefCell<Option<(Arc<Scripts>, Sandbox)>> = const { RefCell::new(None) };
+}
+
+/// Runs a script, and appends its reply. Returns how much of its time is left, or an error text for
+/// a script that cannot be compiled.
+pub(crate) fn run(
+    scripts: &Arc<Scripts>,
+    run: &Run<'_>,
+    commands: &mut dyn Commands,
+    out: &mut Vec<u8>,
+) -> Result<Duration, String> {
+    with_sandbox(scripts, run.loop_index, |sandbox| {
+        sandbox.run(run, commands, out)
+    })
+}
+
+/// Compiles a script; returns the error text if that fails.
+pub(crate) fn compile(
+    scripts: &Arc<Scripts>,
+    loop_index: usize,
+    script: &Arc<Script>,
+) -> Result<(), String> {
+    with_sandbox(scripts, loop_index, |sandbox| {
+        sandbox.compile(script).map(drop)
+    })
+}
+
+fn with_sandbox<R>(
+    scripts: &Arc<Scripts>,
+    loop_index: usize,
+    with: impl FnOnce(&mut Sandbox) -> Result<R, String>,
+) -> Result<R, String> {
+    SANDBOX.with_borrow_mut(|state| {
+        if state
+            .as_ref()
+            .is_some_and(|(of, _)| !Arc::ptr_eq(of, scripts))
+        {
+            *state = None;
+        }
+        let (_, sandbox) = match state {
+            Some(state) => state,
+            None => {
+                let made = Sandbox::new(scripts.limits.memory, scripts.run_state(loop_index));
+                let made = made.map_err(|error| format!("ERR no state of Lua: {error}"))?;
+                state.insert((Arc::clone(scripts), made))
+            }
+        };
+        let result = with(sandbox);
+        if !sandbox.is_clean() {
+            *state = None;
+        }
+        result
+    })
+}
+
+/// Fails if a function in Rust has collected as many bytes as the state may have, or if the script
+/// must end.
+fn check_room(lua: &Lua, bytes: usize) -> mlua::Result<()> {
+    let Some(bounds) = lua.app_data_ref::<sandbox::Bounds>() else {
+        return Ok(());
+    };
+    if bytes > bounds.memory {
+        return Err(mlua::Error::MemoryError("not enough memory".into()));
+    }
+    bounds.watchdog.check().map_err(sandbox::stopped)
+}

@@ -1,0 +1,638 @@
+//! The state of Lua of one thread: what a script sees, and what it may do.
+
+use super::arguments::{self, CommandError, cause, command_error};
+use super::cache::Digest;
+use super::json::Json;
+use super::replies::{self, Argument, Failure, Printer, trimmed};
+use super::run_state::RunState;
+use super::watchdog::{Stopped, Watchdog};
+use super::{Commands, HOOK_EVERY, Run, Script, bits, msgpack, sha1, strings};
+use corewise_wire::resp::{RequestQueue, Version};
+use mlua::chunk::ChunkMode;
+use mlua::{
+    Error, Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table,
+    Value, VmState,
+};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most compiled scripts of a thread. They are compiled again when all were forgotten.
+const MAX_COMPILED: usize = 512;
+/// The most lines that one script logs, and the most bytes of each.
+const MAX_LOGGED: u32 = 16;
+const MAX_LOGGED_BYTES: usize = 1_024;
+/// The state of `math.random` before its first number.
+const FIRST_RANDOM: u64 = 0x1234_abcd_330e;
+/// The name of a script in Lua's messages.
+const NAME: &str = "@user_script";
+const PRELUDE: &str = "=prelude";
+
+/// What bounds the functions in Rust.
+pub(super) struct Bounds {
+    /// The bytes that the state may have.
+    pub(super) memory: usize,
+    pub(super) watchdog: Rc<Watchdog>,
+}
+
+/// The error with which a script ends that must. Nothing catches it.
+pub(super) fn stopped(_: Stopped) -> Error {
+    Error::RuntimeError("the script was stopped".into())
+}
+
+/// What the functions of one script share.
+struct State {
+    watchdog: Rc<Watchdog>,
+    json: Json,
+    /// The version in which the script sees replies.
+    version: Cell<Version>,
+    random: Cell<u64>,
+    /// What `random` was before the script chose a seed of its own.
+    unseeded: Cell<Option<u64>>,
+    logged: Cell<u32>,
+}
+
+/// A state of Lua.
+pub(super) struct Sandbox {
+    lua: Lua,
+    /// Calls a function, and tells where its error was raised.
+    caller: Function,
+    /// What the globals show.
+    all: Table,
+    redis: Table,
+    /// The tables that all scripts see. They are empty.
+    proxies: Table,
+    state: Rc<State>,
+    compiled: HashMap<Digest, Function>,
+    memory: usize,
+    has_failed: bool,
+}
+
+/// How a script has ended.
+enum Ended {
+    /// With this value.
+    Value(Value),
+    /// With an error: a line without `-`.
+    Error(Vec<u8>),
+}
+
+impl Sandbox {
+    pub(super) fn new(memory: usize, run_state: Arc<RunState>) -> Result<Self> {
+        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
+        let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
+        let state = Rc::new(State {
+            watchdog: Rc::new(Watchdog::new(run_state)),
+            json: Json::default(),
+            version: Cell::new(Version::Resp2),
+            random: Cell::new(FIRST_RANDOM),
+            unseeded: Cell::new(None),
+            logged: Cell::new(0),
+        });
+        lua.set_app_data(Bounds {
+            memory,
+            watchdog: Rc::clone(&state.watchdog),
+        });
+        let all = lua.globals();
+        for name in [
+            "dofile", "loadfile", "print", "require", "module", "newproxy", "getfenv", "setfenv",
+            "_G", "package", "debug", "io", "os",
+        ] {
+            all.raw_remove(name)?;
+        }
+        strings::install(&lua, &all.raw_get("string")?, &state.watchdog)?;
+        install_random(&lua, &all.raw_get("math")?, &state)?;
+        all.raw_set("bit", bits::table(&lua)?)?;
+        all.raw_set("cjson", state.json.table(&lua)?)?;
+        all.raw_set("cmsgpack", msgpack::table(&lua)?)?;
+        let redis = redis_table(&lua, &state)?;
+        all.raw_set("redis", &redis)?;
+        let proxies = lua.create_table()?;
+        let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
+        let helpers = helpers(&lua, &state)?;
+        let (globals, caller): (Table, Function) = prelude.call((&all, helpers, &proxies))?;
+        lua.set_globals(globals)?;
+        let dog = Rc::clone(&state.watchdog);
+        let triggers = HookTriggers::new().every_nth_instruction(HOOK_EVERY);
+        lua.set_global_hook(triggers, move |_, _| {
+            dog.check().map_err(stopped).map(|()| VmState::Continue)
+        })?;
+        lua.gc_collect()?;
+        lua.set_memory_limit(memory)?;
+        Ok(Self {
+            lua,
+            caller,
+            all,
+            redis,
+            proxies,
+            state,
+            compiled: HashMap::new(),
+            memory,
+            has_failed: false,
+        })
+    }
+
+    /// Whether the next script finds the state as this one has found it.
+    pub(super) fn is_clean(&self) -> bool {
+        let mut proxies = self.proxies.sequence_values::<Table>();
+        !self.has_failed
+            && self.state.watchdog.stopped().is_none()
+            && proxies.all(|proxy| proxy.is_ok_and(|proxy| proxy.is_empty()))
+            && self.lua.used_memory() <= self.memory / 2
+    }
+
+    /// The function that a script is.
+    pub(super) fn compile(
+        &mut self,
+        script: &Arc<Script>,
+    ) -> std::result::Result<Function, String> {
+        if let Some(function) = self.compiled.get(&script.digest) {
+            return Ok(function.clone());
+        }
+        let body = script.body();
+        let failed = |why: &str| {
+            let text = why.trim_end();
+            format!("ERR Error compiling script (new function): {text}")
+        };
+        if body.first() == Some(&27) {
+            return Err(failed("user_script:1: unexpected symbol near '<\\27>'"));
+        }
+        let chunk = self.lua.load(body).set_name(NAME).set_mode(ChunkMode::Text);
+        let function = chunk.into_function().map_err(|error| match cause(&error) {
+            Error::SyntaxError { message, .. } => failed(message),
+            other => {
+                self.has_failed = true;
+                failed(&other.to_string())
+            }
+        })?;
+        if self.compiled.len() >= MAX_COMPILED {
+            self.compiled.clear();
+        }
+        self.compiled.insert(script.digest, function.clone());
+        Ok(function)
+    }
+
+    /// Runs a script, and appends its reply. Returns how much of its time is left.
+    pub(super) fn run(
+        &mut self,
+        run: &Run<'_>,
+        commands: &mut dyn Commands,
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<Duration, String> {
+        let function = self.compile(run.script)?;
+        let state = Rc::clone(&self.state);
+        state.json.reset();
+        state.version.set(Version::Resp2);
+        state.logged.set(0);
+        state.watchdog.state.begin();
+        state.watchdog.begin(run.time);
+        let ended = self.execute(run, &function, commands);
+        let start = out.len();
+        let mut printer = Printer {
+            version: run.version,
+            of_script: state.version.get(),
+            watchdog: &state.watchdog,
+            out,
+            most: start.saturating_add(run.most),
+        };
+        let printed = match ended {
+            Ok(Ended::Value(value)) => printer.value(&value, 0),
+            Ok(Ended::Error(text)) => {
+                print_error(out, &text);
+                Ok(())
+            }
+            Err(error) => Err(Failure::Lua(error)),
+        };
+        if let Err(failure) = printed {
+            out.truncate(start);
+            let text = match failure {
+                Failure::TooLong => "ERR the reply of the script exceeds the maximum length".into(),
+                Failure::Lua(error) => {
+                    self.has_failed = true;
+                    self.stopped_text().map_or_else(
+                        || format!("ERR Error running script: {}", cause(&error)),
+                        str::to_owned,
+                    )
+                }
+            };
+            print_error(out, text.as_bytes());
+        }
+        state.watchdog.state.end();
+        let left = state.watchdog.end();
+        self.tidy_up();
+        Ok(left)
+    }
+
+    /// Removes what the script was given, and collects garbage if there is much.
+    fn tidy_up(&mut self) {
+        let mut removed = ["KEYS", "ARGV"]
+            .into_iter()
+            .map(|name| self.all.raw_remove(name));
+        let mut more = ["call", "pcall"]
+            .into_iter()
+            .map(|name| self.redis.raw_remove(name));
+        self.has_failed |= removed.any(|done| done.is_err()) || more.any(|done| done.is_err());
+        if let Some(random) = self.state.unseeded.take() {
+            self.state.random.set(random);
+        }
+        self.lua.gc_restart();
+        if self.lua.used_memory() > self.memory / 4 {
+            self.has_failed |= self.lua.gc_collect().is_err();
+        }
+    }
+
+    fn execute(
+        &mut self,
+        run: &Run<'_>,
+        function: &Function,
+        commands: &mut dyn Commands,
+    ) -> Result<Ended> {
+        let list = |values: &[&[u8]]| -> Result<Table> {
+            let table = self.lua.create_table_with_capacity(values.len(), 0)?;
+            for (index, value) in values.iter().enumerate() {
+                table.raw_set(index + 1, self.lua.create_string(value)?)?;
+            }
+            Ok(table)
+        };
+        self.all.raw_set("KEYS", list(run.keys)?)?;
+        self.all.raw_set("ARGV", list(run.args)?)?;
+        let calls = RefCell::new(Calls {
+            commands,
+            request: RequestQueue::default(),
+            reply: Vec::new(),
+        });
+        let (state, redis) = (&*self.state, &self.redis);
+        let results: MultiValue = self.lua.scope(|scope| {
+            let call = scope.create_function(|lua, args: MultiValue| {
+                calls.borrow_mut().run(lua, state, &args, true)
+            })?;
+            let pcall = scope.create_function(|lua, args: MultiValue| {
+                calls.borrow_mut().run(lua, state, &args, false)
+            })?;
+            redis.raw_set("call", call)?;
+            redis.raw_set("pcall", pcall)?;
+            self.caller.call(function)
+        })?;
+        self.ended(run.script, results)
+    }
+
+    /// The error text for a script that had to end.
+    fn stopped_text(&self) -> Option<&'static str> {
+        Some(match self.state.watchdog.stopped()? {
+            Stopped::TimedOut => "ERR Script exceeded its time limit, see --script-time.",
+            Stopped::Killed => "ERR Script killed by user with SCRIPT KILL.",
+        })
+    }
+
+    /// What the script's result means.
+    fn ended(&mut self, script: &Script, results: MultiValue) -> Result<Ended> {
+        let digest = String::from_utf8_lossy(&script.digest).into_owned();
+        let mut results = results.into_iter();
+        let is_done = matches!(results.next(), Some(Value::Boolean(true)));
+        let value = results.next().unwrap_or(Value::Nil);
+        if let Some(why) = self.state.watchdog.stopped() {
+            let why = match why {
+                Stopped::TimedOut => "Script exceeded its time limit, see --script-time.",
+                Stopped::Killed => "Script killed by user with SCRIPT KILL.",
+            };
+            return Ok(Ended::Error(
+                format!("ERR {why} script: {digest}").into_bytes(),
+            ));
+        }
+        if is_done {
+            return Ok(Ended::Value(value));
+        }
+        let Value::Table(failure) = value else {
+            // The error handler has failed itself, for lack of memory or of stack.
+            self.has_failed = true;
+            let text = self.lua.coerce_string(value)?;
+            let text =
+                text.map_or_else(|| "execution failure".into(), |text| text.to_string_lossy());
+            return Ok(Ended::Error(
+                format!("ERR Error running script f_{digest}, {text:.100}").into_bytes(),
+            ));
+        };
+        let mut line = match failure.raw_get(1)? {
+            Value::String(text) => text.as_bytes().to_vec(),
+            _ => b"ERR the error has no text".to_vec(),
+        };
+        if line.ends_with(b"not enough memory") {
+            self.has_failed = true;
+        }
+        if let (Value::String(source), Some(at)) =
+            (failure.raw_get(2)?, failure.raw_get::<Option<f64>>(3)?)
+        {
+            line.extend_from_slice(format!(" script: {digest}, on ").as_bytes());
+            line.extend_from_slice(&source.as_bytes());
+            line.extend_from_slice(format!(":{at}.").as_bytes());
+        }
+        Ok(Ended::Error(line))
+    }
+}
+
+fn print_error(out: &mut Vec<u8>, text: &[u8]) {
+    corewise_wire::resp::Encoder::new(Version::Resp2, out).error(&[trimmed(text)]);
+}
+
+/// The commands of a script that runs.
+struct Calls<'c> {
+    commands: &'c mut dyn Commands,
+    request: RequestQueue,
+    reply: Vec<u8>,
+}
+
+impl Calls<'_> {
+    /// `redis.call` and `redis.pcall`: the one raises errors, the other returns them.
+    fn run(&mut self, lua: &Lua, state: &State, args: &MultiValue, raises: bool) -> Result<Value> {
+        state.watchdog.check().map_err(stopped)?;
+        self.reply.clear();
+        let version = state.version.get();
+        if let Err(text) = self.execute(args, version) {
+            if raises {
+                return Err(command_error(text));
+            }
+            return Ok(Value::Table(replies::error_table(lua, text.as_bytes())?));
+        }
+        if raises && let [b'-', text @ ..] = &self.reply[..] {
+            return Err(command_error(trimmed(text)));
+        }
+        let value = replies::to_lua(lua, &mut &self.reply[..])?;
+        if self.reply.capacity() > KEPT_REPLY {
+            self.reply = Vec::new();
+        }
+        Ok(value)
+    }
+
+    fn execute(&mut self, args: &MultiValue, version: Version) -> std::result::Result<(), String> {
+        if args.is_empty() {
+            return Err("ERR Please specify at least one argument for this redis lib call".into());
+        }
+        let args: Option<Vec<Argument>> = args.iter().map(replies::argument).collect();
+        let Some(args) = args else {
+            let text = "ERR Lua redis lib command arguments must be strings or integers";
+            return Err(text.into());
+        };
+        self.request.clear();
+        self.request.push_elements(args.len(), |push| {
+            for arg in &args {
+                match arg {
+                    Argument::Text(text) => push(&text.as_bytes()),
+                    Argument::Printed(text) => push(text.as_bytes()),
+                }
+            }
+        });
+        match self.request.iter().next() {
+            Some(request) => self.commands.call(request, version, &mut self.reply),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A longer buffer of a reply is given back.
+const KEPT_REPLY: usize = 64 << 10;
+
+/// The functions that `prelude.lua` needs.
+fn helpers(lua: &Lua, state: &Rc<State>) -> Result<Table> {
+    let table = lua.create_table()?;
+    let dog = Rc::clone(&state.watchdog);
+    let is_stopped = lua.create_function(move |_, ()| Ok(dog.stopped().is_some()))?;
+    table.raw_set("is_stopped", is_stopped)?;
+    let dog = Rc::clone(&state.watchdog);
+    let check = lua.create_function(move |_, ()| dog.check().map_err(stopped))?;
+    table.raw_set("check", check)?;
+    table.raw_set(
+        "describe",
+        lua.create_function(|lua, error: Value| describe(lua, &error))?,
+    )?;
+    table.raw_set("where", lua.create_function(|lua, ()| place(lua))?)?;
+    Ok(table)
+}
+
+/// The text of an error of a function in Rust, and whether it is one of a command.
+fn describe(lua: &Lua, error: &Value) -> Result<(LuaString, bool)> {
+    let Value::Error(error) = error else {
+        return Ok((lua.create_string("userdata")?, false));
+    };
+    Ok(match cause(error) {
+        Error::RuntimeError(text) => (lua.create_string(text)?, false),
+        Error::MemoryError(_) => (lua.create_string("not enough memory")?, false),
+        other => match other.downcast_ref::<CommandError>() {
+            Some(CommandError(text)) => (lua.create_string(text)?, true),
+            None => (lua.create_string(other.to_string())?, false),
+        },
+    })
+}
+
+/// The source and the line of the function of the script that is executed.
+fn place(lua: &Lua) -> Result<(Option<String>, Option<f64>)> {
+    let mut level = 1;
+    loop {
+        let frame = lua.inspect_stack(level, |frame| {
+            let source = frame.source();
+            let name = source.source.map(std::borrow::Cow::into_owned);
+            let is_script = source.what != "C" && name.as_deref() != Some(PRELUDE);
+            (is_script && frame.current_line().is_some())
+                .then(|| (name, frame.current_line().map(|line| line as f64)))
+        });
+        match frame {
+            Some(Some(place)) => return Ok(place),
+            Some(None) if level < 64 => level += 1,
+            _ => return Ok((None, None)),
+        }
+    }
+}
+
+/// Replaces `math.random` and `math.randomseed` by the generator of C's `lrand48`.
+fn install_random(lua: &Lua, math: &Table, state: &Rc<State>) -> Result<()> {
+    let of_seed = Rc::clone(state);
+    let randomseed = lua.create_function(move |lua, args: MultiValue| {
+        let number = arguments::number(lua, &args, 0)?;
+        let before = of_seed.random.get();
+        of_seed
+            .unseeded
+            .set(of_seed.unseeded.get().or(Some(before)));
+        let seed = super::number::truncate(number) as u32;
+        of_seed.random.set(u64::from(seed) << 16 | 0x330e);
+        Ok(())
+    })?;
+    math.raw_set("randomseed", randomseed)?;
+    let state = Rc::clone(state);
+    let random = lua.create_function(move |lua, args: MultiValue| {
+        let next = state
+            .random
+            .get()
+            .wrapping_mul(0x5_deec_e66d)
+            .wrapping_add(11);
+        let next = next & 0xffff_ffff_ffff;
+        state.random.set(next);
+        let most = i64::from(i32::MAX);
+        let drawn = ((next >> 17) as i64 % most) as f64 / most as f64;
+        let (low, high) = match args.len() {
+            0 => return Ok(drawn),
+            1 => (1, arguments::integer_or(lua, &args, 0, 0)?),
+            2 => (
+                arguments::integer_or(lua, &args, 0, 0)?,
+                arguments::integer_or(lua, &args, 1, 0)?,
+            ),
+            _ => return Err(arguments::error(lua, "wrong number of arguments")),
+        };
+        if low > high {
+            return Err(arguments::bad_argument(
+                lua,
+                args.len(),
+                "interval is empty",
+            ));
+        }
+        Ok((drawn * (high.wrapping_sub(low).wrapping_add(1)) as f64).floor() + low as f64)
+    })?;
+    math.raw_set("random", random)
+}
+
+/// The table `redis`, without `call` and `pcall`, which belong to a script.
+fn redis_table(lua: &Lua, state: &Rc<State>) -> Result<Table> {
+    let table = lua.create_table()?;
+    for (name, value) in [
+        ("LOG_DEBUG", 0.0),
+        ("LOG_VERBOSE", 1.0),
+        ("LOG_NOTICE", 2.0),
+        ("LOG_WARNING", 3.0),
+        ("REPL_NONE", 0.0),
+        ("REPL_AOF", 1.0),
+        ("REPL_REPLICA", 2.0),
+        ("REPL_SLAVE", 2.0),
+        ("REPL_ALL", 3.0),
+        // The version whose scripts these are.
+        ("REDIS_VERSION_NUM", f64::from(0x0007_000f)),
+    ] {
+        table.raw_set(name, value)?;
+    }
+    table.raw_set("REDIS_VERSION", "7.0.15")?;
+    let sha1hex = lua.create_function(|lua, args: MultiValue| {
+        if args.len() != 1 {
+            return Err(command_error("ERR wrong number of arguments"));
+        }
+        let text = match args.front() {
+            Some(value) => lua.coerce_string(value.clone()).ok().flatten(),
+            None => None,
+        };
+        let text = text.map_or_else(Vec::new, |text| text.as_bytes().to_vec());
+        lua.create_string(sha1::hex(&text))
+    })?;
+    table.raw_set("sha1hex", sha1hex)?;
+    add_replies(lua, &table)?;
+    add_log(lua, &table, state)?;
+    let of_version = Rc::clone(state);
+    let setresp = lua.create_function(move |lua, args: MultiValue| {
+        if args.len() != 1 {
+            return Err(command_error("ERR redis.setresp() requires one argument."));
+        }
+        of_version
+            .version
+            .set(match arguments::number(lua, &args, 0) {
+                Ok(2.0) => Version::Resp2,
+                Ok(3.0) => Version::Resp3,
+                _ => return Err(command_error("ERR RESP version must be 2 or 3.")),
+            });
+        Ok(())
+    })?;
+    table.raw_set("setresp", setresp)?;
+    // There are no replicas and no debugger.
+    table.raw_set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
+    table.raw_set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
+    table.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
+    let set_repl = lua.create_function(|_, flags: Value| {
+        match flags
+            .as_f64()
+            .or(flags.as_integer().map(|flags| flags as f64))
+        {
+            Some(flags) if (0.0..=3.0).contains(&flags) => Ok(()),
+            _ => Err(command_error(
+                "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
+            )),
+        }
+    })?;
+    table.raw_set("set_repl", set_repl)?;
+    Ok(table)
+}
+
+/// `redis.error_reply` and `redis.status_reply`.
+fn add_replies(lua: &Lua, table: &Table) -> Result<()> {
+    let text_of = |args: &MultiValue| match args.front() {
+        Some(Value::String(text)) if args.len() == 1 => Some(text.as_bytes().to_vec()),
+        _ => None,
+    };
+    let wrong = "ERR wrong number or type of arguments";
+    let error_reply = lua.create_function(move |lua, args: MultiValue| {
+        let Some(text) = text_of(&args) else {
+            return replies::error_table(lua, wrong.as_bytes());
+        };
+        let text = text.strip_prefix(b"-").unwrap_or(&text);
+        let text = trimmed(text);
+        // The first word is the code, if there are several.
+        let line = match memchr::memchr(b' ', text) {
+            Some(_) => text.to_vec(),
+            None => [b"ERR ", text].concat(),
+        };
+        let table = lua.create_table()?;
+        table.raw_set("err", lua.create_string(line)?)?;
+        Ok(table)
+    })?;
+    table.raw_set("error_reply", error_reply)?;
+    let status_reply = lua.create_function(move |lua, args: MultiValue| {
+        let Some(text) = text_of(&args) else {
+            return replies::error_table(lua, wrong.as_bytes());
+        };
+        let table = lua.create_table()?;
+        table.raw_set("ok", lua.create_string(text)?)?;
+        Ok(table)
+    })?;
+    table.raw_set("status_reply", status_reply)
+}
+
+/// `redis.log`.
+fn add_log(lua: &Lua, table: &Table, state: &Rc<State>) -> Result<()> {
+    let state = Rc::clone(state);
+    let log = lua.create_function(move |lua, args: MultiValue| {
+        if args.len() < 2 {
+            return Err(command_error(
+                "ERR redis.log() requires two arguments or more.",
+            ));
+        }
+        let level = match args.front() {
+            Some(Value::Integer(level)) => *level,
+            Some(Value::Number(level)) => *level as i64,
+            _ => {
+                return Err(command_error(
+                    "ERR First argument must be a number (log level).",
+                ));
+            }
+        };
+        if !(0..=3).contains(&level) {
+            return Err(command_error("ERR Invalid debug level."));
+        }
+        if state.logged.get() >= MAX_LOGGED {
+            return Ok(());
+        }
+        state.logged.set(state.logged.get() + 1);
+        let mut line = Vec::new();
+        for part in args.iter().skip(1) {
+            if let Some(text) = lua.coerce_string(part.clone())? {
+                if !line.is_empty() {
+                    line.push(b' ');
+                }
+                line.extend_from_slice(&text.as_bytes());
+            }
+            line.truncate(MAX_LOGGED_BYTES);
+        }
+        let line = line.escape_ascii();
+        match level {
+            0 => tracing::trace!("script: {line}"),
+            1 => tracing::debug!("script: {line}"),
+            2 => tracing::info!("script: {line}"),
+            _ => tracing::warn!("script: {line}"),
+        }
+        Ok(())
+    })?;
+    table.raw_set("log", log)
+}

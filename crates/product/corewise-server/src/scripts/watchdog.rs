@@ -1,0 +1,67 @@
+//! When a script must end.
+
+use super::run_state::RunState;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Why a script was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// It took longer than it may.
+    TimedOut,
+    /// `SCRIPT KILL` of another client.
+    Killed,
+}
+
+/// Ends the script that runs on this thread.
+pub(crate) struct Watchdog {
+    deadline: Cell<Option<Instant>>,
+    stopped: Cell<Option<Stopped>>,
+    pub(super) state: Arc<RunState>,
+}
+
+impl Watchdog {
+    pub(super) fn new(state: Arc<RunState>) -> Self {
+        Self {
+            deadline: Cell::new(None),
+            stopped: Cell::new(None),
+            state,
+        }
+    }
+
+    /// A script begins, and may take this time.
+    pub(super) fn begin(&self, time: Duration) {
+        self.stopped.set(None);
+        self.deadline.set(Instant::now().checked_add(time));
+    }
+
+    /// The script has ended: how much of its time is left.
+    pub(super) fn end(&self) -> Duration {
+        let deadline = self.deadline.take();
+        deadline.map_or(Duration::ZERO, |at| {
+            at.saturating_duration_since(Instant::now())
+        })
+    }
+
+    /// Why the script must end, if it must. Once it must, that stays so.
+    pub(super) fn check(&self) -> Result<(), Stopped> {
+        if let Some(stopped) = self.stopped.get() {
+            return Err(stopped);
+        }
+        let why = if self.state.is_killed() {
+            Stopped::Killed
+        } else if self.deadline.get().is_some_and(|at| Instant::now() >= at) {
+            Stopped::TimedOut
+        } else {
+            return Ok(());
+        };
+        self.stopped.set(Some(why));
+        Err(why)
+    }
+
+    /// Why it was ended, if it was.
+    pub(super) fn stopped(&self) -> Option<Stopped> {
+        self.stopped.get()
+    }
+}
