@@ -5,17 +5,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corewise_measure::stats::{Ratio, Spread};
+use corewise_measure::stats::{Ratio, SpeedVerdict, Spread};
 use corewise_topology::{Topology, plan as place_threads};
-use indicatif::ProgressBar;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::contender::{CellContext, Contender, PhaseError};
 use crate::distribution::Sampler;
 use crate::error::BenchError;
+use crate::judge::LEAST_REPETITIONS;
 use crate::latencies::Latencies;
 use crate::payload::RowFields;
+use crate::progress::Progress;
 use crate::record::{Cell, End, Interval, Manifest, Record, Role, Row, Slice};
 use crate::registry::Registry;
 use crate::sink::Sink;
@@ -39,7 +40,7 @@ pub struct Runner<'a> {
     topology: Topology,
     pool: Option<ThreadPool>,
     patience: Duration,
-    pub(crate) progress: ProgressBar,
+    pub(crate) progress: Progress,
     /// The program to start for cells that need a separate process.
     pub(crate) program: Option<PathBuf>,
     pub(crate) end: End,
@@ -83,7 +84,7 @@ impl<'a> Runner<'a> {
             topology: Topology::detect(),
             pool: None,
             patience: PATIENCE,
-            progress: ProgressBar::hidden(),
+            progress: Progress::default(),
             program,
             end: End::default(),
             show,
@@ -221,6 +222,9 @@ impl CellRun<'_, '_> {
             ratio: ratio.map(Interval::from),
             verdict: match ratio {
                 _ if void => "void".into(),
+                Some(_) if self.task.repetitions < LEAST_REPETITIONS => {
+                    SpeedVerdict::Undecided.word().into()
+                }
                 Some(ratio) if contender.role != Role::Null => ratio.verdict.word().into(),
                 _ => String::new(),
             },

@@ -96,7 +96,7 @@ pub(crate) fn measure<S: Slices>(
                 measured.add(at, &contenders[at], outcome)?;
             }
         }
-        progress.inc(1);
+        progress.repeated();
         context.renew();
     }
     Ok(measured)

@@ -1,8 +1,8 @@
 //! Compares two results: which rows became faster or slower.
 //!
 //! Rows are matched by cell and table; the reference's second measurement is a separate row. The
-//! ratio of a row, new over old, is that of the page ([`Ratio::unpaired`]); its interval is a
-//! bootstrap over the repetitions of both sides, resampled independently since nothing pairs them:
+//! ratio of a row, new over old, is [`Ratio::unpaired`], since nothing pairs the repetitions of
+//! both sides:
 //!
 //! | interval | verdict |
 //! |---|---|
@@ -20,11 +20,9 @@ use corewise_measure::stats::{Ratio, SpeedVerdict, Spread};
 use itertools::Itertools;
 use serde::Serialize;
 
+pub use crate::judge::LEAST_REPETITIONS;
 use crate::record::{Interval, Manifest, Role};
 use crate::results::{Results, RowResults};
-
-/// Least repetitions on each side for a verdict.
-pub const LEAST_REPETITIONS: usize = 3;
 
 /// The result of comparing two results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -303,6 +303,10 @@ impl CellContext<'_> {
         let mut fields = SliceFields::default();
         if !contender.entry.null {
             fields.measurements = table.dyn_table.measurements();
+            if self.workload.section_name() == "filter" {
+                let rate = f64::from(self.plan.initial) * 1e9 / table.prefill_ns as f64;
+                fields.measurements.insert("construction".into(), rate);
+            }
         }
         Slice {
             rate: table.rate(),

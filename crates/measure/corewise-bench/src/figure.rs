@@ -20,10 +20,10 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// Formats a value; not a number is what the machine does not measure.
+    /// Formats a value; what the machine does not measure is no finite number.
     pub(crate) fn text(self, value: f64) -> String {
         match self {
-            _ if value.is_nan() => "n/a".to_owned(),
+            _ if !value.is_finite() => "n/a".to_owned(),
             Self::Rate => rate(value),
             Self::Nanoseconds => time(value),
             Self::Bytes if value > 0.0 && value < 0.1 => format!("{value:.4} B"),

@@ -45,7 +45,7 @@ pub(super) fn measure(
             let accumulator = &mut measured.accumulators[at];
             accumulator.out |= !accumulator.problems.is_empty();
         }
-        progress.inc(1);
+        progress.repeated();
     }
     Ok(measured)
 }

@@ -55,6 +55,7 @@ pub fn machine_facts(machine: &Machine, topology: &Topology, root: &Path) -> Mac
         cpus: topology.allowed().count(),
         cores: topology.cores(),
         sockets: topology.packages(),
+        node_ends: topology.node_ends(),
         kernel: machine.kernel.clone(),
         memory_bytes: memory_bytes(root).unwrap_or(0),
         caches: caches(topology),

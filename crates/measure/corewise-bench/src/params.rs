@@ -1,6 +1,5 @@
 //! The parameters of a suite, which are options of the command line too. Each is declared once.
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use clap::Args;
@@ -86,7 +85,8 @@ params! {
         /// Repetitions
         arg(value_name = "N")
         repetitions: [usize],
-        /// n: threads: numbers, cpus, cpus/2, 2*cpus, 1..cpus, 1..16, 2s (the CPUs of two sockets)
+        /// n: threads: numbers, cpus, cpus/2, 2*cpus, 1..cpus, 1..16, 2s (the CPUs of two sockets),
+        /// nodes (those of one NUMA node, of two, and so on)
         arg(short = 'n', value_delimiter = ',', value_name = "LIST")
         threads: [Vec<Threads>],
         /// d: measured milliseconds of a repetition
@@ -189,8 +189,8 @@ impl Params {
 }
 
 /// A number of threads: `4`, `cpus`, `cpus/2`, `2*cpus`, `1..cpus` for powers of two and the number
-/// of CPUs, `1..16` for powers of two and 16, as far as there are CPUs, or `2s` for the CPUs of two
-/// sockets, if there are two.
+/// of CPUs, `1..16` for powers of two and 16, as far as there are CPUs, `2s` for the CPUs of two
+/// sockets, if there are two, or `nodes` for those of one NUMA node, of two, and so on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Threads {
@@ -207,8 +207,13 @@ impl Threads {
             Self::Number(number) => return Some(vec![*number]),
             Self::Words(words) => words.as_str(),
         };
+        if words == "nodes" {
+            return Some(topology.node_ends());
+        }
         if let Some(Ok(sockets)) = words.strip_suffix('s').map(str::parse) {
-            return (sockets > 0).then(|| cpus_of(topology, sockets).into_iter().collect());
+            let ends = topology.group_ends(|cpu| cpu.package).into_iter();
+            let skipped: usize = usize::checked_sub(sockets, 1)?;
+            return Some(ends.skip(skipped).take(1).collect());
         }
         if let Some(most) = words.strip_prefix("1..") {
             let most = match most {
@@ -234,15 +239,6 @@ impl Threads {
         };
         (divisor > 0).then(|| vec![(cpus / divisor).max(1)])
     }
-}
-
-/// Returns the number of CPUs of the first sockets; `None` if there are not that many.
-fn cpus_of(topology: &Topology, sockets: usize) -> Option<usize> {
-    let mut cpus = BTreeMap::new();
-    for cpu in topology.allowed() {
-        *cpus.entry(cpu.package).or_insert(0) += 1;
-    }
-    (sockets <= cpus.len()).then(|| cpus.values().take(sockets).sum())
 }
 
 impl From<&str> for Threads {

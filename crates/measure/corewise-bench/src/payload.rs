@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Interval {
     /// Median, or for ratios the Hodges-Lehmann estimate.
     pub value: f64,
-    /// Lower end of the 95 % bootstrap interval.
+    /// Lower end of the 95 % interval.
     pub low: f64,
     /// Its upper end.
     pub high: f64,

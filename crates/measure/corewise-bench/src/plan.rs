@@ -16,7 +16,7 @@ pub enum KeyMap {
     /// Spread over all 64-bit integers, like hashes, pointers and random numbers.
     #[default]
     Mixed,
-    /// 1, 2, 3 and so on, like counters, and the keys of \[CHTBench\]. With a weak hash function
+    /// 1, 2, 3 and so on, like counters, and the keys of the thesis. With a weak hash function
     /// they fill a table more evenly than random keys.
     Dense,
 }

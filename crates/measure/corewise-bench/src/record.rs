@@ -106,6 +106,9 @@ pub struct MachineFacts {
     pub cores: usize,
     /// Sockets of these CPUs.
     pub sockets: usize,
+    /// CPUs of the first NUMA node, of the first two, and so on; empty in earlier files.
+    #[serde(default)]
+    pub node_ends: Vec<usize>,
     /// Kernel release.
     pub kernel: String,
     /// Physical memory in bytes.
@@ -122,7 +125,22 @@ pub struct MachineFacts {
     pub timing_overhead_ns: f64,
 }
 
+/// Load average per CPU from which on something else disturbs what is measured.
+pub(crate) const MOST_LOAD: f64 = 0.5;
+
 impl MachineFacts {
+    /// Returns a warning if the machine was busy when the run began.
+    pub(crate) fn loaded(&self) -> Option<String> {
+        let is_busy = self.load_1min > MOST_LOAD * self.cpus.max(1) as f64;
+        let (load, cpus) = (self.load_1min, self.cpus);
+        is_busy.then(|| {
+            format!(
+                "the machine was busy when the run began (a load of {load:.1} on {cpus} CPUs), so \
+                 expect noise; `corewise bench doctor` looks for its causes"
+            )
+        })
+    }
+
     /// Returns the CPU and the number of CPUs.
     pub(crate) fn named(&self) -> String {
         format!("{}, {} CPUs", self.cpu, self.cpus)

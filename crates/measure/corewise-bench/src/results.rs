@@ -154,6 +154,7 @@ impl SourceFile {
             )),
             Some(_) => {}
         }
+        notes.extend(self.manifest.machine.loaded());
         if self.orphans > 0 {
             notes.push(format!(
                 "{} records belong to no row and were left out",

@@ -1,13 +1,12 @@
 //! Measures cells one after the other. How a cell is measured is the section's.
 
-use std::time::{Duration, Instant};
-
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::time::Instant;
 
 use crate::cell_run::CellRun;
 pub use crate::cell_run::Runner;
 use crate::contender::Contender;
 use crate::error::BenchError;
+use crate::progress::Progress;
 use crate::record::{End, Record, Role};
 use crate::registry::Registry;
 use crate::sections::section_of;
@@ -17,19 +16,28 @@ impl Runner<'_> {
     /// Measures all tasks, from the manifest to the end marker.
     pub fn run(&mut self, tasks: &[Task]) -> Result<End, BenchError> {
         let begin = Instant::now();
-        self.progress = progress_bar(tasks);
+        let seconds = tasks.iter().map(|task| self.seconds(task));
+        let seconds = seconds.collect::<Result<Vec<f64>, _>>()?;
+        self.progress = Progress::of_run(seconds.iter().sum());
         self.sink
             .write(&Record::Manifest(Box::new(self.manifest.clone())))?;
-        for task in tasks {
-            self.progress.set_message(task.workload.id());
+        for (task, seconds) in tasks.iter().zip(seconds) {
+            let id = task.workload.id();
+            self.progress.begin(id, task.repetitions, seconds);
             self.cell(task)?;
             self.sink.sync()?;
         }
-        self.progress.finish_and_clear();
+        self.progress.finish();
         self.end.seconds = begin.elapsed().as_secs();
         self.sink.write(&Record::End(self.end))?;
         self.sink.sync()?;
         Ok(self.end)
+    }
+
+    /// Estimates the seconds of a task.
+    fn seconds(&self, task: &Task) -> Result<f64, BenchError> {
+        let rows = contenders(self.registry, task)?.len();
+        Ok(section_of(&task.workload).seconds(task, rows))
     }
 
     fn cell(&mut self, task: &Task) -> Result<(), BenchError> {
@@ -89,17 +97,4 @@ pub(crate) fn contenders(registry: &Registry, task: &Task) -> Result<Vec<Contend
     }
     contenders.retain(|contender| section.takes_part(contender));
     Ok(contenders)
-}
-
-/// A progress bar on a terminal; nothing elsewhere.
-fn progress_bar(tasks: &[Task]) -> ProgressBar {
-    let steps: usize = tasks.iter().map(|task| task.repetitions).sum();
-    let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
-    if let Ok(style) =
-        ProgressStyle::with_template("{bar:30} {percent:>3} % {eta:>6} left  {wide_msg}")
-    {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(500));
-    bar
 }

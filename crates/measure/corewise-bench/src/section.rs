@@ -199,26 +199,34 @@ fn figures_of(preset: &Preset, row: &Row) -> Vec<Figure> {
         .collect()
 }
 
-/// The share of an elided lock's sections that ran under the lock, and of its transactions that
-/// aborted, by cause.
-fn elision(seen: Contention) -> impl Iterator<Item = Figure> {
+/// The sections of an elided lock and the transactions that they began (\[CHTBench\] tables 4.2 to
+/// 4.4), the share of the sections that ran under the lock, and of the transactions that aborted,
+/// in all and by cause.
+fn elision(seen: Contention) -> Vec<Figure> {
     let known = seen.conflicts + seen.capacity + seen.explicit;
+    if seen.fallbacks + known == 0 {
+        return Vec::new();
+    }
     let begun = seen.elided + seen.aborts;
+    let sections = seen.elided + seen.fallbacks;
+    let counts = [
+        ("sections", sections),
+        ("transactions", begun),
+        ("aborts", seen.aborts),
+    ];
     let shares = [
-        (
-            "under the lock",
-            seen.fallbacks,
-            seen.elided + seen.fallbacks,
-        ),
+        ("under the lock", seen.fallbacks, sections),
+        ("abort rate", seen.aborts, begun),
         ("conflicts", seen.conflicts, begun),
         ("capacity aborts", seen.capacity, begun),
         ("explicit aborts", seen.explicit, begun),
         ("other aborts", seen.aborts.saturating_sub(known), begun),
     ];
-    let is_elided = seen.fallbacks + known > 0;
-    let shares = shares.into_iter();
-    let shares = shares.filter(move |(_, _, all)| is_elided && *all > 0);
-    shares.map(|(name, part, all)| Figure::new(name, Unit::Share, part as f64 / all as f64))
+    let count = |(name, count)| Figure::new(name, Unit::Plain, count as f64);
+    let share = |(name, part, all)| Figure::new(name, Unit::Share, part as f64 / all as f64);
+    let shares = shares.into_iter().filter(|(_, _, all)| *all > 0);
+    let counts = counts.into_iter().map(count);
+    counts.chain(shares.map(share)).collect()
 }
 
 /// The details of all rows of a section, or their rates and figures.

@@ -3,7 +3,10 @@
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::error::BenchError;
 use crate::record::Record;
@@ -15,6 +18,18 @@ pub struct Sink {
     file: File,
     /// Whether records also go to standard output.
     json: bool,
+    rows: Kept,
+}
+
+/// The number of rows in a file, locked while a record is written.
+#[derive(Clone, Debug, Default)]
+struct Kept(Arc<Mutex<usize>>);
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        // A number is whole even if a thread panicked beside it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Sink {
@@ -37,18 +52,49 @@ impl Sink {
         let emptied = if replace { file.set_len(0) } else { Ok(()) };
         emptied.map_err(|error| BenchError::of_file(path, error))?;
         let path = path.to_path_buf();
-        Ok(Self { path, file, json })
+        Ok(Self {
+            path,
+            file,
+            json,
+            rows: Kept::default(),
+        })
     }
 
     /// Appends a record in one write, so that only the last line can be incomplete.
     pub fn write(&mut self, record: &Record) -> Result<(), BenchError> {
         let line = serde_json::to_string(record)
             .map_err(|error| BenchError::Failed(format!("cannot write a record: {error}")))?;
+        let mut rows = self.rows.lock();
         let written = self.file.write_all(format!("{line}\n").as_bytes());
+        *rows += usize::from(matches!(record, Record::Row(_)));
+        drop(rows);
         if self.json {
             say(&line);
         }
         written.map_err(|error| BenchError::of_file(&self.path, error))
+    }
+
+    /// From now on, SIGINT and SIGTERM end the program with a line that names what the file keeps.
+    pub(crate) fn report_interrupts(&self) -> Result<(), BenchError> {
+        let failed = |error| BenchError::Failed(format!("signals: {error}"));
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let (path, kept) = (self.path.display().to_string(), self.rows.clone());
+        std::thread::spawn(move || {
+            let Some(signal) = signals.forever().next() else {
+                return;
+            };
+            // Locked until the program ends: no record is cut off.
+            let rows = kept.lock();
+            let what = match *rows {
+                0 => format!("no cell was finished; {path} has no row"),
+                rows => format!(
+                    "{path} keeps {rows} rows of finished cells: corewise bench report {path}"
+                ),
+            };
+            let _ = writeln!(std::io::stderr(), "\ncorewise bench: interrupted: {what}");
+            signal_hook::low_level::exit(128 + signal);
+        });
+        Ok(())
     }
 
     /// Flushes to disk, so that the file survives a crash of the machine.

@@ -245,6 +245,13 @@ pub struct TableInfo {
     pub batch: String,
 }
 
+impl TableInfo {
+    /// Returns whether it is a table of this project.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.language == "Rust" && self.version == env!("CARGO_PKG_VERSION")
+    }
+}
+
 /// The `batch` field of a table without batched lookups.
 pub fn no_batch() -> String {
     "no batch: one lookup after the other".into()

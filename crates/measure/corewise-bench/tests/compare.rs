@@ -51,12 +51,13 @@ fn the_whole_interval_decides() {
 }
 
 #[test]
-fn two_repetitions_decide_nothing() {
+fn fewer_than_five_repetitions_decide_nothing() {
     assert_eq!(
         verdict(&[100.0, 101.0], &[10.0, 11.0, 10.5]),
         RowVerdict::Undecided
     );
-    assert_eq!(verdict(&[100.0; 3], &[10.0; 3]), RowVerdict::Slower);
+    assert_eq!(verdict(&[100.0; 5], &[10.0; 4]), RowVerdict::Undecided);
+    assert_eq!(verdict(&[100.0; 5], &[10.0; 5]), RowVerdict::Slower);
 }
 
 #[test]

@@ -4,11 +4,13 @@ use crate::common;
 
 use std::collections::{HashMap, HashSet};
 
-use common::{BROKEN, NASTY, Run, TABLES, VARIANTS, cell, set_updates};
+use common::{BROKEN, NASTY, Run, TABLES, VARIANTS, card, cell, set_updates};
+use corewise_bench::compare::LEAST_REPETITIONS;
 use corewise_bench::params::Params;
 use corewise_bench::record::{Record, Role};
 use corewise_bench::report;
 use corewise_bench::suite::Suite;
+use corewise_bench::table::TableInfo;
 use corewise_topology::Topology;
 
 const KINDS: [&str; 18] = [
@@ -86,6 +88,7 @@ fn a_full_result_has_every_section_and_plot() {
         "Example CPU 9000",
         "open loop at 1.00 M/s",
         "<th scope=\"col\">batch over single</th>",
+        "style=\"--h1:&quot;subject&quot;;--h2:&quot;workload&quot;;",
         "<td>1.75 (1.50",
         "<td>groups of 16</td>",
     ] {
@@ -200,15 +203,19 @@ fn a_page_names_tables_that_were_not_built_and_decides_claims() {
         ];
         let tables = "tables=['dashmap?', 'absent?']";
         let claims = claims.concat();
-        manifest.plan = format!("name='x'\n[[section]]\nkind='scaling'\n{tables}\n{claims}");
+        manifest.plan = format!(
+            "name='x'\nabout='three tables & a paper'\n[[section]]\nkind='scaling'\n{tables}\n{claims}"
+        );
     }
     let mut scaling = cell("scaling", "i=1");
     scaling.left_out = vec!["hashbrown".into()];
     run.row(&scaling, "papaya", Role::Reference, 1e6, None);
+    run.row(&scaling, "papaya (again)", Role::Again, 1e6, None);
     run.row(&scaling, "dashmap", Role::DynTable, 1e6, None);
     run.end();
     let page = report::html(&run.results());
     assert!(page.contains("<td>absent</td>"));
+    assert!(page.contains("<p class=\"lead\">three tables &amp; a paper.</p>"));
     assert!(page.contains("left out</th><td colspan=\"3\">hashbrown</td>"));
     let verdict = |says: &str| {
         let from = page.find(says).expect(says);
@@ -218,11 +225,114 @@ fn a_page_names_tables_that_were_not_built_and_decides_claims() {
     for (says, word) in [
         ("sure", "confirmed"),
         ("elided", "needs hardware transactions"),
-        ("many", "needs 99 processors"),
         ("other", "not measured"),
     ] {
         assert_eq!(verdict(&format!("<td>{says}")), Some(word), "{says}");
     }
+    assert!(page.contains(
+        "1 claim</th><td colspan=\"3\"><span class=\"word\">needs 99 processors</span><small>1</small>"
+    ));
+    assert_eq!(
+        report::brief(&run.results()).matches(">confirmed<").count(),
+        1
+    );
+}
+
+/// Three workloads: the tables of this project and `tbb` share the first place, then `tbb` has no
+/// row, then it is the fastest.
+fn contest() -> Run {
+    let ours = ["relativistic", "clht-lb", "cuckoo", "hopscotch"];
+    let others = ["papaya", "scc", "dashmap", "sharded64"];
+    let mut run = Run::empty();
+    if let Record::Manifest(manifest) = &mut run.records[0] {
+        let of_ours = ours.map(|name| TableInfo {
+            version: env!("CARGO_PKG_VERSION").into(),
+            ..card(name)
+        });
+        manifest.cards = of_ours.into();
+        manifest.cards.extend(["tbb", "rwlock"].map(card));
+    }
+    for (section, peer) in [
+        ("scaling", Some(3e6)),
+        ("updates", None),
+        ("distribution", Some(4e6)),
+    ] {
+        let cell = cell(section, "x");
+        run.row(&cell, "rwlock", Role::Reference, 1e6, None);
+        run.row(&cell, "rwlock (again)", Role::Again, 1.05e6, None);
+        for name in others {
+            run.row(&cell, name, Role::DynTable, 2e6, None);
+        }
+        for name in ours {
+            run.row(&cell, name, Role::DynTable, 3e6, None);
+        }
+        if let Some(rate) = peer {
+            run.row(&cell, "tbb", Role::DynTable, rate, None);
+        }
+    }
+    run.end();
+    run
+}
+
+#[test]
+fn a_peer_that_ties_wins_and_lacks_a_section_has_its_place_and_its_colour() {
+    let page = report::html(&contest().results());
+    let (_, said) = page
+        .split_once("alone or within the noise: ")
+        .expect("a sentence");
+    let (said, rest) = said
+        .split_once(". Of the best, in the mean over all 3")
+        .expect("means");
+    let mut places: Vec<&str> = said.split(", ").collect();
+    assert_eq!(places.remove(0), "tbb in 2 of 2");
+    places.sort_unstable();
+    let ours = ["clht-lb", "cuckoo", "hopscotch", "relativistic"];
+    assert_eq!(places, ours.map(|name| format!("{name} in 2 of 3")));
+    assert!(rest.contains("for want of a valid row in some: tbb."));
+    let (before, _) = page.split_once("</svg>tbb</label>").expect("its box");
+    let its_box = &before[before.rfind("<input").expect("a box")..];
+    assert!(its_box.contains(" checked>"), "{its_box}");
+    assert!(!page.contains("class=\"noverdict\""));
+    let (_, legend) = page
+        .split_once(">share of the best<")
+        .expect("the first chart");
+    for name in ours.into_iter().chain(["tbb", "papaya", "sharded64"]) {
+        assert!(legend.contains(&format!(">{name}</text>")), "{name}");
+    }
+}
+
+#[test]
+fn a_page_of_few_repetitions_begins_with_the_lack_of_a_verdict() {
+    let mut run = contest();
+    for record in &mut run.records {
+        if let Record::Row(row) = record {
+            row.repetitions = LEAST_REPETITIONS - 1;
+        }
+    }
+    let page = report::html(&run.results());
+    let first =
+        page.find("<p class=\"noverdict\" role=\"note\">No verdict: 4 of 5 repetitions.</p>");
+    assert!(first < page.find("id=\"decision\"") && first.is_some());
+    for part in [
+        "Which table to take",
+        "Among the best",
+        "class=\"faster",
+        "class=\"slower",
+    ] {
+        assert!(!page.contains(part), "{part}");
+    }
+    assert!(page.contains("undecided: 4 repetitions"));
+}
+
+#[test]
+fn a_page_names_a_machine_that_was_busy() {
+    let mut run = contest();
+    assert!(!report::html(&run.results()).contains("bench doctor"));
+    if let Record::Manifest(manifest) = &mut run.records[0] {
+        manifest.machine.load_1min = 9.0;
+    }
+    let page = report::html(&run.results());
+    assert!(page.contains("the machine was busy when the run began (a load of 9.0 on 12 CPUs)"));
 }
 
 #[test]
@@ -465,7 +575,7 @@ fn the_brief_page_of_the_suite_of_all_tables_can_be_committed() {
     let results = choosing().results();
     let page = report::brief(&results);
     balanced(&page);
-    assert!(page.len() < 1_000_000, "{} bytes", page.len());
+    assert!(page.len() < 1 << 20, "{} bytes", page.len());
     for (id, _) in report::plots(&results) {
         assert!(page.contains(&format!("<svg id=\"{id}\"")), "{id}");
     }

@@ -55,7 +55,7 @@ const menu = document.querySelector('nav').getBoundingClientRect().height;
 document.querySelectorAll('details:not(.pick)').forEach(e => { e.open = true });
 const narrow = document.documentElement.clientWidth;
 const wide = document.documentElement.scrollWidth > narrow ||
-  [...document.querySelectorAll('table.lines,table.decision')].some(e => e.getBoundingClientRect().right > narrow);
+  [...document.querySelectorAll('table.lines,table.decision' + (narrow < 600 ? ',table.numbers,table.cards' : ''))].some(e => e.getBoundingClientRect().right > narrow);
 const probe = document.createElement('pre');
 probe.id = 'probe';
 probe.textContent = JSON.stringify({ seen, errors, dimmed, grey, menu, left, wide });

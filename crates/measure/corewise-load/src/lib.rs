@@ -21,7 +21,7 @@
 //!   are fewer INSERTs than asked for. A refused INSERT shows as a miss.
 //! * **Interleaving**: with two servers, slices of half a second alternate in an order drawn anew
 //!   for each round. The connections of the other servers stay open and idle. Ratios are computed
-//!   within a round and reported as their median, its 95 % bootstrap interval, and the range.
+//!   within a round and reported as their median, its 95 % interval, and the range.
 //! * **CPU time** per request is user plus system time of the server process over a slice, from one
 //!   source for all servers of a run. Both ends of a slice are drained (no request is outstanding,
 //!   the server is asleep), so the time belongs to the requests of the slice.

@@ -37,6 +37,8 @@ unsafe impl Simulator for Engine {
             AccessClass::Load => AccessKind::Load,
             AccessClass::Store => AccessKind::Store,
             AccessClass::Rmw => AccessKind::Rmw,
+            AccessClass::Prefetch => AccessKind::Prefetch,
+            AccessClass::PrefetchForWrite => AccessKind::PrefetchForWrite,
         };
         engine::access(address, bytes, kind);
     }

@@ -7,10 +7,12 @@
 //! # Guarantees
 //!
 //! 1. *Memory outlives its simulation.* A region is used again only when the simulation is over and
-//!    everything in it was given back. Statics of the program are never dropped, and keep theirs.
+//!    everything in it was given back. Statics of the program are never dropped, and keep theirs: a
+//!    process that simulates such programs has regions for 8,192 of them.
 //! 2. *A remote free* gives the memory to the thread that frees it.
 //! 3. Without a region (all are in use, or the system has no addresses) memory comes from the
 //!    system's heap: the program runs, and its digest may change between runs.
+//!    `Finished::has_region` tells.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -19,8 +21,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Seq
 
 /// Bytes of a region.
 const REGION: usize = 4 << 30;
-/// Regions; their sum are addresses only.
-const REGIONS: usize = 1024;
+/// Regions; their sum, 32 TiB of the 128 that a process has, are addresses only.
+const REGIONS: usize = 8192;
 /// Threads with blocks; further ones use the last thread's.
 const THREADS: usize = 1024;
 /// Bytes that a thread takes from its region at once, for objects of up to [`SMALL`] bytes.
@@ -90,6 +92,10 @@ impl SimRegion {
             (*region).end = region.addr() + REGION;
         }
         Self(region)
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        !self.0.is_null()
     }
 
     /// What [`resume`] needs to run a simulated thread for the first time.

@@ -21,10 +21,20 @@
 //! 5. *Every end is reported.* [`run`] returns a deadlock, a panic and each limit as a
 //!    [`SimError`]. A loop without any access cannot be interrupted.
 //!
-//! # What it does not do yet
+//! # Time
 //!
-//! Costs are flat: an access costs the same whatever the caches hold, plus a random number of
-//! cycles, from the seed. Each thread has its processor for itself.
+//! Without a machine, costs are flat: an access costs the same whatever the caches hold, plus a
+//! random number of cycles from the seed, and each thread has a processor for itself. That is for
+//! finding schedules. With a [`SimMachine`] an access costs what its caches, its directory and its
+//! queues say: `src/model/mod.rs` has the model, and what it leaves out. Threads share processors
+//! and cores; a thread that waits, or spins without a change, leaves its share to the others.
+//!
+//! With a machine, guarantee 2 has an exception: a load or store that hits the first level takes
+//! place up to the smallest latency between cores earlier than its clock says. No thread sees a
+//! write before its time by that, and values remain sequentially consistent.
+//!
+//! Presets are as good as their sources, which each range names; [`SimMachine::assumed`] lists the
+//! parameters without one. No preset has been compared with its machine yet.
 //!
 //! ```
 //! use corewise_sim::{AccessKind, Config, engine, run};
@@ -42,9 +52,14 @@ pub mod engine;
 mod facade;
 mod heap;
 mod lines;
+mod model;
 
 pub use engine::run;
 pub use heap::SimHeap;
+pub use model::{
+    AccessCounts, CacheShape, CoherenceProtocol, MachineError, MachineParameters, MachineShape,
+    ParameterSample, SharedCachePolicy, SimMachine,
+};
 
 /// The kind of an access to shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +70,23 @@ pub enum AccessKind {
     Store,
     /// Reads and writes in one step, also where the comparison fails.
     Rmw,
+    /// Brings a line, for which the thread does not wait.
+    Prefetch,
+    /// The same for a write: other cores lose the line.
+    PrefetchForWrite,
+}
+
+impl AccessKind {
+    /// Whether others see another value after it.
+    #[inline]
+    pub(crate) fn writes(self) -> bool {
+        matches!(self, Self::Store | Self::Rmw)
+    }
+
+    #[inline]
+    pub(crate) fn is_prefetch(self) -> bool {
+        matches!(self, Self::Prefetch | Self::PrefetchForWrite)
+    }
 }
 
 /// How a simulation runs, and what it may use.
@@ -62,8 +94,12 @@ pub enum AccessKind {
 pub struct Config {
     /// Decides the random part of the costs, and so the schedule.
     pub seed: u64,
-    /// The costs in cycles.
+    /// The costs in cycles. With a machine, its accesses, fences and pauses cost what it says, and
+    /// its clock is used.
     pub costs: FlatCosts,
+    /// What accesses cost; without one, each costs the same whatever caches hold, and each thread
+    /// has a processor for itself.
+    pub machine: Option<MachineParameters>,
     /// Bytes of a thread's stack; below it is a page that may not be accessed.
     pub stack_bytes: usize,
     /// Accesses, pauses and other calls of the engine, of all threads together.
@@ -79,6 +115,7 @@ impl Default for Config {
         Self {
             seed: 1,
             costs: FlatCosts::default(),
+            machine: None,
             stack_bytes: 1 << 20,
             max_accesses: 1 << 32,
             max_lines: 1 << 24,
@@ -102,6 +139,8 @@ pub struct FlatCosts {
     pub pause: u64,
     /// Reading the clock.
     pub clock: u64,
+    /// Finding a thread-local, or a static of `static_cell!`.
+    pub local: u64,
     /// A call of the system: a yield, or waking a thread.
     pub system_call: u64,
     /// From waking a thread that sleeps in the system to its first instruction.
@@ -120,6 +159,7 @@ impl Default for FlatCosts {
             jitter: 60,
             pause: 40,
             clock: 40,
+            local: 1,
             system_call: 2_000,
             wake: 10_000,
             lock_spin: 4_000,
@@ -141,9 +181,14 @@ pub struct Finished<R> {
     pub accesses: u64,
     /// How often the engine resumed a thread.
     pub switches: u64,
+    /// Where the machine has served accesses; all 0 without one.
+    pub counts: AccessCounts,
     /// Threads that had not ended when the program returned; like those of a process, they
     /// disappear, without drops.
     pub abandoned: usize,
+    /// Whether [`SimHeap`] had a region for the simulation. If not, which objects share a line, and
+    /// so the digest, may differ from run to run.
+    pub has_region: bool,
 }
 
 /// Why a simulation has no result. Its memory and its stacks are leaked.

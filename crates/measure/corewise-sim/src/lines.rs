@@ -1,4 +1,5 @@
-//! Cache lines: their numbers, their versions, and the threads that wait for a write.
+//! Cache lines: their numbers, their versions, the threads that wait for a write, and the directory
+//! of the machine's model.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -18,12 +19,32 @@ pub(crate) struct Watcher {
     pub(crate) wait: u32,
 }
 
-#[derive(Default)]
-struct Line {
+/// A line, and which caches of the model hold it.
+///
+/// ```text
+/// sharers 16 | ready 8 | version 4 | watchers 4 | owner 2 | home 1 | shared caches 1 | dirty 1
+/// ```
+#[derive(Clone, Default)]
+pub(crate) struct Line {
+    /// The cores whose private caches hold it, as bits.
+    pub(crate) sharers: [u64; 2],
+    /// When the last transfer ends; a later request waits for it.
+    pub(crate) ready: u64,
     version: u32,
-    /// At most one entry a thread; those of waits that are over are skipped by the engine.
-    watchers: Vec<Watcher>,
+    /// One more than the place of the list of watchers; 0 is none.
+    watchers: u32,
+    /// One more than the core whose copy others are to get; 0 is none. It may write the line if it
+    /// is the only sharer.
+    pub(crate) owner: u16,
+    /// The node of its memory.
+    pub(crate) home: u8,
+    /// The sockets whose shared caches hold it, as bits.
+    pub(crate) shared: u8,
+    /// Whether the memory has an older value.
+    pub(crate) is_dirty: bool,
 }
+
+const _: () = assert!(size_of::<Line>() == 40);
 
 /// All lines of pages that were accessed. Numbers, not addresses, decide what happens, because
 /// addresses differ between runs. Pages are numbered in the order of their first use, so a line's
@@ -31,7 +52,12 @@ struct Line {
 pub(crate) struct Lines {
     numbers: HashMap<usize, u32, BuildHasherDefault<AddressHasher>>,
     recent: Box<[(usize, u32)]>,
-    lines: Vec<Line>,
+    pub(crate) lines: Vec<Line>,
+    /// The watchers of lines that have some: at most one entry a thread; those of waits that are
+    /// over are skipped by the engine. As many lists as lines had watchers at once.
+    watchers: Vec<Vec<Watcher>>,
+    /// The lists that are empty and of no line.
+    free: Vec<u32>,
     limit: usize,
 }
 
@@ -41,25 +67,28 @@ impl Lines {
             numbers: HashMap::default(),
             recent: vec![(usize::MAX, 0); RECENT].into(),
             lines: Vec::new(),
+            watchers: Vec::new(),
+            free: Vec::new(),
             limit,
         }
     }
 
-    /// The number of a line (an address without its lowest bits); `None` at the limit.
+    /// The number of a line (an address without its lowest bits); `None` at the limit. A page that
+    /// is new gets its memory from this node.
     #[inline]
-    pub(crate) fn number(&mut self, line: usize) -> Option<u32> {
+    pub(crate) fn number_at(&mut self, line: usize, node: u8) -> Option<u32> {
         let page = line >> PAGE_SHIFT;
         let recent = self.recent[page % RECENT];
         let first = if recent.0 == page {
             recent.1
         } else {
-            self.find(page)?
+            self.find(page, node)?
         };
         Some(first + (line % PAGE) as u32)
     }
 
     /// The number of the first line of a page.
-    fn find(&mut self, page: usize) -> Option<u32> {
+    fn find(&mut self, page: usize, home: u8) -> Option<u32> {
         let next = self.lines.len();
         let is_full = next + PAGE > self.limit.next_multiple_of(PAGE);
         let number = match self.numbers.get(&page) {
@@ -68,7 +97,11 @@ impl Lines {
             None => {
                 let number = next as u32;
                 self.numbers.insert(page, number);
-                self.lines.resize_with(next + PAGE, Line::default);
+                let line = Line {
+                    home,
+                    ..Line::default()
+                };
+                self.lines.resize(next + PAGE, line);
                 number
             }
         };
@@ -86,11 +119,24 @@ impl Lines {
     pub(crate) fn write(&mut self, number: u32) -> Vec<Watcher> {
         let line = &mut self.lines[number as usize];
         line.version = line.version.wrapping_add(1);
-        std::mem::take(&mut line.watchers)
+        match std::mem::take(&mut line.watchers) {
+            0 => Vec::new(),
+            list => {
+                self.free.push(list - 1);
+                std::mem::take(&mut self.watchers[list as usize - 1])
+            }
+        }
     }
 
     pub(crate) fn watch(&mut self, number: u32, watcher: Watcher) {
-        let watchers = &mut self.lines[number as usize].watchers;
+        let line = &mut self.lines[number as usize];
+        if line.watchers == 0 {
+            line.watchers = 1 + self.free.pop().unwrap_or_else(|| {
+                self.watchers.push(Vec::new());
+                self.watchers.len() as u32 - 1
+            });
+        }
+        let watchers = &mut self.watchers[line.watchers as usize - 1];
         match watchers.iter_mut().find(|w| w.thread == watcher.thread) {
             Some(old) => *old = watcher,
             None => watchers.push(watcher),
@@ -126,19 +172,19 @@ mod tests {
     #[test]
     fn pages_are_numbered_in_the_order_of_their_first_use() {
         let mut lines = Lines::new(3 * PAGE);
-        let numbers = [9 * PAGE + 3, 5 * PAGE, 9 * PAGE].map(|line| lines.number(line));
+        let numbers = [9 * PAGE + 3, 5 * PAGE, 9 * PAGE].map(|line| lines.number_at(line, 0));
         assert_eq!(numbers, [3, 64, 0].map(Some));
         // Two pages in one place of the table of recent ones.
-        assert_eq!(lines.number((9 + RECENT) * PAGE + 1), Some(129));
-        assert_eq!(lines.number(9 * PAGE), Some(0));
-        assert_eq!(lines.number(7 * PAGE), None);
-        assert_eq!(lines.number(5 * PAGE + 63), Some(127));
+        assert_eq!(lines.number_at((9 + RECENT) * PAGE + 1, 0), Some(129));
+        assert_eq!(lines.number_at(9 * PAGE, 0), Some(0));
+        assert_eq!(lines.number_at(7 * PAGE, 0), None);
+        assert_eq!(lines.number_at(5 * PAGE + 63, 0), Some(127));
     }
 
     #[test]
     fn a_write_hands_out_the_last_wait_of_each_thread_once() {
         let mut lines = Lines::new(1);
-        lines.number(1);
+        lines.number_at(1, 0);
         for (thread, wait) in [(4, 1), (6, 1), (4, 2)] {
             lines.watch(0, Watcher { thread, wait });
         }

@@ -1,5 +1,6 @@
 //! The crate's programs, and the project's code inside a simulation.
 
+mod conformance;
 #[cfg(corewise_sim)]
 mod facade;
 #[cfg(corewise_sim)]
@@ -14,6 +15,23 @@ fn seeded(seed: u64) -> corewise_sim::Config {
     corewise_sim::Config {
         seed,
         ..corewise_sim::Config::default()
+    }
+}
+
+/// The same on a machine with 160 hardware threads.
+#[cfg(corewise_sim)]
+fn on_machine(seed: u64) -> corewise_sim::Config {
+    use corewise_sim::{ParameterSample, SimMachine};
+
+    let preset = SimMachine::preset("westmere-ex-8").expect("a preset");
+    let mut machine = preset.at(ParameterSample::Seed(seed));
+    // As much noise as without a machine.
+    machine.jitter = 60;
+    corewise_sim::Config {
+        machine: Some(machine),
+        // A schedule that repeats itself for ever is an error.
+        max_accesses: 1 << 25,
+        ..seeded(seed)
     }
 }
 

@@ -6,16 +6,16 @@ use corewise_locks::{
     Adaptive, Anderson, Clh, DistributedRw, Lock, Mcs, Parking, RawLock, Tas, Ticket, Ttas,
     TtasBackoff,
 };
-use corewise_sim::run;
+use corewise_sim::{Config, run};
 
-use super::{in_threads, seeded};
+use super::{in_threads, on_machine, seeded};
 
 const THREADS: u64 = 32;
 const ROUNDS: u64 = 30;
 
 /// The digest of threads that increment a plain number under a lock.
-fn count_under<L: RawLock>(seed: u64) -> u64 {
-    let finished = run(seeded(seed), || {
+fn count_under<L: RawLock>(config: Config) -> u64 {
+    let finished = run(config, || {
         let total = Arc::new(Lock::<u64, L>::new(0));
         let shared = total.clone();
         in_threads(THREADS, move |_| {
@@ -38,9 +38,11 @@ macro_rules! locks {
     ($($test:ident: $lock:ty;)*) => {$(
         #[test]
         fn $test() {
-            let digests = [1, 1, 2].map(count_under::<$lock>);
-            assert_eq!(digests[0], digests[1]);
-            assert_ne!(digests[0], digests[2]);
+            for config in [seeded, on_machine] {
+                let digests = [1, 1, 2].map(|seed| count_under::<$lock>(config(seed)));
+                assert_eq!(digests[0], digests[1]);
+                assert_ne!(digests[0], digests[2]);
+            }
         }
     )*};
 }

@@ -1,6 +1,6 @@
 //! What needs its own program: the global allocator, and a stack that overflows.
 
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -139,9 +139,89 @@ fn alignment_and_zeroes_are_as_wanted() {
     assert!(finished.is_ok());
 }
 
+/// Runs an ignored test in a process of its own.
+pub(crate) fn child(test: &str) -> Output {
+    let program = std::env::current_exe().unwrap();
+    let child = Command::new(program)
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&child.stdout);
+    assert!(output.contains("running 1 test"), "{output}");
+    child
+}
+
+/// What an ignored test prints behind a mark, in a process of its own.
+pub(crate) fn told_by_child(test: &str) -> String {
+    let child = child(test);
+    assert!(child.status.success(), "{child:?}");
+    let output = String::from_utf8_lossy(&child.stdout);
+    let told = output.lines().find_map(|line| line.split_once("told: "));
+    told.expect("a line with the mark").1.to_owned()
+}
+
+/// Threads that share lines and memory; the digest, and how long it took.
+fn digest() -> String {
+    let finished = run(Config::default(), || {
+        let words: Arc<Vec<_>> = Arc::new((0..100).map(AtomicU64::new).collect());
+        for _ in 0..16 {
+            let words = words.clone();
+            let body = move || {
+                for round in 0..200 {
+                    let fresh = Box::new(AtomicU64::new(round));
+                    for word in [&words[round as usize % 100], &*fresh] {
+                        engine::access((&raw const *word).cast(), 8, AccessKind::Rmw);
+                        word.fetch_add(1, Relaxed);
+                    }
+                }
+            };
+            engine::spawn(None, body).unwrap();
+        }
+        engine::sleep(10_000_000);
+        words.iter().map(|word| word.load(Relaxed)).sum::<u64>()
+    });
+    let finished = finished.unwrap();
+    assert!(finished.has_region && finished.value == 16 * 200 + 99 * 50);
+    format!("{} {}", finished.digest, finished.switches)
+}
+
+#[test]
+#[ignore = "a child process of `every_process_makes_the_same_run`; no test by itself"]
+fn tells_its_digest() {
+    println!("told: {}", digest());
+}
+
+/// With other addresses of the program, its stacks and its heap.
+#[test]
+fn every_process_makes_the_same_run() {
+    let other = told_by_child("programs::tells_its_digest");
+    assert_eq!(other, digest());
+    assert_eq!(other, told_by_child("programs::tells_its_digest"));
+}
+
+#[test]
+#[ignore = "a child process of `a_run_without_a_region_is_told`; no test by itself"]
+fn uses_up_all_regions() {
+    let has_region = || {
+        // What it leaks keeps its region.
+        let finished = run(Config::default(), || {
+            _ = std::hint::black_box(Box::leak(Box::new(0u64)))
+        });
+        finished.unwrap().has_region
+    };
+    let regions = (0..10_000).take_while(|_| has_region()).count();
+    println!("told: {regions} {}", has_region());
+}
+
+#[test]
+fn a_run_without_a_region_is_told() {
+    let told = told_by_child("programs::uses_up_all_regions");
+    assert_eq!(told, "8192 false");
+}
+
 /// What the child of the next test does.
 #[test]
-#[ignore = "overflows its stack"]
+#[ignore = "a child process of `a_stack_that_overflows_ends_the_process`; no test by itself"]
 fn overflow() {
     #[inline(never)]
     fn recurse(depth: u64) -> u64 {
@@ -157,14 +237,8 @@ fn overflow() {
 
 #[test]
 fn a_stack_that_overflows_ends_the_process() {
-    let program = std::env::current_exe().unwrap();
-    let child = Command::new(program)
-        .args(["--exact", "programs::overflow", "--ignored", "--nocapture"])
-        .output()
-        .unwrap();
     use std::os::unix::process::ExitStatusExt;
-    let output = String::from_utf8_lossy(&child.stdout);
-    assert!(output.contains("running 1 test"), "{output}");
+    let child = child("programs::overflow");
     let signal = child.status.signal();
     assert!(
         matches!(signal, Some(libc::SIGSEGV | libc::SIGABRT)),

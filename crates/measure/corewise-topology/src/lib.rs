@@ -22,6 +22,7 @@
 //! | caches | `cpu*/cache/index*` | none known |
 //! | allowed CPUs | `sched_getaffinity` | all |
 //! | CPU quota | cgroup v2 `cpu.max`, v1 `cpu.cfs_quota_us`, up to the root | none |
+//! | memory | `MemTotal`; cgroup v2 `memory.max`, v1 `memory.limit_in_bytes`, up to the root | unknown |
 //!
 //! # Guarantees
 //!

@@ -28,7 +28,9 @@ pub fn plan(topology: &Topology, policy: &PinPolicy, threads: usize) -> Vec<Opti
 }
 
 fn compact(topology: &Topology) -> Vec<CpuId> {
-    sorted_by_key(topology, |cpu, rank| (cpu.package, rank, cpu.core))
+    sorted_by_key(topology, |cpu, rank| {
+        (cpu.package, cpu.node, rank, cpu.core)
+    })
 }
 
 fn smt_pair(topology: &Topology) -> Vec<CpuId> {

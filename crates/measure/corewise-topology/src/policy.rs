@@ -22,8 +22,9 @@ pub enum PinPolicy {
     /// The scheduler decides. Written `none` or `default`.
     #[default]
     None,
-    /// Threads close together: one socket after the other; within a socket one thread per core,
-    /// then the second hardware threads. (\[CHTBench\] does not define the order within a socket.)
+    /// Threads close together: one socket after the other, in it one NUMA node after the other, as
+    /// \[NR\] §4 places them; within a node one thread per core, then the second hardware threads.
+    /// (\[CHTBench\] does not define the order within a socket.)
     Compact,
     /// Threads spread out: sockets in turn, one thread per core until every core has one.
     Balanced,

@@ -26,7 +26,16 @@ pub(crate) fn read(root: &Path, allowed: Option<&[usize]>) -> Topology {
         caches,
         nodes,
         cpu_quota: None,
+        memory_bytes: None,
     }
+}
+
+/// The machine's memory in bytes.
+pub(crate) fn memory(root: &Path) -> Option<u64> {
+    let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib: u64 = total?.trim().strip_suffix(" kB")?.parse().ok()?;
+    kib.checked_mul(1 << 10)
 }
 
 /// Fallback if nothing is known except, perhaps, which CPUs the process may use.

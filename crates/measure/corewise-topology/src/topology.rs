@@ -1,6 +1,6 @@
 //! CPUs, caches and NUMA nodes of the machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -77,6 +77,9 @@ pub struct Topology {
     pub nodes: Vec<NumaNode>,
     /// The CPU time that a control group grants, in CPUs; `None` if there is no limit.
     pub cpu_quota: Option<f64>,
+    /// The bytes of memory that this process may use: those of the machine, or the limit of a
+    /// control group if it is smaller; `None` if the system reports neither.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Topology {
@@ -90,6 +93,11 @@ impl Topology {
     pub fn read_from(root: &Path, allowed: Option<&[usize]>) -> Self {
         let mut topology = crate::sysfs::read(root, allowed);
         topology.cpu_quota = crate::cgroup::cpu_quota(root);
+        let memory = [
+            crate::sysfs::memory(root),
+            crate::cgroup::memory_limit(root),
+        ];
+        topology.memory_bytes = memory.into_iter().flatten().min();
         topology
     }
 
@@ -109,7 +117,36 @@ impl Topology {
             caches: Vec::new(),
             nodes: vec![NumaNode { id: 0, cpus: ids }],
             cpu_quota: None,
+            memory_bytes: None,
         }
+    }
+
+    /// A machine of `sockets` sockets, each of `nodes` NUMA nodes of `cores` cores of `smt`
+    /// hardware threads (each at least one), numbered as Linux does: the first hardware threads of
+    /// all cores come first. Nothing else is known of it.
+    ///
+    /// ```
+    /// let machine = corewise_topology::Topology::regular(2, 1, 4, 2);
+    /// assert_eq!(machine.to_string(), "2 sockets, 8 cores, 16 CPUs, 2 NUMA nodes");
+    /// ```
+    pub fn regular(sockets: usize, nodes: usize, cores: usize, smt: usize) -> Self {
+        let all_cores = sockets * nodes * cores;
+        let mut machine = Self::flat(all_cores * smt);
+        for cpu in &mut machine.cpus {
+            let core = cpu.id.0 % all_cores;
+            cpu.core = CpuId(core);
+            cpu.smt = cpu.id.0 / all_cores;
+            cpu.node = core / cores;
+            cpu.package = cpu.node / nodes;
+        }
+        let of_node = |id| NumaNode {
+            id,
+            cpus: (machine.cpus.iter().filter(|cpu| cpu.node == id))
+                .map(|cpu| cpu.id)
+                .collect(),
+        };
+        machine.nodes = (0..sockets * nodes).map(of_node).collect();
+        machine
     }
 
     /// The CPUs that this process may use; at least one.
@@ -131,6 +168,26 @@ impl Topology {
             .map(|cpu| cpu.core)
             .collect::<BTreeSet<_>>()
             .len()
+    }
+
+    /// The numbers of CPUs that this process may use of the first group, of the first two, and so
+    /// on, up to all; a CPU belongs to the group of its key, such as its socket. Threads that are
+    /// placed compactly are in one more socket or NUMA node beyond each of these numbers.
+    pub fn group_ends<K: Ord>(&self, key: impl Fn(&Cpu) -> K) -> Vec<usize> {
+        let mut sizes = BTreeMap::new();
+        for cpu in self.allowed() {
+            *sizes.entry(key(cpu)).or_insert(0) += 1;
+        }
+        let ends = sizes.into_values().scan(0, |end, size| {
+            *end += size;
+            Some(*end)
+        });
+        ends.collect()
+    }
+
+    /// [`group_ends`](Self::group_ends) of NUMA nodes.
+    pub fn node_ends(&self) -> Vec<usize> {
+        self.group_ends(|cpu| (cpu.package, cpu.node))
     }
 
     /// The number of threads that a server should start: one per allowed CPU, but no more than the

@@ -189,6 +189,63 @@ fn quotas_of_every_kind_limit_the_threads() {
     );
 }
 
+/// The machine has 8 MiB, and groups of both versions have more or less.
+#[test]
+fn the_least_limit_of_memory_counts() {
+    const MIB: u64 = 1 << 20;
+    let v1 = "sys/fs/cgroup/memory";
+    let v2 = "sys/fs/cgroup";
+    let unlimited = "9223372036854771712\n"; // version 1
+    // (/proc/self/cgroup, files, the memory in bytes)
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], u64);
+    let cases: &[Case<'_>] = &[
+        ("0::/", &[], 8 * MIB),
+        ("0::/app", &[("app/memory.max", "max\n")], 8 * MIB),
+        ("0::/app", &[("app/memory.max", "5242880\n")], 5 * MIB),
+        ("0::/app", &[("app/memory.max", "16777216\n")], 8 * MIB),
+        (
+            "0::/app/one",
+            &[
+                ("app/one/memory.max", "5242880"),
+                ("app/memory.max", "3145728"),
+            ],
+            3 * MIB,
+        ),
+        ("0::/../gone", &[("memory.max", "4194304")], 4 * MIB),
+        ("0::/", &[("memory.max", "nonsense")], 8 * MIB),
+        (
+            "4:memory:/docker/ab\n0::/",
+            &[
+                ("memory/docker/ab/memory.limit_in_bytes", unlimited),
+                ("memory/docker/memory.limit_in_bytes", "2097152"),
+                ("memory/memory.limit_in_bytes", unlimited),
+            ],
+            2 * MIB,
+        ),
+        (
+            "3:cpuset:/x",
+            &[("memory/memory.limit_in_bytes", "1")],
+            8 * MIB,
+        ),
+    ];
+    for (groups, files, bytes) in cases {
+        let fake = Fake::two_sockets();
+        fake.file("proc/self/cgroup", groups).file(
+            "proc/meminfo",
+            "MemTotal:           8192 kB\nMemFree: 1 kB\n",
+        );
+        for (path, text) in *files {
+            fake.file(&format!("{v2}/{path}"), text);
+        }
+        assert_eq!(read(&fake).memory_bytes, Some(*bytes), "{groups} {files:?}");
+    }
+    let fake = Fake::two_sockets();
+    assert_eq!(read(&fake).memory_bytes, None);
+    fake.file("proc/self/cgroup", "4:memory:/");
+    fake.file(&format!("{v1}/memory.limit_in_bytes"), "4096");
+    assert_eq!(read(&fake).memory_bytes, Some(4096));
+}
+
 #[test]
 fn a_tiny_quota_still_gives_one_thread() {
     let fake = Fake::two_sockets();

@@ -24,6 +24,17 @@ fn compact_fills_a_socket_before_the_next() {
 }
 
 #[test]
+fn compact_fills_a_node_before_the_next_of_its_socket() {
+    let machine = Topology::regular(2, 2, 2, 2);
+    assert_eq!(
+        places(&machine, "compact", 16),
+        [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]
+    );
+    assert_eq!(machine.node_ends(), [4, 8, 12, 16]);
+    assert_eq!(machine.group_ends(|cpu| cpu.package), [8, 16]);
+}
+
+#[test]
 fn balanced_takes_sockets_in_turn_and_siblings_last() {
     let expected = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
     assert_eq!(places(&two_sockets(), "balanced", 16), expected);

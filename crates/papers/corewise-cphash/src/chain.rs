@@ -21,7 +21,7 @@ pub(crate) unsafe fn find(
         if unsafe { (*header).id } == id && test(element) {
             return Some(element);
         }
-        // SAFETY: the same (1).
+        // SAFETY: the header is still the caller's (1); the test frees no element.
         next = unsafe { (*header).next };
     }
     None

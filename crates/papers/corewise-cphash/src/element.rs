@@ -262,7 +262,7 @@ impl Element {
     /// 1. The caller owns the partition, and the element's block is allocated.
     #[inline(always)]
     pub(crate) unsafe fn layout(self) -> Layout {
-        // SAFETY: the same condition (1).
+        // SAFETY: the caller owns the header of an allocated block (1).
         match unsafe { self.has(flag::PACKED) } {
             true => Layout::Packed,
             false => Layout::Split,

@@ -109,7 +109,8 @@ impl<const S: usize> DistributedRw<S> {
     }
 }
 
-// SAFETY: guarantees 1 and 2 of `flag_rw` (1 and 2).
+// SAFETY: a writer excludes readers and writers (1), and its section happens before those that
+// follow (2): guarantees 1 and 2 of `flag_rw`.
 unsafe impl<const S: usize> RawLock for DistributedRw<S> {
     fn lock(&self) {
         self.raw.write();
@@ -130,7 +131,8 @@ unsafe impl<const S: usize> RawLock for DistributedRw<S> {
     }
 }
 
-// SAFETY: guarantees 1 and 2 of `flag_rw` (1 and 2).
+// SAFETY: a writer excludes readers and writers (1), and its section happens before those that
+// follow (2): guarantees 1 and 2 of `flag_rw`.
 unsafe impl<const S: usize> RawSharedLock for DistributedRw<S> {
     #[inline]
     fn lock_shared(&self) {

@@ -230,8 +230,9 @@ impl<D: Sequential> Replica<D> {
         }
         // Relaxed: it was published with `applied`.
         let next = self.shared.next.load(Relaxed);
-        // SAFETY: invariant 3: by 1 the live replica stays before this entry, whose ring is not
-        // freed.
+        // SAFETY: while the caller keeps writers of the replica out (1), it stays before this
+        // entry, and a ring lives as long as a live replica is before one of its entries
+        // (invariant 3).
         Content::load(unsafe { &*next }, applied) == Content::Empty
     }
 

@@ -43,6 +43,10 @@ pub fn number_of<T>(place: *const T) -> usize {
 /// processors without such an instruction.
 #[inline(always)]
 pub fn prefetch<T>(address: *const T) {
+    #[cfg(corewise_sim)]
+    if let Some(simulator) = crate::sim::simulator() {
+        return simulator.access(address.cast(), 1, crate::sim::AccessClass::Prefetch);
+    }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch is a hint; it neither faults nor changes memory, whatever the address.
     unsafe {
@@ -62,6 +66,10 @@ pub fn prefetch<T>(address: *const T) {
 /// allowed; does nothing on processors without such an instruction.
 #[inline(always)]
 pub fn prefetch_for_write<T>(address: *const T) {
+    #[cfg(corewise_sim)]
+    if let Some(simulator) = crate::sim::simulator() {
+        return simulator.access(address.cast(), 1, crate::sim::AccessClass::PrefetchForWrite);
+    }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch is a hint; it neither faults nor changes memory, whatever the address.
     // Processors without PREFETCHW execute it as a NOP.

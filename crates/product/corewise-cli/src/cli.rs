@@ -1,7 +1,7 @@
 //! The subcommands.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -46,6 +46,16 @@ enum Command {
         #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
+    /// Write the manual pages to a directory, for packages.
+    Man {
+        /// The directory, which must exist.
+        directory: PathBuf,
+    },
+    /// Print the completions of a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Executes the command line.
@@ -64,14 +74,36 @@ pub(crate) fn run(mut arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
             Command::Bench { .. } => Err(Failure::usage(
                 "this build has no benchmark: cargo run --release --features bench -- bench list",
             )),
+            Command::Man { directory } => write_manual(&directory),
+            Command::Completions { shell } => print(&completions(shell)),
         },
         Err(error) => answer(&error),
     }
 }
 
+/// The whole command line.
+pub(crate) fn command() -> clap::Command {
+    Cli::command().mut_subcommand("serve", serve::switches)
+}
+
 fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let command = Cli::command().mut_subcommand("serve", serve::switches);
-    Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    Cli::from_arg_matches(&command().try_get_matches_from(arguments)?)
+}
+
+/// Writes a page for the command and one for each subcommand, named `corewise-serve.1`.
+fn write_manual(directory: &Path) -> Result<ExitCode, Failure> {
+    clap_mangen::generate_to(command(), directory).map_err(|error| {
+        let shown = directory.display();
+        Failure::start(format!("cannot write manual pages to {shown}: {error}"))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A script that completes the command line in a shell.
+fn completions(shell: clap_complete::Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "corewise", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
 }
 
 /// Called as memcached, or as memcached-debug in memcached's tests, it behaves like memcached.

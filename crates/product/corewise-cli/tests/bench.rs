@@ -3,7 +3,7 @@
 #![cfg(feature = "bench")]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_corewise");
 
@@ -426,6 +426,41 @@ fn overwriting_or_losing_results_is_reported() {
 }
 
 #[test]
+fn an_interrupted_run_names_what_it_keeps() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let results = folder.path().join("r.jsonl").display().to_string();
+    // Long enough to be interrupted after its first cell.
+    let updates: Vec<String> = (0..=100).map(|percent| percent.to_string()).collect();
+    let line = "bench run --section updates -n 1 -i 1000 --tables mutex --reference mutex \
+                --repetitions 1 --duration-ms 500";
+    let mut run = Command::new(PROGRAM)
+        .args(words(line, &["-u", &updates.join(","), "-o", &results]))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let has_row = || {
+        let text = std::fs::read_to_string(&results).unwrap_or_default();
+        text.contains("\"type\":\"row\"")
+    };
+    while !has_row() {
+        assert_eq!(run.try_wait().expect("a child"), None, "it ended");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let kill = Command::new("kill")
+        .args(["-INT", &run.id().to_string()])
+        .status();
+    assert!(kill.expect("it starts").success());
+    let output = run.wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let report = format!("rows of finished cells: corewise bench report {results}");
+    assert!(said.contains(&report), "{said}");
+    let shown = succeed(&["show", &results, "--figure", "rate"]);
+    assert!(shown.contains("updates/i=1000,u=0,"), "{shown}");
+}
+
+#[test]
 fn small_caches_are_no_smaller_than_they_are_asked_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let results = folder.path().join("r.jsonl").display().to_string();
@@ -662,6 +697,43 @@ fn the_rows_of_the_servers_are_printed_for_programs_too() {
             (operation == "get").then_some(1.0)
         );
         assert_eq!(row["problems"], serde_json::json!([]));
+    }
+}
+
+#[test]
+fn the_highest_rate_is_one_that_held() {
+    // Every reply of this load comes within a minute, and none within a nanosecond.
+    for (bound, holds) in [("60000", true), ("0.000001", false)] {
+        let search = format!(
+            "server --saturate {bound} --engine redis,locked --operation get --clients 1 --threads 1 \
+             --warmup 0.1 --sample 0.1 --samples 1 --keys 100 --format json"
+        );
+        let output = bench(&words(&search, &[]));
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}");
+        let lines = said
+            .lines()
+            .map(|line| serde_json::from_str(line).expect(line));
+        let lines: Vec<serde_json::Value> = lines.collect();
+        assert_eq!(lines[0]["type"], "manifest");
+        let rows: Vec<_> = lines[1..]
+            .iter()
+            .map(|row| row["engine"].as_str())
+            .collect();
+        assert!(rows.contains(&Some("locked")), "{said}");
+        for row in &lines[1..] {
+            let number = |of: &serde_json::Value, name: &str| of[name].as_f64().expect(name);
+            assert!(number(row, "closed_per_s") > 0.0, "{row}");
+            let offered = row["offered"].as_array().expect("rates");
+            let held = offered.iter().filter(|of| of["holds"] == true);
+            let highest = held.map(|of| number(of, "rate_per_s")).fold(0.0, f64::max);
+            assert_eq!(number(row, "rate_per_s"), highest, "{row}");
+            for of in offered {
+                let is_within = number(of, "p999_ms") <= number(row, "p999_ms_bound");
+                assert_eq!(of["holds"], is_within && of["unsent"] == 0, "{row}");
+            }
+            assert!(holds || highest == 0.0, "{row}");
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -230,11 +231,114 @@ fn a_bad_value_that_the_server_finds_is_a_bad_option() {
         assert_eq!(output.status.code(), Some(2), "{words}: {said}");
         let lines: Vec<&str> = said
             .lines()
-            .filter(|line| !line.contains("note:"))
+            .filter(|line| !line.contains("note:") && !line.contains("warning:"))
             .collect();
         assert!(
             lines.len() == 1 && lines[0].contains(part),
             "{words}: {said}"
         );
     }
+}
+
+/// The check opens no socket: the address is in use.
+#[test]
+fn a_configuration_is_checked_without_starting() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("corewise.toml");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let check = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        run(&format!("serve --check-config --config {}", file.display()))
+    };
+    let good = check(&format!("listen = \"{address}\"\nmemory = \"64m\"\n"));
+    let said = text(&good.stderr);
+    assert!(good.status.success(), "{said}");
+    assert_eq!(text(&good.stdout), "corewise: the configuration is valid\n");
+    for (bad, part) in [
+        ("memroy = \"64m\"", "did you mean `memory`"),
+        ("auth-file = \"/no/such/file\"", "/no/such/file"),
+        ("engine = \"locked\"\neviction = \"random\"", "`random`"),
+        ("memory = \"2097152m\"", "1 to 1048576 MiB"),
+    ] {
+        let output = check(bad);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{bad}: {said}");
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.contains(part), "{bad}: {said}");
+        assert!(output.stdout.is_empty(), "{bad}");
+    }
+}
+
+/// The names of the options that `serve --help` lists.
+fn options_in_help() -> Vec<String> {
+    let help = text(&run("serve --help").stdout);
+    let lines = help.lines().map(str::trim);
+    let lines = lines.filter(|line| line.starts_with('-'));
+    let names = lines.flat_map(|line| line.split(", ").map(str::to_owned).collect::<Vec<_>>());
+    let end = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
+    let name = |name: String| name.split(end).next().unwrap_or_default().to_owned();
+    let names: Vec<String> = names.map(name).collect();
+    names
+        .into_iter()
+        .filter(|name| name.starts_with('-'))
+        .collect()
+}
+
+#[test]
+fn the_manual_and_the_completions_have_every_option() {
+    let options = options_in_help();
+    assert!(options.len() > 80, "{options:?}");
+    let dir = TempDir::new().unwrap();
+    assert!(
+        run(&format!("man {}", dir.path().display()))
+            .status
+            .success()
+    );
+    let page = |name| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert!(page("corewise.1").contains("corewise\\-serve(1)"));
+    let manual = page("corewise-serve.1").replace("\\-", "-");
+    let is_end = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
+    let has = |page: &str, option: &str| page.split(is_end).any(|word| word == option);
+    for option in &options {
+        let bold = format!("\\fB{option}\\fR");
+        assert!(manual.contains(&bold), "{option} in the manual");
+    }
+    let bash = text(&run("completions bash").stdout);
+    for option in &options {
+        assert!(has(&bash, option), "{option} in the completions of bash");
+    }
+    for shell in ["zsh", "fish", "elvish", "powershell"] {
+        let script = text(&run(&format!("completions {shell}")).stdout);
+        assert!(script.contains("slow-reader-timeout"), "{shell}");
+    }
+    let missing = run("man /no/such/folder");
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing.stderr).contains("/no/such/folder"));
+}
+
+#[test]
+fn a_service_manager_is_told_that_the_server_is_ready_and_runs() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let mut command = Command::new(COREWISE);
+    command
+        .args("serve -l 127.0.0.1:0 -t 2 -m 64".split(' '))
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "100000");
+    let (mut server, _) = Running::start(&mut command);
+    let (mut is_ready, mut beats) = (false, 0);
+    while !is_ready || beats < 4 {
+        let mut message = [0; 256];
+        let len = manager.recv(&mut message).expect("a message in time");
+        let message = text(&message[..len]);
+        is_ready |= message.contains("READY=1");
+        beats += usize::from(message.contains("WATCHDOG=1"));
+    }
+    server.signal(libc::SIGTERM);
+    assert!(server.0.wait().unwrap().success());
 }

@@ -52,14 +52,16 @@ const LINES: &[&str] = &[
     "eval_ro \"return redis.call('strlen',KEYS[1])\" 1 a", "evalsha x 1 a", "evalsha_ro x 1 a",
     "script exists x",
     "keys a", "randomkey", "dbsize", "flushdb\r\nget a", "flushall\r\nget a", "time", "info",
-    "config get maxmemory", "command count", "client id", "select 0", "echo x", "ping",
+    "config get maxmemory", "command count", "client id", "select 0", "echo x", "ping", "acl whoami",
+    "cluster info", "lastsave", "latency latest", "module list", "publish a 1", "pubsub channels",
+    "readonly", "readwrite", "role", "slowlog len", "wait 0 0",
     "get a\r\nset a 1\r\nget x\r\ngetset x 1\r\nget x", "(watch a x\r\nunwatch)",
     "(multi\r\nget a\r\nget x\r\ndiscard)", "(multi\r\nget a\r\nget\r\nexec)",
     "(watch a\r\nset a 1\r\nmulti\r\nget a\r\nexec)",
 ];
 
 /// Commands that have nothing to do with keys, and would end or change the connections.
-const UNRELATED: [&str; 4] = ["auth", "hello", "quit", "reset"];
+const UNRELATED: [&str; 6] = ["auth", "hello", "psubscribe", "quit", "reset", "subscribe"];
 
 /// Executes requests, whatever their replies are.
 fn execute(client: &mut Client, requests: &str) {

@@ -176,13 +176,14 @@ fn a_pipeline_of_all_kinds_is_answered_in_order(engine: Engine) {
 fn connections_choose_their_version(engine: Engine) {
     let (server, mut client) = start_and_connect(engine, &[]);
     let greeting = |version: u8, id: u8| {
-        let head = if version == 3 { "%7" } else { "*14" };
+        let head = if version == 3 { "%8" } else { "*16" };
         let number = env!("CARGO_PKG_VERSION");
         let len = number.len();
         format!(
-            "{head}\r\n$6\r\nserver\r\n$8\r\ncorewise\r\n$7\r\nversion\r\n${len}\r\n{number}\r\n\
+            "{head}\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n\
              $5\r\nproto\r\n:{version}\r\n$2\r\nid\r\n:{id}\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n\
-             $4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"
+             $4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n\
+             $16\r\ncorewise_version\r\n${len}\r\n{number}\r\n"
         )
     };
     client.ask("hello\r\n", greeting(2, 1));
@@ -506,7 +507,7 @@ fn clients_authenticate(engine: Engine) {
     other.send(b"hello 3\r\n");
     assert!(other.line().starts_with("-NOAUTH HELLO must be called"));
     other.send(b"hello 3 auth ann secret\r\n");
-    assert_eq!(other.line(), "%7");
+    assert_eq!(other.line(), "%8");
     let open = start(engine, &[]);
     let mut client = connect(&open);
     client.send(b"auth pass\r\n");

@@ -520,6 +520,54 @@ fn links_between_documents_lead_somewhere() {
     assert_none(&dead);
 }
 
+/// The dependencies of this workspace that a manifest has, without those of tests and builds.
+fn dependencies(manifest: &str) -> BTreeSet<&str> {
+    let sections = manifest.split("\n[").skip(1);
+    let normal = sections.filter(|section| {
+        let name = section.split(']').next().unwrap_or_default();
+        name == "dependencies" || name.starts_with("target.") && name.ends_with(".dependencies")
+    });
+    normal
+        .flat_map(str::lines)
+        .filter_map(|line| line.strip_prefix("corewise-"))
+        .map(|line| line.split(['.', ' ', '=']).next().unwrap_or_default())
+        .collect()
+}
+
+/// The arrows of the graph of crates: from each crate to those that it depends on.
+fn arrows(document: &str) -> BTreeMap<&str, BTreeSet<&str>> {
+    let graph = document.split("```text").nth(1).unwrap_or_default();
+    let graph = graph.split("```").next().unwrap_or_default();
+    let mut arrows = BTreeMap::new();
+    for line in graph.lines() {
+        let Some((from, to)) = line.split_once('▶') else {
+            continue;
+        };
+        // Two blanks or more end what stands in the margin.
+        let from = from.trim_end_matches([' ', '─']);
+        let from = from.rsplit("  ").next().unwrap_or_default();
+        let to: BTreeSet<&str> = to.split(',').map(str::trim).collect();
+        for name in from.split(',') {
+            assert_eq!(arrows.insert(name.trim(), to.clone()), None, "{name}");
+        }
+    }
+    arrows
+}
+
+#[test]
+fn the_graph_of_crates_is_that_of_the_manifests() {
+    let document = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let mut arrows = arrows(&document);
+    for folder in crate_folders() {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let name = folder.file_name().unwrap().to_string_lossy();
+        let name = name.strip_prefix("corewise-").unwrap();
+        let drawn = arrows.remove(name).unwrap_or_default();
+        assert_eq!(drawn, dependencies(&manifest), "of {name}");
+    }
+    assert!(arrows.is_empty(), "{arrows:?}");
+}
+
 /// A package is published without what lies above it, so it has the licences in its own folder:
 /// links, which cargo follows when it packages. `.ci/package` looks into the packages.
 #[test]

@@ -45,6 +45,16 @@ impl Users {
         }
     }
 
+    /// The names of the users.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(|(name, _)| &**name)
+    }
+
+    /// Whether there is an entry of this user.
+    pub(crate) fn has(&self, user: &[u8]) -> bool {
+        self.0.iter().any(|(name, _)| name == user)
+    }
+
     /// Whether `user` exists and has this password. For inputs of equal lengths the time does not
     /// depend on whether they match.
     pub(crate) fn admit(&self, user: &[u8], password: &[u8]) -> bool {

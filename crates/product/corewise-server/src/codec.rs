@@ -1,11 +1,13 @@
 //! The codec of a connection whose protocol is known at run time only, and what it makes of input.
 
-use crate::commands::{ReplyForm, RespSession};
+use crate::commands::{CommandCounts, ReplyForm, RespSession};
+use crate::metrics::Counters;
 use crate::shared::Shared;
 use bumpalo::Bump;
 use corewise_ops::{Now, Outcome};
 use corewise_wire::memcached::{Admin, ReplyEncoder};
 use corewise_wire::{Announced, Step, Tally, binary, cphash, memcached, resp};
+use std::time::Duration;
 
 /// The limits and options of a server, for all protocols.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +25,8 @@ pub(crate) struct Parse<'i> {
     pub(crate) now: Now,
     /// Milliseconds since the Unix epoch at `now`.
     pub(crate) unix_ms: u64,
+    /// Every request of RESP is timed, and so becomes a call.
+    pub(crate) is_timed: bool,
     /// Holds what steps borrow and the input does not have.
     pub(crate) scratch: &'i Bump,
 }
@@ -33,6 +37,7 @@ impl<'i> Parse<'i> {
             limits: &shared.limits,
             now,
             unix_ms: shared.clock.unix_ms(now),
+            is_timed: shared.slow_log.times_operations(),
             scratch,
         }
     }
@@ -320,10 +325,27 @@ impl<'i> Form<'i> {
         }
     }
 
-    /// Whether the operation is also counted as a meta command of memcached.
+    /// Counts an operation that has completed as a meta command of memcached or as a command of
+    /// RESP, beside its [`tally`](Self::tally).
     #[inline]
-    pub(crate) fn is_meta(&self) -> bool {
-        matches!(self, Self::Memcached(form) if form.is_meta())
+    pub(crate) fn count(
+        &self,
+        counters: &mut Counters,
+        commands: &CommandCounts,
+        outcome: &Outcome<'_>,
+    ) {
+        match self {
+            Self::Memcached(form) => counters.cmd_meta += u64::from(form.is_meta()),
+            Self::Resp(form) => commands.completed(form, outcome),
+            Self::Binary(_) => {}
+        }
+    }
+
+    /// Counts that an operation of a timed batch took this long.
+    pub(crate) fn count_time(&self, commands: &CommandCounts, time: Duration) {
+        if let Self::Resp(form) = self {
+            commands.timed(form, time);
+        }
     }
 
     /// The key as it was sent: for a meta command with the `b` flag, its base64 form.

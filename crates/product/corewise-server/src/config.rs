@@ -88,6 +88,16 @@ named!(ScriptKeys, "a choice", "declared" => Declared, "all" => All);
 named!(Eviction, "an eviction policy", "default" => Default, "s3-fifo" => S3Fifo, "lru" => Lru, "random" => Random, "none" => None);
 
 impl Eviction {
+    /// The policy of Redis that is closest. None of them counts how often an item is used, so it is
+    /// not one of Redis's LFU policies.
+    pub(crate) fn policy(self) -> &'static str {
+        match self {
+            Self::None => "noeviction",
+            Self::Random => "allkeys-random",
+            Self::Default | Self::S3Fifo | Self::Lru => "allkeys-lru",
+        }
+    }
+
     /// The policy that `engine` uses for this choice; `None` if it does not have it.
     pub(crate) fn of(self, engine: EngineKind) -> Option<Self> {
         match (engine, self) {

@@ -13,10 +13,10 @@
 //! received in the memory of its item (see `receiving`), which the engine bounds.
 
 use crate::codec::Codec;
-use crate::commands::ClientState;
+use crate::commands::{ClientState, Command};
 use crate::dump::Dump;
 use crate::receiving::Receiving;
-use crate::shared::{ConnInfo, ConnState};
+use crate::shared::{ClientView, ConnInfo, ConnState};
 use crate::spare_inputs::{SpareInputs, input_capacity};
 use crate::transport::{Transport, length};
 use corewise_atomic::sync::atomic::Ordering;
@@ -195,6 +195,27 @@ impl Conn {
             input: capacity + line + client,
             unwritten: capacity.saturating_sub(written),
             output: self.output.capacity(),
+        }
+    }
+
+    /// What other clients may know of it.
+    pub(crate) fn view(&self) -> ClientView {
+        let held = self.held();
+        let client = self.client.as_ref();
+        let (command, version) = match &self.codec {
+            Codec::Resp(session) => (session.last(), session.version().number()),
+            _ => (Command::default(), 0),
+        };
+        ClientView {
+            command,
+            version,
+            queued: client.and_then(|client| client.queued()),
+            query: self.input.len(),
+            query_room: self.input.capacity() - self.input.len(),
+            transaction: client.map_or(0, |client| client.held()),
+            reply: self.output.len() - self.sent,
+            reply_buffer: held.output,
+            total: size_of::<Self>() + held.sum(),
         }
     }
 

@@ -14,14 +14,19 @@ pub(crate) struct Usage {
     pub(crate) resident_bytes: u64,
 }
 
-/// User and system CPU time used so far.
-pub(crate) fn cpu_time() -> io::Result<(Duration, Duration)> {
-    usage().map(|usage| (usage.user, usage.system))
+/// User and system CPU time that the first thread of the process has used so far.
+pub(crate) fn main_thread_time() -> io::Result<(Duration, Duration)> {
+    let usage = usage_in(&format!("/proc/self/task/{}/stat", std::process::id()))?;
+    Ok((usage.user, usage.system))
 }
 
 /// What the process has used so far.
 pub(crate) fn usage() -> io::Result<Usage> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    usage_in("/proc/self/stat")
+}
+
+fn usage_in(path: &str) -> io::Result<Usage> {
+    let stat = std::fs::read_to_string(path)?;
     let ticks = rustix::param::clock_ticks_per_second().max(1);
     let page = rustix::param::page_size() as u64;
     parse(&stat, ticks, page).ok_or_else(|| io::Error::other("unreadable process statistics"))

@@ -2,26 +2,30 @@
 
 use crate::auth::Users;
 use crate::classes::Ages;
+use crate::commands::SlowLog;
 use crate::config::{Config, EngineKind, Eviction, RunError, StartError};
 use crate::front::{Front, Loops, Signals, WAKE};
 use crate::listener::{Listener, listen_tcp};
 use crate::memory::ItemHeap;
-use crate::metrics::http::{self, Responder, Stage};
+use crate::metrics::Rates;
+use crate::metrics::http::{self, Responder, Stage, Watchdog};
 use crate::protocol::ProtocolKind;
 use crate::shared::{ConnInfo, LoopState, Shared};
 use corewise_atomic::lock::Mutex;
-use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use corewise_engine::engines::{locked, lockhash, relativistic};
 use corewise_engine::isolation::Isolation;
-use corewise_engine::{Engine, SystemClock};
+use corewise_engine::{Engine, SystemClock, TimeSource};
 use corewise_wire::memcached::Limits;
 use corewise_wire::resp;
 use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of a request of RESP beside an item of the largest size, such as the keys of an `MGET`.
 const MAX_KEYS_BYTES: usize = 1 << 20;
@@ -40,6 +44,7 @@ pub struct Server {
     listeners: Vec<Listener>,
     /// The listeners for metrics and probes.
     for_metrics: Vec<TcpListener>,
+    watchdog: Option<Watchdog>,
     poll: Poll,
     waker: Waker,
     signals: Signals,
@@ -55,14 +60,7 @@ impl Server {
     /// unreadable or given together with a protocol without authentication, or the system has no
     /// file descriptors left.
     pub fn bind(mut config: Config) -> Result<Self, StartError> {
-        check_engine(&mut config)?;
-        let mut protocols = config.listeners.iter().map(|at| at.protocol);
-        if config.auth_file.is_some()
-            && let Some(other) = protocols.find(|protocol| !protocol.authenticates())
-        {
-            return Err(StartError::NoAuthentication(other));
-        }
-        let users = config.auth_file.as_deref().map(Users::read).transpose()?;
+        let users = complete(&mut config)?;
         let poll = Poll::new().map_err(StartError::system("a poller"))?;
         let waker = Waker::new(poll.registry(), WAKE).map_err(StartError::system("a waker"))?;
         let (backlog, mode) = (config.backlog, config.unix_mode);
@@ -82,10 +80,29 @@ impl Server {
             users,
             listeners,
             for_metrics,
+            watchdog: None,
             poll,
             waker,
             signals,
         })
+    }
+
+    /// Checks a configuration as [`bind`](Self::bind) does, but opens no socket.
+    ///
+    /// # Errors
+    ///
+    /// Those of `bind` for which [`StartError::is_usage`] holds.
+    pub fn check(mut config: Config) -> Result<(), StartError> {
+        complete(&mut config)?;
+        let is_empty = config.listeners.is_empty();
+        (!is_empty).then_some(()).ok_or(StartError::NoAddress)
+    }
+
+    /// Makes the running server call `report` once at its start and then at intervals of `every`,
+    /// except when an event loop does not answer a question within a second.
+    pub fn watch(&mut self, every: Duration, report: impl Fn() + Send + 'static) {
+        let report = Box::new(report);
+        self.watchdog = Some(Watchdog { every, report });
     }
 
     /// The TCP addresses of memcached's protocols that the server listens on, with the ports that
@@ -178,18 +195,22 @@ impl Server {
             users,
             listeners,
             for_metrics,
+            watchdog,
             mut poll,
             waker,
             signals,
         } = self;
         let shared = Arc::new(share(config, users, waker));
+        // Relaxed: no other thread runs yet.
+        let bytes = engine.stats().bytes;
+        shared.startup_bytes.store(bytes, Ordering::Relaxed);
         let mut loops = Loops::start(&shared, &engine).map_err(RunError::Thread)?;
         for listener in &listeners {
             let now_ms = shared.clock.now().ms;
             let info = ConnInfo::new(listener.fd(), listener.place(), None, now_ms);
             shared.connections.lock().insert(info.fd, Arc::new(info));
         }
-        let responder = serve_metrics(for_metrics, &loops, &shared, &engine);
+        let responder = serve_metrics(for_metrics, watchdog, &loops, &shared, &engine);
         let responder = responder.map_err(RunError::Metrics)?;
         let enter = |stage| {
             responder
@@ -217,14 +238,16 @@ fn listen_for_metrics(address: &mut SocketAddr) -> Result<TcpListener, StartErro
     Ok(TcpListener::from_std(opened.into()))
 }
 
-/// Starts the thread that answers requests for metrics, if there are listeners for it.
+/// Starts the thread that answers requests for metrics and reports to the watchdog, if there is
+/// either.
 fn serve_metrics<E: Engine>(
     listeners: Vec<TcpListener>,
+    watchdog: Option<Watchdog>,
     loops: &Loops,
     shared: &Arc<Shared>,
     engine: &Arc<E>,
 ) -> io::Result<Option<Responder>> {
-    if listeners.is_empty() {
+    if listeners.is_empty() && watchdog.is_none() {
         return Ok(None);
     }
     let (shared, engine) = (Arc::clone(shared), Arc::clone(engine));
@@ -232,7 +255,8 @@ fn serve_metrics<E: Engine>(
         let now = shared.clock.now();
         crate::metrics::exposition(&shared, &*engine, now, format)
     };
-    Responder::start(listeners, loops.inboxes.clone(), Box::new(print)).map(Some)
+    let inboxes = loops.inboxes.clone();
+    Responder::start(listeners, inboxes, Box::new(print), watchdog).map(Some)
 }
 
 /// Checks that the process may open one more file, so that it can accept a connection.
@@ -240,6 +264,18 @@ fn check_files() -> Result<(), RunError> {
     std::fs::File::open("/dev/null")
         .map(drop)
         .map_err(RunError::Files)
+}
+
+/// Resolves the eviction policy, checks what does not depend on sockets, and reads the users.
+fn complete(config: &mut Config) -> Result<Option<Users>, StartError> {
+    check_engine(config)?;
+    let mut protocols = config.listeners.iter().map(|at| at.protocol);
+    if config.auth_file.is_some()
+        && let Some(other) = protocols.find(|protocol| !protocol.authenticates())
+    {
+        return Err(StartError::NoAuthentication(other));
+    }
+    config.auth_file.as_deref().map(Users::read).transpose()
 }
 
 /// Resolves the eviction policy, and checks that the engine supports the amount of memory.
@@ -283,6 +319,14 @@ fn resp_limits(config: &Config) -> resp::Limits {
     }
 }
 
+/// 40 random hexadecimal digits: std chooses random keys for its hashers.
+fn random_id() -> String {
+    let word = |_| format!("{:016x}", RandomState::new().build_hasher().finish());
+    let mut digits: String = (0..3).map(word).collect();
+    digits.truncate(40);
+    digits
+}
+
 /// The state that all threads of a server share.
 pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Shared {
     let limits = crate::codec::Limits {
@@ -295,9 +339,11 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         memory: config.script_memory,
     };
     let scripts = crate::scripts::Scripts::new(config.threads, script_limits);
+    let clock = SystemClock::new();
     Shared {
         limits,
-        clock: Arc::new(SystemClock::new()),
+        started_s: clock.unix_time().as_secs(),
+        clock: Arc::new(clock),
         isolation: Arc::new(Isolation::new()),
         scripts: Arc::new(scripts),
         users: Mutex::new(users.map(Arc::new)),
@@ -320,6 +366,12 @@ pub(crate) fn share(config: Config, users: Option<Users>, waker: Waker) -> Share
         detail: AtomicBool::new(config.detail_stats),
         prefixes: Mutex::new(HashMap::new()),
         baseline: Mutex::default(),
+        rates: Rates::default(),
+        slow_log: SlowLog::default(),
+        peak_bytes: AtomicU64::new(0),
+        startup_bytes: AtomicU64::new(0),
+        run_id: random_id(),
+        replication_id: random_id(),
         config,
     }
 }

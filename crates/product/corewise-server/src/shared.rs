@@ -3,10 +3,12 @@
 use crate::auth::Users;
 use crate::classes::{Ages, ClassCounts, Sums};
 use crate::codec::Limits;
+use crate::commands::{Command, CommandCounts, CommandSums, SlowLog};
 use crate::complaints::Complaints;
 use crate::config::Config;
 use crate::conn::FREE;
-use crate::metrics::{Baseline, Counters, Published};
+use crate::metrics::{Baseline, Counters, Published, Rates};
+use crate::protocol::ProtocolKind;
 use crate::scripts::Scripts;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::Mutex;
@@ -49,6 +51,8 @@ pub(crate) struct LoopState {
     pub(crate) counts: Published,
     /// The loop's counts per size class.
     pub(crate) classes: ClassCounts,
+    /// The loop's counts per command of RESP.
+    pub(crate) commands: CommandCounts,
 }
 
 /// What a connection waits for.
@@ -80,6 +84,27 @@ impl ConnState {
     ];
 }
 
+/// What `CLIENT LIST` of Redis tells of a connection, beside what never changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ClientView {
+    /// The last command.
+    pub(crate) command: Command,
+    /// The version of RESP.
+    pub(crate) version: u8,
+    /// The requests that wait for `EXEC`, if there is a transaction.
+    pub(crate) queued: Option<usize>,
+    /// Bytes of requests that have not been executed, and the room behind them.
+    pub(crate) query: usize,
+    pub(crate) query_room: usize,
+    /// Bytes that wait for `EXEC`, and those of watched keys.
+    pub(crate) transaction: usize,
+    /// Bytes of replies that wait for the client, and of their buffer.
+    pub(crate) reply: usize,
+    pub(crate) reply_buffer: usize,
+    /// Bytes that the connection takes in all.
+    pub(crate) total: usize,
+}
+
 /// One connection as `stats conns` shows it.
 pub(crate) struct ConnInfo {
     pub(crate) fd: RawFd,
@@ -90,6 +115,10 @@ pub(crate) struct ConnInfo {
     pub(crate) client_id: u64,
     /// The name that a client of RESP has given itself.
     pub(crate) client_name: Mutex<Vec<u8>>,
+    /// The user as whom a client of RESP has authenticated; empty if it has not.
+    pub(crate) client_user: Mutex<Vec<u8>>,
+    /// What other clients are told of it, as of the last sweep of its loop.
+    pub(crate) view: Mutex<ClientView>,
     /// When it was accepted, on the server's clock.
     pub(crate) opened_ms: u64,
     /// Time of the last activity, on the server's clock.
@@ -109,7 +138,9 @@ impl ConnInfo {
             peer,
             listener,
             client_id: 0,
-            client_name: Mutex::new(Vec::new()),
+            client_name: Mutex::default(),
+            client_user: Mutex::default(),
+            view: Mutex::default(),
             opened_ms: now_ms,
             active_ms: AtomicU64::new(now_ms),
             state: AtomicU8::new(state as u8),
@@ -172,6 +203,16 @@ pub(crate) struct Shared {
     pub(crate) detail: AtomicBool,
     pub(crate) prefixes: Mutex<PrefixCounts>,
     pub(crate) baseline: Mutex<Baseline>,
+    pub(crate) rates: Rates,
+    pub(crate) slow_log: SlowLog,
+    /// The most bytes that items and tables have taken, and those that they took at the start.
+    pub(crate) peak_bytes: AtomicU64,
+    pub(crate) startup_bytes: AtomicU64,
+    /// When the server started, since 1970.
+    pub(crate) started_s: u64,
+    /// What tells this run of the server, and its data, from others.
+    pub(crate) run_id: String,
+    pub(crate) replication_id: String,
 }
 
 impl Shared {
@@ -191,6 +232,28 @@ impl Shared {
             one.classes.add_to(&mut sums);
         }
         sums
+    }
+
+    /// Counts per command of RESP of all loops since the start.
+    pub(crate) fn command_sums(&self) -> CommandSums {
+        let mut sums = CommandSums::default();
+        for one in &self.loops {
+            one.commands.add_to(&mut sums);
+        }
+        sums
+    }
+
+    /// The first TCP port at which clients of RESP are accepted, 0 if there is none.
+    pub(crate) fn resp_port(&self) -> u16 {
+        let mut addresses = self.config.addresses_of(ProtocolKind::Resp);
+        addresses.next().map_or(0, |address| address.port())
+    }
+
+    /// The largest of a kind of buffer over all connections, in bytes.
+    pub(crate) fn largest_buffer(&self, bytes: impl Fn(&ClientView) -> usize) -> usize {
+        let connections = self.connections.lock();
+        let sizes = connections.values().map(|info| bytes(&info.view.lock()));
+        sizes.max().unwrap_or(0)
     }
 
     /// Number of open connections.

@@ -66,7 +66,21 @@ impl<D: Sequential> Execute<D> for Registered<'_, D> {
     }
 }
 
-/// Node replication; threads take turns in choosing a replica.
+/// Node replication as in the paper: a replica for each NUMA node, whose threads use it.
+struct ByNode;
+
+impl Method for ByNode {
+    type Of<D: Structure> = NodeReplicated<D>;
+    type Handle<'s, D: Structure> = Registered<'s, D>;
+    fn make<D: Structure>() -> NodeReplicated<D> {
+        NodeReplicated::new(|_| D::default())
+    }
+    fn handle<D: Structure>(of: &NodeReplicated<D>, _: usize) -> Registered<'_, D> {
+        Registered(of.handle(None).expect("no replica leaves"))
+    }
+}
+
+/// A number of replicas, wherever the threads are: they take turns in choosing one.
 struct Replicated<const REPLICAS: usize>;
 
 impl<const REPLICAS: usize> Method for Replicated<REPLICAS> {
@@ -452,6 +466,7 @@ fn entry<M: Method>(name: &str) -> Entry {
 /// All methods, and the queues that need none.
 pub(super) fn entries() -> Vec<Entry> {
     vec![
+        entry::<ByNode>("nr:nodes"),
         entry::<Replicated<1>>("nr:1"),
         entry::<Replicated<2>>("nr:2"),
         entry::<Spin>("nr:sl"),

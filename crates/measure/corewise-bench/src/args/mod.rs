@@ -354,11 +354,15 @@ fn measure(
     let show: Box<dyn FnMut(&Row)> = Box::new(move |row| {
         table.iter_mut().for_each(|table| table.row(row));
     });
+    if let Some(warning) = facts.machine.loaded() {
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+    }
+    sink.report_interrupts()?;
     let program = std::env::current_exe().ok();
     let end = Runner::new(registry, sink, seed, facts, program, show).run(tasks)?;
     if text {
         print(&format!(
-            "\n{} rows, {} void, {} s; results in {}",
+            "\n{} rows, {} void, {} s; to see them: corewise bench report {}",
             end.rows,
             end.void,
             end.seconds,

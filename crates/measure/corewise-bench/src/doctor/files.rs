@@ -10,6 +10,7 @@ use itertools::Itertools;
 use super::Severity::{Note, Warn};
 use super::{Finding, Judged, over, when};
 use crate::manifest::{is_virtual, load_1min, meminfo_kib};
+use crate::record::MOST_LOAD;
 
 /// What is checked, the judgement of `proc` and `sys` below a root, and the advice unless the
 /// severity is `Ok`.
@@ -60,7 +61,7 @@ const CHECKS: [Check; 10] = [
         "load",
         |root| {
             let (load, cpus) = (load_1min(root)?, Topology::read_from(root, None).cpus.len());
-            let severity = over(load / cpus.max(1) as f64, 0.1, 0.5);
+            let severity = over(load / cpus.max(1) as f64, 0.1, MOST_LOAD);
             Some((severity, format!("{load} over a minute")))
         },
         "something else runs here: stop it, or wait a minute if it was you",

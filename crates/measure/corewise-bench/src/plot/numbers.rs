@@ -8,12 +8,19 @@ use crate::record::Interval;
 use crate::results::by_key;
 use crate::table::Contention;
 
+/// Columns that have their heads on a phone, where each row is a list.
+pub(crate) const MOST_HEADS: usize = 24;
+
 /// A table with a row for each of `lines`, whose first field is its head; nothing without lines.
 pub(crate) fn table(class: &str, heads: &[&str], lines: &[Vec<String>]) -> Markup {
+    let named = heads.iter().zip(1..=MOST_HEADS);
+    let names: String = named
+        .map(|(head, at)| format!("--h{at}:{head:?};"))
+        .collect();
     html! {
         @if !lines.is_empty() {
             div.scroll {
-                table class=(class) {
+                table class=(class) style=[(!names.is_empty()).then_some(names)] {
                     @if !heads.is_empty() {
                         thead { tr { @for head in heads { th scope="col" { (head) } } } }
                     }

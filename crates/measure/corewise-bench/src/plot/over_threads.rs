@@ -12,6 +12,18 @@ pub(crate) fn most_cpus(results: &Results) -> usize {
     cpus.max().unwrap_or(0)
 }
 
+/// Returns the numbers of threads that fill the first NUMA node, the first two, and so on, of the
+/// largest machine, if threads are placed so; the last is all of its CPUs.
+pub(crate) fn node_ends(results: &Results, pin: &str) -> Vec<usize> {
+    let machines = results.files.iter().map(|file| &file.manifest.machine);
+    let largest = machines.max_by_key(|machine| machine.cpus);
+    let ends = largest.map_or(&[][..], |machine| &machine.node_ends);
+    match (pin, ends) {
+        ("compact", [_, ..]) => ends.to_vec(),
+        _ => vec![most_cpus(results)],
+    }
+}
+
 /// The note on dots and the dashed line of every chart over threads.
 pub(crate) const NOTE: &str = "Dots are repetitions, lines join their medians. The dashed line is what \
      the best would reach if every thread added as much as its first.";
@@ -21,12 +33,13 @@ pub(crate) fn by_threads(cell: &CellResults) -> f64 {
     cell.cell.threads as f64
 }
 
-/// Draws curves over numbers of threads, which have a name; `None` if no row is valid.
+/// Draws curves over numbers of threads, which have a name; `None` if no row is valid. `ends` are
+/// the numbers at which nodes are full, and at last the machine.
 pub(crate) fn over_threads(
     (kind, title, note): (&'static str, String, String),
     x_title: &str,
     curves: &[Curve],
-    cpus: usize,
+    ends: &[usize],
 ) -> Option<Plot> {
     let voids = curves.iter().flat_map(|curve| &curve.voids);
     let tried = curves.iter().flat_map(Curve::values).map(|(x, _)| x);
@@ -39,7 +52,11 @@ pub(crate) fn over_threads(
         values: None,
     };
     lines.draw(curves, |canvas, frame| {
-        limit(canvas, frame, cpus);
+        let (cpus, nodes) = ends.split_last().unwrap_or((&0, &[]));
+        limit(canvas, frame, *cpus);
+        for (end, node) in nodes.iter().zip(2..) {
+            boundary(canvas, frame, *end, node);
+        }
         ideal(canvas, frame, curves);
     })
 }
@@ -59,6 +76,15 @@ fn limit(canvas: &mut Canvas, frame: &Frame, cpus: usize) {
         (right, Anchor::End)
     };
     canvas.text("remark", (at, frame.top - 8.0), anchor, &text);
+}
+
+/// Marks where threads begin to use one more NUMA node, the `node`th. The mark tells its name when
+/// it is pointed at; text above the frame would run into that of the [limit].
+fn boundary(canvas: &mut Canvas, frame: &Frame, end: usize, node: usize) {
+    let most = end as f64 + 0.5;
+    if frame.x.holds(most) {
+        frame.guide(canvas, most, &format!("{node} nodes →"));
+    }
 }
 
 /// Draws the ideal line from the best table at the least number of threads, as far as the frame

@@ -124,8 +124,8 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// Assigns looks in the order of the rows.
-    pub(crate) fn of(results: &Results) -> Self {
+    /// Assigns looks in the order of the rows; `first` is chosen with the references.
+    pub(crate) fn of(results: &Results, first: Option<&str>) -> Self {
         let shown = |row: &&RowResults| !matches!(row.row.role, Role::Null | Role::Again);
         let rows: Vec<_> = results.rows().filter(shown).collect();
         let mut labels: Vec<(&str, &str, usize)> = Vec::new();
@@ -138,8 +138,8 @@ impl Looks {
         }
         let mut looks = Self::assigned(&labels);
         let references = rows.iter().filter(|row| row.row.role == Role::Reference);
-        let references: HashSet<&str> = references.map(|row| &*row.label).collect();
-        looks.choose(&references);
+        let references = references.map(|row| &*row.label);
+        looks.choose(&references.chain(first).collect());
         looks
     }
 
@@ -178,14 +178,14 @@ impl Looks {
         Self { shown }
     }
 
-    /// Chooses [`CHOSEN`] tables and [`CHOSEN`] locks: references first, then in the order of the
-    /// palette, then those that are not in it.
-    fn choose(&mut self, references: &HashSet<&str>) {
+    /// Chooses [`CHOSEN`] tables and [`CHOSEN`] locks: the named ones first, then in the order of
+    /// the palette, then those that are not in it.
+    fn choose(&mut self, named: &HashSet<&str>) {
         let mut order: Vec<usize> = (0..self.shown.len()).collect();
         let rank = |at: &usize| {
             let of = &self.shown[*at];
-            let is_reference = references.contains(&*of.label);
-            (!is_reference, of.rank, of.look.file)
+            let is_named = named.contains(&*of.label);
+            (!is_named, of.rank, of.look.file)
         };
         order.sort_by_key(rank);
         let is_lock = |shown: &Shown| shown.label.starts_with("lock:");

@@ -12,6 +12,10 @@ mod decision;
 pub(crate) mod page;
 mod tables;
 
+use maud::{Markup, html};
+
+use self::decision::Decision;
+use crate::claims;
 use crate::plot::style::Looks;
 use crate::plot::{Part, Plot, dots, svg};
 use crate::results::{Results, SectionResults};
@@ -19,13 +23,15 @@ use crate::sections::{self, SECTIONS};
 
 /// Returns the report as one HTML file.
 pub fn html(results: &Results) -> String {
-    let looks = Looks::of(results);
-    page::page(results, &looks, &parts(results, &looks), "")
+    let (looks, parts, no_verdict) = drawn(results);
+    let claims = claims::verdicts(results);
+    page::page(results, &looks, &parts, &[no_verdict, claims, html! {}])
 }
 
 /// Returns the report in a fraction of the bytes, for a page under version control: without single
 /// repetitions and tooltips.
 pub fn brief(results: &Results) -> String {
+    let claims = claims::verdicts(results);
     let mut results = results.clone();
     let cells = results
         .sections
@@ -36,22 +42,21 @@ pub fn brief(results: &Results) -> String {
             row.slices.clear();
         }
     }
-    let looks = Looks::of(&results);
-    let mut parts = parts(&results, &looks);
+    let (looks, mut parts, no_verdict) = drawn(&results);
     for plot in parts.iter_mut().flat_map(|part| &mut part.plots) {
         plot.body = svg::without_titles(&plot.body);
     }
     let note = "A brief page: plots have medians and intervals only, no single repetitions.";
-    page::page(&results, &looks, &parts, note)
+    let note = html! { p.sub { (note) } };
+    page::page(&results, &looks, &parts, &[no_verdict, claims, note])
 }
 
 /// Returns one plot as a standalone SVG file, with its title, and a caption that names the source
 /// of its numbers. `plot` is its id in the page, with or without `plot-`; without a number it is
 /// the first of its kind. `None` if the result has no such plot.
 pub fn svg(results: &Results, plot: &str) -> Option<String> {
-    let looks = Looks::of(results);
+    let (looks, parts, _) = drawn(results);
     let wanted = plot.strip_prefix("plot-").unwrap_or(plot);
-    let parts = parts(results, &looks);
     let mut numbered = numbered(&parts);
     let (_, plot) = numbered.find(|(number, plot)| {
         wanted == format!("{}-{number}", plot.kind) || (*number == 1 && wanted == plot.kind)
@@ -61,7 +66,7 @@ pub fn svg(results: &Results, plot: &str) -> Option<String> {
 
 /// Returns the ids of all plots that [`svg()`] can make, each with its title.
 pub fn plots(results: &Results) -> Vec<(String, String)> {
-    let parts = parts(results, &Looks::of(results));
+    let (_, parts, _) = drawn(results);
     numbered(&parts)
         .map(|(number, plot)| (plot.id(number), plot.title.clone()))
         .collect()
@@ -78,18 +83,21 @@ fn numbered(parts: &[Part]) -> impl Iterator<Item = (usize, &Plot)> {
     })
 }
 
-/// The nonempty parts of all sections, in the order of the page.
-fn parts(results: &Results, looks: &Looks) -> Vec<Part> {
+/// Returns the looks of the tables, the nonempty parts of all sections in the order of the page,
+/// and in large letters what has no verdict.
+fn drawn(results: &Results) -> (Looks, Vec<Part>, Markup) {
+    let decision = Decision::of(results);
+    let looks = Looks::of(results, decision.peer());
+    let no_verdict = html! {
+        @if let Some(text) = decision.without_verdict() { p.noverdict role="note" { (text) } }
+    };
     let mut sections = SECTIONS.to_vec();
     sections.sort_by_key(|section| section.preset().rank);
-    let parts = sections.iter().flat_map(|of| of.parts(results, looks));
-    let mut parts: Vec<Part> = decision::decision(results, looks)
-        .into_iter()
-        .chain(parts)
-        .collect();
-    parts.extend(others(results, looks));
+    let parts = sections.iter().flat_map(|of| of.parts(results, &looks));
+    let mut parts: Vec<Part> = decision.part(&looks).into_iter().chain(parts).collect();
+    parts.extend(others(results, &looks));
     parts.retain(|part| !part.plots.is_empty());
-    parts
+    (looks, parts, no_verdict)
 }
 
 /// Sections unknown to this program, each with one plot.

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::claims;
 use crate::plot::chart::WIDTH;
+use crate::plot::numbers::MOST_HEADS;
 use crate::plot::style::{DEFS, Looks, plot_css};
 use crate::plot::svg::{Anchor, Canvas, escape, num, shorten};
 use crate::plot::{Part, Plot};
 use crate::report::decision::swatch;
 use crate::report::{numbered, tables};
 use crate::results::{Results, RowResults, SourceFile};
+use crate::suite::Suite;
 
 const CSS: &str = include_str!("page.css");
 
@@ -33,7 +34,12 @@ fn document(title: &str, looks: &Looks, body: &Markup) -> String {
                 meta name="viewport" content="width=device-width,initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) }
-                style { (PreEscaped(plot_css(":root", looks))) (PreEscaped(CSS)) (PreEscaped(rest(looks))) }
+                style {
+                    (PreEscaped(plot_css(":root", looks)))
+                    (PreEscaped(CSS))
+                    (PreEscaped(heads()))
+                    (PreEscaped(rest(looks)))
+                }
             }
             body {
                 svg.defs width="0" height="0" aria-hidden="true" { (PreEscaped(DEFS)) }
@@ -42,6 +48,13 @@ fn document(title: &str, looks: &Looks, body: &Markup) -> String {
         }
     };
     page.into_string()
+}
+
+/// Returns the rules that choose the head of a field, see [`table`](crate::plot::numbers::table).
+fn heads() -> String {
+    let columns = 2..=MOST_HEADS;
+    let rules = columns.map(|at| format!("td:nth-child({at}){{--h:var(--h{at})}}"));
+    rules.collect()
 }
 
 /// Returns the rules that grey the tables whose boxes are not checked.
@@ -74,26 +87,33 @@ pub(crate) fn plain(
     document(title, looks, &body)
 }
 
-/// Returns the whole page, with a note at its beginning.
-pub(crate) fn page(results: &Results, looks: &Looks, parts: &[Part], note: &str) -> String {
+/// Returns the whole page, with the verdicts on claims, a note, and what has no verdict.
+pub(crate) fn page(
+    results: &Results,
+    looks: &Looks,
+    parts: &[Part],
+    [no_verdict, claims, note]: &[Markup; 3],
+) -> String {
     let mut numbers = numbered(parts);
     let body = html! {
-        (head(results))
+        (head(results, no_verdict))
         (navigation(parts, looks))
         main {
             (notes(results))
-            @if !note.is_empty() { p.sub { (note) } }
+            (note)
             @let has_decision = parts.first().is_some_and(|part| part.id == "decision");
             @let (decision, rest) = parts.split_at(usize::from(has_decision));
             @for part in decision { (section(part, &mut numbers)) }
-            (claims::verdicts(results))
+            (claims)
             @for part in rest { (section(part, &mut numbers)) }
             (verdicts(results, looks))
             (ending(results))
         }
         footer {
-            "Made by corewise bench report. Medians over repetitions; intervals are 95 % bootstrap \
-             intervals."
+            "Made by corewise bench report. Rates are medians over repetitions, ratios \
+             Hodges-Lehmann estimates. The ends of their 95 % intervals are the ranks that Wilcoxon's \
+             signed-rank test accepts; with fewer than six repetitions, an interval also covers \
+             Student's."
         }
         script { (PreEscaped(SCRIPT)) }
     };
@@ -105,7 +125,14 @@ fn title(results: &Results) -> String {
     format!("corewise bench: {suites}")
 }
 
-fn head(results: &Results) -> Markup {
+/// Returns what the suites measure.
+fn subtitle(file: &SourceFile) -> String {
+    let about = Suite::parse(&file.manifest.plan).map(|suite| suite.about);
+    let about = about.ok().filter(|about| !about.is_empty());
+    about.unwrap_or_else(|| "Concurrent hash tables".to_owned())
+}
+
+fn head(results: &Results, no_verdict: &Markup) -> Markup {
     let rows = results.rows().count();
     let void = results.rows().filter(|row| row.void()).count();
     let is_void = match void {
@@ -116,8 +143,10 @@ fn head(results: &Results) -> Markup {
     html! {
         header #summary {
             h1 { (title(results)) }
+            (no_verdict)
+            p.lead { (results.each(subtitle)) "." }
             p.sub {
-                "Concurrent hash tables. " (results.each(SourceFile::name)) ", "
+                (results.each(SourceFile::name)) ", "
                 (results.each(|file| tables::day(&file.manifest).to_owned())) ", commit "
                 (results.each(|file| tables::short_commit(&file.manifest))) "; " (machine) "; "
                 (rows) " rows" (is_void)
@@ -200,8 +229,8 @@ fn verdicts(results: &Results, looks: &Looks) -> Markup {
             h2 { "Verdicts" }
             p.lead {
                 "Rates over the reference's rate in the same repetitions, with 95 % intervals. The \
-                 reference again (A/A) shows the noise: only ratios whose interval is beyond it are \
-                 coloured. The harness without a table (null) is what measuring alone allows. "
+                 reference again (A/A) shows the noise: a ratio whose interval is not beyond it is \
+                 undecided, and so is every one of fewer than five repetitions. The harness without a table (null) is what measuring alone allows. "
                 "Below a rate are the counters of the processor, for an operation, and what the \
                  measured threads used. "
                 @if !missing.is_empty() {

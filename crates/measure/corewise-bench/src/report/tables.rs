@@ -6,13 +6,13 @@ use corewise_measure::number::three_digits;
 use itertools::Itertools;
 use maud::{Markup, html};
 
+use crate::judge::Noise;
 use crate::plot::group::words;
 use crate::plot::latencies;
 use crate::plot::numbers::{contention, interval, table};
 use crate::plot::style::{Looks, measured_once};
 use crate::plot::svg::{bytes, plain, rate};
 use crate::record::{Cell, Interval, Manifest, Role};
-use crate::report::decision;
 use crate::results::{CellResults, Results, RowResults, SectionResults, SourceFile, distinct};
 use crate::sections;
 use crate::suite::Suite;
@@ -56,7 +56,7 @@ fn special(cell: &CellResults, shared: &[String]) -> String {
 
 /// The lines of a cell, the reference first, the harness last.
 fn block(cell: &CellResults, shared: &[String], looks: &Looks) -> Markup {
-    let noise = decision::spread([cell]);
+    let noise = Noise::of([cell]);
     let repetitions = cell.rows.iter().map(|row| row.row.repetitions).max();
     let mut rows: Vec<&RowResults> = cell.rows.iter().collect();
     rows.sort_by_key(|row| (row.row.role, looks.place(&row.label)));
@@ -105,12 +105,7 @@ fn named(row: &RowResults, looks: &Looks) -> (String, String) {
     }
 }
 
-/// Returns whether the interval of a ratio is beyond the A/A spread, a factor.
-fn is_beyond(ratio: &Interval, noise: Option<f64>) -> bool {
-    noise.is_some_and(|noise| ratio.low > noise || ratio.high < 1.0 / noise)
-}
-
-fn line(row: &RowResults, noise: Option<f64>, looks: &Looks) -> Markup {
+fn line(row: &RowResults, noise: Noise, looks: &Looks) -> Markup {
     let (name, class) = named(row, looks);
     if row.void() {
         let why = row.problem().unwrap_or_default();
@@ -142,14 +137,20 @@ fn line(row: &RowResults, noise: Option<f64>, looks: &Looks) -> Markup {
     }
 }
 
-/// Returns the CSS class of a row's verdict, and its words.
-fn verdict(row: &RowResults, noise: Option<f64>) -> (&str, String) {
-    let beyond = row.row.ratio.is_some_and(|ratio| is_beyond(&ratio, noise));
-    match (row.row.role, &*row.row.verdict) {
-        (Role::Reference, "") => ("plain", "reference".to_owned()),
-        (_, word @ ("faster" | "slower")) if !beyond => ("within", format!("{word}, within A/A")),
-        (_, word @ ("faster" | "slower" | "equivalent" | "undecided")) => (word, word.to_owned()),
-        (_, word) => ("plain", word.to_owned()),
+/// Returns the CSS class of a row's verdict, and its words: a difference within the noise is none.
+fn verdict(row: &RowResults, noise: Noise) -> (&str, String) {
+    let wide = row.row.ratio.and_then(|ratio| noise.widen(&ratio));
+    let is_beyond = |of: Interval| of.low > 1.0 || of.high < 1.0;
+    match (row.row.role, &*row.row.verdict, wide) {
+        (Role::Reference, "", _) => ("plain", "reference".to_owned()),
+        (_, "faster" | "slower" | "equivalent" | "undecided", None) => {
+            ("undecided", format!("undecided: {}", noise.reason()))
+        }
+        (_, "faster" | "slower", Some(of)) if !is_beyond(of) => ("within", noise.reason()),
+        (_, word @ ("faster" | "slower" | "equivalent" | "undecided"), _) => {
+            (word, word.to_owned())
+        }
+        (_, word, _) => ("plain", word.to_owned()),
     }
 }
 
@@ -311,24 +312,6 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_ratios_beyond_the_spread_are_coloured() {
-        let ratio = |low, high| Interval {
-            value: 1.0,
-            low,
-            high,
-        };
-        for (low, high, noise, beyond) in [
-            (1.06, 1.2, Some(1.05), true),
-            (1.04, 1.2, Some(1.05), false),
-            (0.8, 0.9, Some(1.05), true),
-            (0.8, 0.97, Some(1.05), false),
-            (1.5, 1.6, None, false),
-        ] {
-            assert_eq!(is_beyond(&ratio(low, high), noise), beyond, "{low} {high}");
-        }
-    }
 
     #[test]
     fn commands_survive_a_shell() {

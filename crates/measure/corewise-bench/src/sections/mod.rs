@@ -40,16 +40,17 @@
 //! | tails | `plot-tails-N` | inserts beside a reader, and slow operations | `writer > 50 µs`, ... of 10,000 operations; `empty loop > 50 µs` in the same time |
 //! | memory | `plot-memory-N`, `plot-garbage-N` | bytes per entry; bytes while churned | `live`, `live, most`, `resident`, `resident, most`, `emptied`, `dropped`: bytes an entry; `garbage, most` |
 //! | pinning | `plot-pinning-N` | throughput by pin policy | |
-//! | filter | `plot-filter-N` | lookups and updates against threads | `bits an item`, `false positives`; nearly full ones also `load when full`, `bits an item when full`, `false positives when full` |
+//! | filter | `plot-filter-N` | lookups and updates against threads | `construction`: items filled in a second, `bits an item`, `false positives`; nearly full ones also `load when full`, `bits an item when full`, `false positives when full` |
 //! | queue | `plot-queue-N` | operations of priority queues against threads | |
 //! | sortedset | `plot-sortedset-N` | operations of sorted sets against threads | |
 //! | cache | `plot-cache-N` | operations of caches by number of keys | `resident entries` |
 //! | lock | `plot-lock-N` | sections a second against threads | `fairness`: sections of the slowest thread over those of the fastest |
 //! | sync | `plot-sync-N` | throughput by lock, with contention | |
 //!
-//! Rows of elided locks have `under the lock` in any section, the share of their sections that did
-//! not end as transactions, and shares of transactions: `conflicts`, `capacity aborts`, `explicit
-//! aborts`, `other aborts` (\[CHTBench\] tables 4.2 to 4.4).
+//! Rows of elided locks have the figures of \[CHTBench\] tables 4.2 to 4.4 in any section:
+//! `sections`, `transactions`, `aborts`; `under the lock`, the share of the sections that did not
+//! end as transactions; and shares of transactions: `abort rate`, and by cause `conflicts`,
+//! `capacity aborts`, `explicit aborts`, `other aborts`.
 //!
 //! # Adding a section
 //!

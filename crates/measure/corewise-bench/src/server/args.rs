@@ -46,22 +46,35 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "not a number from 0 to 3600".into())
 }
 
+/// Parses milliseconds, above 0 and at most a minute.
+fn milliseconds(text: &str) -> Result<f64, String> {
+    let parsed = text.parse().ok();
+    let ms = parsed.filter(|ms| *ms > 0.0 && *ms <= 60_000.0);
+    ms.ok_or_else(|| "not a number above 0, up to 60000".into())
+}
+
 /// Measure servers as papers did, or compare them
 #[derive(Clone, Debug, Args)]
 #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n  \
     corewise bench server rivals --seconds 5 'get32-*'\n  \
     corewise bench server --figure atc11-8 -o atc11-8.html\n  \
+    corewise bench server --saturate 1 --operation get --threads 2\n  \
     corewise bench server --figure atc11-8 --quick --engine relativistic --engine global-lock\n\n\
-    Each row starts a server; with the defaults the whole takes three quarters of an hour.\n\
+    Each row starts a server; with the defaults the figure takes more than an hour.\n\
     Exit codes: 0 measured, 1 failed, 2 bad option, 3 a reply was wrong and its row is void.")]
 pub struct ServerArgs {
     #[command(subcommand)]
     pub(super) suite: Option<ServerSuite>,
     /// The figure to measure: GET and SET requests per second against clients
-    #[arg(long, value_parser = ["atc11-8"], required = true)]
+    #[arg(long, value_parser = ["atc11-8"], required_unless_present = "saturate")]
     figure: Option<String>,
-    /// Engines (comma-separated, or several options) [default: all, and memcached if installed]
+    /// Instead of a figure, search the highest rate at which each engine's 99.9th percentile is at
+    /// most this
+    #[arg(long, value_name = "MS", value_parser = milliseconds, conflicts_with_all = ["figure", "output"])]
+    pub(super) saturate: Option<f64>,
+    /// Engines (comma-separated, or several options) [default: all, memcached, redis, and of the
+    /// others those installed]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ENGINES")]
     engine: Vec<Engine>,
     /// GET, SET, or both
@@ -127,7 +140,9 @@ impl ServerArgs {
     }
 
     pub(super) fn engines(&self) -> Vec<Engine> {
-        all_if_none(&self.engine)
+        let mut engines = all_if_none(&self.engine);
+        engines.retain(|engine| !self.engine.is_empty() || engine.is_usual());
+        engines
     }
 
     pub(super) fn threads(&self, cpus: usize) -> usize {
@@ -148,10 +163,27 @@ impl ServerArgs {
         Ok(numbers)
     }
 
+    /// Returns the number of clients of a search for the highest rate: the most that were given, or
+    /// one for each CPU that the server's threads leave.
+    pub(super) fn most_clients(&self, cpus: usize) -> Result<usize, BenchError> {
+        let left = cpus.saturating_sub(self.threads(cpus)).max(1);
+        let given = self.clients.is_some();
+        Ok(if given {
+            self.clients()?.pop().unwrap_or(left)
+        } else {
+            left
+        })
+    }
+
+    /// Returns the operations.
+    pub(super) fn operations(&self) -> Vec<Operation> {
+        all_if_none(&self.operation)
+    }
+
     /// Returns the points of the figure: operations, then numbers of clients.
     pub(super) fn points(&self) -> Result<Vec<(Operation, usize)>, BenchError> {
         let clients = self.clients()?;
-        let operations = all_if_none(&self.operation).into_iter();
+        let operations = self.operations().into_iter();
         let of = |operation| clients.iter().map(move |&clients| (operation, clients));
         Ok(operations.flat_map(of).collect())
     }
@@ -241,7 +273,7 @@ mod tests {
         assert_eq!(args.connections, 4);
         assert_eq!((args.warmup_s(), args.sampling()), (20.0, (2_000, 6.0)));
         assert_eq!(args.points().expect("valid").len(), 24);
-        assert_eq!(args.engines().len(), 4);
+        assert!(args.engines().starts_with(&Engine::value_variants()[..6]));
         assert_eq!(args.notes(24, 12), Vec::<String>::new());
     }
 
@@ -277,9 +309,31 @@ mod tests {
             "--sample nan",
             "--sample=-1",
             "--warmup inf",
+            "--saturate 1",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_search_needs_no_figure_but_a_bound() {
+        let parsed =
+            |words: &str| Cli::try_parse_from(["server"].into_iter().chain(words.split(' ')));
+        for bad in [
+            "--saturate=0",
+            "--saturate=nan",
+            "--saturate=-1",
+            "--saturate=60001",
+            "--quick",
+        ] {
+            assert!(parsed(bad).is_err(), "{bad}");
+        }
+        let args = parsed("--saturate 0.5 --threads 4").expect("valid").args;
+        assert_eq!(args.saturate, Some(0.5));
+        let clients = |cpus| args.most_clients(cpus).expect("valid");
+        assert_eq!((clients(24), clients(2)), (20, 1));
+        let args = parsed("--saturate 1 --clients 1-3").expect("valid").args;
+        assert_eq!(args.most_clients(2).expect("valid"), 3);
     }
 
     #[test]

@@ -33,6 +33,7 @@
 //!
 //! * Clients and server share the machine: beyond `threads + clients = CPUs` a point also measures
 //!   how the scheduler divides it.
+//! * Servers of Redis's protocol are measured by GET and SET of that protocol.
 //! * The maximum of three samples favours a noisy engine; the median is beside it.
 //! * The kernel samples how CPU time divides into user mode and kernel, in ticks. The samples end
 //!   when all their replies have arrived.
@@ -41,6 +42,7 @@ mod args;
 mod process;
 mod report;
 mod row;
+mod saturate;
 mod suites;
 
 pub use args::ServerArgs;
@@ -63,6 +65,9 @@ const VOID: u8 = 3;
 pub(crate) fn run(args: &ServerArgs) -> Result<u8, BenchError> {
     if let Some(suite) = &args.suite {
         return suites::run(suite);
+    }
+    if let Some(most_ms) = args.saturate {
+        return saturate::run(args, most_ms);
     }
     let (points, program) = (args.points()?, args.program()?);
     let engines = installed(args.engines())?;

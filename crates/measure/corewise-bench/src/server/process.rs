@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use corewise_load::config::Protocol;
 use corewise_topology::{CpuId, run_on};
 
 use crate::allocator::name_of;
@@ -23,16 +24,52 @@ pub(crate) enum Engine {
     Relativistic,
     /// A lock for each shard
     Locked,
+    /// Partitions of LOCKHASH, each with a lock
+    Lockhash,
     /// One lock, and references to items: the paper's default engine
     GlobalLock,
     /// The memcached that is installed
     Memcached,
+    /// The redis-server that is installed, with as many threads for its sockets
+    Redis,
+    /// The valkey-server that is installed, likewise
+    Valkey,
+    /// The dragonfly that is installed
+    Dragonfly,
+    /// The pogocache that is installed
+    Pogocache,
 }
 
 impl Engine {
+    /// Returns the program of a server that is not ours.
+    pub(super) fn rival(self) -> Option<&'static str> {
+        match self {
+            Self::Memcached => Some("memcached"),
+            Self::Redis => Some("redis-server"),
+            Self::Valkey => Some("valkey-server"),
+            Self::Dragonfly => Some("dragonfly"),
+            Self::Pogocache => Some("pogocache"),
+            Self::Relativistic | Self::Locked | Self::Lockhash | Self::GlobalLock => None,
+        }
+    }
+
     /// Returns whether it can be started.
     pub(super) fn is_installed(self) -> bool {
-        self != Self::Memcached || super::is_installed("memcached")
+        self.rival().is_none_or(super::is_installed)
+    }
+
+    /// Returns whether it takes part if it is not named: all do, but those that few machines have.
+    pub(super) fn is_usual(self) -> bool {
+        let is_rare = matches!(self, Self::Valkey | Self::Dragonfly | Self::Pogocache);
+        !is_rare || self.is_installed()
+    }
+
+    /// Returns the protocol by which it is measured.
+    pub(super) fn protocol(self) -> Protocol {
+        match self {
+            Self::Redis | Self::Valkey | Self::Dragonfly => Protocol::Resp,
+            _ => Protocol::Memcached,
+        }
     }
 }
 
@@ -50,8 +87,26 @@ pub(super) enum Program {
         /// The server's own default if absent.
         engine: Option<Engine>,
     },
-    Memcached,
-    Redis(PathBuf),
+    /// Another server, with the options of the engine.
+    Rival(Engine, PathBuf),
+}
+
+impl Program {
+    /// Returns the program of an engine; `corewise` is that of ours.
+    pub(super) fn of(engine: Engine, corewise: &Path) -> Self {
+        match engine.rival() {
+            Some(name) => Self::Rival(engine, name.into()),
+            None => Self::Corewise {
+                path: corewise.to_owned(),
+                engine: Some(engine),
+            },
+        }
+    }
+
+    /// The memcached that is installed.
+    pub(super) fn memcached() -> Self {
+        Self::Rival(Engine::Memcached, "memcached".into())
+    }
 }
 
 /// How a server is started.
@@ -103,10 +158,7 @@ impl Launch {
     pub(super) fn start(&self) -> Result<Server, BenchError> {
         let start = || match &self.program {
             Program::Corewise { path, engine } => self.corewise(path, *engine),
-            Program::Memcached => self.on_free_port(&mut self.memcached()),
-            Program::Redis(path) => {
-                self.on_free_port(Command::new(path).args(["--save", "", "--appendonly", "no"]))
-            }
+            Program::Rival(engine, path) => self.rival(*engine, path),
         };
         let cpus: Vec<CpuId> = self.cpu.into_iter().collect();
         // The server inherits the CPUs of the thread that starts it.
@@ -129,8 +181,7 @@ impl Launch {
             Program::Corewise { engine, .. } => {
                 engine.map_or("corewise".into(), |engine| format!("the engine {engine}"))
             }
-            Program::Memcached => "memcached".into(),
-            Program::Redis(_) => "redis".into(),
+            Program::Rival(engine, _) => engine.to_string(),
         }
     }
 
@@ -163,30 +214,55 @@ impl Launch {
         Ok((child, address))
     }
 
-    fn memcached(&self) -> Command {
-        let mut command = Command::new("memcached");
-        command
-            .args(["-l", "127.0.0.1", "-U", "0"])
-            .args(["-t", &self.threads.to_string()])
-            .args(["-m", &(self.memory_kib >> 10).to_string()]);
-        if let Some(most) = self.connections {
-            command.args(["-c", &most.to_string()]);
-        }
-        if rustix::process::geteuid().is_root() {
-            command.args(["-u", "root"]);
-        }
-        command
-    }
-
     /// Starts a server that has to be given its port, and waits until it accepts connections.
-    fn on_free_port(
+    fn rival(
         &self,
-        command: &mut Command,
+        engine: Engine,
+        path: &Path,
     ) -> Result<(Child, Option<SocketAddr>), BenchError> {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
         let address = free.map_err(|error| BenchError::Failed(format!("no free port: {error}")))?;
-        let option = ["-p", "--port"][usize::from(matches!(self.program, Program::Redis(_)))];
-        let mut child = spawn(command.args([option, &address.port().to_string()]))?;
+        let mut memory = (self.memory_kib >> 10).to_string();
+        // Options of the port, the threads, the memory and the connections, and others.
+        let (options, others): ([&str; 4], &[&str]) = match engine {
+            Engine::Pogocache => (["-p", "--threads", "--maxmemory", "--maxconns"], &[]),
+            Engine::Dragonfly => (
+                [
+                    "--port",
+                    "--proactor_threads",
+                    "--maxmemory",
+                    "--maxclients",
+                ],
+                &["--bind=127.0.0.1", "--cache_mode=true", "--dbfilename="],
+            ),
+            Engine::Redis | Engine::Valkey => (
+                ["--port", "--io-threads", "--maxmemory", "--maxclients"],
+                &[
+                    "--maxmemory-policy",
+                    "allkeys-lru",
+                    "--save",
+                    "",
+                    "--appendonly",
+                    "no",
+                ],
+            ),
+            _ => (["-p", "-t", "-m", "-c"], &["-l", "127.0.0.1", "-U", "0"]),
+        };
+        if engine != Engine::Memcached {
+            memory += "mb";
+        }
+        let mut command = Command::new(path);
+        command.args(others);
+        if engine == Engine::Memcached && rustix::process::geteuid().is_root() {
+            command.args(["-u", "root"]);
+        }
+        let [port, threads, limit, connections] = options;
+        command.args([port, &address.port().to_string()]);
+        command.args([threads, &self.threads.to_string(), limit, &memory]);
+        if let Some(most) = self.connections {
+            command.args([connections, &most.to_string()]);
+        }
+        let mut child = spawn(&mut command)?;
         let start = Instant::now();
         while start.elapsed() < PATIENCE && matches!(child.try_wait(), Ok(None)) {
             if TcpStream::connect(address).is_ok() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use corewise_load::config::{Address, Protocol, Target, ValueSize};
+use corewise_load::config::{Address, Target, ValueSize};
 use corewise_load::{LoadConfig, LoadError, Report, Spread};
 use corewise_measure::number::parse_count;
 use serde::Serialize;
@@ -63,36 +63,36 @@ pub(crate) struct Row {
 impl Point<'_> {
     /// Starts a server, puts it under load, and returns the row.
     pub(super) fn measure(&self) -> Result<Row, BenchError> {
-        let connections = self.clients * self.args.connections;
-        let program = match self.engine {
-            Engine::Memcached => Program::Memcached,
-            engine => Program::Corewise {
-                path: self.program.to_owned(),
-                engine: Some(engine),
-            },
-        };
-        let launch = Launch {
-            connections: Some(connections + SPARE),
-            ..Launch::new(program, self.threads, self.args.memory_mib << 10)
-        };
-        let mut server = launch.start()?;
-        let report = corewise_load::run(&self.load(&server, connections)?, &mut |_| {});
-        server.check()?;
-        match report {
-            Ok(report) => Ok(self.row(Some(&report), Vec::new())),
-            Err(LoadError::Config(text)) => Err(BenchError::Usage(text)),
-            Err(error) if error.exit_code() == WRONG => Ok(self.row(None, vec![error.to_string()])),
-            Err(error) => Err(BenchError::Failed(format!("a client failed: {error}"))),
-        }
+        let mut server = self.start()?;
+        let config = self.load(&server)?;
+        Ok(match run(&mut server, &config)? {
+            Ok(report) => self.row(Some(&report), Vec::new()),
+            Err(problem) => self.row(None, vec![problem]),
+        })
     }
 
-    fn load(&self, server: &Server, connections: usize) -> Result<LoadConfig, BenchError> {
+    fn connections(&self) -> usize {
+        self.clients * self.args.connections
+    }
+
+    /// Starts its server.
+    pub(super) fn start(&self) -> Result<Server, BenchError> {
+        let program = Program::of(self.engine, self.program);
+        let launch = Launch {
+            connections: Some(self.connections() + SPARE),
+            ..Launch::new(program, self.threads, self.args.memory_mib << 10)
+        };
+        launch.start()
+    }
+
+    /// The load in closed loop, which fills the server first.
+    pub(super) fn load(&self, server: &Server) -> Result<LoadConfig, BenchError> {
         let (slice_ms, seconds) = self.args.sampling();
         let keys = parse_count(&self.args.keys);
         Ok(LoadConfig {
             target: Target {
                 address: Address::Tcp(server.address),
-                protocol: Protocol::Memcached,
+                protocol: self.engine.protocol(),
                 pid: Some(server.pid()),
             },
             prefill: true,
@@ -103,7 +103,7 @@ impl Point<'_> {
             },
             set_ratio: f64::from(u8::from(self.operation == Operation::Set)),
             threads: self.clients as u32,
-            connections: connections as u32,
+            connections: self.connections() as u32,
             warmup_seconds: self.args.warmup_s(),
             slice_ms,
             slice_warm_ms: 0,
@@ -148,6 +148,21 @@ impl Point<'_> {
                 .map(|kib| kib as f64 / limit_kib),
             problems,
         }
+    }
+}
+
+/// Runs a load; a wrong or missing reply is a text that voids its row.
+pub(super) fn run(
+    server: &mut Server,
+    config: &LoadConfig,
+) -> Result<Result<Report, String>, BenchError> {
+    let report = corewise_load::run(config, &mut |_| {});
+    server.check()?;
+    match report {
+        Ok(report) => Ok(Ok(report)),
+        Err(LoadError::Config(text)) => Err(BenchError::Usage(text)),
+        Err(error) if error.exit_code() == WRONG => Ok(Err(error.to_string())),
+        Err(error) => Err(BenchError::Failed(format!("a client failed: {error}"))),
     }
 }
 

@@ -321,7 +321,9 @@ fn thread_counts(
     let mut counts = Vec::new();
     for threads in params.threads.as_deref().unwrap_or_default() {
         let some = threads.resolve(topology, oversubscribe).ok_or_else(|| {
-            format!("threads: {threads:?} (a number, cpus, cpus/2, 2*cpus, 1..cpus, 1..16, 2s)")
+            format!(
+                "threads: {threads:?} (a number, cpus, cpus/2, 2*cpus, 1..cpus, 1..16, 2s, nodes)"
+            )
         })?;
         counts.extend(some);
     }

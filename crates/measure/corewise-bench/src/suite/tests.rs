@@ -430,29 +430,106 @@ fn the_suite_of_all_tables_has_all_sections() {
     }
 }
 
+/// The machines of the papers: sockets, NUMA nodes of a socket, cores of a node, threads of a core.
+const MACHINES: [(&str, [usize; 4]); 10] = [
+    ("relativistic", [2, 1, 6, 2]),
+    ("resize", [2, 1, 6, 2]),
+    ("cphash", [8, 1, 10, 2]),
+    ("nr", [4, 1, 14, 2]),
+    ("thesis", [2, 1, 8, 2]),
+    ("thesis", [4, 1, 12, 2]),
+    ("thesis", [4, 2, 6, 1]),
+    ("thesis", [1, 1, 61, 4]),
+    ("elision", [2, 1, 16, 2]),
+    ("filter", [2, 1, 16, 2]),
+];
+
+/// The made-up machines of a suite's paper, with the cells that the suite has there.
+fn on_its_machines(suite: &Suite) -> Vec<(Topology, Vec<Task>)> {
+    let its = MACHINES.iter().filter(|(of, _)| *of == suite.name);
+    let cells = |(_, [sockets, nodes, cores, smt]): &(&str, [usize; 4])| {
+        let machine = Topology::regular(*sockets, *nodes, *cores, *smt);
+        let tasks = suite.tasks(&Params::default(), &machine, false);
+        let tasks = tasks.unwrap_or_else(|what| panic!("{} on {machine}: {what}", suite.name));
+        (machine, tasks)
+    };
+    its.map(cells).collect()
+}
+
 #[test]
-fn claims_are_about_cells_of_their_suites() {
+fn the_machines_of_the_papers_decide_their_claims() {
+    let mut decided = 0;
     for (name, _) in SUITES {
         let suite = Suite::find(name).expect(name);
-        let tasks = suite.tasks(&Params::default(), &Topology::flat(64), false);
-        let ids: Vec<String> = tasks
-            .expect("valid")
-            .iter()
-            .flat_map(|of| of.workload.ids())
-            .collect();
+        let machines = on_its_machines(&suite);
         for claim in &suite.claim {
-            let base = |id: &&String| match &claim.base {
-                Some(base) => ids.contains(&id.replace(&claim.cell, base)),
-                None => true,
+            let has_cells = |(machine, tasks): &(Topology, Vec<Task>)| {
+                let ids: Vec<String> = tasks.iter().flat_map(|of| of.workload.ids()).collect();
+                let base = |id: &&String| match &claim.base {
+                    Some(base) => ids.contains(&id.replace(&claim.cell, base)),
+                    None => true,
+                };
+                let mut of = ids.iter().filter(|id| id.contains(&claim.cell));
+                machine.cpus.len() >= claim.processors && of.any(|id| base(&id))
             };
-            let mut of = ids.iter().filter(|id| id.contains(&claim.cell));
-            assert!(of.any(|id| base(&id)), "{name}: {claim:?}");
+            assert!(machines.iter().any(has_cells), "{name}: {claim:?}");
+            decided += 1;
         }
     }
+    assert!(decided > 80, "{decided}");
     assert!(Suite::find("thesis").is_ok_and(|suite| suite.claim.len() > 10));
     let without =
         "name='x'\n[[section]]\nkind='scaling'\n[[claim]]\nfigure='1'\nsays='y'\ncell=''\nof='a'";
     assert!(tasks(without).is_err_and(|what| what.contains("least")));
+}
+
+#[test]
+fn node_replication_is_measured_node_by_node() {
+    let suite = Suite::find("nr").expect("it is shipped");
+    let [(machine, tasks)] = &on_its_machines(&suite)[..] else {
+        panic!("not one machine")
+    };
+    let queues = tasks.iter().map(|task| &task.workload);
+    let queues = queues.filter(|of| of.section_name() == "queue" && of.work() == 512);
+    let counts: std::collections::BTreeSet<usize> = queues.map(|of| of.threads).collect();
+    for (nodes, threads) in (1..).zip([28, 56, 84, 112]) {
+        assert!(counts.contains(&threads), "{counts:?}");
+        let places = corewise_topology::plan(machine, &tasks[0].workload.pin, threads);
+        let node =
+            |cpu: &Option<corewise_topology::CpuId>| machine.cpus[cpu.expect("pinned").0].node;
+        let used: std::collections::BTreeSet<usize> = places.iter().map(node).collect();
+        assert_eq!(
+            used.len(),
+            nodes,
+            "{threads} threads fill the nodes one by one"
+        );
+    }
+    assert_eq!(machine.node_ends(), [28, 56, 84, 112]);
+}
+
+#[test]
+fn figures_of_the_thesis_have_its_threads() {
+    let suite = Suite::find("thesis").expect("it is shipped");
+    for (machine, tasks) in on_its_machines(&suite) {
+        let cpus = machine.cpus.len();
+        let socket = machine.group_ends(|cpu| cpu.package)[0];
+        let threads = |is: &dyn Fn(&Workload) -> bool| {
+            let those = tasks.iter().map(|task| &task.workload).filter(|of| is(of));
+            let counts: std::collections::BTreeSet<usize> = those.map(|of| of.threads).collect();
+            counts.into_iter().collect::<Vec<_>>()
+        };
+        // Figures 3.7 and 3.12 are curves over threads, figure 3.8 is of one socket.
+        let is_scaling = |of: &Workload| of.section_name() == "scaling";
+        let zipf = threads(&|of| is_scaling(of) && of.distribution != Distribution::Uniform);
+        let balanced = threads(&|of| is_scaling(of) && of.pin == PinPolicy::Balanced);
+        for curve in [zipf, balanced] {
+            assert!(
+                curve.len() > 4 && curve.ends_with(&[cpus]),
+                "{machine}: {curve:?}"
+            );
+        }
+        assert_eq!(threads(&|of| of.section_name() == "updates"), [socket]);
+    }
 }
 
 #[test]

@@ -738,6 +738,7 @@ fn machine() -> MachineFacts {
         cpus: 12,
         cores: 12,
         sockets: 1,
+        node_ends: vec![6, 12],
         kernel: "6.8.0-example".into(),
         memory_bytes: 64 << 30,
         caches: vec![

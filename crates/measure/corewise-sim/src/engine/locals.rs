@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use super::with;
+use super::{stop_if_ended, with};
 
 /// Whose values [`local`] finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,15 +71,22 @@ impl Locals {
     }
 }
 
-/// The slot of a key, a number that the façade has given out.
+/// The slot of a key, a number that the façade has given out. Costs
+/// [`local`](crate::FlatCosts::local); lets no other thread run.
 #[inline]
 #[must_use]
 pub fn local(key: usize, per_thread: PerThread) -> Slot {
     let find = |locals: &Locals| locals.slots.get(key).copied().unwrap_or(Slot::Empty);
-    let slot = with(|sim| match per_thread {
-        PerThread::Yes => find(&sim.here().locals),
-        PerThread::No => find(&sim.statics),
+    let slot = with(|sim| {
+        sim.count();
+        let cost = sim.config.costs.local;
+        sim.here().clock += cost;
+        match per_thread {
+            PerThread::Yes => find(&sim.here().locals),
+            PerThread::No => find(&sim.statics),
+        }
     });
+    stop_if_ended();
     slot.unwrap_or(Slot::Empty)
 }
 

@@ -21,6 +21,7 @@ use std::rc::Rc;
 
 use crate::heap::{self, SimRegion};
 use crate::lines::LINE_SHIFT;
+use crate::model::Request;
 use crate::{AccessKind, Config, Finished, SimError, SimLimit};
 use scheduler::Simulation;
 
@@ -154,8 +155,9 @@ pub fn now_cycles() -> u64 {
 /// The clock of the calling thread in nanoseconds.
 #[must_use]
 pub fn now_ns() -> u64 {
-    let cycles = now_cycles();
-    with(|sim| cycles * 1000 / sim.config.costs.per_us).unwrap_or(0)
+    let cycles = u128::from(now_cycles());
+    let ns = with(|sim| cycles * 1000 / u128::from(sim.config.costs.per_us.max(1)));
+    u64::try_from(ns.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
 /// Starts a thread; returns its number. It begins at the caller's clock.
@@ -190,17 +192,32 @@ pub fn name_of(thread: u32) -> Option<String> {
 /// Announces an access to shared memory, directly before it takes place.
 #[inline]
 pub fn access(address: *const u8, bytes: usize, kind: AccessKind) {
-    if is_inside() {
-        settle();
-        with(|sim| sim.access(address.addr(), bytes, kind));
-        stop_if_ended();
+    loop {
+        match with(|sim| sim.try_access(address.addr(), bytes, kind)) {
+            None | Some(AccessStep::Done) => return,
+            Some(AccessStep::GiveWay) => scheduler::suspend(),
+            Some(AccessStep::Ended) => return stop_if_ended(),
+        }
     }
 }
 
+/// What follows an attempt to make an access.
+enum AccessStep {
+    Done,
+    /// Another thread is to run first.
+    GiveWay,
+    /// The simulation has failed.
+    Ended,
+}
+
 /// Announces that memory was written, for a write that lasted: the second announcement after
-/// [`access`]. Costs nothing.
+/// [`access`], which has the costs. Lets no other thread run.
 pub fn written(address: *const u8, bytes: usize) {
-    with(|sim| sim.written(address.addr(), bytes));
+    with(|sim| {
+        sim.count();
+        sim.written(address.addr(), bytes);
+    });
+    stop_if_ended();
 }
 
 /// A number for an address that is the same in every run: the place in the page, and the number of
@@ -208,7 +225,8 @@ pub fn written(address: *const u8, bytes: usize) {
 #[must_use]
 pub fn number_of(address: *const u8) -> usize {
     let number = with(|sim| {
-        let line = sim.lines.number(address.addr() >> LINE_SHIFT);
+        let node = sim.node();
+        let line = sim.lines.number_at(address.addr() >> LINE_SHIFT, node);
         if line.is_none() {
             sim.fail(SimError::Limit(SimLimit::Lines));
         }
@@ -219,26 +237,50 @@ pub fn number_of(address: *const u8) -> usize {
     number.unwrap_or_else(|| address.addr())
 }
 
-/// A full fence.
+/// A full fence: waits until the stores before it have left their buffer.
 pub fn fence() {
-    work_of(|costs| costs.rmw);
+    work_of(|sim| {
+        let processor = sim.here().processor;
+        let drained = sim.model.as_ref().map_or(0, |m| m.drained_at(processor));
+        let here = sim.here();
+        here.clock = here.clock.max(drained);
+        sim.config.costs.rmw
+    });
 }
 
 /// Makes every running thread execute a fence (`membarrier`).
 pub fn fence_all() {
-    work_of(|costs| costs.system_call);
+    work_of(|sim| sim.config.costs.system_call);
 }
 
-/// Computes for some cycles.
+/// Computes for some cycles of a core; longer if, when it begins, other threads share it.
 pub fn work(cycles: u32) {
+    settle();
     work_of(|_| cycles.into());
 }
 
-fn work_of(cost: impl FnOnce(&crate::FlatCosts) -> u64) {
+fn work_of(cost: impl FnOnce(&mut Simulation) -> u64) {
     with(|sim| {
         sim.count();
-        let cost = cost(&sim.config.costs);
+        let (cost, processor) = (cost(sim), sim.here().processor);
+        let cost = sim.processors.computing(processor, cost);
         sim.here().clock += cost;
+    });
+    stop_if_ended();
+}
+
+/// Moves the calling thread to a processor of the machine: they are numbered by their place in a
+/// core, then by socket, then by core. Without a call, threads are spread over sockets, then over
+/// cores. Threads of one processor have equal parts of its time, without time slices. Does nothing
+/// if the machine has no such processor.
+pub fn pin(processor: usize) {
+    settle();
+    with(|sim| {
+        sim.count();
+        let machine = sim.model.as_ref().map(|model| &model.machine);
+        if machine.is_some_and(|machine| processor < machine.processors()) {
+            sim.pin(processor);
+        }
     });
     stop_if_ended();
 }
@@ -270,46 +312,168 @@ impl Simulation {
         }
     }
 
-    fn access(&mut self, address: usize, bytes: usize, kind: AccessKind) {
+    /// Makes an access if no other thread has to run first.
+    #[inline]
+    fn try_access(&mut self, address: usize, bytes: usize, kind: AccessKind) -> AccessStep {
+        if self.model.is_some() {
+            if self.hit(address, bytes, kind) {
+                self.count();
+            } else if !std::thread::panicking() && self.must_give_way() {
+                return AccessStep::GiveWay;
+            } else {
+                self.access_machine(address, bytes, kind);
+            }
+        } else if kind.is_prefetch() {
+            self.count();
+        } else if !std::thread::panicking() && self.must_give_way() {
+            return AccessStep::GiveWay;
+        } else {
+            self.access_flat(address, bytes, kind);
+        }
+        if self.error.is_some() {
+            AccessStep::Ended
+        } else {
+            AccessStep::Done
+        }
+    }
+
+    /// An access that needs nothing but the first level of its core. It may take place before
+    /// accesses of other threads with a smaller clock, which cannot write this line before it.
+    #[inline]
+    fn hit(&mut self, address: usize, bytes: usize, kind: AccessKind) -> bool {
+        let line = address >> LINE_SHIFT;
+        let thread = &self.threads[self.current as usize];
+        let (clock, processor) = (thread.clock, thread.processor);
+        let Some(model) = &mut self.model else {
+            return false;
+        };
+        // A read-modify-write has its turn: if the thread that releases a lock took it again ahead
+        // of those that it has woken, they would never get it.
+        let is_early = if kind == AccessKind::Rmw {
+            (clock, self.current) > self.limit
+        } else {
+            clock > self.limit.0.saturating_add(model.lookahead())
+        };
+        if is_early || (address + bytes.max(1) - 1) >> LINE_SHIFT != line {
+            return false;
+        }
+        // Also if the page was not found lately: what is in that table depends on addresses.
+        let node = model.socket_of(model.core_of(processor)) as u8;
+        let Some(number) = self.lines.number_at(line, node) else {
+            return false;
+        };
+        let request = Request {
+            processor,
+            line: number,
+            kind,
+            clock,
+            now: clock,
+            random: 0,
+        };
+        let Some(timing) = model.hit(&mut self.lines.lines, request) else {
+            return false;
+        };
+        let cost = self.processors.computing(processor, timing.resumes - clock);
+        self.here().clock += cost;
+        self.note(number, kind, clock, clock + cost);
+        true
+    }
+
+    /// The node of the calling thread.
+    fn node(&mut self) -> u8 {
+        let processor = self.here().processor;
+        let model = self.model.as_ref();
+        model.map_or(0, |model| model.socket_of(model.core_of(processor)) as u8)
+    }
+
+    /// What lines of one access need is in progress at once, as far as the core has buffers.
+    fn access_machine(&mut self, address: usize, bytes: usize, kind: AccessKind) {
+        let (clock, processor) = (self.here().clock, self.here().processor);
+        let mut ends = [0; MAX_LINES_AT_ONCE];
+        let mut last = clock;
+        for (index, line) in lines_of(address, bytes).enumerate() {
+            self.count();
+            let random = self.draw();
+            let node = self.node();
+            let Some(model) = &mut self.model else {
+                return;
+            };
+            let Some(number) = self.lines.number_at(line, node) else {
+                return self.fail(SimError::Limit(SimLimit::Lines));
+            };
+            let place = index.checked_sub(model.machine.shape.fill_buffers);
+            let now = (clock + index as u64).max(place.map_or(0, |place| ends[place]));
+            let request = Request {
+                processor,
+                line: number,
+                kind,
+                clock,
+                now,
+                random,
+            };
+            let timing = model.access(&mut self.lines.lines, request);
+            ends[index] = timing.resumes;
+            last = last.max(timing.resumes);
+            self.note(number, kind, now, timing.visible);
+        }
+        let processors = &self.processors;
+        let is_private = last - clock <= self.model.as_ref().map_or(0, |m| m.machine.l2);
+        let cost = if is_private {
+            processors.computing(processor, last - clock)
+        } else {
+            processors.waiting(processor, last - clock)
+        };
+        self.here().clock = clock + cost;
+    }
+
+    /// What an access means for the digest, for threads that wait for the line, and for its own
+    /// thread's next pause.
+    #[inline]
+    fn note(&mut self, number: u32, kind: AccessKind, clock: u64, visible: u64) {
+        let what = u64::from(self.current) << 35 | u64::from(number) << 3 | kind as u64;
+        self.digest_of(what, clock);
+        if kind.is_prefetch() {
+            return;
+        }
+        if kind.writes() {
+            self.write_line(number, visible);
+        }
+        let version = self.lines.version(number);
+        self.here().has_accessed(number, version, kind.writes());
+    }
+
+    fn access_flat(&mut self, address: usize, bytes: usize, kind: AccessKind) {
         let costs = &self.config.costs;
         let base = match kind {
-            AccessKind::Load | AccessKind::Store => costs.access,
             AccessKind::Rmw => costs.rmw,
+            _ => costs.access,
         };
         let jitter = costs.jitter;
         for line in lines_of(address, bytes) {
             self.count();
-            let Some(number) = self.lines.number(line) else {
+            let Some(number) = self.lines.number_at(line, 0) else {
                 return self.fail(SimError::Limit(SimLimit::Lines));
             };
             let random = self.draw();
-            let (id, clock) = (self.current, self.here().clock);
-            self.digest_of(
-                u64::from(id) << 34 | u64::from(number) << 2 | kind as u64,
-                clock,
-            );
-            self.here().clock += base + random % (jitter + 1);
-            if kind != AccessKind::Load {
-                self.write_line(number);
-            }
-            let version = self.lines.version(number);
-            self.here()
-                .has_accessed(number, version, kind != AccessKind::Load);
+            let clock = self.here().clock;
+            let end = clock + base + random % (jitter + 1);
+            self.here().clock = end;
+            self.note(number, kind, clock, end);
         }
     }
 
     fn written(&mut self, address: usize, bytes: usize) {
         for line in lines_of(address, bytes) {
-            if let Some(number) = self.lines.number(line) {
-                self.write_line(number);
+            if let Some(number) = self.lines.number_at(line, 0) {
+                let clock = self.here().clock;
+                self.write_line(number, clock);
             }
         }
     }
 
     /// Wakes the threads that wait for a write, at the end of the write.
     #[inline]
-    fn write_line(&mut self, number: u32) {
-        let clock = self.here().clock;
+    fn write_line(&mut self, number: u32, clock: u64) {
         for watcher in self.lines.write(number) {
             self.wake_watcher(watcher, clock);
         }

@@ -12,6 +12,7 @@ use super::locals::Locals;
 use super::{SIMULATION, with};
 use crate::heap::{self, SimRegion};
 use crate::lines::{AddressHasher, Lines, Watcher};
+use crate::model::{AccessCounts, Model};
 use crate::{Blocked, BlockedOn, Config, Finished, SimError, SimLimit};
 
 /// How often threads that spin are resumed because no other one can run, before this is a deadlock:
@@ -33,9 +34,14 @@ pub(super) struct Simulation {
     pub(super) current: u32,
     /// When threads may run: (clock, thread, wait). Entries of waits that are over are skipped.
     queue: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    /// The first entry, taken out by a thread that gives way to it.
+    next: Option<Reverse<(u64, u32, u32)>>,
     /// The first entry of the queue; the current thread runs while it is before it.
-    limit: (u64, u32),
+    pub(super) limit: (u64, u32),
     pub(super) lines: Lines,
+    /// With a machine only.
+    pub(super) model: Option<Box<Model>>,
+    pub(super) processors: Processors,
     /// The threads that wait for an address, in the order of their coming.
     pub(super) waiting: HashMap<usize, VecDeque<u32>, BuildHasherDefault<AddressHasher>>,
     pub(super) statics: Locals,
@@ -58,6 +64,10 @@ pub(super) struct Thread {
     /// On the coroutine's stack; null before it has begun.
     yielder: *const Yielder<(), ()>,
     pub(super) clock: u64,
+    /// Where it runs, if there is a machine.
+    pub(super) processor: usize,
+    /// Whether it is neither blocked nor asleep.
+    is_running: bool,
     /// What it waits for; `None` if it is in the queue only for its clock.
     pub(super) blocked: Option<BlockedOn>,
     has_ended: bool,
@@ -95,6 +105,92 @@ pub(super) struct SeenLine {
     is_written: bool,
 }
 
+/// Which threads are on which processors of the machine; one processor without a machine.
+pub(super) struct Processors {
+    has_machine: bool,
+    cores: usize,
+    /// All, in the order in which threads get them: the sockets in turn, a core's second processor
+    /// when each core has a thread.
+    order: Vec<usize>,
+    /// Threads that have not ended, of each processor.
+    assigned: Vec<u32>,
+    /// Those of them that run.
+    running: Vec<u32>,
+    /// The processors of each core with a thread that runs.
+    busy: Vec<u32>,
+    /// What a thread has of a core beside another one, in percent.
+    share: u64,
+}
+
+impl Processors {
+    fn new(model: Option<&Model>) -> Self {
+        let machine = model.map(|model| &model.machine);
+        let (all, cores) = machine.map_or((1, 1), |m| (m.processors(), m.all_cores()));
+        let of_socket = machine.map_or(1, |machine| machine.shape.cores);
+        let mut order: Vec<_> = (0..all).collect();
+        order.sort_by_key(|processor| {
+            let core = processor % cores;
+            (processor / cores, core % of_socket, core / of_socket)
+        });
+        Self {
+            has_machine: machine.is_some(),
+            cores,
+            order,
+            assigned: vec![0; all],
+            running: vec![0; all],
+            busy: vec![0; cores],
+            share: machine.map_or(100, |machine| machine.smt_share.clamp(1, 100)),
+        }
+    }
+
+    /// A processor for a new thread: one with the fewest threads.
+    fn assign(&mut self) -> usize {
+        let threads = |&&processor: &&usize| self.assigned[processor];
+        let processor = self.order.iter().min_by_key(threads).copied().unwrap_or(0);
+        self.assigned[processor] += 1;
+        processor
+    }
+
+    fn leave(&mut self, processor: usize) {
+        self.assigned[processor] -= 1;
+    }
+
+    #[inline]
+    fn set_running(&mut self, processor: usize, runs: bool) {
+        let threads = &mut self.running[processor];
+        let busy = &mut self.busy[processor % self.cores];
+        if runs {
+            *threads += 1;
+            *busy += u32::from(*threads == 1);
+        } else {
+            *threads -= 1;
+            *busy -= u32::from(*threads == 0);
+        }
+    }
+
+    /// How long a thread computes that needs some cycles of its core alone.
+    #[inline]
+    pub(super) fn computing(&self, processor: usize, cycles: u64) -> u64 {
+        let cycles = self.waiting(processor, cycles);
+        if self.busy[processor % self.cores] > 1 {
+            cycles * 100 / self.share
+        } else {
+            cycles
+        }
+    }
+
+    /// The same for a wait for memory, in which the core can do something else.
+    #[inline]
+    pub(super) fn waiting(&self, processor: usize, cycles: u64) -> u64 {
+        let threads = if self.has_machine {
+            self.running[processor].max(1)
+        } else {
+            1
+        };
+        cycles * u64::from(threads)
+    }
+}
+
 /// Why a thread was not created, and its body, which the caller drops outside of the engine: drops
 /// are user code.
 pub(super) type NotAdded = (SimError, Box<dyn FnOnce()>);
@@ -106,6 +202,8 @@ pub(super) struct Totals {
     accesses: u64,
     switches: u64,
     abandoned: usize,
+    has_region: bool,
+    counts: AccessCounts,
 }
 
 impl Totals {
@@ -117,6 +215,8 @@ impl Totals {
             accesses: self.accesses,
             switches: self.switches,
             abandoned: self.abandoned,
+            has_region: self.has_region,
+            counts: self.counts,
         }
     }
 }
@@ -172,7 +272,13 @@ impl Thread {
 }
 
 impl Simulation {
-    pub(super) fn new(config: Config, region: SimRegion) -> Self {
+    pub(super) fn new(mut config: Config, region: SimRegion) -> Self {
+        let model = config.machine.take().map(|machine| {
+            let costs = &mut config.costs;
+            (costs.pause, costs.rmw) = (machine.pause, machine.rmw);
+            costs.per_us = machine.shape.mhz;
+            Box::new(Model::new(machine))
+        });
         static LAST: AtomicU64 = AtomicU64::new(0);
         Self {
             // Relaxed: a number that publishes nothing.
@@ -181,8 +287,11 @@ impl Simulation {
             threads: Vec::new(),
             current: 0,
             queue: BinaryHeap::new(),
+            next: None,
             limit: (u64::MAX, u32::MAX),
             lines: Lines::new(config.max_lines),
+            processors: Processors::new(model.as_deref()),
+            model,
             waiting: HashMap::default(),
             statics: Locals::default(),
             stacks: Vec::new(),
@@ -222,7 +331,10 @@ impl Simulation {
             .threads
             .get(self.current as usize)
             .map_or(0, |t| t.clock);
+        let processor = self.processors.assign();
         self.threads.push(Thread {
+            processor,
+            is_running: false,
             name,
             coroutine: Some(coroutine(stack, body)),
             yielder: std::ptr::null(),
@@ -238,6 +350,7 @@ impl Simulation {
             seen: Vec::new(),
             locals: Locals::default(),
         });
+        self.set_running(id, true);
         self.enqueue(id, clock);
         Ok(id)
     }
@@ -274,7 +387,11 @@ impl Simulation {
         let clock = self.here().clock;
         let must = (clock, id) > self.limit;
         if must {
-            self.enqueue(id, clock);
+            let entry = Reverse((clock, id, self.here().wait));
+            // One pass through the heap, instead of one for each of two entries. There is a first
+            // one: it is the limit.
+            let first = self.queue.peek_mut();
+            self.next = first.map(|mut first| std::mem::replace(&mut *first, entry));
         }
         must
     }
@@ -286,6 +403,7 @@ impl Simulation {
         here.wait = here.wait.wrapping_add(1);
         here.blocked = Some(on);
         let wait = here.wait;
+        self.set_running(thread, false);
         Watcher { thread, wait }
     }
 
@@ -307,6 +425,34 @@ impl Simulation {
         }
     }
 
+    /// A thread that does not run leaves its core to the others.
+    #[inline]
+    pub(super) fn set_running(&mut self, id: u32, runs: bool) {
+        let thread = &mut self.threads[id as usize];
+        if thread.is_running != runs {
+            thread.is_running = runs;
+            self.processors.set_running(thread.processor, runs);
+        }
+    }
+
+    /// Moves the current thread.
+    pub(super) fn pin(&mut self, processor: usize) {
+        let id = self.current;
+        self.set_running(id, false);
+        let here = self.here();
+        let old = std::mem::replace(&mut here.processor, processor);
+        self.processors.leave(old);
+        self.processors.assigned[processor] += 1;
+        self.set_running(id, true);
+    }
+
+    fn end(&mut self, id: u32) {
+        self.set_running(id, false);
+        let thread = &mut self.threads[id as usize];
+        thread.has_ended = true;
+        self.processors.leave(thread.processor);
+    }
+
     pub(super) fn fail(&mut self, error: SimError) {
         self.error.get_or_insert(error);
     }
@@ -314,7 +460,8 @@ impl Simulation {
     /// The thread to run next: the one with the smallest clock.
     fn pick(&mut self) -> Option<u32> {
         let (clock, id) = loop {
-            let Some(Reverse((clock, id, wait))) = self.queue.pop() else {
+            let next = self.next.take().or_else(|| self.queue.pop());
+            let Some(Reverse((clock, id, wait))) = next else {
                 self.rescue()?;
                 continue;
             };
@@ -328,6 +475,7 @@ impl Simulation {
         thread.wait = thread.wait.wrapping_add(1);
         thread.blocked = None;
         self.current = id;
+        self.set_running(id, true);
         let first = self.queue.peek();
         self.limit = first.map_or((u64::MAX, u32::MAX), |&Reverse((clock, id, _))| (clock, id));
         self.switches += 1;
@@ -376,6 +524,8 @@ impl Simulation {
             accesses: self.accesses,
             switches: self.switches,
             abandoned,
+            has_region: self.region.is_there(),
+            counts: self.model.map(|model| model.counts).unwrap_or_default(),
         }
     }
 }
@@ -417,7 +567,7 @@ pub(super) fn work_off(simulation: *mut Simulation) -> Result<(), SimError> {
             CoroutineResult::Yield(()) => sim.threads[id as usize].coroutine = Some(coroutine),
             CoroutineResult::Return(()) => {
                 sim.stacks.push(coroutine.into_stack());
-                sim.threads[id as usize].has_ended = true;
+                sim.end(id);
             }
         }
         if let Some(error) = &sim.error {

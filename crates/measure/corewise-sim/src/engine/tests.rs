@@ -629,3 +629,163 @@ fn threads_share_an_os_thread() {
     });
     assert_eq!(finished.unwrap().value, 6);
 }
+
+#[test]
+fn the_clock_goes_on_for_decades() {
+    let finished = run(seed(1), || {
+        let year = 365 * 24 * 3_600 * 1_000_000_000;
+        let before = now_ns();
+        sleep(50 * year);
+        (now_ns() - before) / year
+    });
+    assert_eq!(finished.map(|finished| finished.value), Ok(50));
+}
+
+#[test]
+fn waking_a_thread_that_sleeps_costs_its_waker_a_call() {
+    let costs = |waits: u32| {
+        let finished = run(seed(1), move || {
+            let word = Arc::new(Word::default());
+            let copy = word.clone();
+            start(move || wait(copy.address()));
+            work(waits);
+            let before = now_cycles();
+            wake(word.address(), true);
+            now_cycles() - before
+        });
+        finished.unwrap().value
+    };
+    let flat = crate::FlatCosts::default();
+    // The thread that is started waits from the end of the call that starts it on.
+    let (short, long) = (flat.lock_spin / 2, flat.lock_spin * 2);
+    assert_eq!(costs(short as u32), flat.clock);
+    assert_eq!(costs(long as u32), flat.clock + flat.system_call);
+}
+
+/// Calls that let no other thread run count, too.
+#[test]
+fn a_loop_of_calls_that_give_way_to_no_thread_ends() {
+    let limit = Err(SimError::Limit(SimLimit::Accesses));
+    let ends = |call: fn(*const u8)| {
+        let config = Config {
+            max_accesses: 10_000,
+            ..seed(1)
+        };
+        let body = move || {
+            let word = Word::default();
+            loop {
+                call(word.address());
+            }
+        };
+        run(config, body).map(drop) == limit
+    };
+    assert!(ends(|_| _ = local(1, PerThread::Yes)));
+    assert!(ends(|_| _ = local(1, PerThread::No)));
+    assert!(ends(|address| written(address, 8)));
+    assert!(ends(|address| wake(address, true)));
+}
+
+fn on_machine(seed: u64) -> Config {
+    let preset = crate::SimMachine::preset("westmere-ex-8").expect("a preset");
+    Config {
+        machine: Some(preset.at(crate::ParameterSample::Middle)),
+        seed,
+        ..Config::default()
+    }
+}
+
+/// Hits of a first level take place before their time. Each word has the writer's clock at the
+/// write, which no reader may see earlier.
+#[test]
+fn no_thread_of_another_core_sees_a_write_before_its_time() {
+    let mut config = on_machine(1);
+    config.costs.clock = 0;
+    let l1 = config.machine.as_ref().map_or(0, |machine| machine.l1);
+    let finished = run(config, move || {
+        let words = Arc::new((<[Word; 8]>::default(), Word::default(), Word::default()));
+        let copy = words.clone();
+        in_threads(24, move |index| {
+            let own = Word::default();
+            for round in 0..300 {
+                let word = &copy.0[(index + round) as usize % 8];
+                let begin = now_cycles();
+                let value = word.load();
+                let end = now_cycles();
+                assert!(value <= end, "{value} was read at {end}");
+                copy.1.0.fetch_max(end - begin, Relaxed);
+                if index % 3 == 0 {
+                    // Afterwards it is in the first level, and may be written ahead.
+                    word.store(now_cycles());
+                    fence();
+                    let hits = round * 7 % 60;
+                    own.load();
+                    let before = now_cycles();
+                    (0..hits).for_each(|_| _ = own.load());
+                    word.store(before + hits * l1);
+                    copy.2.0.fetch_add(1, Relaxed);
+                }
+            }
+        });
+        (words.1.0.load(Relaxed), words.2.0.load(Relaxed))
+    });
+    let (longest, writes) = finished.unwrap().value;
+    assert!(longest > 400 && writes > 1_000, "{longest} {writes}");
+}
+
+#[test]
+fn a_thread_that_waits_leaves_its_core_to_the_other_one() {
+    let cycles = |other: fn()| {
+        let finished = run(on_machine(1), move || {
+            start(move || {
+                pin(81);
+                other();
+            });
+            pin(1);
+            sleep(10_000);
+            let begin = now_cycles();
+            work(100_000);
+            now_cycles() - begin
+        });
+        finished.unwrap().value
+    };
+    let alone = cycles(|| ());
+    assert_eq!(alone, 100_040);
+    assert_eq!(cycles(|| park(None)), alone);
+    assert_eq!(cycles(|| sleep(1_000_000_000)), alone);
+    let spins = || {
+        let word = Word::default();
+        while word.load() == 0 {
+            pause(1);
+        }
+    };
+    assert!(cycles(spins) < alone * 102 / 100);
+    let computes = cycles(|| (0..1_000).for_each(|_| work(1_000)));
+    assert!(
+        (alone * 13 / 10..alone * 17 / 10).contains(&computes),
+        "{computes}"
+    );
+}
+
+#[test]
+fn threads_are_spread_over_sockets_and_cores_and_a_pin_outside_does_nothing() {
+    let finished = run(on_machine(1), || {
+        pin(usize::MAX);
+        let places = Arc::new(std::sync::Mutex::new(Vec::new()));
+        for _ in 0..159 {
+            let places = places.clone();
+            start(move || {
+                let here = with(|sim| sim.here().processor);
+                places.lock().unwrap().push(here.unwrap_or(usize::MAX));
+                park(None);
+            });
+        }
+        sleep(10_000_000);
+        let places = places.lock().unwrap();
+        places.clone()
+    });
+    let mut places = finished.unwrap().value;
+    // Sockets in turn, beside the first thread, which has processor 0.
+    assert_eq!(places[..8], [10, 20, 30, 40, 50, 60, 70, 1]);
+    places.sort_unstable();
+    assert!(places.into_iter().eq(1..160));
+}

@@ -32,9 +32,15 @@ pub fn sleep(ns: u64) {
         sim.count();
         let cycles = sim.cycles_of(ns);
         sim.here().clock += cycles;
+        let here = sim.current;
+        sim.set_running(here, false);
     });
     stop_if_ended();
     settle();
+    with(|sim| {
+        let here = sim.current;
+        sim.set_running(here, true);
+    });
 }
 
 fn spin(cost: impl FnOnce(&Simulation) -> u64) {
@@ -115,22 +121,27 @@ pub fn wait(address: *const u8) {
     }
 }
 
-/// Wakes the threads that [`wait`] for this address: the first one, or all.
+/// Wakes the threads that [`wait`] for this address: the first one, or all. Costs a call of the
+/// system if one of them sleeps in it. Lets no other thread run.
 pub fn wake(address: *const u8, all: bool) {
     with(|sim| {
-        let clock = sim.here().clock;
-        let (spin, wake) = (sim.config.costs.lock_spin, sim.config.costs.wake);
+        sim.count();
+        let costs = &sim.config.costs;
+        let (spin, wake, mut call) = (costs.lock_spin, costs.wake, costs.system_call);
         let Some(mut waiting) = sim.waiting.remove(&address.addr()) else {
             return;
         };
         while let Some(thread) = waiting.pop_front() {
             let since = sim.threads[thread as usize].clock;
-            let delay = if clock.saturating_sub(since) > spin {
+            let sleeps = sim.here().clock.saturating_sub(since) > spin;
+            let delay = if sleeps {
+                sim.here().clock += std::mem::take(&mut call);
                 wake
             } else {
                 0
             };
-            sim.unblock(thread, clock.max(since) + delay);
+            let clock = sim.here().clock.max(since) + delay;
+            sim.unblock(thread, clock);
             if !all {
                 break;
             }
@@ -139,6 +150,7 @@ pub fn wake(address: *const u8, all: bool) {
             sim.waiting.insert(address.addr(), waiting);
         }
     });
+    stop_if_ended();
 }
 
 /// Suspends a thread that waits until it is in the queue again.

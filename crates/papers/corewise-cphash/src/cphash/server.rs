@@ -109,7 +109,7 @@ impl PartitionServer {
         let _serving = Serving::begin();
         let mut served = 0;
         for &index in &self.owned {
-            // SAFETY: claimed.
+            // SAFETY: `owned` has the partitions that this server has claimed (1).
             served += unsafe { self.table.shards[index].serve() };
         }
         self.count(served);
@@ -143,7 +143,7 @@ impl PartitionServer {
             self.go_online();
             return false;
         }
-        // SAFETY: claimed.
+        // SAFETY: `owned` has the partitions that this server has claimed (1).
         let has_requests = |&index: &usize| unsafe { self.table.shards[index].has_requests() };
         if !mutant!("sleep_without_second_look") && self.owned.iter().any(has_requests) {
             self.go_online();
@@ -175,7 +175,7 @@ impl PartitionServer {
             return None;
         }
         let _serving = Serving::begin();
-        // SAFETY: claimed.
+        // SAFETY: this server has claimed it, and serves none while it is borrowed (1).
         Some(unsafe { self.table.shards[index].with_partition(body) })
     }
 
@@ -183,7 +183,7 @@ impl PartitionServer {
     pub(super) fn serve(&mut self, index: usize) {
         if self.owns(index) {
             let _serving = Serving::begin();
-            // SAFETY: claimed.
+            // SAFETY: this server has claimed it (1).
             unsafe { self.table.shards[index].serve() };
         }
     }
@@ -241,7 +241,7 @@ impl Drop for PartitionServer {
             if shard.is_left() && !std::thread::panicking() {
                 // No server follows, and perhaps no client: what was sent is executed.
                 let _serving = Serving::begin();
-                // SAFETY: claimed.
+                // SAFETY: this server has claimed it, and gives it up below (1).
                 unsafe { shard.serve() };
             }
             // SAFETY: claimed, and given up.

@@ -508,7 +508,7 @@ impl Partition {
     /// 1. The element is of this partition, and the reference was the caller's.
     #[inline]
     pub(crate) unsafe fn release(&mut self, element: Element) {
-        // SAFETY: the same condition (1).
+        // SAFETY: the reference to an element of ours is the caller's to give up (1).
         let is_unused = unsafe { self.drop_reference(element) };
         if is_unused {
             self.keep_to_budget(element);

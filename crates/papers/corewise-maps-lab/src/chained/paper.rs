@@ -511,6 +511,7 @@ impl<F: ResizeVariant> Paper<F> {
             larger: to,
             trunks: None,
         });
+        // In place: the array was reserved at its largest, and only its used part grows.
         if F::EXPANDS_IN_PLACE {
             let all = self.stripes.lock_all();
             // SAFETY: only one thread resizes.
@@ -525,6 +526,7 @@ impl<F: ResizeVariant> Paper<F> {
             drop(all);
             return Ok(None);
         }
+        // What can fail comes first: once children are led, readers may use the new table.
         let new = self.new_table(to)?;
         let held = F::AUXILIARY.then(|| Slots::try_zeroed(1 << from).ok_or(ResizeError::NoMemory));
         let held = held.transpose()?;
@@ -865,6 +867,7 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
         // SAFETY: the stripe is locked (1).
         match unsafe { self.zipped() } {
             // SAFETY: the stripe is locked (1).
+            // While chains are zipped, two of them may lead to the node.
             Some(zipped) => unsafe { self.unlink_zipped(zipped, found.to) },
             // SAFETY: the stripe is locked.
             None => lead(found.word, follow(unsafe { &found.to.as_ref().next })),
@@ -887,6 +890,7 @@ unsafe impl<F: ResizeVariant> Algorithm for Paper<F> {
         let to = log2_of(buckets).filter(|log2| *log2 <= most);
         let to = to.ok_or(ResizeError::NoMemory)?;
         let mut resized = Resized::default();
+        // In steps: one expansion zips the chains of few doublings only.
         loop {
             // SAFETY: only one thread resizes.
             let now = unsafe { self.current() }.log2();

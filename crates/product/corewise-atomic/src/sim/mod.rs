@@ -24,6 +24,10 @@ pub enum AccessClass {
     Store,
     /// Reads and writes in one step.
     Rmw,
+    /// A hint that brings a line, of any address.
+    Prefetch,
+    /// The same for a write.
+    PrefetchForWrite,
 }
 
 /// A place for a value of a thread or of a simulation.

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use corewise_server::{Config, EngineKind, Server};
+use sd_notify::NotifyState;
 use tracing::level_filters::LevelFilter;
 
 pub(crate) use options::{ServeOptions, switches};
@@ -50,20 +51,25 @@ pub(crate) fn run(options: ServeOptions, mode: CliMode) -> Result<ExitCode, Fail
     if options.license {
         return print("corewise: MIT or Apache-2.0, at your choice.\n");
     }
+    let check_only = options.check_config;
     let ServePlan {
         config,
         process,
         notes,
+        about_memory,
     } = plan::make(options, mode)?;
-    if config.engine == EngineKind::Relativistic {
+    if config.engine == EngineKind::Relativistic && !check_only {
         pages::configure_allocator();
     }
     let identity = identity(&process, mode)?;
     notes
         .iter()
         .for_each(|note| complain(&format!("note: {note}")));
-    if let Some(warning) = open_to_all(&config) {
-        complain(&warning);
+    let warnings = [open_to_all(&config), about_memory];
+    warnings.iter().flatten().for_each(|line| complain(line));
+    if check_only {
+        Server::check(config).map_err(Failure::usage)?;
+        return print("corewise: the configuration is valid\n");
     }
     let daemon = prepare(&config, &process)?;
     serve(config, &process, identity, daemon)
@@ -100,7 +106,8 @@ fn serve(
     daemon: Option<Daemon>,
 ) -> Result<ExitCode, Failure> {
     let keep_output = config.verbosity > 0;
-    let server = bind_as(config, identity)?;
+    let mut server = bind_as(config, identity)?;
+    process::tell_watchdog(&mut server);
     if process.lock_memory {
         process::lock_memory();
     }
@@ -113,6 +120,7 @@ fn serve(
         if let Some(daemon) = daemon {
             daemon.started(keep_output);
         }
+        process::notify(NotifyState::Ready);
     };
     server.run(ready).map_err(Failure::start)?;
     Ok(ExitCode::SUCCESS)

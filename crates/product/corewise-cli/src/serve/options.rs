@@ -17,7 +17,8 @@ use crate::value::{Bytes, Delimiter, Megabytes, Mode, Parsed, Port, Positive, Sp
 
 /// The heading of the options that do nothing here. SASL and TLS are left out of the short help,
 /// because scripts search that help for their names to find out whether a memcached supports them.
-const OTHERS: &str = "Options of memcached that change nothing here, or are refused by name";
+pub(super) const OTHERS: &str =
+    "Options of memcached that change nothing here, or are refused by name";
 
 /// Options of `serve`.
 #[derive(Args, Clone, Debug, Default, Deserialize, PartialEq)]
@@ -75,7 +76,8 @@ pub(crate) struct ServeOptions {
     #[arg(short = 't', long, value_name = "N")]
     pub(crate) threads: Option<Parsed<Positive>>,
 
-    /// Memory for items and connections, such as 512m or 1g. [default: 1g; 64m if called memcached]
+    /// Memory for items and connections, such as 512m or 1g. [default: 1g, or 64m if called
+    /// memcached; less if the machine or a control group allows less]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Parsed<Bytes>>,
 
@@ -152,6 +154,11 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "FILE.toml")]
     #[serde(skip)]
     pub(crate) config: Option<PathBuf>,
+
+    /// Check the options and the configuration file, and exit.
+    #[arg(long)]
+    #[serde(skip)]
+    pub(crate) check_config: bool,
 
     /// Connections that the kernel may queue. [default: 1024]
     #[arg(short = 'b', long, visible_alias = "listen-backlog", value_name = "N")]
@@ -295,6 +302,7 @@ impl ServeOptions {
             udp_port slab_growth_factor slab_min_size max_reqs_per_event enable_largepages
             disable_watch napi_ids memory_file enable_sasl enable_ssl;
             verbose = self.verbose.max(under.verbose),
+            check_config = self.check_config || under.check_config,
             license = self.license || under.license
         )
     }

@@ -37,6 +37,8 @@ pub(super) struct ServePlan {
     pub(super) process: ProcessPlan,
     /// Messages for the user about options that have no effect.
     pub(super) notes: Vec<String>,
+    /// A message about the memory limit and what this process may use.
+    pub(super) about_memory: Option<String>,
 }
 
 /// What the process changes about itself before it serves.
@@ -71,12 +73,26 @@ pub(super) fn make(options: ServeOptions, mode: CliMode) -> Result<ServePlan, Fa
     refuse_out_of_scope(&options).map_err(Failure::usage)?;
     notes.extend(notes_on_idle_options(&options));
     let process = process_plan(&options).map_err(Failure::usage)?;
-    let config = server_config(options, mode).map_err(Failure::usage)?;
+    let machine = Topology::detect();
+    let is_default = options.memory.is_none();
+    let config = server_config(options, mode, &machine).map_err(Failure::usage)?;
+    let usual = is_default.then_some(usual_memory(mode));
+    let available = machine.memory_bytes;
+    let about_memory = available.and_then(|available| about_memory(&config, usual, available));
     Ok(ServePlan {
         config,
         process,
         notes,
+        about_memory,
     })
+}
+
+/// The memory limit that is used if none is given and the machine has more.
+fn usual_memory(mode: CliMode) -> u64 {
+    match mode {
+        CliMode::Corewise => Config::default().memory,
+        CliMode::Memcached => MEMCACHEDS_MEMORY,
+    }
 }
 
 fn read_file(path: &Path) -> Result<ServeOptions, Failure> {
@@ -218,12 +234,16 @@ fn socket_path(path: &Path) -> Result<PathBuf, String> {
     }
 }
 
-fn server_config(options: ServeOptions, mode: CliMode) -> Result<Config, String> {
+fn server_config(
+    options: ServeOptions,
+    mode: CliMode,
+    machine: &Topology,
+) -> Result<Config, String> {
     let mut config = Config {
         listeners: listeners(&options, mode)?,
         metrics: metrics(&options)?,
         auth_file: options.auth_file.as_deref().map(absolute).transpose()?,
-        threads: threads(&options)?,
+        threads: threads(&options, machine)?,
         verbosity: options.verbose,
         huge_pages: options.enable_largepages != Some(false),
         ..Config::default()
@@ -231,10 +251,8 @@ fn server_config(options: ServeOptions, mode: CliMode) -> Result<Config, String>
     if config.listeners.is_empty() {
         return Err("nothing to listen on: TCP is off (-p 0) and there is no Unix socket".into());
     }
-    if mode == CliMode::Memcached {
-        config.memory = MEMCACHEDS_MEMORY;
-    }
-    set_sizes(&mut config, &options)?;
+    config.memory = usual_memory(mode);
+    set_sizes(&mut config, &options, machine.memory_bytes)?;
     set_connections(&mut config, &options)?;
     set_scripts(&mut config, &options)?;
     set_commands(&mut config, &options);
@@ -242,18 +260,27 @@ fn server_config(options: ServeOptions, mode: CliMode) -> Result<Config, String>
     Ok(config)
 }
 
-fn threads(options: &ServeOptions) -> Result<usize, String> {
+fn threads(options: &ServeOptions, machine: &Topology) -> Result<usize, String> {
     match &options.threads {
-        None => Ok(Topology::detect().default_threads()),
+        None => Ok(machine.default_threads()),
         Some(Parsed(Positive(count))) if *count <= MAX_THREADS => Ok(*count as usize),
         Some(_) => Err(format!("threads (-t) cannot be more than {MAX_THREADS}")),
     }
 }
 
-fn set_sizes(config: &mut Config, options: &ServeOptions) -> Result<(), String> {
-    if let Some(Parsed(Bytes(memory))) = options.memory {
-        config.memory = memory;
-    }
+/// `available` is the memory that the process may use.
+fn set_sizes(
+    config: &mut Config,
+    options: &ServeOptions,
+    available: Option<u64>,
+) -> Result<(), String> {
+    let item = options.max_item_size.as_ref();
+    let item = item.map_or(config.max_item_size as u64, |size| size.0.0);
+    config.memory = match (&options.memory, available) {
+        (Some(Parsed(Bytes(memory))), _) => *memory,
+        (None, Some(available)) => default_memory(config.memory, available, item),
+        (None, None) => config.memory,
+    };
     if let Some(Parsed(Bytes(size))) = options.max_item_size {
         if !(MIN_ITEM_SIZE..=MAX_ITEM_SIZE).contains(&size) {
             return Err(format!(
@@ -276,6 +303,41 @@ fn set_sizes(config: &mut Config, options: &ServeOptions) -> Result<(), String> 
         });
     }
     Ok(())
+}
+
+/// The memory limit that is used if none is given: `most`, or what leaves a fifth of the available
+/// memory and 32 MiB to the rest of the process and its group, but room for two of the largest
+/// items.
+pub(super) fn default_memory(most: u64, available: u64, item: u64) -> u64 {
+    let share = (available / 5 * 4).saturating_sub(32 << 20);
+    let share = share >> 20 << 20; // whole mebibytes
+    share.max(2 * item.min(MAX_ITEM_SIZE)).min(most)
+}
+
+/// What the server holds at most, which `engine/relativistic` promises and tests measure.
+fn resident_bytes(config: &Config) -> u64 {
+    config.memory.saturating_add(config.memory / 20 + (8 << 20))
+}
+
+/// A warning if the process may use less memory than the server takes, and a note if it has less
+/// than the `usual` limit for that reason.
+pub(super) fn about_memory(config: &Config, usual: Option<u64>, available: u64) -> Option<String> {
+    let shown = |bytes: u64| format!("{}m", bytes >> 20);
+    let (memory, allowed) = (shown(config.memory), shown(available));
+    if resident_bytes(config) > available {
+        let resident = shown(resident_bytes(config));
+        return Some(format!(
+            "warning: with a memory limit of {memory} the server takes up to {resident}, but the \
+             machine or a control group allows {allowed}: the system may kill it"
+        ));
+    }
+    let is_reduced = usual.is_some_and(|usual| config.memory < usual);
+    is_reduced.then(|| {
+        format!(
+            "note: the memory limit is {memory}, as the machine or a control group allows \
+             {allowed}; --memory sets it"
+        )
+    })
 }
 
 fn set_connections(config: &mut Config, options: &ServeOptions) -> Result<(), String> {

@@ -12,7 +12,9 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
+use corewise_server::Server;
 use rustix::process::{Resource, Rlimit, WaitOptions, getrlimit, setrlimit, waitpid};
+use sd_notify::NotifyState;
 
 use crate::failure::{Failure, complain};
 
@@ -91,6 +93,23 @@ pub(super) fn lock_memory() {
         mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)
     {
         complain(&format!("warning: cannot lock memory (-k): {error}"));
+    }
+}
+
+/// Tells the service manager, if one started this process and waits for it (`Type=notify` of
+/// systemd). A failure is only a warning.
+pub(super) fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        complain(&format!(
+            "warning: cannot tell the service manager: {error}"
+        ));
+    }
+}
+
+/// Reports to the service manager's watchdog at twice the rate that it asks for.
+pub(super) fn tell_watchdog(server: &mut Server) {
+    if let Some(limit) = sd_notify::watchdog_enabled() {
+        server.watch(limit / 2, || notify(NotifyState::Watchdog));
     }
 }
 

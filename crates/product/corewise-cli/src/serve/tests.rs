@@ -8,7 +8,7 @@ use corewise_server::{BindingProtocol, Config, Eviction, ProtocolKind, ScriptKey
 use corewise_topology::PinPolicy;
 use tempfile::NamedTempFile;
 
-use super::plan::{ServePlan, make};
+use super::plan::{ServePlan, about_memory, default_memory, make};
 use super::{CliMode, open_to_all};
 use crate::cli::parse_serve;
 use crate::failure::Failure;
@@ -606,4 +606,104 @@ fn metrics_are_off_and_stay_on_this_machine_unless_told() {
         addresses("--metrics 10.0.0.1:9150,:9151 --metrics :9152"),
         ["10.0.0.1:9150", "127.0.0.1:9151", "127.0.0.1:9152"]
     );
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn without_a_limit_the_memory_follows_the_machine() {
+    // (the usual limit, the available memory, the largest item, the limit), all in MiB, and what is
+    // said about it
+    let cases = [
+        (1024, 1 << 20, 1, 1024, ""),
+        (1024, 1320, 1, 1024, ""),
+        (1024, 1319, 1, 1023, "note"),
+        (1024, 512, 1, 377, "note"),
+        (64, 512, 1, 64, ""),
+        (64, 100, 1, 48, "note"),
+        (1024, 64, 1, 19, "note"),
+        // At least two of the largest items.
+        (1024, 64, 16, 32, "note"),
+        (1024, 40, 1, 2, "note"),
+        (1024, 1, 1, 2, "warning"),
+        (64, 1, 128, 64, "warning"),
+    ];
+    for (usual, available, item, limit, kind) in cases {
+        let found = default_memory(usual * MIB, available * MIB, item * MIB);
+        assert_eq!(found, limit * MIB, "{usual} {available} {item}");
+        let config = Config {
+            memory: found,
+            ..Config::default()
+        };
+        let said = about_memory(&config, Some(usual * MIB), available * MIB);
+        let said = said.unwrap_or_default();
+        let found = said.split(':').next().unwrap();
+        assert_eq!(found, kind, "{usual} {available} {item}: {said}");
+    }
+}
+
+#[test]
+fn a_limit_beyond_the_machine_is_a_warning() {
+    let config = |memory| Config {
+        memory,
+        ..Config::default()
+    };
+    let said = |limit: u64, available: u64| about_memory(&config(limit), None, available);
+    // A twentieth of the limit and 8 MiB come on top of it.
+    assert_eq!(said(1000 * MIB, 1058 * MIB), None);
+    let warning = said(1000 * MIB, 1058 * MIB - 1).unwrap();
+    assert!(warning.starts_with("warning: with a memory limit of 1000m"));
+    assert!(warning.contains("1058m") && warning.contains("allows 1057m"));
+    assert!(said(u64::MAX, u64::MAX - 1).is_some());
+    assert_eq!(plan("-m 16").about_memory, None);
+    assert!(plan("--memory 900g").about_memory.is_some());
+}
+
+/// The options of `serve` that the configuration file has, with all their names.
+fn keys() -> Vec<Vec<String>> {
+    let command = crate::cli::command();
+    let serve = command.find_subcommand("serve").unwrap();
+    let is_of_file = |option: &&clap::Arg| {
+        let of_command_line = ["config", "check_config", "license"];
+        option.get_help_heading() != Some(super::options::OTHERS)
+            && !of_command_line.contains(&option.get_id().as_str())
+    };
+    let options = serve.get_arguments().filter(is_of_file);
+    let names = options.map(|option| option.get_long_and_visible_aliases().unwrap_or_default());
+    let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+    names.map(owned).collect()
+}
+
+/// A line `#key = value` has a default; if ` # example` follows, the option has none.
+#[test]
+fn the_sample_configuration_has_every_key_with_its_default() {
+    let sample = include_str!("../../../../../packaging/corewise.toml");
+    assert!(with_file(sample, "").is_ok());
+    let commented = sample.lines().filter_map(|line| line.strip_prefix('#'));
+    let settings = commented.filter(|line| line.starts_with(|first: char| first.is_lowercase()));
+    let (examples, defaults): (Vec<&str>, Vec<&str>) =
+        settings.partition(|line| line.ends_with(" # example"));
+    let words = "--memory 1g -t 2";
+    let usual = plan(words);
+    let same = |found: &ServePlan| {
+        format!("{:?}", found.config) == format!("{:?}", usual.config)
+            && found.process == usual.process
+    };
+    let all = with_file(&defaults.join("\n"), words).unwrap();
+    assert!(same(&all), "{:#?}\n{:#?}", all.config, usual.config);
+    for example in &examples {
+        let with = with_file(example, words);
+        let with = with.unwrap_or_else(|failure| panic!("{example}: {failure:?}"));
+        let key = example.split(' ').next().unwrap();
+        let is_overridden = ["threads", "memory-limit"].contains(&key);
+        assert!(is_overridden || !same(&with), "{example}");
+    }
+    let key = |line: &&str| line.split(' ').next().unwrap().to_owned();
+    let mut found: Vec<String> = defaults.iter().chain(&examples).map(key).collect();
+    found.sort();
+    for names in keys() {
+        let of_option = found.iter().filter(|key| names.contains(key)).count();
+        assert_eq!(of_option, 1, "{names:?} in the sample configuration");
+    }
+    assert_eq!(found.len(), keys().len());
 }

@@ -49,10 +49,10 @@ pub(crate) fn hits_and_misses(client: &mut Client) -> [u64; 2] {
     })
 }
 
-/// Reads the next line of a reply, with the bulk string that it announces.
+/// Reads the next line of a reply, with the bulk or verbatim string that it announces.
 pub(crate) fn read_element(client: &mut Client) -> Vec<u8> {
     let mut bytes = client.read_until(b"\r\n");
-    if bytes[0] == b'$' && bytes != b"$-1\r\n" {
+    if matches!(bytes[0], b'$' | b'=') && bytes != b"$-1\r\n" {
         let len = String::from_utf8_lossy(&bytes[1..bytes.len() - 2]).parse::<usize>();
         bytes.extend(client.bytes_slowly(len.unwrap() + 2, Duration::ZERO));
     }

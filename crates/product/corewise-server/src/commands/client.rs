@@ -2,7 +2,7 @@
 
 use super::session::Replies;
 use super::{ClientState, Context, first, text};
-use crate::shared::ConnInfo;
+use crate::shared::{ClientView, ConnInfo};
 use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::Engine;
 use corewise_wire::resp::{Args, parse_integer};
@@ -59,11 +59,19 @@ pub(super) fn client_command<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<
         b"list" => list(cx, args),
         b"kill" => kill(cx, args),
         b"no-evict" => no_evict(cx, args),
+        b"tracking" => tracking(cx, args),
+        b"trackinginfo" => tracking_info(cx),
+        b"getredir" => cx.reply().integer(-1),
+        b"caching" => cx.error(
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with \
+             OPTIN or OPTOUT mode enabled",
+        ),
         b"reply" => set_replies(cx, args),
         b"unblock" => unblock(cx, subcommand, args),
         _ => cx.help(
             "CLIENT",
-            "GETNAME, ID, INFO, KILL, LIST, NO-EVICT, REPLY, SETNAME, UNBLOCK",
+            "CACHING, GETNAME, GETREDIR, ID, INFO, KILL, LIST, NO-EVICT, REPLY, SETNAME, \
+             TRACKING, TRACKINGINFO, UNBLOCK",
         ),
     }
 }
@@ -104,6 +112,32 @@ fn no_evict<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     }
 }
 
+/// `CLIENT TRACKING ON | OFF [option …]`: only off is possible.
+fn tracking<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let given = args.len();
+    let [word] = first(&mut args);
+    if word.eq_ignore_ascii_case(b"on") {
+        cx.error("ERR this server does not track keys for client-side caching");
+    } else if given == 1 && word.eq_ignore_ascii_case(b"off") {
+        cx.reply().simple("OK");
+    } else {
+        cx.error(text::SYNTAX);
+    }
+}
+
+/// `CLIENT TRACKINGINFO`.
+fn tracking_info<E: Engine>(cx: &mut Context<'_, E>) {
+    let mut reply = cx.reply();
+    reply.map(3);
+    reply.bulk(b"flags");
+    reply.set(1);
+    reply.bulk(b"off");
+    reply.bulk(b"redirect");
+    reply.integer(-1);
+    reply.bulk(b"prefixes");
+    reply.array(0);
+}
+
 /// `CLIENT UNBLOCK id [TIMEOUT | ERROR]`. No command blocks, so there is never a client to unblock.
 fn unblock<E: Engine>(cx: &mut Context<'_, E>, name: &[u8], mut args: Args<'_>) {
     let given = args.len();
@@ -113,11 +147,7 @@ fn unblock<E: Engine>(cx: &mut Context<'_, E>, name: &[u8], mut args: Args<'_>) 
         return cx.error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
     }
     match parse_integer(id) {
-        _ if given > 2 => cx.reply().error(&[
-            b"ERR unknown subcommand or wrong number of arguments for '",
-            name,
-            b"'. Try CLIENT HELP.",
-        ]),
+        _ if given > 2 => cx.unknown_arguments("CLIENT", name),
         Some(_) => cx.reply().integer(0),
         None => cx.error(text::NOT_AN_INTEGER),
     }
@@ -129,7 +159,7 @@ fn address(place: &str) -> &str {
 }
 
 /// The other end of a connection as Redis writes it.
-fn peer(card: &ConnInfo) -> &str {
+pub(super) fn peer(card: &ConnInfo) -> &str {
     address(&card.peer)
 }
 
@@ -138,8 +168,27 @@ fn own(card: &ConnInfo) -> &str {
     card.listener.as_deref().map_or("", address)
 }
 
-/// A line on a client.
+/// The user of a client: `default` until it authenticates as another one.
+pub(super) fn user(card: &ConnInfo) -> Vec<u8> {
+    let user = card.client_user.lock();
+    if user.is_empty() {
+        return b"default".to_vec();
+    }
+    user.clone()
+}
+
+/// A line on a client. What there is of its own is as of now; what there is of others, as of the
+/// last sweep of their loop.
 fn line<E: Engine>(cx: &Context<'_, E>, card: &ConnInfo) -> String {
+    let view = if card.client_id == cx.conn.info.client_id {
+        ClientView {
+            command: cx.codec.last(),
+            version: cx.codec.version().number(),
+            ..cx.conn.view()
+        }
+    } else {
+        *card.view.lock()
+    };
     let now_ms = cx.parse.now.ms;
     // Relaxed: a statistic.
     let idle_ms = now_ms.saturating_sub(card.active_ms.load(Ordering::Relaxed));
@@ -155,9 +204,23 @@ fn line<E: Engine>(cx: &Context<'_, E>, card: &ConnInfo) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(
         line,
-        " age={} idle={} flags=N db=0 sub=0 psub=0 ssub=0",
+        " age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={} qbuf={} qbuf-free={} \
+         argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={} events={} cmd={} \
+         user={} redir=-1 resp={}",
         age_ms / 1_000,
-        idle_ms / 1_000
+        idle_ms / 1_000,
+        if view.queued.is_some() { "x" } else { "N" },
+        view.queued.map_or(-1, |queued| queued as i64),
+        view.query,
+        view.query_room,
+        view.transaction,
+        view.reply,
+        view.reply_buffer,
+        view.total,
+        if view.reply > 0 { "rw" } else { "r" },
+        view.command.shown(),
+        String::from_utf8_lossy(&user(card)),
+        view.version.max(2),
     );
     line
 }
@@ -218,6 +281,7 @@ struct Filter<'i> {
     id: Option<u64>,
     peer: Option<&'i [u8]>,
     own: Option<&'i [u8]>,
+    user: Option<&'i [u8]>,
     matches_none: bool,
     closes_self: bool,
 }
@@ -242,7 +306,12 @@ impl<'i> Filter<'i> {
                 b"addr" => filter.peer = Some(value),
                 b"laddr" => filter.own = Some(value),
                 b"type" => filter.matches_none |= !is_normal(cx, value)?,
-                b"user" => filter.matches_none |= !is_user(cx, value)?,
+                b"user" if is_user(cx, value) => filter.user = Some(value),
+                b"user" => {
+                    let shown = super::until_nul(value);
+                    cx.reply().error(&[b"ERR No such user '", shown, b"'"]);
+                    return None;
+                }
                 b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.closes_self = false,
                 b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.closes_self = true,
                 _ => {
@@ -259,17 +328,14 @@ impl<'i> Filter<'i> {
             && self.id.is_none_or(|id| id == card.client_id)
             && self.peer.is_none_or(|text| text == peer(card).as_bytes())
             && self.own.is_none_or(|text| text == own(card).as_bytes())
+            && self.user.is_none_or(|name| name == user(card))
     }
 }
 
-/// Whether all clients are this user. Where clients authenticate, it is not recorded as whom.
-fn is_user<E: Engine>(cx: &mut Context<'_, E>, user: &[u8]) -> Option<bool> {
-    if !cx.shared.asks_for_users() && user == b"default" {
-        return Some(true);
-    }
-    let shown = super::until_nul(user);
-    cx.reply().error(&[b"ERR No such user '", shown, b"'"]);
-    None
+/// Whether there is such a user. There is always `default`, which a client is at first.
+pub(super) fn is_user<E: Engine>(cx: &Context<'_, E>, name: &[u8]) -> bool {
+    let users = cx.shared.users.lock();
+    name == b"default" || users.as_ref().is_some_and(|users| users.has(name))
 }
 
 /// `CLIENT KILL address`, `CLIENT KILL option value …`.

@@ -1,7 +1,7 @@
 //! `COMMAND`: what clients and proxies ask about commands.
 
 use super::table::{self, Command, KeyRange, Row};
-use super::{Context, first, glob, text};
+use super::{Context, first, glob, text, until_nul};
 use corewise_engine::Engine;
 use corewise_wire::resp::{Args, Encoder, parse_integer};
 use std::iter;
@@ -10,16 +10,25 @@ use std::iter;
 /// request.
 const MAX_NAMES: usize = 256;
 
-/// The categories that Redis has, in its order, as far as commands here are in them.
-const CATEGORIES: [&str; 12] = [
+/// The categories that Redis has, in its order.
+pub(super) const CATEGORIES: [&str; 21] = [
     "keyspace",
     "read",
     "write",
+    "set",
+    "sortedset",
+    "list",
+    "hash",
     "string",
     "bitmap",
+    "hyperloglog",
+    "geo",
+    "stream",
+    "pubsub",
     "admin",
     "fast",
     "slow",
+    "blocking",
     "dangerous",
     "connection",
     "transaction",
@@ -36,6 +45,9 @@ fn is_in(command: &Row, category: &str) -> bool {
     let of_group = match words.next() {
         // A command that only has subcommands.
         _ if command.flags.is_empty() => "",
+        // `WAIT` is not about keys, and `PUBSUB HELP` is in no category: the others have a flag.
+        Some("generic") if command.has_flag("noscript") => "",
+        Some("pubsub") => "",
         Some("generic") => "keyspace",
         Some("transactions") => "transaction",
         group => group.unwrap_or(""),
@@ -155,6 +167,18 @@ fn command_info<E: Engine>(cx: &mut Context<'_, E>, names: Args<'_>) {
             None => reply.null(),
         }
     }
+}
+
+/// Prints the commands and subcommands of a category, if there is such a category.
+pub(super) fn list_category<E: Engine>(cx: &mut Context<'_, E>, category: &[u8]) {
+    let name = category.to_ascii_lowercase();
+    if !CATEGORIES.iter().any(|one| one.as_bytes() == name) {
+        let shown = until_nul(category);
+        return cx.reply().error(&[b"ERR Unknown category '", shown, b"'"]);
+    }
+    list(cx, |command| {
+        categories(command).any(|one| one.as_bytes() == name)
+    });
 }
 
 /// The groups of the commands that are named, or of all.

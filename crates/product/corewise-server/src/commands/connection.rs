@@ -2,23 +2,15 @@
 
 use super::RespSession;
 use super::client::{client, set_name};
-use super::operation::{Action, Parsed};
 use super::{Context, first, text, transactions, until_nul};
-use crate::codec::Parse;
+use crate::metrics::REDIS_VERSION;
 use corewise_engine::Engine;
 use corewise_wire::resp::{Args, Version, parse_integer};
 
 /// `PING [message]`.
-pub(super) fn ping<'i>(args: Args<'i>, _: &Parse<'_>) -> Parsed<'i> {
-    Ok(match args.len() {
-        0 => Action::Reply(b"+PONG\r\n"),
-        _ => Action::Call,
-    })
-}
-
-/// `PING message`.
-pub(super) fn ping_back<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+pub(super) fn ping<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     match (args.next(), args.next()) {
+        (None, _) => cx.reply().fixed(b"+PONG\r\n"),
         (Some(message), None) => cx.reply().bulk(message),
         _ => cx.wrong_arguments("ping"),
     }
@@ -48,6 +40,7 @@ pub(super) fn reset<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
         client.name = Vec::new();
     }
     *cx.conn.info.client_name.lock() = Vec::new();
+    *cx.conn.info.client_user.lock() = Vec::new();
     cx.reply().simple("RESET");
 }
 
@@ -99,6 +92,7 @@ fn admit<E: Engine>(cx: &mut Context<'_, E>, user: &[u8], password: &[u8]) -> bo
     };
     if is_admitted {
         cx.codec.set_authenticated();
+        *cx.conn.info.client_user.lock() = user.to_vec();
     } else {
         cx.counters.auth_errors += 1;
         cx.error("WRONGPASS invalid username-password pair or user is disabled.");
@@ -148,15 +142,12 @@ pub(super) fn hello<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     greet(cx);
 }
 
-/// The reply to `HELLO`.
+/// The reply to `HELLO`: what Redis tells, and the version of this server.
 fn greet<E: Engine>(cx: &mut Context<'_, E>) {
     let id = client(cx).id;
     let mut reply = cx.reply();
-    reply.map(7);
-    for (field, value) in [
-        ("server", "corewise"),
-        ("version", env!("CARGO_PKG_VERSION")),
-    ] {
+    reply.map(8);
+    for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
         reply.bulk(field.as_bytes());
         reply.bulk(value.as_bytes());
     }
@@ -170,4 +161,6 @@ fn greet<E: Engine>(cx: &mut Context<'_, E>) {
     }
     reply.bulk(b"modules");
     reply.array(0);
+    reply.bulk(b"corewise_version");
+    reply.bulk(env!("CARGO_PKG_VERSION").as_bytes());
 }

@@ -1,6 +1,7 @@
 //! Prints the outcomes of operations.
 
 use super::bits;
+use super::table::Command;
 use crate::codec::Parse;
 use corewise_ops::{ItemView, Now, Outcome};
 use corewise_wire::Tally;
@@ -75,23 +76,14 @@ fn range(value: &[u8], start: i32, end: i32) -> &[u8] {
 /// How to print the outcome of one operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyForm<'i> {
-    key: &'i [u8],
-    kind: ReplyShape,
-    version: Version,
-    tally: Tally,
+    pub(super) key: &'i [u8],
+    pub(super) kind: ReplyShape,
+    pub(super) version: Version,
+    pub(super) tally: Tally,
+    pub(super) command: Command,
 }
 
 impl<'i> ReplyForm<'i> {
-    #[inline]
-    pub(super) fn new(key: &'i [u8], kind: ReplyShape, tally: Tally, version: Version) -> Self {
-        Self {
-            key,
-            kind,
-            version,
-            tally,
-        }
-    }
-
     /// The key.
     #[inline]
     pub(crate) fn key(&self) -> &'i [u8] {
@@ -100,12 +92,13 @@ impl<'i> ReplyForm<'i> {
 
     /// The same form with a copy of the key, so that it may outlive the request.
     pub(crate) fn with_key<'o>(&self, key: &'o [u8]) -> ReplyForm<'o> {
-        ReplyForm {
-            key,
-            kind: self.kind,
-            version: self.version,
-            tally: self.tally,
-        }
+        ReplyForm { key, ..*self }
+    }
+
+    /// The command that the operation counts as a call of.
+    #[inline]
+    pub(super) fn command(&self) -> Command {
+        self.command
     }
 
     /// What the operation counts as.

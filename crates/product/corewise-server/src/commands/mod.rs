@@ -8,18 +8,23 @@
 //!
 //! | file | commands |
 //! |---|---|
+//! | `acl` | `ACL` |
 //! | `bits` | `BITCOUNT BITFIELD BITFIELD_RO BITOP BITPOS GETBIT SETBIT` |
 //! | `client` | `CLIENT` |
+//! | `cluster` | `CLUSTER READONLY READWRITE ROLE WAIT` |
 //! | `command` | `COMMAND` |
 //! | `connection` | `AUTH ECHO HELLO PING QUIT RESET SELECT` |
 //! | `keys` | `DEL EXISTS EXPIRE … PERSIST SCAN TOUCH TTL … TYPE UNLINK` |
 //! | `keyspace` | `KEYS MEMORY OBJECT RANDOMKEY` |
+//! | `latency` | `LATENCY` |
 //! | `lcs` | `LCS` |
+//! | `pubsub` | `PSUBSCRIBE PUBLISH PUBSUB SUBSCRIBE` |
 //! | `scripting` | `EVAL EVALSHA EVAL_RO EVALSHA_RO SCRIPT` |
 //! | `several` | `COPY MGET MSET MSETNX RENAME RENAMENX` |
+//! | `slowlog` | `SLOWLOG` |
 //! | `strings` | `APPEND DECR … GET GETDEL GETEX GETRANGE GETSET INCR … INCRBYFLOAT SET SETEX SETNX SETRANGE STRLEN` |
 //! | `transactions` | `DISCARD EXEC MULTI UNWATCH WATCH` |
-//! | `server` | `CONFIG DBSIZE FLUSHALL FLUSHDB INFO TIME` |
+//! | `server` | `CONFIG DBSIZE FLUSHALL FLUSHDB INFO LASTSAVE MODULE TIME` |
 //!
 //! # Guarantees
 //!
@@ -51,22 +56,28 @@
 //! | `EVAL EVALSHA` | the script, whose time is [bounded](crate::scripts) |
 //! | `EXEC` | the [cost] of its requests, which is bounded, and the time of its scripts |
 
+mod acl;
 mod bits;
 mod client;
+mod cluster;
 mod command;
 mod connection;
 mod cost;
+mod counts;
 mod float;
 mod form;
 mod glob;
 mod keys;
 mod keyspace;
+mod latency;
 mod lcs;
 mod operation;
+mod pubsub;
 mod scripting;
 mod server;
 mod session;
 mod several;
+mod slowlog;
 mod strings;
 mod table;
 #[cfg(test)]
@@ -87,13 +98,15 @@ use corewise_ops::{
 };
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Encoder, Request};
+pub(crate) use counts::{CommandCounts, CommandSums, is_timed};
 pub(crate) use form::ReplyForm;
 use form::ReplyShape;
 use operation::{Action, Operation};
 pub(crate) use session::RespSession;
+pub(crate) use slowlog::SlowLog;
 use std::sync::Arc;
-use std::time::Duration;
-use table::Command;
+use std::time::{Duration, Instant};
+pub(crate) use table::Command;
 
 /// The most bytes that [`Context::most_replies`] returns, unless requests may be longer.
 const MAX_REPLIES: usize = 64 << 20;
@@ -140,6 +153,11 @@ enum Progress {
 }
 
 impl ClientState {
+    /// The requests that wait for `EXEC`, if there is a transaction.
+    pub(crate) fn queued(&self) -> Option<usize> {
+        self.transactions.queued()
+    }
+
     /// Bytes that wait for `EXEC`, and those of an unfinished call.
     pub(crate) fn held(&self) -> usize {
         let listing = match &self.progress {
@@ -219,55 +237,97 @@ impl<'c, E: Engine> Context<'c, E> {
         let client = self.conn.client.as_ref();
         let goes_on = client.is_some_and(|client| client.progress.is_some());
         self.counters.resp_calls += u64::from(!goes_on);
-        self.execute(request);
+        if let Some(refused) = self.execute(request) {
+            self.count_refusal(refused, start);
+        }
         if self.is_silent {
             self.out.truncate(start);
         }
         self.answered
     }
 
-    fn execute(&mut self, request: Request<'_>) {
+    /// Executes the request. Returns the command that was refused, if one was.
+    fn execute(&mut self, request: Request<'_>) -> Option<Command> {
         let args = request.args();
         let Some(command) = table::find(request.name()) else {
             if is_http(request.name()) {
                 transactions::reset(self);
                 self.conn.closing = true;
-                return;
+                return None;
             }
             transactions::refuse(self);
-            return self.unknown(request);
+            self.unknown(request);
+            return Some(Command::NONE);
         };
+        self.codec.note(command);
         if !command.accepts(args.len() + 1) {
-            return transactions::refuse_arguments(self, command.name);
+            transactions::refuse_arguments(self, command.name);
+            return Some(command);
         }
+        let mut exactly = command;
         if let Some(subcommand) = { args }.next()
             && command.subcommands().next().is_some()
         {
             let subcommand = command.subcommand(subcommand);
-            if subcommand.is_none_or(|subcommand| !subcommand.accepts(args.len() + 1)) {
+            let Some(subcommand) = subcommand else {
                 transactions::refuse(self);
-                return match subcommand {
-                    Some(subcommand) => self.wrong_arguments(subcommand.name),
-                    None => self.unknown_subcommand(command.name, args),
-                };
+                self.unknown_subcommand(command.name, args);
+                return Some(Command::NONE);
+            };
+            exactly = subcommand;
+            self.codec.note(exactly);
+            if !exactly.accepts(args.len() + 1) {
+                transactions::refuse(self);
+                self.wrong_arguments(exactly.name);
+                return Some(exactly);
             }
         }
         if !self.codec.is_authenticated() && !command.has_flag("no_auth") {
-            return transactions::refuse_unauthenticated(self, command.name);
+            transactions::refuse_unauthenticated(self, command.name);
+            return Some(exactly);
         }
         if transactions::keeps(self, command.name) {
-            return transactions::keep(self, request);
+            let is_kept = transactions::keep(self, request);
+            return (!is_kept).then_some(exactly);
         }
-        self.perform(command, args);
+        self.perform(command, exactly, request);
+        None
     }
 
-    /// Executes a command, and prints its reply.
-    fn perform(&mut self, command: Command, args: Args<'_>) {
+    /// Counts that a request was refused; the reply begins at `start`.
+    #[cold]
+    fn count_refusal(&mut self, command: Command, start: usize) {
+        if let Some(error) = error_at(self.out, start) {
+            let counts = &self.shared.loops[self.loop_index].commands;
+            counts.rejected(command, error);
+        }
+    }
+
+    /// Executes a command or its subcommand, and prints its reply. Counts and times the call.
+    fn perform(&mut self, command: Command, exactly: Command, request: Request<'_>) {
+        let (since, start) = (Instant::now(), self.out.len());
+        self.perform_uncounted(command, request.args());
+        let time = since.elapsed();
+        let slow_log = &self.shared.slow_log;
+        if slow_log.is_slow(time) && !exactly.has_flag("skip_slowlog") {
+            let times = (self.parse.unix_ms / 1_000, time);
+            slow_log.add(request, command, &self.conn.info, times);
+        }
+        let counts = &self.shared.loops[self.loop_index].commands;
+        counts.took(exactly, time);
+        if self.answered != Answered::NotYet {
+            counts.called(exactly);
+            if let Some(error) = error_at(self.out, start) {
+                counts.failed(exactly, error);
+            }
+        }
+    }
+
+    fn perform_uncounted(&mut self, command: Command, args: Args<'_>) {
         self.tally = command.tally;
         match (command.parse)(args, &self.parse) {
             Ok(Action::Op(operation) | Action::Alone(operation)) => self.run(&operation),
             Ok(Action::Count(operation)) => self.count(args, operation),
-            Ok(Action::Reply(bytes)) => self.out.extend_from_slice(bytes),
             Ok(Action::GetEach) => self.get_each(args),
             Ok(Action::Call) => command.run()(self, args),
             Err(failure) => self.reply().error(&failure.0),
@@ -341,6 +401,18 @@ impl<'c, E: Engine> Context<'c, E> {
             b"ERR wrong number of arguments for '",
             command.as_bytes(),
             b"' command",
+        ]);
+    }
+
+    /// A subcommand with other arguments than it has.
+    #[cold]
+    fn unknown_arguments(&mut self, command: &str, subcommand: &[u8]) {
+        self.reply().error(&[
+            b"ERR unknown subcommand or wrong number of arguments for '",
+            subcommand,
+            b"'. Try ",
+            command.as_bytes(),
+            b" HELP.",
         ]);
     }
 
@@ -422,7 +494,8 @@ impl<'c, E: Engine> Context<'c, E> {
 
     /// Executes one operation, and prints its reply.
     fn run(&mut self, operation: &Operation<'_>) {
-        let form = operation.form(self.tally, self.codec.version());
+        // The call is counted by `perform`.
+        let form = operation.form(Command::NONE, self.tally, self.codec.version());
         let now = self.parse.now;
         let mut out = std::mem::take(self.out);
         self.operate(form.tally(), operation.key, operation.verb, |outcome| {
@@ -546,6 +619,11 @@ pub(crate) fn names_with_keys() -> std::collections::HashSet<&'static str> {
 /// then closed without a reply, as in Redis, before commands in the body are executed.
 fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+/// The error that the reply at `start` is, without `-`.
+fn error_at(out: &[u8], start: usize) -> Option<&[u8]> {
+    out.get(start..)?.strip_prefix(b"-")
 }
 
 /// The text up to the first NUL, which is as far as Redis shows it.

@@ -1,6 +1,7 @@
 //! What commands make of their requests.
 
 use super::form::{ReplyForm, ReplyShape};
+use super::table::Command;
 use super::text;
 use crate::codec::Parse;
 use corewise_ops::{
@@ -26,8 +27,6 @@ pub(crate) enum Action<'i> {
     Count(fn(&'i [u8]) -> Operation<'i>),
     /// A `GET` of each argument, whose replies form an array.
     GetEach,
-    /// These bytes are the reply.
-    Reply(&'static [u8]),
     /// The command executes the request itself.
     Call,
 }
@@ -91,10 +90,17 @@ impl<'i> Operation<'i> {
         self.into()
     }
 
-    /// How to print the outcome, and what to count it as, if the row says `of_row`.
+    /// How to print the outcome, and what to count it as, if the row says `of_row`; and under
+    /// which command.
     #[inline]
-    pub(crate) fn form(&self, of_row: Tally, version: Version) -> ReplyForm<'i> {
-        ReplyForm::new(self.key, self.kind, self.tally(of_row), version)
+    pub(super) fn form(&self, command: Command, of_row: Tally, version: Version) -> ReplyForm<'i> {
+        ReplyForm {
+            key: self.key,
+            kind: self.kind,
+            version,
+            tally: self.tally(of_row),
+            command,
+        }
     }
 
     /// A look-up that counts as a use of the item.

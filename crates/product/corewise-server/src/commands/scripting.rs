@@ -4,7 +4,7 @@
 //! started so. What runs it is in [`scripts`](crate::scripts).
 
 use super::operation::integer;
-use super::{Context, first, table};
+use super::{Context, first, table, transactions};
 use crate::config::ScriptKeys;
 use crate::scripts::{self, Commands, Kill, RunState, Script, digest};
 use corewise_engine::Engine;
@@ -130,8 +130,8 @@ struct Caller<'x, 'c, 'k, E: Engine> {
 }
 
 impl<E: Engine> Caller<'_, '_, '_, E> {
-    /// The command of a request, or why a script cannot have it.
-    fn find(&self, request: Request<'_>) -> Result<table::Command, &'static str> {
+    /// The command of a request and its subcommand, or why a script cannot have it.
+    fn find(&self, request: Request<'_>) -> Result<[table::Command; 2], &'static str> {
         const UNKNOWN: &str = "ERR Unknown Redis command called from script";
         const WRONG_ARGUMENTS: &str = "ERR Wrong number of args calling Redis command from script";
         let args = request.args();
@@ -162,7 +162,7 @@ impl<E: Engine> Caller<'_, '_, '_, E> {
         if exact.has_flag("write") && !self.state.may_write() {
             return Err("ERR Script killed by user with SCRIPT KILL.");
         }
-        Ok(command)
+        Ok([command, exact])
     }
 }
 
@@ -173,13 +173,18 @@ impl<E: Engine> Commands for Caller<'_, '_, '_, E> {
         version: Version,
         reply: &mut Vec<u8>,
     ) -> Result<(), String> {
-        let command = self.find(request)?;
+        let [command, exact] = self.find(request)?;
         let cx = &mut *self.cx;
         cx.counters.resp_calls += 1;
         cx.codec.set_version(version);
         mem::swap(cx.out, reply);
-        cx.perform(command, request.args());
+        cx.perform(command, exact, request);
+        // Some commands end their reply early when it is too long.
+        let is_too_long = transactions::is_too_long(cx);
         mem::swap(cx.out, reply);
+        if is_too_long {
+            return Err("ERR the reply of the command exceeds the maximum length".into());
+        }
         Ok(())
     }
 }

@@ -1,15 +1,17 @@
 //! Commands on the server.
 
-use super::{Context, first, glob, text, until_nul};
+use super::{Context, first, glob, slowlog, text, until_nul};
 use crate::codec::Answered;
-use crate::config::Eviction;
-use crate::metrics;
+use crate::metrics::{self, Section};
 use corewise_engine::Engine;
 use corewise_ops::Deadline;
 use corewise_wire::resp::{Args, parse_integer};
 
 /// The longest patterns of one `CONFIG GET`, in bytes: each is matched with each parameter.
 const MAX_PATTERNS: usize = 4 * glob::MAX_PATTERN;
+
+/// The most entries of the slow log that `CONFIG SET` accepts.
+const MAX_SLOW_ENTRIES: i64 = slowlog::MAX_ENTRIES as i64;
 
 /// The least memory that `CONFIG SET maxmemory` accepts.
 const MIN_MEMORY: u64 = 1 << 20;
@@ -21,6 +23,22 @@ pub(super) fn time<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
     reply.array(2);
     reply.bulk(now.as_secs().to_string().as_bytes());
     reply.bulk(now.subsec_micros().to_string().as_bytes());
+}
+
+/// `LASTSAVE`: the server never saves, and Redis tells when it started if it has not.
+pub(super) fn lastsave<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
+    let started_s = cx.shared.started_s;
+    cx.reply().integer(started_s as i64);
+}
+
+/// `MODULE LIST`.
+pub(super) fn module<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [subcommand] = first(&mut args);
+    if subcommand.eq_ignore_ascii_case(b"list") {
+        cx.reply().array(0);
+    } else {
+        cx.help("MODULE", "LIST");
+    }
 }
 
 /// `DBSIZE`.
@@ -55,34 +73,73 @@ pub(super) fn flush<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     cx.reply().simple("OK");
 }
 
+/// How `CONFIG SET` changes a parameter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Setting {
+    /// Not at all: the value that it has is the only one that is accepted.
+    Fixed,
+    Memory,
+    SlowerThan,
+    SlowEntries,
+}
+
+/// A parameter of `CONFIG GET`.
+struct Parameter {
+    name: &'static str,
+    value: String,
+    setting: Setting,
+}
+
 /// The parameters of `CONFIG GET`, and their values.
-fn parameters<E: Engine>(cx: &Context<'_, E>) -> [(&'static str, String); 9] {
-    let config = &cx.shared.config;
-    let policy = match config.eviction {
-        Eviction::None => "noeviction",
-        Eviction::Random => "allkeys-random",
-        Eviction::Lru => "allkeys-lru",
-        // The closest that Redis has: items that are not used again are evicted first.
-        Eviction::Default | Eviction::S3Fifo => "allkeys-lfu",
-    };
+fn parameters<E: Engine>(cx: &Context<'_, E>) -> Vec<Parameter> {
+    let (config, slow_log) = (&cx.shared.config, &cx.shared.slow_log);
     let timeout_s = config.idle_timeout.map_or(0, |timeout| timeout.as_secs());
-    [
+    let max_bulk = cx.shared.limits.resp.max_bulk;
+    let fixed = [
         ("appendonly", "no".into()),
         ("databases", "1".into()),
         ("io-threads", config.threads.to_string()),
+        ("latency-monitor-threshold", "0".into()),
+        ("latency-tracking", "no".into()),
         ("maxclients", config.max_connections.to_string()),
-        ("maxmemory", cx.engine.memory_limit().to_string()),
-        ("maxmemory-policy", policy.into()),
-        (
-            "proto-max-bulk-len",
-            cx.shared.limits.resp.max_bulk.to_string(),
-        ),
+        ("maxmemory-policy", config.eviction.policy().into()),
+        ("notify-keyspace-events", String::new()),
+        ("port", cx.shared.resp_port().to_string()),
+        ("proto-max-bulk-len", max_bulk.to_string()),
         ("save", String::new()),
         ("timeout", timeout_s.to_string()),
-    ]
+    ];
+    let changing = [
+        (
+            "maxmemory",
+            cx.engine.memory_limit().to_string(),
+            Setting::Memory,
+        ),
+        (
+            "slowlog-log-slower-than",
+            slow_log.threshold_us().to_string(),
+            Setting::SlowerThan,
+        ),
+        (
+            "slowlog-max-len",
+            slow_log.most().to_string(),
+            Setting::SlowEntries,
+        ),
+    ];
+    let fixed = fixed.map(|(name, value)| (name, value, Setting::Fixed));
+    let all = fixed.into_iter().chain(changing);
+    let mut all: Vec<Parameter> = all
+        .map(|(name, value, setting)| Parameter {
+            name,
+            value,
+            setting,
+        })
+        .collect();
+    all.sort_by_key(|parameter| parameter.name);
+    all
 }
 
-/// `CONFIG GET pattern …`, `CONFIG SET maxmemory bytes`, `CONFIG RESETSTAT`.
+/// `CONFIG GET pattern …`, `CONFIG SET parameter value …`, `CONFIG RESETSTAT`.
 pub(super) fn config<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let subcommand = args.next().unwrap_or(b"");
     match subcommand.to_ascii_lowercase().as_slice() {
@@ -108,47 +165,97 @@ fn config_get<E: Engine>(cx: &mut Context<'_, E>, patterns: Args<'_>) {
         let mut patterns = patterns;
         patterns.any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
     };
-    let wanted: Vec<_> = all.iter().filter(|(name, _)| is_wanted(name)).collect();
+    let wanted: Vec<_> = all.iter().filter(|one| is_wanted(one.name)).collect();
     let mut reply = cx.reply();
     reply.map(wanted.len());
-    for (name, value) in wanted {
-        reply.bulk(name.as_bytes());
-        reply.bulk(value.as_bytes());
+    for parameter in wanted {
+        reply.bulk(parameter.name.as_bytes());
+        reply.bulk(parameter.value.as_bytes());
     }
 }
 
-/// `CONFIG SET parameter value …`, of which there is one parameter.
+/// `CONFIG SET parameter value …`: all are changed, or none.
 fn config_set<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     if !args.len().is_multiple_of(2) {
         return cx.error(text::SYNTAX);
     }
-    let is_known = |name: &&[u8]| name.eq_ignore_ascii_case(b"maxmemory");
-    if let Some(name) = args.step_by(2).find(|name| !is_known(name)) {
-        return cx.reply().error(&[
-            b"ERR Unknown option or number of arguments for CONFIG SET - '",
-            until_nul(name),
-            b"'",
-        ]);
+    let all = parameters(cx);
+    let mut changes: Vec<(&Parameter, &[u8])> = Vec::new();
+    while args.len() > 0 {
+        let [name, value] = first(&mut args);
+        let is_named = |one: &&Parameter| name.eq_ignore_ascii_case(one.name.as_bytes());
+        let Some(parameter) = all.iter().find(is_named) else {
+            return cx.reply().error(&[
+                b"ERR Unknown option or number of arguments for CONFIG SET - '",
+                until_nul(name),
+                b"'",
+            ]);
+        };
+        if changes
+            .iter()
+            .any(|(other, _)| other.name == parameter.name)
+        {
+            return refuse(cx, parameter, "duplicate parameter");
+        }
+        changes.push((parameter, value));
     }
-    let given = args.len();
-    let [_, value] = first(&mut args);
-    // As in `cache_memlimit` of memcached, 0 does not mean that there is no limit.
-    let why = match memory(value) {
-        _ if given > 2 => "duplicate parameter",
-        None => "argument must be a memory value",
-        Some(..MIN_MEMORY) => "argument must be at least 1mb",
-        Some(bytes) if bytes > cx.engine.most_memory() => {
-            "argument is more than can be set at run time"
+    let mut accepted = Vec::new();
+    for (parameter, value) in changes {
+        match number(cx, parameter, value) {
+            Ok(number) => accepted.push((parameter.setting, number)),
+            Err(why) => return refuse(cx, parameter, why),
         }
-        Some(bytes) => {
-            cx.engine.set_memory_limit(bytes);
-            return cx.reply().simple("OK");
+    }
+    for (setting, number) in accepted {
+        match setting {
+            Setting::Fixed => {}
+            Setting::Memory => cx.engine.set_memory_limit(number as u64),
+            Setting::SlowerThan => cx.shared.slow_log.set_threshold_us(number),
+            Setting::SlowEntries => cx.shared.slow_log.set_most(number as usize),
         }
-    };
+    }
+    cx.reply().simple("OK");
+}
+
+fn refuse<E: Engine>(cx: &mut Context<'_, E>, parameter: &Parameter, why: &str) {
     cx.reply().error(&[
-        b"ERR CONFIG SET failed (possibly related to argument 'maxmemory') - ",
+        b"ERR CONFIG SET failed (possibly related to argument '",
+        parameter.name.as_bytes(),
+        b"') - ",
         why.as_bytes(),
     ]);
+}
+
+/// The number that a value means for a parameter, or why it cannot have that value.
+fn number<E: Engine>(
+    cx: &Context<'_, E>,
+    parameter: &Parameter,
+    value: &[u8],
+) -> Result<i64, &'static str> {
+    const NO_INTEGER: &str = "argument couldn't be parsed into an integer";
+    match parameter.setting {
+        Setting::Fixed if value.eq_ignore_ascii_case(parameter.value.as_bytes()) => Ok(0),
+        Setting::Fixed => Err("can't set immutable config"),
+        // As in `cache_memlimit` of memcached, 0 does not mean that there is no limit.
+        Setting::Memory => match memory(value) {
+            None => Err("argument must be a memory value"),
+            Some(..MIN_MEMORY) => Err("argument must be at least 1mb"),
+            Some(bytes) if bytes > cx.engine.most_memory() => {
+                Err("argument is more than can be set at run time")
+            }
+            Some(bytes) => i64::try_from(bytes).map_err(|_| "argument must be a memory value"),
+        },
+        Setting::SlowerThan => match parse_integer(value) {
+            Some(us @ -1..) => Ok(us),
+            Some(_) => Err("argument must be between -1 and 9223372036854775807 inclusive"),
+            None => Err(NO_INTEGER),
+        },
+        Setting::SlowEntries => match parse_integer(value) {
+            Some(most @ 0..=MAX_SLOW_ENTRIES) => Ok(most),
+            Some(_) => Err("argument must be between 0 and 1024 inclusive"),
+            None => Err(NO_INTEGER),
+        },
+    }
 }
 
 /// Bytes with a unit as Redis has them: `1kb` is 1,024 bytes, `1k` is 1,000.
@@ -174,16 +281,13 @@ pub(super) fn info<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
     // What this transaction has counted so far.
     let card = &cx.shared.loops[cx.loop_index];
     card.counts.publish(cx.counters);
-    let is_wanted = |section: &str| {
-        let names = [section, "all", "default", "everything"];
-        let mut words = args;
-        let is_name = |word: &[u8]| {
-            names
-                .iter()
-                .any(|name| word.eq_ignore_ascii_case(name.as_bytes()))
-        };
-        args.len() == 0 || words.any(is_name)
+    // Those of many names are looked for once.
+    let of = |section: Section| match args.len() {
+        0 => section.is_in(b"default"),
+        _ => { args }.any(|name| section.is_in(name)),
     };
+    let wanted: Vec<_> = Section::ALL.into_iter().filter(|one| of(*one)).collect();
+    let is_wanted = |section: Section| wanted.contains(&section);
     let text = metrics::info(cx.shared, &**cx.engine, cx.parse.now, is_wanted);
     cx.reply().verbatim(*b"txt", text.as_bytes());
 }

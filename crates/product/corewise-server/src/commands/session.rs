@@ -3,13 +3,12 @@
 use bumpalo::Bump;
 
 use super::form::{ReplyForm, ReplyShape};
-use super::operation::{Action, Failure, Operation, Parsed};
-use super::{strings, table};
+use super::operation::{Action, Operation, Parsed};
+use super::strings;
+use super::table::{self, Command};
 use crate::codec::{Parse, Protocol, StepOf};
 use corewise_wire::Tally;
-use corewise_wire::resp::{
-    ArgForm, Args, Codec, Encoder, Parsed as Framed, Refusal, Request, Version,
-};
+use corewise_wire::resp::{ArgForm, Args, Codec, Parsed as Framed, Refusal, Request, Version};
 
 type Step<'i> = StepOf<'i, RespSession>;
 
@@ -19,8 +18,7 @@ type Step<'i> = StepOf<'i, RespSession>;
 /// |---|---|
 /// | [`Action::Op`] | one operation |
 /// | [`Action::GetEach`] | a frame, and one operation for each key, between which the caller may stop |
-/// | [`Action::Reply`], wrong arguments | a frame |
-/// | everything else, a wrong number of arguments included | one call |
+/// | everything else, wrong arguments included | one call |
 ///
 /// Before the client has authenticated, all requests are calls. A plain value of 24 bytes: copy it
 /// before a step, and restore the copy to undo the step.
@@ -32,6 +30,8 @@ pub(crate) struct RespSession {
     keys: Option<ArgForm>,
     access: Access,
     version: Version,
+    /// The command of the last request.
+    last: Command,
 }
 
 /// What becomes of the requests of a client.
@@ -102,6 +102,7 @@ impl RespSession {
                 Access::Unauthenticated
             },
             version: Version::Resp2,
+            last: Command::NONE,
         }
     }
 
@@ -180,6 +181,16 @@ impl RespSession {
         self.version = version;
     }
 
+    /// The command of the last request.
+    pub(crate) fn last(&self) -> Command {
+        self.last
+    }
+
+    /// Notes the command of a call.
+    pub(super) fn note(&mut self, command: Command) {
+        self.last = command;
+    }
+
     /// Whether the rest of a request that is discarded has yet to arrive.
     #[inline]
     pub(crate) fn is_swallowing(&self) -> bool {
@@ -240,7 +251,7 @@ impl RespSession {
             consumed,
             call: request,
         };
-        if self.access != Access::Operations {
+        if self.access != Access::Operations || parse.is_timed {
             return call;
         }
         let (name, args) = (request.name(), request.args());
@@ -248,7 +259,7 @@ impl RespSession {
         match *name {
             [b'g' | b'G', b'e' | b'E', b't' | b'T'] if args.len() == 1 => self.parsed(
                 strings::get(args, parse),
-                Tally::Get,
+                (Command::GET, Tally::Get),
                 consumed,
                 request,
                 input,
@@ -256,7 +267,7 @@ impl RespSession {
             ),
             [b's' | b'S', b'e' | b'E', b't' | b'T'] if args.len() >= 2 => self.parsed(
                 strings::set(args, parse),
-                Tally::Store,
+                (Command::SET, Tally::Store),
                 consumed,
                 request,
                 input,
@@ -265,7 +276,8 @@ impl RespSession {
             _ => match table::find(name) {
                 Some(command) if command.accepts(args.len() + 1) => {
                     let parsed = (command.parse)(args, parse);
-                    self.parsed(parsed, command.tally, consumed, request, input, parse)
+                    let row = (command, command.tally);
+                    self.parsed(parsed, row, consumed, request, input, parse)
                 }
                 _ => call,
             },
@@ -278,31 +290,36 @@ impl RespSession {
     fn parsed<'i>(
         &mut self,
         parsed: Parsed<'i>,
-        tally: Tally,
+        (command, tally): (Command, Tally),
         consumed: usize,
         request: Request<'i>,
         input: &'i [u8],
         parse: &Parse<'i>,
     ) -> Step<'i> {
+        self.last = command;
         match parsed {
-            Ok(Action::Op(operation)) => self.operation(consumed, &operation, tally),
-            Ok(Action::Reply(bytes)) => Step::frame(consumed, bytes),
+            Ok(Action::Op(operation)) => self.operation(consumed, &operation, command, tally),
             Ok(Action::GetEach) => self.multiget(consumed, request.args(), input, parse),
-            Ok(Action::Alone(_) | Action::Count(_) | Action::Call) => Step::Call {
+            Ok(Action::Alone(_) | Action::Count(_) | Action::Call) | Err(_) => Step::Call {
                 consumed,
                 call: request,
             },
-            Err(failure) => failed(consumed, &failure, parse),
         }
     }
 
     #[inline]
-    fn operation<'i>(&self, consumed: usize, operation: &Operation<'i>, tally: Tally) -> Step<'i> {
+    fn operation<'i>(
+        &self,
+        consumed: usize,
+        operation: &Operation<'i>,
+        command: Command,
+        tally: Tally,
+    ) -> Step<'i> {
         Step::op(
             consumed,
             operation.key,
             operation.verb,
-            operation.form(tally, self.version()),
+            operation.form(command, tally, self.version()),
         )
     }
 
@@ -329,20 +346,15 @@ impl RespSession {
         if is_last {
             self.keys = None;
         }
-        self.operation(
-            consumed,
-            &Operation::read(key, ReplyShape::Value),
-            Tally::Get,
-        )
+        // The last key stands for the command, which is then complete.
+        let command = if is_last {
+            Command::MGET
+        } else {
+            Command::NONE
+        };
+        let operation = Operation::read(key, ReplyShape::Value);
+        self.operation(consumed, &operation, command, Tally::Get)
     }
-}
-
-/// The error that is the reply to a request.
-#[cold]
-fn failed<'i>(consumed: usize, failure: &Failure<'_>, parse: &Parse<'i>) -> Step<'i> {
-    let mut line = Vec::new();
-    Encoder::new(Version::Resp2, &mut line).error(&failure.0);
-    Step::frame(consumed, parse.scratch.alloc_slice_copy(&line))
 }
 
 /// The head of an array of `len` elements.

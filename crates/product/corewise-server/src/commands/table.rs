@@ -6,8 +6,8 @@
 
 use super::operation::{Action, Parsed};
 use super::{
-    Context, bits, client, command, connection, keys, keyspace, lcs, scripting, server, several,
-    strings, transactions,
+    Context, acl, bits, client, cluster, command, connection, keys, keyspace, latency, lcs, pubsub,
+    scripting, server, several, slowlog, strings, transactions,
 };
 use crate::codec::Parse;
 use corewise_engine::Engine;
@@ -26,7 +26,7 @@ pub(super) const NUMBERED: KeyRange = [2, 0, 0];
 
 /// What is known of a command or subcommand, whichever engine executes it. Words are separated by
 /// blanks.
-pub(super) struct Row {
+pub(crate) struct Row {
     /// In lower case. A subcommand's name begins with its command's and `|`.
     pub(super) name: &'static str,
     /// The number of elements of its requests; if negative, the least number of them.
@@ -75,6 +75,16 @@ macro_rules! rows {
 // Name, arity, flags, group and categories, tips, keys, tally, `parse`, `run`. Subcommands follow
 // their command.
 rows! {
+    "acl", -2, "", "server", "", [], None, calls, acl::acl;
+    "acl|cat", -2, "noscript loading stale", "server", "", [], None, calls, batched;
+    "acl|getuser", 3, "admin noscript loading stale", "server", "", [], None, calls, batched;
+    "acl|help", 2, "loading stale", "server", "", [], None, calls, batched;
+    "acl|list", 2, "admin noscript loading stale", "server", "", [], None, calls, batched;
+    "acl|load", 2, "admin noscript loading stale", "server", "", [], None, calls, batched;
+    "acl|log", -2, "admin noscript loading stale", "server", "", [], None, calls, batched;
+    "acl|save", 2, "admin noscript loading stale", "server", "", [], None, calls, batched;
+    "acl|users", 2, "admin noscript loading stale", "server", "", [], None, calls, batched;
+    "acl|whoami", 2, "noscript loading stale", "server", "", [], None, calls, batched;
     "append", 3, "write denyoom fast", "string", "", [("RW insert", [1, 0, 1])], Store, strings::append, batched;
     "auth", -2, "noscript loading stale fast no_auth allow_busy", "connection", "", [], None, calls, connection::auth;
     "bitcount", -2, "readonly", "bitmap", "", [("RO access", [1, 0, 1])], Get, calls, bits::bitcount;
@@ -83,7 +93,9 @@ rows! {
     "bitop", -4, "write denyoom", "bitmap", "", [("OW update", [2, 0, 1]), ("RO access", [3, -1, 1])], Get, calls, bits::bitop;
     "bitpos", -3, "readonly", "bitmap", "", [("RO access", [1, 0, 1])], Get, calls, bits::bitpos;
     "client", -2, "", "connection", "", [], None, calls, client::client_command;
+    "client|caching", 3, "noscript loading stale", "connection", "", [], None, calls, batched;
     "client|getname", 2, "noscript loading stale", "connection", "", [], None, calls, batched;
+    "client|getredir", 2, "noscript loading stale", "connection", "", [], None, calls, batched;
     "client|help", 2, "loading stale", "connection", "", [], None, calls, batched;
     "client|id", 2, "noscript loading stale", "connection", "", [], None, calls, batched;
     "client|info", 2, "noscript loading stale", "connection", "nondeterministic_output", [], None, calls, batched;
@@ -92,7 +104,37 @@ rows! {
     "client|no-evict", 3, "admin noscript loading stale", "connection", "", [], None, calls, batched;
     "client|reply", 3, "noscript loading stale", "connection", "", [], None, calls, batched;
     "client|setname", 3, "noscript loading stale", "connection", "", [], None, calls, batched;
+    "client|tracking", -3, "noscript loading stale", "connection", "", [], None, calls, batched;
+    "client|trackinginfo", 2, "noscript loading stale", "connection", "", [], None, calls, batched;
     "client|unblock", -3, "admin noscript loading stale", "connection", "", [], None, calls, batched;
+    "cluster", -2, "", "cluster", "", [], None, calls, cluster::cluster;
+    "cluster|addslots", -3, "admin stale no_async_loading", "cluster", "", [], None, calls, batched;
+    "cluster|addslotsrange", -4, "admin stale no_async_loading", "cluster", "", [], None, calls, batched;
+    "cluster|bumpepoch", 2, "admin stale no_async_loading", "cluster", "nondeterministic_output", [], None, calls, batched;
+    "cluster|count-failure-reports", 3, "admin stale", "cluster", "nondeterministic_output", [], None, calls, batched;
+    "cluster|countkeysinslot", 3, "stale", "cluster", "", [], None, calls, batched;
+    "cluster|delslots", -3, "admin stale no_async_loading", "cluster", "", [], None, calls, batched;
+    "cluster|delslotsrange", -4, "admin stale no_async_loading", "cluster", "", [], None, calls, batched;
+    "cluster|failover", -2, "admin stale no_async_loading", "cluster", "", [], None, calls, batched;
+    "cluster|flushslots", 2, "admin stale no_async_loading", "cluster", "", [], None, calls, batched;
+    "cluster|forget", 3, "admin stale no_async_loading", "cluster", "", [], None, calls, batched;
+    "cluster|getkeysinslot", 4, "stale", "cluster", "nondeterministic_output", [], None, calls, batched;
+    "cluster|help", 2, "loading stale", "cluster", "", [], None, calls, batched;
+    "cluster|info", 2, "stale", "cluster", "nondeterministic_output", [], None, calls, batched;
+    "cluster|keyslot", 3, "stale", "cluster", "", [], None, calls, batched;
+    "cluster|links", 2, "stale", "cluster", "nondeterministic_output", [], None, calls, batched;
+    "cluster|meet", -4, "admin stale no_async_loading", "cluster", "", [], None, calls, batched;
+    "cluster|myid", 2, "stale", "cluster", "", [], None, calls, batched;
+    "cluster|nodes", 2, "stale", "cluster", "nondeterministic_output", [], None, calls, batched;
+    "cluster|replicas", 3, "admin stale", "cluster", "nondeterministic_output", [], None, calls, batched;
+    "cluster|replicate", 3, "admin stale no_async_loading", "cluster", "", [], None, calls, batched;
+    "cluster|reset", -2, "admin noscript stale", "cluster", "", [], None, calls, batched;
+    "cluster|saveconfig", 2, "admin stale no_async_loading", "cluster", "", [], None, calls, batched;
+    "cluster|set-config-epoch", 3, "admin stale no_async_loading", "cluster", "", [], None, calls, batched;
+    "cluster|setslot", -4, "admin stale no_async_loading", "cluster", "", [], None, calls, batched;
+    "cluster|shards", 2, "stale", "cluster", "nondeterministic_output", [], None, calls, batched;
+    "cluster|slaves", 3, "admin stale", "cluster", "nondeterministic_output", [], None, calls, batched;
+    "cluster|slots", 2, "stale", "cluster", "nondeterministic_output", [], None, calls, batched;
     "command", -1, "loading stale", "server connection", "nondeterministic_output_order", [], None, calls, command::command;
     "command|count", 2, "loading stale", "server connection", "", [], None, calls, batched;
     "command|docs", -2, "loading stale", "server connection", "nondeterministic_output_order", [], None, calls, batched;
@@ -135,11 +177,23 @@ rows! {
     "incrbyfloat", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], None, calls, strings::incrbyfloat;
     "info", -1, "loading stale", "server dangerous", "nondeterministic_output request_policy:all_shards response_policy:special", [], None, calls, server::info;
     "keys", 2, "readonly", "generic dangerous", "request_policy:all_shards nondeterministic_output_order", [], None, calls, keyspace::keys;
+    "lastsave", 1, "loading stale fast", "server admin dangerous", "nondeterministic_output", [], None, calls, server::lastsave;
+    "latency", -2, "", "server", "", [], None, calls, latency::latency;
+    "latency|doctor", 2, "admin noscript loading stale", "server", "nondeterministic_output request_policy:all_nodes response_policy:special", [], None, calls, batched;
+    "latency|graph", 3, "admin noscript loading stale", "server", "nondeterministic_output request_policy:all_nodes response_policy:special", [], None, calls, batched;
+    "latency|help", 2, "loading stale", "server", "", [], None, calls, batched;
+    "latency|histogram", -2, "admin noscript loading stale", "server", "nondeterministic_output request_policy:all_nodes response_policy:special", [], None, calls, batched;
+    "latency|history", 3, "admin noscript loading stale", "server", "nondeterministic_output request_policy:all_nodes response_policy:special", [], None, calls, batched;
+    "latency|latest", 2, "admin noscript loading stale", "server", "nondeterministic_output request_policy:all_nodes response_policy:special", [], None, calls, batched;
+    "latency|reset", -2, "admin noscript loading stale", "server", "request_policy:all_nodes response_policy:all_succeeded", [], None, calls, batched;
     "lcs", -3, "readonly", "string", "", [("RO access", [1, 1, 1])], Get, calls, lcs::lcs;
     "memory", -2, "", "server", "", [], None, calls, keyspace::memory;
     "memory|help", 2, "loading stale", "server", "", [], None, calls, batched;
     "memory|usage", -3, "readonly", "server", "", [("RO", [2, 0, 1])], None, calls, batched;
     "mget", -2, "readonly fast", "string", "request_policy:multi_shard", [("RO access", [1, -1, 1])], Get, several::mget, batched;
+    "module", -2, "", "server", "", [], None, calls, server::module;
+    "module|help", 2, "loading stale", "server", "", [], None, calls, batched;
+    "module|list", 2, "admin noscript", "server", "nondeterministic_output_order", [], None, calls, batched;
     "mset", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:all_succeeded", [("OW update", [1, -1, 2])], Store, calls, several::mset;
     "msetnx", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:agg_min", [("OW insert", [1, -1, 2])], Store, calls, several::msetnx;
     "multi", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::multi;
@@ -153,14 +207,26 @@ rows! {
     "pexpire", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], Touch, keys::pexpire, batched;
     "pexpireat", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], Touch, keys::pexpireat, batched;
     "pexpiretime", 2, "readonly fast", "generic", "", [("RO access", [1, 0, 1])], Get, keys::pexpiretime, batched;
-    "ping", -1, "fast", "connection", "request_policy:all_shards response_policy:all_succeeded", [], None, connection::ping, connection::ping_back;
+    "ping", -1, "fast", "connection", "request_policy:all_shards response_policy:all_succeeded", [], None, calls, connection::ping;
     "psetex", 4, "write denyoom", "string", "", [("OW update", [1, 0, 1])], Store, strings::psetex, batched;
+    "psubscribe", -2, "pubsub noscript loading stale", "pubsub", "", [], None, calls, pubsub::subscribe;
     "pttl", 2, "readonly fast", "generic", "nondeterministic_output", [("RO access", [1, 0, 1])], Get, keys::pttl, batched;
+    "publish", 3, "pubsub loading stale fast", "pubsub", "", [], None, calls, pubsub::publish;
+    "pubsub", -2, "", "pubsub", "", [], None, calls, pubsub::pubsub;
+    "pubsub|channels", -2, "pubsub loading stale", "pubsub", "", [], None, calls, batched;
+    "pubsub|help", 2, "loading stale", "pubsub", "", [], None, calls, batched;
+    "pubsub|numpat", 2, "pubsub loading stale", "pubsub", "", [], None, calls, batched;
+    "pubsub|numsub", -2, "pubsub loading stale", "pubsub", "", [], None, calls, batched;
+    "pubsub|shardchannels", -2, "pubsub loading stale", "pubsub", "", [], None, calls, batched;
+    "pubsub|shardnumsub", -2, "pubsub loading stale", "pubsub", "", [], None, calls, batched;
     "quit", -1, "noscript loading stale fast no_auth allow_busy", "connection", "", [], None, calls, connection::quit;
     "randomkey", 1, "readonly", "generic", "request_policy:all_shards nondeterministic_output", [], None, calls, keyspace::randomkey;
+    "readonly", 1, "loading stale fast", "cluster connection", "", [], None, calls, cluster::cluster;
+    "readwrite", 1, "loading stale fast", "cluster connection", "", [], None, calls, cluster::cluster;
     "rename", 3, "write", "generic", "", [("RW access delete", [1, 0, 1]), ("OW update", [2, 0, 1])], None, calls, several::rename;
     "renamenx", 3, "write fast", "generic", "", [("RW access delete", [1, 0, 1]), ("OW insert", [2, 0, 1])], None, calls, several::renamenx;
     "reset", 1, "noscript loading stale fast no_auth allow_busy", "connection", "", [], None, calls, connection::reset;
+    "role", 1, "noscript loading stale fast", "server admin dangerous", "", [], None, calls, cluster::role;
     "scan", -2, "readonly", "generic", "nondeterministic_output request_policy:special", [], None, calls, keys::scan;
     "script", -2, "", "scripting", "", [], None, calls, scripting::script;
     "script|exists", -3, "noscript", "scripting", "request_policy:all_shards response_policy:agg_logical_and", [], None, calls, batched;
@@ -174,7 +240,13 @@ rows! {
     "setex", 4, "write denyoom", "string", "", [("OW update", [1, 0, 1])], Store, strings::setex, batched;
     "setnx", 3, "write denyoom fast", "string", "", [("OW insert", [1, 0, 1])], Store, strings::setnx, batched;
     "setrange", 4, "write denyoom", "string", "", [("RW update", [1, 0, 1])], None, strings::setrange, batched;
+    "slowlog", -2, "", "server", "", [], None, calls, slowlog::slowlog;
+    "slowlog|get", -2, "admin loading stale", "server", "request_policy:all_nodes nondeterministic_output", [], None, calls, batched;
+    "slowlog|help", 2, "loading stale", "server", "", [], None, calls, batched;
+    "slowlog|len", 2, "admin loading stale", "server", "request_policy:all_nodes response_policy:agg_sum nondeterministic_output", [], None, calls, batched;
+    "slowlog|reset", 2, "admin loading stale", "server", "request_policy:all_nodes response_policy:all_succeeded", [], None, calls, batched;
     "strlen", 2, "readonly fast", "string", "", [("RO", [1, 0, 1])], Get, strings::strlen, batched;
+    "subscribe", -2, "pubsub noscript loading stale", "pubsub", "", [], None, calls, pubsub::subscribe;
     "substr", 4, "readonly", "string", "", [("RO access", [1, 0, 1])], Get, strings::getrange, batched;
     "time", 1, "loading stale fast", "server", "nondeterministic_output", [], None, calls, server::time;
     "touch", -2, "readonly fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RO", [1, -1, 1])], Get, keys::touch, batched;
@@ -182,6 +254,7 @@ rows! {
     "type", 2, "readonly fast", "generic", "", [("RO", [1, 0, 1])], Get, keys::type_of, batched;
     "unlink", -2, "write fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RM delete", [1, -1, 1])], Delete, keys::del, batched;
     "unwatch", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::unwatch;
+    "wait", 3, "noscript", "generic connection", "request_policy:all_shards response_policy:agg_min", [], None, calls, cluster::wait;
     "watch", -2, "noscript loading stale fast allow_busy", "transactions", "", [("RO", [1, -1, 1])], None, calls, transactions::watch;
 }
 
@@ -199,8 +272,8 @@ fn batched<E: Engine>(_: &mut Context<'_, E>, _: Args<'_>) {
 }
 
 /// A command or subcommand: the number of its row.
-#[derive(Clone, Copy)]
-pub(super) struct Command(u8);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Command(u8);
 
 const _: () = assert!(ROWS.len() <= NO_ROW as usize);
 
@@ -213,7 +286,42 @@ impl Deref for Command {
     }
 }
 
+impl Default for Command {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
 impl Command {
+    /// No command: its row counts nothing.
+    pub(super) const NONE: Self = Self(NO_ROW);
+    pub(super) const GET: Self = Self::named("get");
+    pub(super) const MGET: Self = Self::named("mget");
+    pub(super) const SET: Self = Self::named("set");
+
+    /// The command of a name that the table has.
+    const fn named(name: &str) -> Self {
+        let mut row = 0;
+        while row < ROWS.len() {
+            if is_same(ROWS[row].name.as_bytes(), name.as_bytes()) {
+                return Self(row as u8);
+            }
+            row += 1;
+        }
+        panic!("no such command")
+    }
+
+    /// The number of its row.
+    #[inline]
+    pub(super) fn row(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Its name; `NULL`, as in Redis, if it is none.
+    pub(super) fn shown(self) -> &'static str {
+        ROWS.get(self.row()).map_or("NULL", |row| row.name)
+    }
+
     /// What executes its requests that are not operations.
     pub(super) fn run<E: Engine>(self) -> Run<E> {
         Runs::ALL[usize::from(self.0)]
@@ -237,6 +345,14 @@ impl Command {
         };
         self.subcommands().find(is_named)
     }
+}
+
+const fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
 }
 
 impl Row {

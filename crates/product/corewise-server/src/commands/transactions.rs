@@ -45,6 +45,12 @@ struct Queue {
 }
 
 impl State {
+    /// How many requests there are since `MULTI`, if there was one.
+    pub(super) fn queued(&self) -> Option<usize> {
+        let queue = self.queue.as_ref()?;
+        Some(queue.requests.len())
+    }
+
     /// Bytes that it takes.
     pub(super) fn held(&self) -> usize {
         let queue = self.queue.as_ref().map_or(0, |queue| queue.requests.held());
@@ -110,16 +116,17 @@ pub(super) fn keeps<E: Engine>(cx: &mut Context<'_, E>, command: &str) -> bool {
     queue(cx).is_some() && !at_once.contains(&command)
 }
 
-/// Keeps a request for `EXEC`.
-pub(super) fn keep<E: Engine>(cx: &mut Context<'_, E>, request: Request<'_>) {
+/// Keeps a request for `EXEC`. Prints an error and returns false if it cannot be kept.
+pub(super) fn keep<E: Engine>(cx: &mut Context<'_, E>, request: Request<'_>) -> bool {
     if is_client_reply(request) {
         // It would leave `EXEC` without some of its replies.
         refuse(cx);
-        return cx.error("ERR Command not allowed inside a transaction");
+        cx.error("ERR Command not allowed inside a transaction");
+        return false;
     }
     let shared = cx.shared;
     let Some(queue) = queue(cx) else {
-        return;
+        return true;
     };
     if !queue.is_refused {
         let args = request.args().map(<[u8]>::len).sum::<usize>();
@@ -138,10 +145,12 @@ pub(super) fn keep<E: Engine>(cx: &mut Context<'_, E>, request: Request<'_>) {
                 is_refused: true,
                 ..Queue::default()
             };
-            return cx.error(text);
+            cx.error(text);
+            return false;
         }
     }
     cx.reply().simple("QUEUED");
+    true
 }
 
 fn is_client_reply(request: Request<'_>) -> bool {
@@ -249,11 +258,13 @@ fn execute<'c, E: Engine>(
     }
     inner.reply().array(requests.len());
     for request in requests.iter() {
-        let Some(command) = table::find(request.name()) else {
+        let (Some(command), Some(exactly)) =
+            (table::find(request.name()), table::find_exactly(request))
+        else {
             continue;
         };
         inner.counters.resp_calls += 1;
-        inner.perform(command, request.args());
+        inner.perform(command, exactly, request);
         if self::is_too_long(&inner) {
             inner.out.truncate(start);
             is_too_long = true;

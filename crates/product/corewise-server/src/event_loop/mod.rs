@@ -25,8 +25,8 @@ use crate::buffer_accounting::{BufferAccounting, ReplyRoom, SHORT_MS, STALLED_MS
 use crate::codec::{Codec, Parse};
 use crate::config::Config;
 use crate::conn::{Conn, FREE, Growth, SLICE};
-use crate::metrics::Counters;
 use crate::metrics::health::Probe;
+use crate::metrics::{self, Counters};
 use crate::receiving::{Receiving, as_uninit};
 use crate::shared::{ConnInfo, Shared};
 use crate::spare_inputs::SpareInputs;
@@ -67,7 +67,7 @@ const EVENTS: usize = 512;
 /// Approximate size of a connection and its `ConnInfo`.
 const CONN_BYTES: usize = size_of::<Conn>() + 256;
 /// Interval between checks of timeouts.
-const SWEEP_EVERY_MS: u64 = 500;
+pub(crate) const SWEEP_EVERY_MS: u64 = 500;
 /// How long a stopping loop waits for its clients to read their replies.
 const DRAIN_MS: u64 = 5_000;
 /// How long a stopping loop serves clients that keep sending.
@@ -535,8 +535,7 @@ impl<E: Engine> EventLoop<E> {
             n
         } else if conn.input.is_empty() {
             let end = self.arena.len().min(*arena_used + conn.slice);
-            let slice = &mut self.arena[*arena_used..end];
-            let n = receive(conn, slice);
+            let n = receive(conn, &mut self.arena[*arena_used..end]);
             input.in_arena = *arena_used..*arena_used + n;
             *arena_used += n;
             n
@@ -555,6 +554,7 @@ impl<E: Engine> EventLoop<E> {
         if received > 0 {
             conn.note_activity(now.ms);
             self.counters.bytes_read += received as u64;
+            self.counters.reads += 1;
         }
         let is_whole = input.buffered.len() >= conn.need.max(1);
         let ready = input.refused || input.received.is_some() || is_whole;
@@ -599,6 +599,7 @@ impl<E: Engine> EventLoop<E> {
         let taken = conn.send(&self.out);
         self.out.clear();
         self.counters.bytes_written += taken as u64;
+        self.counters.writes += 1;
         conn.active_ms = now.ms;
         self.decide_next(key);
     }
@@ -658,9 +659,13 @@ impl<E: Engine> EventLoop<E> {
         let dumps = conn.dump.is_some();
         let exhausted = conn.ended && !conn.has_work() && !dumps;
         let awaits = E::Session::LATE && self.late.awaits(key);
+        // It closes once all replies are out: those that wait for its socket, and those that an
+        // engine owes. What failed has nobody to reply to.
         if conn.failed || (!blocked && !awaits && (conn.closing || exhausted)) {
             return self.evict(key);
         }
+        // A connection that can write reports each time that it can, so the poller is asked for it
+        // only while output waits.
         if blocked != conn.awaits_writable {
             let interests = if blocked {
                 Interest::READABLE | Interest::WRITABLE
@@ -677,14 +682,17 @@ impl<E: Engine> EventLoop<E> {
                 return self.close(key);
             }
         }
+        // A dump is the reply to its request: what the client sent after it waits.
         if dumps {
             if !blocked && !self.dumping.contains(&key) {
                 self.dumping.push_back(key);
             }
             return;
         }
+        // The poller reports an edge once, so what is left of one must be in a list.
         if !blocked && !conn.queued && (conn.readable || conn.has_work()) {
             conn.queued = true;
+            // A turn does not help one that waits for memory.
             if conn.waits_since_ms.is_some() || conn.awaited_room.is_some() {
                 self.waiting.push(key);
             } else {
@@ -752,6 +760,7 @@ impl<E: Engine> EventLoop<E> {
         };
         let mut expired = Vec::new();
         for (key, conn) in &self.conns {
+            *conn.info.view.lock() = conn.view();
             let silent = now.ms.saturating_sub(conn.active_ms);
             let kept = conn.is_blocked() && silent >= slow;
             if kept || (conn.noted.sum() + conn.reserved() > FREE && silent >= stalled) {
@@ -769,6 +778,7 @@ impl<E: Engine> EventLoop<E> {
         self.accounting.return_rest();
         if self.index == 0 {
             self.shared.ages.walk(&*self.engine, now);
+            metrics::sample(&self.shared, &*self.engine, now);
         }
         self.publish();
     }
@@ -826,6 +836,7 @@ impl<E: Engine> EventLoop<E> {
 fn send_waiting(conn: &mut Conn, counters: &mut Counters, now: Now) -> bool {
     let sent = conn.send_waiting();
     counters.bytes_written += sent as u64;
+    counters.writes += 1;
     if sent > 0 {
         conn.active_ms = now.ms;
     }

@@ -5,6 +5,8 @@
 //! - `GET /readyz`: 200 while the listeners accept connections, 503 before that and while the
 //!   server stops.
 //!
+//! It also reports to a [`Watchdog`], if there is one, while every event loop answers.
+//!
 //! # Guarantees
 //!
 //! 1. The thread waits for no client. A connection carries one request, and has a second for its
@@ -70,6 +72,14 @@ pub(crate) enum Stage {
 /// Prints the metrics.
 pub(crate) type Print = Box<dyn Fn(Format) -> String + Send>;
 
+/// What expects reports that the event loops run.
+pub(crate) struct Watchdog {
+    /// The time between two questions to the loops.
+    pub(crate) every: Duration,
+    /// Called when all loops have answered one in time.
+    pub(crate) report: Box<dyn Fn() + Send>,
+}
+
 /// What the server tells the responder.
 struct Control {
     /// A [`Stage`].
@@ -84,11 +94,13 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    /// Starts the thread. `print` prints the metrics.
+    /// Starts the thread. `print` prints the metrics. The first report to the watchdog is due at
+    /// once.
     pub(crate) fn start(
         listeners: Vec<TcpListener>,
         inboxes: Vec<Arc<Inbox>>,
         print: Print,
+        watchdog: Option<Watchdog>,
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
@@ -103,6 +115,9 @@ impl Responder {
             control: Arc::clone(&control),
             health: Health::new(inboxes, waker),
             print,
+            report_at: watchdog.is_some().then(Instant::now),
+            watchdog,
+            owes_report: false,
             has_failed: false,
         };
         for (index, listener) in service.listeners.iter_mut().enumerate() {
@@ -132,6 +147,19 @@ impl Responder {
             && let Err(error) = self.control.waker.wake()
         {
             tracing::error!(%error, "the thread of the metrics cannot be woken");
+        }
+    }
+}
+
+impl Watchdog {
+    fn tell(&self, stalled: &Stalled) {
+        if stalled.is_empty() {
+            (self.report)();
+        } else {
+            tracing::error!(
+                ?stalled,
+                "event loops do not answer, so the watchdog is not told"
+            );
         }
     }
 }
@@ -191,6 +219,11 @@ struct Service {
     control: Arc<Control>,
     health: Health,
     print: Print,
+    watchdog: Option<Watchdog>,
+    /// When the loops are asked for the watchdog.
+    report_at: Option<Instant>,
+    /// Whether the watchdog waits for the verdict of the round in progress.
+    owes_report: bool,
     /// The system refused to accept a connection.
     has_failed: bool,
 }
@@ -207,6 +240,7 @@ impl Service {
                 self.step(event.token().0);
             }
             self.expire();
+            self.ask_for_watchdog();
             self.settle();
             self.accept();
         }
@@ -217,7 +251,8 @@ impl Service {
         let deadlines = self.exchanges.iter().map(|(_, exchange)| exchange.deadline);
         let now = Instant::now();
         let retry = self.has_failed.then(|| now + RETRY);
-        let next = deadlines.chain(self.health.deadline()).chain(retry).min();
+        let own = [self.health.deadline(), self.report_at, retry];
+        let next = deadlines.chain(own.into_iter().flatten()).min();
         // The poller rounds to milliseconds.
         next.map(|next| next.saturating_duration_since(now) + Duration::from_millis(1))
     }
@@ -297,11 +332,32 @@ impl Service {
         exchange.reply(&reply, has_body);
     }
 
-    /// Answers the connections that wait for the verdict if there is one now.
+    /// Asks the loops for the watchdog if it is time to.
+    fn ask_for_watchdog(&mut self) {
+        let now = Instant::now();
+        let Some(watchdog) = &self.watchdog else {
+            return;
+        };
+        if self.report_at.is_some_and(|at| at > now) {
+            return;
+        }
+        self.report_at = Some(now + watchdog.every);
+        match self.health.ask(now) {
+            Some(stalled) => watchdog.tell(stalled),
+            None => self.owes_report = true,
+        }
+    }
+
+    /// Answers the connections, and the watchdog, that wait for the verdict if there is one now.
     fn settle(&mut self) {
         let Some(stalled) = self.health.settle(Instant::now()) else {
             return;
         };
+        if std::mem::take(&mut self.owes_report)
+            && let Some(watchdog) = &self.watchdog
+        {
+            watchdog.tell(stalled);
+        }
         let reply = verdict(stalled, self.control.stage());
         let mut answered = Vec::new();
         for (key, exchange) in &mut self.exchanges {

@@ -14,19 +14,28 @@
 
 pub(crate) mod health;
 pub(crate) mod http;
+mod keyspace;
 mod prometheus;
+mod rates;
 mod table;
 #[cfg(test)]
 mod tests;
 mod text;
 
 use crate::classes::{COLUMNS, Sums};
+use crate::commands::CommandSums;
+use crate::process::{self, Usage};
 use crate::shared::Shared;
+use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::{ClassStats, Engine, EngineStats};
 use corewise_ops::{Absence, Now, Outcome};
 use corewise_wire::Tally;
+use keyspace::Keyspace;
 pub(crate) use prometheus::{Format, exposition};
-pub(crate) use table::{Counters, Published};
+pub(crate) use rates::Rates;
+use rates::{Growth, Totals};
+use std::cell::OnceCell;
+pub(crate) use table::{Counters, Published, REDIS_VERSION};
 pub(crate) use text::{Section, info, stats};
 
 /// One row of the table.
@@ -64,7 +73,11 @@ pub(crate) struct Source<'s> {
     engine_name: &'static str,
     memory_limit: u64,
     counts: Counters,
+    commands: CommandSums,
     engine: EngineStats,
+    growth: Growth,
+    keyspace: Keyspace,
+    usage: OnceCell<Option<Usage>>,
 }
 
 /// What counters were at the last reset.
@@ -74,19 +87,62 @@ pub(crate) struct Baseline {
     metrics: Vec<u64>,
     classes: Vec<ClassStats>,
     counts: Sums,
+    commands: CommandSums,
 }
 
 impl<'s> Source<'s> {
     fn of<E: Engine>(shared: &'s Shared, engine: &E, now: Now) -> Self {
+        let (counts, commands) = (shared.counters(), shared.command_sums());
+        let totals = totals(&counts, &commands);
         Self {
             shared,
             now,
             engine_name: engine.name(),
             memory_limit: engine.memory_limit(),
-            counts: shared.counters(),
+            counts,
+            commands,
             engine: engine.stats(),
+            growth: shared.rates.growth(now.ms, totals),
+            keyspace: Keyspace::default(),
+            usage: OnceCell::new(),
         }
     }
+
+    /// What the process has used so far, if the system tells.
+    fn usage(&self) -> Option<&Usage> {
+        let usage = self.usage.get_or_init(|| process::usage().ok());
+        usage.as_ref()
+    }
+
+    /// Bytes of the process that are resident.
+    fn resident(&self) -> u64 {
+        self.usage().map_or(0, |usage| usage.resident_bytes)
+    }
+
+    /// The most memory that items and tables have taken, as far as it was looked at.
+    fn peak(&self) -> u64 {
+        note_peak(self.shared, self.engine.bytes)
+    }
+}
+
+fn totals(counts: &Counters, commands: &CommandSums) -> Totals {
+    [commands.calls(), counts.bytes_read, counts.bytes_written]
+}
+
+/// Records how much memory is used, and returns the most that was.
+fn note_peak(shared: &Shared, bytes: u64) -> u64 {
+    // Relaxed: a statistic.
+    shared
+        .peak_bytes
+        .fetch_max(bytes, Ordering::Relaxed)
+        .max(bytes)
+}
+
+/// Takes a sample of what changes with time. Called every half a second.
+pub(crate) fn sample<E: Engine>(shared: &Shared, engine: &E, now: Now) {
+    let totals = totals(&shared.counters(), &shared.command_sums());
+    shared.rates.note(now.ms, totals);
+    note_peak(shared, engine.stats().bytes);
 }
 
 /// Begins all counts anew: `stats reset` of memcached and `CONFIG RESETSTAT` of Redis.
@@ -100,18 +156,33 @@ pub(crate) fn reset<E: Engine>(shared: &Shared, engine: &E, now: Now) {
     base.metrics = totals.collect();
     base.classes = engine.size_classes();
     base.counts = shared.class_sums();
+    base.commands = shared.command_sums();
     shared.prefixes.lock().clear();
 }
 
-/// The metrics with their values, counters since the last reset.
+/// The metrics that are wanted, with their values, counters since the last reset.
 fn values<E: Engine>(
     shared: &Shared,
     engine: &E,
     now: Now,
+    is_wanted: impl Fn(&Metric) -> bool,
 ) -> Vec<(&'static Metric, Option<String>)> {
-    let base = shared.baseline.lock();
-    let source = Source::of(shared, engine, now);
     let metrics = table::METRICS.iter().enumerate();
+    let metrics = metrics.filter(|(_, metric)| is_wanted(metric));
+    let is_of_keyspace = |(_, metric): &(_, &Metric)| {
+        let section = metric.info.map(|(section, _)| section);
+        section == Some(Section::Keyspace)
+    };
+    let keyspace = if metrics.clone().any(|metric| is_of_keyspace(&metric)) {
+        Keyspace::sample(engine, now)
+    } else {
+        Keyspace::default()
+    };
+    let base = shared.baseline.lock();
+    let source = Source {
+        keyspace,
+        ..Source::of(shared, engine, now)
+    };
     let values = metrics.map(|(index, metric)| match metric.reading {
         Reading::Counter(read) => {
             let before = base.metrics.get(index).copied().unwrap_or(0);
@@ -121,6 +192,12 @@ fn values<E: Engine>(
         Reading::Other(read) => (metric, read(&source)),
     });
     values.collect()
+}
+
+/// The counts of all commands since the last reset.
+fn command_sums(shared: &Shared) -> CommandSums {
+    let base = shared.baseline.lock();
+    shared.command_sums().since(&base.commands)
 }
 
 /// The statistics of the size classes that are in use, and the loops' counts in them, since the

@@ -1,12 +1,19 @@
 //! The table of metrics: what is counted or read, and the names under which it is printed.
 
 use super::{Metric, Reading, Sample, Section, Source};
+use crate::event_loop::SWEEP_EVERY_MS;
+use crate::process;
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
 use corewise_engine::ORIGIN_MS;
 use std::time::Duration;
 
 /// The version of Redis whose behaviour the commands have; clients decide by it what they send.
-const REDIS_VERSION: &str = "7.0.15";
+pub(crate) const REDIS_VERSION: &str = "7.0.15";
+
+/// How often a loop looks after its connections.
+const SWEEPS_PER_S: u64 = 1_000 / SWEEP_EVERY_MS;
+/// Redis's clock of last uses has 24 bits.
+const LRU_CLOCK: u64 = (1 << 24) - 1;
 
 /// Declares the metrics, a row each: what it is, and its names in `stats`, in a section of `INFO`,
 /// and for Prometheus, with labels and what to divide by to get the base unit.
@@ -14,8 +21,11 @@ const REDIS_VERSION: &str = "7.0.15";
 /// - `count field`: a number that each loop counts; it is a field of [`Counters`].
 /// - `|s| counter …`: a number that only grows and is counted elsewhere.
 /// - `|s| read …`: anything else; `|s| maybe …` if it may not be there.
-/// - `absent value`: a statistic of memcached about a part that Corewise does not have. It is
-///   printed with a value that is true, so that programs that require it find it.
+/// - `absent value`: a statistic of memcached or Redis about a part that Corewise does not have. It
+///   is printed with a value that is true, so that programs that require it find it.
+///
+/// The fields of a section of `INFO` are printed in the order of their rows, which is that of
+/// Redis; those that Redis does not have come last.
 macro_rules! metrics {
     ($(
         $(count $field:ident)? $(absent $absent:literal)? $(|$source:ident| $kind:ident $value:expr)?
@@ -86,21 +96,48 @@ macro_rules! reading {
 
 metrics! {
     |_s| read REDIS_VERSION => info Server "redis_version";
+    absent "00000000" => info Server "redis_git_sha1";
+    absent "0" => info Server "redis_git_dirty";
+    absent "0" => info Server "redis_build_id";
     |_s| read "standalone" => info Server "redis_mode";
-    |_s| read env!("CARGO_PKG_VERSION") => info Server "corewise_version";
-    |s| read s.engine_name => info Server "corewise_engine";
+    |_s| read system() => info Server "os";
+    |_s| read usize::BITS => info Server "arch_bits";
+    absent "POSIX clock_gettime" => info Server "monotonic_clock";
+    absent "epoll" => info Server "multiplexing_api";
+    absent "core::sync::atomic" => info Server "atomicvar_api";
+    absent "0.0.0" => info Server "gcc_version";
     // The first in `stats`, as in memcached.
     |_s| read std::process::id() => stats "pid" info Server "process_id";
+    absent "no" => info Server "process_supervised";
+    |s| read &s.shared.run_id => info Server "run_id";
+    |s| read s.shared.resp_port() => info Server "tcp_port";
+    |s| read s.shared.clock.unix_time().as_micros() => info Server "server_time_usec";
     |s| read (s.now.ms - ORIGIN_MS) / 1_000 => stats "uptime" info Server "uptime_in_seconds" prom "corewise_uptime_seconds";
+    |s| read (s.now.ms - ORIGIN_MS) / 86_400_000 => info Server "uptime_in_days";
+    |_s| read SWEEPS_PER_S => info Server "hz";
+    |_s| read SWEEPS_PER_S => info Server "configured_hz";
+    |s| read s.now.unix_s & LRU_CLOCK => info Server "lru_clock";
+    |_s| read executable() => info Server "executable";
+    absent "" => info Server "config_file";
+    absent "0" => info Server "io_threads_active";
+    |_s| read env!("CARGO_PKG_VERSION") => info Server "corewise_version";
+    |s| read s.engine_name => info Server "corewise_engine";
     |s| read s.now.unix_s => stats "time";
     |s| read version(s) => stats "version";
     |_s| read usize::BITS => stats "pointer_size";
-    |_s| maybe cpu_time().map(|(user, _)| user) => stats "rusage_user";
-    |_s| maybe cpu_time().map(|(_, system)| system) => stats "rusage_system";
+    |s| maybe s.usage().map(|usage| seconds(usage.user)) => stats "rusage_user";
+    |s| maybe s.usage().map(|usage| seconds(usage.system)) => stats "rusage_system";
     |s| read s.shared.open_connections() => stats "curr_connections" info Clients "connected_clients" prom "corewise_connections";
+    absent "0" => info Clients "cluster_connections";
     |s| read s.shared.config.max_connections => stats "max_connections" info Clients "maxclients" prom "corewise_max_connections";
+    |s| read s.shared.largest_buffer(|view| view.query) => info Clients "client_recent_max_input_buffer";
+    |s| read s.shared.largest_buffer(|view| view.reply) => info Clients "client_recent_max_output_buffer";
+    absent "0" => info Clients "blocked_clients";
+    absent "0" => info Clients "tracking_clients";
+    absent "0" => info Clients "clients_in_timeout_table";
     |s| counter get(&s.shared.total_connections) => stats "total_connections" info Stats "total_connections_received" prom "corewise_connections_accepted_total";
-    |s| counter get(&s.shared.rejected_connections) => stats "rejected_connections" info Stats "rejected_connections" prom "corewise_connections_rejected_total";
+    |s| counter s.commands.calls() => info Stats "total_commands_processed";
+    |s| read s.growth.operations_per_s() => info Stats "instantaneous_ops_per_sec";
     |s| read s.shared.open_connections() => stats "connection_structures";
     |s| read s.shared.buffer_bytes() => stats "connection_buffer_bytes" prom "corewise_connection_buffer_bytes";
     |s| read s.shared.buffer_limit => stats "connection_buffer_limit" prom "corewise_connection_buffer_limit_bytes";
@@ -120,6 +157,24 @@ metrics! {
     count slow_kicks => stats "slow_reader_kicks" prom "corewise_connections_closed_total" r#"reason="slow_reader""#;
     count bytes_read => stats "bytes_read" info Stats "total_net_input_bytes" prom "corewise_received_bytes_total";
     count bytes_written => stats "bytes_written" info Stats "total_net_output_bytes" prom "corewise_sent_bytes_total";
+    absent "0" => info Stats "total_net_repl_input_bytes";
+    absent "0" => info Stats "total_net_repl_output_bytes";
+    |s| read s.growth.input_kib_per_s() => info Stats "instantaneous_input_kbps";
+    |s| read s.growth.output_kib_per_s() => info Stats "instantaneous_output_kbps";
+    absent "0.00" => info Stats "instantaneous_input_repl_kbps";
+    absent "0.00" => info Stats "instantaneous_output_repl_kbps";
+    |s| counter get(&s.shared.rejected_connections) => stats "rejected_connections" info Stats "rejected_connections" prom "corewise_connections_rejected_total";
+    absent "0" => info Stats "sync_full";
+    absent "0" => info Stats "sync_partial_ok";
+    absent "0" => info Stats "sync_partial_err";
+    |s| counter s.engine.reclaimed + s.engine.expired_reclaimed => info Stats "expired_keys";
+    absent "0.00" => info Stats "expired_stale_perc";
+    absent "0" => info Stats "expired_time_cap_reached_count";
+    absent "0" => info Stats "expire_cycle_cpu_milliseconds";
+    |s| counter s.engine.evictions => stats "evictions" info Stats "evicted_keys" prom "corewise_evictions_total";
+    absent "0" => info Stats "evicted_clients";
+    absent "0" => info Stats "total_eviction_exceeded_time";
+    absent "0" => info Stats "current_eviction_exceeded_time";
     count turns => stats "loop_turns" prom "corewise_turns_total";
     count batches => stats "engine_batches" prom "corewise_batches_total";
     count cmd_get => stats "cmd_get" prom "corewise_commands_total" r#"command="get""#;
@@ -129,6 +184,31 @@ metrics! {
     count cmd_meta => stats "cmd_meta" prom "corewise_commands_total" r#"command="meta""#;
     count get_hits => stats "get_hits" info Stats "keyspace_hits" prom "corewise_lookups_total" r#"command="get",result="hit""#;
     count get_misses => stats "get_misses" info Stats "keyspace_misses" prom "corewise_lookups_total" r#"command="get",result="miss""#;
+    absent "0" => info Stats "pubsub_channels";
+    absent "0" => info Stats "pubsub_patterns";
+    absent "0" => info Stats "pubsubshard_channels";
+    absent "0" => info Stats "latest_fork_usec";
+    absent "0" => info Stats "total_forks";
+    absent "0" => info Stats "migrate_cached_sockets";
+    absent "0" => info Stats "slave_expires_tracked_keys";
+    absent "0" => info Stats "active_defrag_hits";
+    absent "0" => info Stats "active_defrag_misses";
+    absent "0" => info Stats "active_defrag_key_hits";
+    absent "0" => info Stats "active_defrag_key_misses";
+    absent "0" => info Stats "total_active_defrag_time";
+    absent "0" => info Stats "current_active_defrag_time";
+    absent "0" => info Stats "tracking_total_keys";
+    absent "0" => info Stats "tracking_total_items";
+    absent "0" => info Stats "tracking_total_prefixes";
+    absent "0" => info Stats "unexpected_error_replies";
+    |s| counter s.commands.errors() => info Stats "total_error_replies";
+    absent "0" => info Stats "dump_payload_sanitizations";
+    count reads => info Stats "total_reads_processed";
+    count writes => info Stats "total_writes_processed";
+    absent "0" => info Stats "io_threaded_reads_processed";
+    absent "0" => info Stats "io_threaded_writes_processed";
+    absent "0" => info Stats "reply_buffer_shrinks";
+    absent "0" => info Stats "reply_buffer_expands";
     count get_expired => stats "get_expired" prom "corewise_get_expired_total";
     count get_flushed => stats "get_flushed" prom "corewise_get_flushed_total";
     count delete_misses => stats "delete_misses" prom "corewise_lookups_total" r#"command="delete",result="miss""#;
@@ -147,8 +227,56 @@ metrics! {
     count auth_cmds => stats "auth_cmds" prom "corewise_authentications_total";
     count auth_errors => stats "auth_errors" prom "corewise_authentication_failures_total";
     |s| read s.engine.bytes => info Memory "used_memory" prom "corewise_memory_used_bytes";
+    |s| read human(s.engine.bytes) => info Memory "used_memory_human";
+    |s| read s.resident() => info Memory "used_memory_rss";
+    |s| read human(s.resident()) => info Memory "used_memory_rss_human";
+    |s| read s.peak() => info Memory "used_memory_peak";
+    |s| read human(s.peak()) => info Memory "used_memory_peak_human";
+    |s| read percent(s.engine.bytes, s.peak()) => info Memory "used_memory_peak_perc";
+    |s| read s.engine.table_bytes => info Memory "used_memory_overhead";
+    |s| read get(&s.shared.startup_bytes) => info Memory "used_memory_startup";
+    |s| read s.engine.bytes - s.engine.table_bytes => info Memory "used_memory_dataset";
+    |s| read percent(s.engine.bytes - s.engine.table_bytes, s.engine.bytes.saturating_sub(get(&s.shared.startup_bytes))) => info Memory "used_memory_dataset_perc";
+    |s| read s.engine.bytes => info Memory "allocator_allocated";
+    |s| read s.resident() => info Memory "allocator_active";
+    |s| read s.resident() => info Memory "allocator_resident";
+    |_s| read system_memory() => info Memory "total_system_memory";
+    |_s| read human(system_memory()) => info Memory "total_system_memory_human";
+    absent "0" => info Memory "used_memory_lua";
+    absent "0" => info Memory "used_memory_vm_eval";
+    absent "0B" => info Memory "used_memory_lua_human";
+    absent "0" => info Memory "used_memory_scripts_eval";
+    absent "0" => info Memory "number_of_cached_scripts";
+    absent "0" => info Memory "number_of_functions";
+    absent "0" => info Memory "number_of_libraries";
+    absent "0" => info Memory "used_memory_vm_functions";
+    absent "0" => info Memory "used_memory_vm_total";
+    absent "0B" => info Memory "used_memory_vm_total_human";
+    absent "0" => info Memory "used_memory_functions";
+    absent "0" => info Memory "used_memory_scripts";
+    absent "0B" => info Memory "used_memory_scripts_human";
     |s| read s.memory_limit => stats "limit_maxbytes" info Memory "maxmemory" prom "corewise_memory_limit_bytes";
+    |s| read human(s.memory_limit) => info Memory "maxmemory_human";
+    |s| read s.shared.config.eviction.policy() => info Memory "maxmemory_policy";
+    |s| read ratio(s.resident(), s.engine.bytes) => info Memory "allocator_frag_ratio";
+    |s| read s.resident().saturating_sub(s.engine.bytes) => info Memory "allocator_frag_bytes";
+    absent "1.00" => info Memory "allocator_rss_ratio";
+    absent "0" => info Memory "allocator_rss_bytes";
+    absent "1.00" => info Memory "rss_overhead_ratio";
+    absent "0" => info Memory "rss_overhead_bytes";
+    |s| read ratio(s.resident(), s.engine.bytes) => info Memory "mem_fragmentation_ratio";
+    |s| read s.resident() as i64 - s.engine.bytes as i64 => info Memory "mem_fragmentation_bytes";
+    absent "0" => info Memory "mem_not_counted_for_evict";
+    absent "0" => info Memory "mem_replication_backlog";
+    absent "0" => info Memory "mem_total_replication_buffers";
+    absent "0" => info Memory "mem_clients_slaves";
     |s| read s.shared.resident_buffer_bytes() => info Memory "mem_clients_normal" prom "corewise_connection_resident_bytes";
+    absent "0" => info Memory "mem_cluster_links";
+    absent "0" => info Memory "mem_aof_buffer";
+    absent "mimalloc" => info Memory "mem_allocator";
+    absent "0" => info Memory "active_defrag_running";
+    absent "0" => info Memory "lazyfree_pending_objects";
+    absent "0" => info Memory "lazyfreed_objects";
     |s| read s.engine.table_bytes => stats "hash_bytes" prom "corewise_table_bytes";
     |s| read s.engine.buckets => stats "hash_buckets" prom "corewise_table_buckets";
     |s| read s.engine.buckets.max(1).ilog2() => stats "hash_power_level";
@@ -166,12 +294,10 @@ metrics! {
     |s| read s.engine.bytes - s.engine.table_bytes => stats "bytes" prom "corewise_item_bytes";
     |s| read s.engine.dead_bytes => stats "bytes_flushed_waiting" prom "corewise_flushed_bytes";
     |s| read s.engine.items => stats "curr_items" prom "corewise_items";
-    |s| maybe (s.engine.items > 0).then(|| format!("keys={}", s.engine.items)) => info Keyspace "db0";
     |s| counter s.engine.total_items => stats "total_items" prom "corewise_items_stored_total";
     |s| counter s.engine.expired_unfetched => stats "expired_unfetched" prom "corewise_expired_unfetched_total";
     |s| counter s.engine.evicted_unfetched => stats "evicted_unfetched" prom "corewise_evicted_unfetched_total";
     |s| read s.engine.evicted_idle_s => stats "evicted_time" prom "corewise_evicted_idle_seconds";
-    |s| counter s.engine.evictions => stats "evictions" info Stats "evicted_keys" prom "corewise_evictions_total";
     |s| counter s.engine.reclaimed => stats "reclaimed" prom "corewise_reclaimed_total";
     // All of it is done by the loops that serve requests.
     |s| counter s.engine.evictions + s.engine.reclaimed => stats "direct_reclaims";
@@ -212,6 +338,56 @@ metrics! {
     absent "0" => stats "moves_to_warm";
     absent "0" => stats "moves_within_lru";
     absent "0" => stats "lru_bumps_dropped";
+    // What only `INFO` has.
+    absent "0" => info Persistence "loading";
+    absent "0" => info Persistence "async_loading";
+    absent "0" => info Persistence "current_cow_peak";
+    absent "0" => info Persistence "current_cow_size";
+    absent "0" => info Persistence "current_cow_size_age";
+    absent "0.00" => info Persistence "current_fork_perc";
+    absent "0" => info Persistence "current_save_keys_processed";
+    absent "0" => info Persistence "current_save_keys_total";
+    |s| read s.engine.total_items => info Persistence "rdb_changes_since_last_save";
+    absent "0" => info Persistence "rdb_bgsave_in_progress";
+    |s| read s.shared.started_s => info Persistence "rdb_last_save_time";
+    absent "ok" => info Persistence "rdb_last_bgsave_status";
+    absent "-1" => info Persistence "rdb_last_bgsave_time_sec";
+    absent "-1" => info Persistence "rdb_current_bgsave_time_sec";
+    absent "0" => info Persistence "rdb_saves";
+    absent "0" => info Persistence "rdb_last_cow_size";
+    absent "0" => info Persistence "rdb_last_load_keys_expired";
+    absent "0" => info Persistence "rdb_last_load_keys_loaded";
+    absent "0" => info Persistence "aof_enabled";
+    absent "0" => info Persistence "aof_rewrite_in_progress";
+    absent "0" => info Persistence "aof_rewrite_scheduled";
+    absent "-1" => info Persistence "aof_last_rewrite_time_sec";
+    absent "-1" => info Persistence "aof_current_rewrite_time_sec";
+    absent "ok" => info Persistence "aof_last_bgrewrite_status";
+    absent "0" => info Persistence "aof_rewrites";
+    absent "0" => info Persistence "aof_rewrites_consecutive_failures";
+    absent "ok" => info Persistence "aof_last_write_status";
+    absent "0" => info Persistence "aof_last_cow_size";
+    absent "0" => info Persistence "module_fork_in_progress";
+    absent "0" => info Persistence "module_fork_last_cow_size";
+    absent "master" => info Replication "role";
+    absent "0" => info Replication "connected_slaves";
+    absent "no-failover" => info Replication "master_failover_state";
+    |s| read &s.shared.replication_id => info Replication "master_replid";
+    absent "0000000000000000000000000000000000000000" => info Replication "master_replid2";
+    absent "0" => info Replication "master_repl_offset";
+    absent "-1" => info Replication "second_repl_offset";
+    absent "0" => info Replication "repl_backlog_active";
+    absent "0" => info Replication "repl_backlog_size";
+    absent "0" => info Replication "repl_backlog_first_byte_offset";
+    absent "0" => info Replication "repl_backlog_histlen";
+    |s| maybe s.usage().map(|usage| seconds(usage.system)) => info Cpu "used_cpu_sys";
+    |s| maybe s.usage().map(|usage| seconds(usage.user)) => info Cpu "used_cpu_user";
+    absent "0.000000" => info Cpu "used_cpu_sys_children";
+    absent "0.000000" => info Cpu "used_cpu_user_children";
+    |_s| maybe main_thread_time().map(|(_, system)| seconds(system)) => info Cpu "used_cpu_sys_main_thread";
+    |_s| maybe main_thread_time().map(|(user, _)| seconds(user)) => info Cpu "used_cpu_user_main_thread";
+    absent "0" => info Cluster "cluster_enabled";
+    |s| maybe (s.engine.items > 0).then(|| s.keyspace.describe(s.engine.items)) => info Keyspace "db0";
 }
 
 /// The only element, if there is one.
@@ -233,11 +409,55 @@ fn version(s: &Source<'_>) -> String {
     String::from_utf8_lossy(version).into_owned()
 }
 
-/// The processor time that the process has used, as memcached prints it.
-fn cpu_time() -> Option<(String, String)> {
-    let print = |time: Duration| format!("{}.{:06}", time.as_secs(), time.subsec_micros());
-    let (user, system) = crate::process::cpu_time().ok()?;
-    Some((print(user), print(system)))
+/// A processor time, as memcached and Redis print it.
+fn seconds(time: Duration) -> String {
+    format!("{}.{:06}", time.as_secs(), time.subsec_micros())
+}
+
+/// The user and system time of the thread that accepts connections.
+fn main_thread_time() -> Option<(Duration, Duration)> {
+    process::main_thread_time().ok()
+}
+
+/// The operating system, as Redis prints it.
+fn system() -> String {
+    let uname = rustix::system::uname();
+    let parts = [uname.sysname(), uname.release(), uname.machine()];
+    parts.map(|part| part.to_string_lossy()).join(" ")
+}
+
+/// The path of the program.
+fn executable() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.display().to_string()
+}
+
+/// The memory of the machine in bytes.
+fn system_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    #[allow(clippy::useless_conversion, reason = "the type depends on the target")]
+    u64::from(info.totalram).saturating_mul(info.mem_unit.into())
+}
+
+/// Bytes in the largest unit of which there is one.
+pub(super) fn human(bytes: u64) -> String {
+    let units = ["K", "M", "G", "T", "P", "E"];
+    let exponent = bytes.checked_ilog2().unwrap_or(0) / 10;
+    match exponent.checked_sub(1) {
+        None => format!("{bytes}B"),
+        Some(unit) => {
+            let number = bytes as f64 / (1_u64 << (10 * exponent)) as f64;
+            format!("{number:.2}{}", units[unit as usize])
+        }
+    }
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.2}%", 100.0 * part as f64 / whole.max(1) as f64)
+}
+
+fn ratio(part: u64, whole: u64) -> String {
+    format!("{:.2}", part as f64 / whole.max(1) as f64)
 }
 
 /// Whether connections are accepted now.

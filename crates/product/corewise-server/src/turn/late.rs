@@ -276,7 +276,7 @@ impl LatePrinter<'_> {
             (Some((form, stored)), Some(outcome)) => {
                 let form = form.with_borrowed([key, &rest[..reply.lengths[1]]]);
                 self.counters.count(form.tally(), outcome);
-                self.counters.cmd_meta += u64::from(form.is_meta());
+                form.count(self.counters, &self.state.commands, outcome);
                 let classes = &self.state.classes;
                 classes.count_stored(form.tally(), form.key(), || *stored, outcome);
                 if let Some(shared) = self.detail {
@@ -445,6 +445,7 @@ impl<E: Engine> Turn<'_, E> {
             let mut parts = [&self.out[start..end], &[], &[]];
             let taken = self.conns[key].send_front(&mut parts, &mut Duration::default());
             self.counters.bytes_written += taken as u64;
+            self.counters.writes += 1;
             self.conns[key].active_ms = self.now.ms; // it waited for the server
             if length(&parts) > 0 && !self.room.keep(self.conns, key, parts, is_admitted) {
                 self.counters.replies_refused += 1;

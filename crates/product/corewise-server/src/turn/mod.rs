@@ -60,7 +60,7 @@ pub(crate) use late::{MOST_BYTES, MOST_OF_CONN, MOST_REPLIES};
 use printer::Printer;
 use slab::Slab;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The state that a turn works with.
 pub(crate) struct Turn<'t, E: Engine> {
@@ -347,6 +347,8 @@ impl<E: Engine> Turn<'_, E> {
             return;
         }
         batch.has_flushed = false;
+        let is_timed = commands::is_timed(self.counters.batches);
+        let since = is_timed.then(Instant::now);
         self.counters.batches += 1;
         let mut first = 0; // first operation that is not executed
         let mut next = 0; // first reply that is not answered
@@ -381,8 +383,22 @@ impl<E: Engine> Turn<'_, E> {
                 first = self.rewind(inputs, batch, first, spent);
             }
         }
+        if let Some(since) = since {
+            self.count_times(batch, since.elapsed());
+        }
         batch.ops.clear();
         batch.replies.clear();
+    }
+
+    /// Counts how long the operations of a batch took, which is the same for each.
+    #[cold]
+    fn count_times(&self, batch: &Batch<'_>, time: Duration) {
+        let each = time / batch.ops.len().max(1) as u32;
+        for reply in &batch.replies {
+            if let ReplyKind::Outcome(form, _) = &reply.kind {
+                form.count_time(&self.shared.loops[self.loop_index].commands, each);
+            }
+        }
     }
 
     /// The connection that was answered last, with the reply before `next`, if it has spent its
@@ -445,6 +461,7 @@ impl<E: Engine> Turn<'_, E> {
             let mut parts = [&self.out[segment.start..end], &[], &[]];
             let taken = self.conns[key].send_front(&mut parts, &mut Duration::default());
             self.counters.bytes_written += taken as u64;
+            self.counters.writes += 1;
             if length(&parts) > 0 && !self.room.keep(self.conns, key, parts, is_admitted) {
                 self.counters.replies_refused += 1;
             }

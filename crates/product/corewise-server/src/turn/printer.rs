@@ -90,6 +90,7 @@ impl Printer<'_, '_, '_> {
         let mut parts = [&self.out[start..], value, tail];
         let taken = self.conns[key].send_front(&mut parts, &mut self.room.wait);
         self.counters.bytes_written += taken as u64;
+        self.counters.writes += 1;
         if length(&parts) > 0 && !self.room.keep(self.conns, key, parts, is_admitted) {
             self.counters.replies_refused += 1;
         }
@@ -164,7 +165,7 @@ impl ReplySink for Printer<'_, '_, '_> {
             self.begin(reply.input);
             let tally = form.tally();
             self.counters.count(tally, &outcome);
-            self.counters.cmd_meta += u64::from(form.is_meta());
+            form.count(self.counters, &self.state.commands, &outcome);
             let classes = &self.state.classes;
             classes.count(tally, form.key(), verb, &outcome);
             if is_large {

@@ -50,6 +50,8 @@ impl Command {
             0x06 => (Self::Decrement, false),
             0x07 => (Self::Quit, false),
             0x08 => (Self::Flush, false),
+            // From here on memcached's list is not in order: quiet gets among others, then the
+            // quiet writes, then what came with later versions.
             0x09 => (Self::Get, true),
             0x0a => (Self::Noop, false),
             0x0b => (Self::Version, false),
@@ -73,6 +75,7 @@ impl Command {
             0x1d => (Self::GetAndTouch, false),
             0x1e => (Self::GetAndTouch, true),
             0x20 => (Self::SaslListMechanisms, false),
+            // The first step and those that follow are refused alike.
             0x21 | 0x22 => (Self::SaslStep, false),
             0x23 => (Self::GetKeyAndTouch, false),
             0x24 => (Self::GetKeyAndTouch, true),
@@ -85,6 +88,7 @@ impl Command {
     fn allows(self, extras: usize, key: usize, value: usize) -> bool {
         match self {
             Self::Get | Self::GetKey | Self::Delete => extras == 0 && key > 0 && value == 0,
+            // A value is let through, as memcached lets it.
             Self::Touch | Self::GetAndTouch | Self::GetKeyAndTouch => extras == 4 && key > 0,
             Self::Set | Self::Add | Self::Replace => extras == 8 && key > 0,
             Self::Append | Self::Prepend | Self::SaslStep => extras == 0 && key > 0,

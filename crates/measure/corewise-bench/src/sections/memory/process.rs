@@ -5,6 +5,7 @@
 //! resident set, and prints one [`MemoryAnswer`] at the end. So no table is charged for memory that
 //! another left behind.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -91,7 +92,6 @@ pub(super) fn run(run: &mut CellRun<'_, '_>) -> Result<(), BenchError> {
             Err(problem) => accumulator.problems.push(problem),
         }
     }
-    run.runner.progress.inc(task.repetitions as u64);
     run.write(measured)
 }
 
@@ -101,6 +101,7 @@ fn child(program: &Path, job: &MemoryJob) -> Result<MemoryAnswer, String> {
     let output = Command::new(program)
         .args(["bench", "memory-cell", &text])
         .stdin(Stdio::null())
+        .process_group(0) // Ctrl-C ends the parent, and so the child, but fails no row
         .output()
         .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
     if !output.status.success() {

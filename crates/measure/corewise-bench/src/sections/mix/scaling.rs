@@ -2,7 +2,7 @@
 
 use crate::plot::Plot;
 use crate::plot::group::{Group, groups, named, threads};
-use crate::plot::over_threads::{NOTE, by_threads, most_cpus, over_threads};
+use crate::plot::over_threads::{NOTE, by_threads, node_ends, over_threads};
 use crate::plot::rates::curves;
 use crate::plot::style::Looks;
 use crate::results::{CellResults, Results};
@@ -19,7 +19,8 @@ pub(crate) fn over(
         let words = |cell: &CellResults| threads(cell.cell.threads);
         let curves = curves(group.rows(), looks, by_threads, words);
         let about = (section, title, NOTE.to_owned());
-        over_threads(about, "threads", &curves, most_cpus(results))
+        let ends = node_ends(results, &group.cells[0].cell.pin);
+        over_threads(about, "threads", &curves, &ends)
     };
     groups.iter().filter_map(draw).collect()
 }

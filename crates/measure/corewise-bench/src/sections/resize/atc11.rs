@@ -115,7 +115,7 @@ fn compared(group: &Group<'_>, looks: &Looks, cpus: usize) -> Vec<Plot> {
             about,
             "readers",
             &curves(rows(), looks, by_threads, readers),
-            cpus,
+            &[cpus],
         )
     };
     all.enumerate().filter_map(plot).collect()
@@ -137,7 +137,7 @@ fn alone(group: &Group<'_>, looks: &Looks, cpus: usize) -> Vec<Plot> {
             title(group, figure(label), &what),
             note(rows()),
         );
-        over_threads(about, "readers", &states(rows(), looks), cpus)
+        over_threads(about, "readers", &states(rows(), looks), &[cpus])
     };
     labels.into_iter().filter_map(plot).collect()
 }

@@ -193,7 +193,7 @@ impl Hits<'_> {
             pipeline: 16,
             ..ReplayConfig::default()
         };
-        let theirs = self.run(Program::Memcached, megabytes << 10, &config)?;
+        let theirs = self.run(Program::memcached(), megabytes << 10, &config)?;
         let aim = rss(&theirs);
         let (mut best, mut kib) = (None, aim.saturating_sub(self.beyond_kib));
         for _ in 0..self.args.tries {
@@ -290,7 +290,7 @@ impl Hits<'_> {
             ..ReplayConfig::default()
         };
         let ours = self.run(self.ours(), megabytes << 10, &config)?;
-        let theirs = self.run(Program::Memcached, megabytes << 10, &config)?;
+        let theirs = self.run(Program::memcached(), megabytes << 10, &config)?;
         self.head(
             &theirs,
             "the same -m",

@@ -14,7 +14,7 @@ use super::{PlaceArgs, failed, given_or, median, say_machine};
 use crate::allocator::name_of;
 use crate::error::BenchError;
 use crate::server::is_installed;
-use crate::server::process::{Launch, Program, Server};
+use crate::server::process::{Engine, Launch, Program, Server};
 use crate::text::say;
 
 /// A command.
@@ -86,7 +86,7 @@ pub(super) fn run(args: &RespArgs) -> Result<u8, BenchError> {
         ..args.place.corewise(1 << 20)?
     };
     let redis = Launch {
-        program: Program::Redis(args.redis.clone()),
+        program: Program::Rival(Engine::Redis, args.redis.clone()),
         ..corewise.clone()
     };
     let servers = [corewise.start()?, redis.start()?];

@@ -11,7 +11,7 @@ use super::{PlaceArgs, fill, load, of, say_machine, shown, target, told};
 use crate::error::BenchError;
 use crate::format::Format;
 use crate::server::is_installed;
-use crate::server::process::{Launch, Program, Server};
+use crate::server::process::{Engine, Launch, Program, Server};
 use crate::text::say;
 
 /// Memory of each server.
@@ -156,11 +156,11 @@ impl Rivals<'_> {
                 ..corewise
             },
             Who::Memcached => Launch {
-                program: Program::Memcached,
+                program: Program::memcached(),
                 ..corewise
             },
             Who::Redis => Launch {
-                program: Program::Redis("redis-server".into()),
+                program: Program::Rival(Engine::Redis, "redis-server".into()),
                 ..corewise
             },
         };

@@ -185,7 +185,7 @@ impl TailArgs {
         let mut launch = self.place.corewise(self.limit(row) << 10)?;
         launch.threads = self.threads;
         match &mut launch.program {
-            program if is_memcached => *program = Program::Memcached,
+            program if is_memcached => *program = Program::memcached(),
             Program::Corewise { engine, .. } => *engine = self.engine,
             _ => {}
         }

@@ -14,13 +14,13 @@ fn connect(server: &mut TestServer) -> Client {
 fn a_pipeline_of_commands_on_one_key_is_one_batch() {
     let mut server = TestServer::new();
     let mut client = connect(&mut server);
-    let round = "incr n\r\nappend s ab\r\nsetrange s 0 x\r\nexpire s 100\r\ngetdel s\r\nping\r\n\
+    let round = "incr n\r\nappend s ab\r\nsetrange s 0 x\r\nexpire s 100\r\ngetdel s\r\n\
                  set l v nx\r\ndel l\r\nget n\r\nttl n\r\n";
     let replies = server.talk(&mut client, round.repeat(5).as_bytes());
     let expected: String = (1..=5)
         .map(|n| {
             format!(
-                ":{n}\r\n:2\r\n:2\r\n:1\r\n$2\r\nxb\r\n+PONG\r\n+OK\r\n:1\r\n$1\r\n{n}\r\n\
+                ":{n}\r\n:2\r\n:2\r\n:1\r\n$2\r\nxb\r\n+OK\r\n:1\r\n$1\r\n{n}\r\n\
                  :-1\r\n"
             )
         })

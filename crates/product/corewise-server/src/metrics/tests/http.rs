@@ -1,10 +1,11 @@
-use super::super::http::{Responder, Stage};
+use super::super::http::{Responder, Stage, Watchdog};
 use super::*;
 use crate::event_loop::{EventLoop, Inbox};
 use crate::front::Loops;
 use mio::net::TcpListener;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -18,10 +19,15 @@ struct Site {
 impl Site {
     /// With a page of metrics of this length.
     fn with(inboxes: Vec<Arc<Inbox>>, len: usize) -> Self {
+        Self::watched(inboxes, len, None)
+    }
+
+    fn watched(inboxes: Vec<Arc<Inbox>>, len: usize, watchdog: Option<Watchdog>) -> Self {
         let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
         let print = move |format| format!("{format:?}{}", "x".repeat(len));
-        let responder = Responder::start(vec![listener], inboxes, Box::new(print)).unwrap();
+        let responder =
+            Responder::start(vec![listener], inboxes, Box::new(print), watchdog).unwrap();
         Self { responder, address }
     }
 
@@ -307,4 +313,33 @@ fn random_bytes_harm_nobody() {
         let _ = socket.read(&mut [0; 100]);
     }
     assert_eq!(status(&site.get("/readyz")), "200");
+}
+
+/// A responder that reports to a watchdog, and the reports.
+fn watched(inboxes: Vec<Arc<Inbox>>) -> (Site, mpsc::Receiver<()>) {
+    let (sender, reports) = mpsc::channel();
+    let watchdog = Watchdog {
+        every: Duration::from_millis(20),
+        report: Box::new(move || sender.send(()).unwrap_or_default()), // the test may be over
+    };
+    (Site::watched(inboxes, 0, Some(watchdog)), reports)
+}
+
+#[test]
+fn the_watchdog_is_told_only_while_all_loops_answer() {
+    let server = Server::new();
+    let shared = Arc::new(server.shared);
+    let loops = Loops::start(&shared, &server.engine).unwrap();
+    let (site, reports) = watched(loops.inboxes.clone());
+    for _ in 0..3 {
+        reports.recv_timeout(PATIENCE).unwrap();
+    }
+    drop(site);
+    let (_stalled, inbox) = EventLoop::new(0, shared, server.engine).unwrap();
+    let inboxes = loops.inboxes.iter().cloned();
+    let (site, reports) = watched(inboxes.chain([inbox]).collect());
+    site.responder.enter(Stage::Serving);
+    // The watchdog waits for the same verdict.
+    assert_eq!(status(&site.get("/healthz")), "503");
+    assert_eq!(reports.try_recv(), Err(mpsc::TryRecvError::Empty));
 }

@@ -50,6 +50,7 @@ impl Server {
         shared.rejected_connections.store(base + 101, Relaxed);
         shared.listen_disabled.store(base + 102, Relaxed);
         shared.listen_disabled_us.store(base + 103, Relaxed);
+        shared.loops[1].commands.set_distinct(base + 120);
         self.engine.script.lock().stats = EngineStats {
             items: 5,
             total_items: base + 104,
@@ -80,8 +81,14 @@ impl Server {
 
     /// The metrics that do not depend on the time, with their values.
     fn values(&self) -> Vec<(&'static Metric, Option<String>)> {
-        let mut values = values(&self.shared, &*self.engine, NOW);
-        values.retain(|(metric, _)| !metric.name().starts_with("rusage"));
+        let mut values = values(&self.shared, &*self.engine, NOW, |_| true);
+        values.retain(|(metric, _)| {
+            let name = metric.name();
+            let of_process = ["rusage", "used_cpu", "used_memory_rss", "server_time"];
+            let of_resident = ["allocator_", "mem_fragmentation"];
+            let mut with_time = of_process.iter().chain(&of_resident);
+            !with_time.any(|prefix| name.starts_with(prefix))
+        });
         values
     }
 
@@ -120,17 +127,20 @@ fn every_metric_is_printed_once_by_each_printer_that_it_names() {
     assert_eq!(names[0], "pid");
     assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
     let info = info(&server.shared, &*server.engine, NOW, |_| true);
-    let mut expected = Vec::new();
-    for section in ["Server", "Clients", "Memory", "Stats", "Keyspace"] {
-        let values = server.values().into_iter().filter_map(|(metric, value)| {
-            let (of, name) = metric.info?;
-            (format!("{of:?}") == section).then(|| format!("{name}:{}\r\n", value.unwrap()))
-        });
-        expected.push(format!("# {section}\r\n{}", values.collect::<String>()));
+    let sections: Vec<&str> = info.split("\r\n\r\n").collect();
+    assert_eq!(sections.len(), Section::ALL.len());
+    for (section, printed) in Section::ALL.into_iter().zip(sections) {
+        let mut lines = printed.lines();
+        assert_eq!(lines.next(), Some(&*format!("# {}", section.title())));
+        let is_of_commands = matches!(section, Section::Commandstats | Section::Errorstats);
+        let lines = lines.filter(|_| !is_of_commands);
+        let printed = lines.map(|line| line.split(':').next().unwrap());
+        let names = table::METRICS.iter().filter_map(|metric| metric.info);
+        let names = names.filter_map(|(of, name)| (of == section).then_some(name));
+        assert_eq!(printed.collect::<Vec<_>>(), names.collect::<Vec<_>>());
     }
-    assert_eq!(info, expected.join("\r\n"));
     assert!(info.starts_with("# Server\r\nredis_version:7.0.15\r\n"));
-    assert!(info.ends_with("# Keyspace\r\ndb0:keys=5\r\n"));
+    assert!(info.ends_with("# Keyspace\r\ndb0:keys=5,expires=0,avg_ttl=0\r\n"));
 }
 
 #[test]
@@ -152,12 +162,15 @@ fn every_counter_and_gauge_is_read() {
     assert_eq!(
         gauges.join(" "),
         "curr_connections:3 connection_structures:3 connection_buffer_bytes:20000 \
-         read_buf_bytes:2000 response_obj_bytes:1000 accepting_conns:0 used_memory:900000 \
-         mem_clients_normal:16000 hash_bytes:300000 hash_buckets:1024 hash_power_level:10 \
+         read_buf_bytes:2000 response_obj_bytes:1000 accepting_conns:0 used_memory:900000 used_memory_human:878.91K used_memory_peak:900000 \
+         used_memory_peak_human:878.91K used_memory_peak_perc:100.00% \
+         used_memory_overhead:300000 used_memory_dataset:600000 \
+         used_memory_dataset_perc:66.67% mem_clients_normal:16000 hash_bytes:300000 hash_buckets:1024 hash_power_level:10 \
          hash_is_expanding:1 hash_zipped:2 hash_longest_chain:9 rcu_backlog_bytes:8000 \
          rcu_grace_periods:80 segments_total:50 segments_free:40 segments_size:30000 \
-         engine_shards:7 bytes:600000 bytes_flushed_waiting:70000 curr_items:5 db0:keys=5 \
-         evicted_time:60 slab_global_page_pool:40 lru_crawler_running:1"
+         engine_shards:7 bytes:600000 bytes_flushed_waiting:70000 curr_items:5 \
+         evicted_time:60 slab_global_page_pool:40 lru_crawler_running:1 rdb_changes_since_last_save:1104 \
+         db0:keys=5,expires=0,avg_ttl=0"
     );
 }
 
@@ -172,7 +185,9 @@ fn a_reset_concerns_what_is_printed_of_counters_and_nothing_else() {
         server.count(base + 20);
         for (index, (metric, later)) in server.values().into_iter().enumerate() {
             let expected = match metric.name() {
-                "direct_reclaims" => ["0".to_owned(), "40".to_owned()],
+                // Items stored, which no reset concerns.
+                "rdb_changes_since_last_save" => [104, 124].map(|n| (base + n).to_string()),
+                "direct_reclaims" | "expired_keys" => ["0".to_owned(), "40".to_owned()],
                 _ if metric.is_counter() => ["0".to_owned(), "20".to_owned()],
                 _ => [0, 1].map(|_| before[index].1.clone().unwrap()),
             };
