@@ -18,8 +18,8 @@ for_every_engine! { of corewise:
     a_script_reaches_the_keys_that_it_declares
     no_increment_of_a_script_is_lost
     a_script_that_writes_two_keys_is_seen_whole
-    hostile_scripts_end
     large_scripts_are_executed
+    a_reply_that_is_too_long_is_an_error
     a_script_leaves_nothing_behind
     scripts_are_executed_in_transactions
     a_script_of_another_loop_is_killed
@@ -351,6 +351,122 @@ const HOSTILE: &[(&str, &str)] = &[
         BOUND,
     ),
     ("while true do collectgarbage() end", BOUND),
+    // No hook is called while the error of a hook is handled.
+    (
+        "local function loop() while true do end end xpcall(loop, loop)",
+        BOUND,
+    ),
+    (
+        "local function loop() while true do end end \
+         while true do pcall(coroutine.wrap(function() xpcall(loop, loop) end)) end",
+        BOUND,
+    ),
+    // No coroutine executes as many instructions as are between two looks at the time.
+    (
+        "local function f(n) if n > 0 then for _ = 1, 2 do coroutine.wrap(f)(n - 1) end end end f(150)",
+        BOUND,
+    ),
+    (
+        "local function f(n) if n > 0 then for _ = 1, 2 do \
+         coroutine.resume(coroutine.create(f), n - 1) end end end f(150)",
+        BOUND,
+    ),
+    (
+        "local t = setmetatable({}, {__index = function(t, k) \
+         return k > 90 and 1 or t[k + 1] + t[k + 1] end}) \
+         return t[1]",
+        BOUND,
+    ),
+    (
+        "local t = setmetatable({}, {__tostring = function() while true do end end}) \
+         while true do pcall(tostring, t) end",
+        BOUND,
+    ),
+    (
+        "while true do pcall(string.gsub, 'a', 'a', function() while true do end end) end",
+        BOUND,
+    ),
+    ("while true do load(function() return ' ' end) end", BOUND),
+    (
+        "while true do pcall(loadstring('while true do end')) end",
+        BOUND,
+    ),
+    // One call of a function in C takes long.
+    ("table.insert({}, -2^31 + 9, 1)", "position out of bounds"),
+    (
+        "local t = {} for i = 1, 1e5 do t[i] = i end \
+         while true do table.insert(t, 1, 1) table.remove(t, 1) end",
+        BOUND,
+    ),
+    (
+        "local s, t = ('x'):rep(2e6), {} for i = 1, 1e4 do t[i] = s end table.sort(t)",
+        BOUND,
+    ),
+    (
+        "local s, t = ('x'):rep(2e6), {} for i = 1, 1e4 do t[i] = s end table.sort(t, string.find)",
+        BOUND,
+    ),
+    (
+        "local s, t = ('x'):rep(1e6), {} for i = 1, 1e5 do t['%s' .. i] = s end \
+         table.foreach(t, function(k, v) string.format(k, v) end)",
+        BOUND,
+    ),
+    (
+        "local s, t = ('x'):rep(1e6), {} for i = 1, 4e4 do t['%s' .. i] = s end \
+         while true do table.foreach(t, string.len) end",
+        BOUND,
+    ),
+    // Sets, and captures that are compared, take as long as they are.
+    (
+        "return ('a'):rep(1e4):find('[' .. ('b'):rep(2e6) .. 'a]*c')",
+        BOUND,
+    ),
+    (
+        "return ('a'):rep(1e4):find('%f[' .. ('b'):rep(2e6) .. ']')",
+        BOUND,
+    ),
+    ("return ('x'):rep(2e6):find('(x*)%1%1%1%1b')", BOUND),
+    (
+        "local s = ('x'):rep(2e6) while true do redis.sha1hex(s) end",
+        BOUND,
+    ),
+    ("return cjson.decode('[' .. ('1,'):rep(2e6) .. '1]')", BOUND),
+    (
+        "local s = '[' .. ('1,'):rep(1e4) .. '1]' while true do pcall(cjson.decode, s) end",
+        BOUND,
+    ),
+    (
+        "local s = ('\\1'):rep(2e6) return cjson.encode({s, s, s})",
+        BOUND,
+    ),
+    (
+        "return cmsgpack.unpack('\\221\\0\\127\\127\\127' .. ('\\1'):rep(2e6))",
+        BOUND,
+    ),
+    (
+        "return cmsgpack.unpack(('\\1'):rep(1e5))",
+        "stack overflow (in function mp_unpack_full)",
+    ),
+    // What has no memory left is not caught, and leaves nothing behind.
+    (
+        "local t = {} while true do pcall(function() while true do t[#t + 1] = {} end end) end",
+        BOUND,
+    ),
+    (
+        "while true do pcall(string.rep, 'x', 2^31 - 1) end",
+        "not enough memory",
+    ),
+    (
+        "local s, t = ('x'):rep(2e6), {} for i = 1, 7000 do t[i] = s end \
+         return redis.call('mset', unpack(t))",
+        "exceed the memory of the script",
+    ),
+    (
+        "local t = {} for i = 1, 7995 do t[i] = 'k' end \
+         while true do pcall(redis.call, 'mget', unpack(t)) end",
+        "stack overflow",
+    ),
+    ("error(('x'):rep(2e6))", "xxx"),
     ("return ('x'):rep(1e9)", BOUND),
     (
         "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end",
@@ -424,11 +540,42 @@ const HOSTILE: &[(&str, &str)] = &[
     ),
 ];
 
-fn hostile_scripts_end(engine: Engine) {
-    let mut server = start(engine, &["--script-time", "100ms", "--script-memory", "8m"]);
+/// The processor time that a server has taken.
+fn processor_time_s(client: &mut Client) -> f64 {
+    let info = String::from_utf8_lossy(&ask(client, &["INFO", "cpu"])).into_owned();
+    let fields = info.lines().filter_map(|line| line.split_once(':'));
+    let used = fields.filter(|(name, _)| ["used_cpu_user", "used_cpu_sys"].contains(name));
+    used.map(|(_, seconds)| seconds.parse::<f64>().unwrap())
+        .sum()
+}
+
+/// What a hostile script may take without optimization; without bounds it takes a minute or more,
+/// or gigabytes.
+const MOST_PROCESSOR_TIME_S: f64 = 8.0;
+const MOST_MEMORY_KIB: u64 = 128 << 10;
+
+#[test]
+fn hostile_scripts_end() {
+    // The engine has no part in it.
+    Engine::run_of_corewise(Engine::TESTED[0], |engine| {
+        run_hostile(engine, "100ms", |expected| expected == BOUND);
+        run_hostile(engine, "60s", |expected| expected != BOUND);
+    });
+}
+
+/// Runs the hostile scripts that are chosen by what is expected of them.
+fn run_hostile(engine: Engine, time: &str, is_chosen: fn(&str) -> bool) {
+    let mut server = start(engine, &["--script-time", time, "--script-memory", "8m"]);
     let mut client = connect(&server);
+    let memory_before = server.rss_kib();
     for (script, expected) in HOSTILE {
+        if !is_chosen(expected) {
+            continue;
+        }
+        let before_s = processor_time_s(&mut client);
         assert_error(&mut client, script, expected);
+        let taken_s = processor_time_s(&mut client) - before_s;
+        assert!(taken_s < MOST_PROCESSOR_TIME_S, "{script}: {taken_s} s");
         // On a busy machine a script may spend its time before it begins.
         let reply = loop {
             let reply = eval(&mut client, "return {KEYS[1], ARGV[2]}");
@@ -438,6 +585,8 @@ fn hostile_scripts_end(engine: Engine) {
         };
         assert_eq!(show(&reply), show(b"*2\r\n$1\r\nk\r\n$2\r\n17\r\n"));
     }
+    let memory = server.peak_rss_kib() - memory_before;
+    assert!(memory < MOST_MEMORY_KIB, "{memory} KiB");
     drop(client);
     server.assert_well();
 }
@@ -451,6 +600,38 @@ fn large_scripts_are_executed(engine: Engine) {
     let mut words = vec!["EVAL", "return #KEYS + #ARGV", "10000"];
     words.extend(keys.iter().map(String::as_str));
     client.ask(request(&words), ":10000\r\n");
+    // Functions that were made and forgotten leave room for others.
+    let gmatch = "local n = 0 \
+        for i = 1, 20000 do for _ in string.gmatch('x', '.') do n = n + 1 end end return n";
+    assert_reply(&mut client, gmatch, ":20000\r\n");
+    assert_reply(&mut client, "return string.rep('', 2^31 - 1)", "$0\r\n\r\n");
+    let many = "local t = {} for i = 1, 7000 do t[i] = 'k' end \
+        return #redis.call('mget', unpack(t)) + #{cmsgpack.unpack(('\\1'):rep(7000))}";
+    assert_reply(&mut client, many, ":14000\r\n");
+}
+
+/// The replies to one command, of which the server makes no more than so many bytes.
+fn a_reply_that_is_too_long_is_an_error(engine: Engine) {
+    let server = start(engine, &["-I", "2m"]);
+    let mut client = connect(&server);
+    let script = "redis.call('set', KEYS[1], ('x'):rep(1e6)) \
+        local t = {} for i = 1, 200 do t[i] = KEYS[1] end \
+        return #redis.call('mget', unpack(t))";
+    assert_error(&mut client, script, "the reply of the command exceeds");
+    let script = script.replace("200", "8");
+    assert_reply(&mut client, &script, ":8\r\n");
+}
+
+/// An error that ends a script is cut.
+#[test]
+fn an_error_is_as_long_as_it_may_be() {
+    Engine::run_of_corewise(Engine::TESTED[0], |engine| {
+        let server = start(engine, &[]);
+        let mut client = connect(&server);
+        let reply = eval(&mut client, "error(('x'):rep(2e6))");
+        assert!(reply.len() < 32 << 10, "{}", reply.len());
+        assert!(reply.starts_with(b"-ERR user_script:1: xxx"));
+    });
 }
 
 fn a_script_leaves_nothing_behind(engine: Engine) {

@@ -236,7 +236,7 @@ impl Default for Config {
             maxconns_fast: true,
             verbosity: 0,
             script_time: Duration::from_secs(5),
-            script_memory: 32 << 20,
+            script_memory: 64 << 20,
             script_keys: ScriptKeys::Declared,
         }
     }

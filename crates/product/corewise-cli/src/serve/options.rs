@@ -117,7 +117,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "TIME")]
     pub(crate) script_time: Option<Parsed<Span>>,
 
-    /// Memory that the scripts of one thread may take, 1m to 1g. [default: 32m]
+    /// Memory that the scripts of one thread may take, 1m to 1g. [default: 64m]
     #[arg(long, value_name = "SIZE")]
     pub(crate) script_memory: Option<Parsed<Bytes>>,
 

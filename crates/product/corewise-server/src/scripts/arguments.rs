@@ -1,6 +1,10 @@
 //! The arguments of functions that scripts call, and the errors about them, with Lua's words.
 
+use super::sandbox::PRELUDE;
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Value};
+
+/// The bytes of a text whose work takes longer than a look at the clock.
+const LONG: usize = 4 << 10;
 
 /// Whose fault an error is: the script's position is not part of it.
 #[derive(Debug)]
@@ -28,12 +32,19 @@ pub(super) fn cause(error: &Error) -> &Error {
     error
 }
 
-/// An error at the place in the script where the function was called.
+/// An error at the place in the script where the function was called, or one of the prelude that
+/// calls it.
 pub(super) fn error(lua: &Lua, text: &str) -> Error {
-    let place = lua.inspect_stack(1, |frame| {
-        let line = frame.current_line()?;
-        let source = frame.source().short_src?;
-        Some(format!("{source}:{line}: "))
+    let place = (1..4).find_map(|level| {
+        lua.inspect_stack(level, |frame| {
+            let source = frame.source();
+            let is_inner = source.source.as_deref() == Some(PRELUDE) || source.what == "tail";
+            (!is_inner).then(|| {
+                let line = frame.current_line()?;
+                Some(format!("{}:{line}: ", source.short_src?))
+            })
+        })
+        .flatten()
     });
     Error::RuntimeError(format!("{}{text}", place.flatten().unwrap_or_default()))
 }
@@ -70,9 +81,16 @@ fn expected(lua: &Lua, args: &MultiValue, at: usize, what: &str) -> Error {
 }
 
 /// The argument at `at`, from 0 on, which must be a string or a number.
+///
+/// Looks at the time before a long one is read.
 pub(super) fn string(lua: &Lua, args: &MultiValue, at: usize) -> Result<LuaString> {
     match args.get(at) {
-        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::String(text)) => {
+            if text.as_bytes().len() > LONG {
+                super::check_room(lua, 0)?;
+            }
+            Ok(text.clone())
+        }
         Some(value @ (Value::Integer(_) | Value::Number(_))) => lua
             .coerce_string(value.clone())?
             .ok_or_else(|| expected(lua, args, at, "string")),
@@ -91,10 +109,15 @@ pub(super) fn number(lua: &Lua, args: &MultiValue, at: usize) -> Result<f64> {
     number.ok_or_else(|| expected(lua, args, at, "number"))
 }
 
-/// As [`number`], `default` where there is none.
+/// As [`number`], without its fraction.
+pub(super) fn integer(lua: &Lua, args: &MultiValue, at: usize) -> Result<i64> {
+    Ok(super::number::truncate(number(lua, args, at)?))
+}
+
+/// As [`integer`], `default` where there is none.
 pub(super) fn integer_or(lua: &Lua, args: &MultiValue, at: usize, default: i64) -> Result<i64> {
     match args.get(at) {
         None | Some(Value::Nil) => Ok(default),
-        _ => Ok(super::number::truncate(number(lua, args, at)?)),
+        _ => integer(lua, args, at),
     }
 }

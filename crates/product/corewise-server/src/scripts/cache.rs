@@ -156,6 +156,12 @@ impl Scripts {
         cache.scripts.insert(script.digest, entry);
     }
 
+    /// The number of scripts that are kept, and the bytes of their texts.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        let cache = self.cache.lock();
+        (cache.scripts.len() as u64, cache.bytes as u64)
+    }
+
     /// Forgets all scripts.
     pub(crate) fn flush(&self) {
         *self.cache.lock() = Cache::default();

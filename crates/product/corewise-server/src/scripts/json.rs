@@ -10,6 +10,11 @@ use std::rc::Rc;
 /// The greatest depth that a script may choose.
 const MAX_DEPTH: usize = 1_000;
 
+/// Bytes of a text between two looks at the clock.
+const PART: usize = 64 << 10;
+/// Elements of a table between two looks at the clock.
+const ELEMENTS: usize = 256;
+
 /// What a script may choose. Every script begins with the defaults.
 #[derive(Clone, Copy)]
 struct Settings {
@@ -206,7 +211,7 @@ impl Writer<'_> {
     fn value(&mut self, value: &Value, depth: usize) -> Result<()> {
         check_room(self.lua, self.out.len())?;
         match value {
-            Value::String(text) => self.text(&text.as_bytes()),
+            Value::String(text) => self.text(&text.as_bytes())?,
             Value::Integer(number) => self.number(*number as f64)?,
             Value::Number(number) => self.number(*number)?,
             Value::Boolean(true) => self.out.extend_from_slice(b"true"),
@@ -230,8 +235,17 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn text(&mut self, text: &[u8]) {
+    fn text(&mut self, text: &[u8]) -> Result<()> {
         self.out.push(b'"');
+        for part in text.chunks(PART) {
+            check_room(self.lua, self.out.len())?;
+            self.escaped(part);
+        }
+        self.out.push(b'"');
+        Ok(())
+    }
+
+    fn escaped(&mut self, text: &[u8]) {
         for &byte in text {
             match byte {
                 b'"' | b'\\' | b'/' => self.out.extend_from_slice(&[b'\\', byte]),
@@ -246,7 +260,6 @@ impl Writer<'_> {
                 _ => self.out.push(byte),
             }
         }
-        self.out.push(b'"');
     }
 
     /// The length if the table is an array: its keys are positive integers.
@@ -256,6 +269,9 @@ impl Writer<'_> {
             let key = super::replies::number(&pair?.0).unwrap_or(0.0);
             is_array &= key >= 1.0 && key.fract() == 0.0;
             count += 1;
+            if count % ELEMENTS == 0 {
+                check_room(self.lua, self.out.len())?;
+            }
             most = most.max(key as usize);
         }
         if !is_array || count == 0 {
@@ -295,7 +311,7 @@ impl Writer<'_> {
                 self.out.push(b',');
             }
             match &key {
-                Value::String(text) => self.text(&text.as_bytes()),
+                Value::String(text) => self.text(&text.as_bytes())?,
                 key => {
                     let Some(number) = super::replies::number(key) else {
                         return Err(self.cannot(key, "table key must be a number or string"));
@@ -478,6 +494,7 @@ impl Reader<'_> {
     }
 
     fn value(&mut self, token: Placed, depth: usize) -> Result<Value> {
+        check_room(self.lua, 0)?;
         Ok(match token.0 {
             Token::Text(text) => Value::String(self.lua.create_string(&text)?),
             Token::Number(number) => Value::Number(number),

@@ -15,16 +15,20 @@
 //! # Guarantees
 //!
 //! 1. *A script leaves nothing behind.* No value of one script is seen by another: the globals
-//!    cannot be changed, and neither can the libraries. A state that was changed all the same, as
-//!    by `table.insert(string, 1)`, is dropped at the end of the script.
+//!    cannot be changed, and neither can the libraries. A state that was changed all the same is
+//!    dropped at the end of the script.
 //! 2. *No way out.* There are no files, no processes, no modules and no bytecode.
-//! 3. *A script ends.* Every [`HOOK_EVERY`] instructions, in every command, in every long match of
-//!    a pattern and while values are encoded, the clock is read. A script that has spent its time
-//!    cannot catch the error. It may end late by the time of [`HOOK_EVERY`] calls of Lua's own
-//!    functions, each of which is bounded by the memory of the state.
-//! 4. *Memory.* The state of a thread has at most [`Limits::memory`] bytes, garbage included, and
-//!    what functions in Rust collect has the same bound. A state that has failed for lack of
-//!    memory is dropped.
+//! 3. *A script ends.* The clock is read every [`HOOK_EVERY`] instructions of a coroutine, when one
+//!    is made or resumed, in every command, while a pattern is matched, values are encoded or
+//!    decoded and a table is sorted, and before a long text is read or an element moves a long
+//!    table. No function in C or Rust calls back into Lua without instructions in between. A script
+//!    that has spent its time cannot catch the error: the handlers of `xpcall`, for which Lua calls
+//!    no hook, do not run. It ends late by at most the time of [`HOOK_EVERY`] instructions, each of
+//!    which takes a time in proportion to the memory of the state.
+//! 4. *Memory.* The state of a thread has at most [`Limits::memory`] bytes, garbage included. What
+//!    functions in Rust collect, and the arguments of a command, have the same bound. A script that
+//!    has no memory or no references left ends as one that has spent its time, and its state is
+//!    dropped.
 //! 5. *Numbers.* The numbers of `math.random` are the same in each run of the server, one after the
 //!    other on each loop. A seed that a script chooses is forgotten at its end.
 
@@ -54,7 +58,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Instructions between two looks at the clock.
-const HOOK_EVERY: u32 = 1_000;
+const HOOK_EVERY: u32 = 100;
 
 /// What scripts may take.
 #[derive(Clone, Copy, Debug)]

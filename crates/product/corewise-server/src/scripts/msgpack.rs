@@ -8,6 +8,11 @@ use mlua::{Lua, MultiValue, Result, Table, Value};
 /// How deep tables are packed; deeper ones become nil.
 const MAX_DEPTH: usize = 16;
 
+/// Elements of a table between two looks at the clock.
+const ELEMENTS: usize = 256;
+/// The most values that one call unpacks: as many fit on the stack of a function, which has 8,000.
+const MAX_VALUES: usize = 7_000;
+
 /// The table.
 pub(super) fn table(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
@@ -46,6 +51,7 @@ fn encode(lua: &Lua, value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(
     match value {
         Value::String(text) => {
             let text = text.as_bytes();
+            check_room(lua, out.len() + text.len())?;
             head(out, text.len(), (0xa0, 32), &[0xd9, 0xda, 0xdb]);
             out.extend_from_slice(&text);
         }
@@ -106,7 +112,7 @@ fn tagged(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
 }
 
 /// The number of elements if the keys are 1 to that number.
-fn array_len(table: &Table) -> Result<Option<usize>> {
+fn array_len(lua: &Lua, table: &Table) -> Result<Option<usize>> {
     let (mut count, mut most) = (0_usize, 0_usize);
     for pair in table.pairs::<Value, Value>() {
         let key = number_of(&pair?.0).unwrap_or(0.0);
@@ -115,12 +121,15 @@ fn array_len(table: &Table) -> Result<Option<usize>> {
         }
         count += 1;
         most = most.max(key as usize);
+        if count % ELEMENTS == 0 {
+            check_room(lua, 0)?;
+        }
     }
     Ok((count == most).then_some(count))
 }
 
 fn encode_table(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<()> {
-    if let Some(len) = array_len(table)? {
+    if let Some(len) = array_len(lua, table)? {
         head(out, len, (0x90, 16), &[0xdc, 0xdd]);
         for index in 1..=len {
             encode(lua, &table.raw_get(index)?, depth + 1, out)?;
@@ -165,8 +174,10 @@ fn unpack(lua: &Lua, args: &MultiValue, limit: i64, offset: i64) -> Result<Multi
     };
     let mut values = Vec::new();
     while !reader.rest.is_empty() && (values.len() as i64) < wanted {
+        if values.len() == MAX_VALUES {
+            return Err(error(lua, "stack overflow (in function mp_unpack_full)"));
+        }
         values.push(reader.value(0)?);
-        check_room(lua, values.len() * size_of::<Value>())?;
     }
     if limit != 0 {
         let next = match reader.rest.len() {
@@ -211,6 +222,7 @@ impl<'t> Reader<'t> {
         if depth > MAX_NESTING {
             return Err(error(self.lua, "Bad data format in input."));
         }
+        check_room(self.lua, 0)?;
         let tag = self.unsigned(1)? as u8;
         Ok(match tag {
             0x00..=0x7f => Value::Number(f64::from(tag)),

@@ -12,7 +12,7 @@ const MAX_CAPTURES: usize = 32;
 /// How deep items of a pattern may nest that try several lengths.
 const MAX_DEPTH: usize = 200;
 /// Steps between two looks at the clock.
-const STEPS: u32 = 1 << 16;
+const STEPS: usize = 1 << 16;
 
 /// Why a match has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(super) struct Matcher<'t> {
     captures: [(usize, End); MAX_CAPTURES],
     level: usize,
     depth: usize,
-    steps: u32,
+    steps: usize,
     watchdog: &'t Watchdog,
 }
 
@@ -101,8 +101,14 @@ impl<'t> Matcher<'t> {
     }
 
     fn step(&mut self) -> Result<(), Failure> {
-        self.steps += 1;
-        if self.steps.is_multiple_of(STEPS) {
+        self.charge(1)
+    }
+
+    /// Counts a step for each byte that is looked at.
+    fn charge(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.steps += bytes;
+        if self.steps >= STEPS {
+            self.steps = 0;
             return self.watchdog.check().map_err(Failure::Stopped);
         }
         Ok(())
@@ -153,6 +159,7 @@ impl<'t> Matcher<'t> {
     /// One character of the pattern with what says how often it may be there.
     fn single(&mut self, s: usize, p: usize) -> Result<Single, Failure> {
         let end = self.class_end(p)?;
+        self.charge(end - p)?;
         let fits = self.fits(s, p, end);
         Ok(match self.pattern.get(end) {
             Some(b'?') => {
@@ -173,7 +180,7 @@ impl<'t> Matcher<'t> {
     fn longest(&mut self, s: usize, p: usize, end: usize) -> Matched {
         let mut count = 0;
         while self.fits(s + count, p, end) {
-            self.step()?;
+            self.charge(end - p)?;
             count += 1;
         }
         loop {
@@ -192,6 +199,7 @@ impl<'t> Matcher<'t> {
             if let Some(found) = self.go(s, end + 1)? {
                 return Ok(Some(found));
             }
+            self.charge(end - p)?;
             if !self.fits(s, p, end) {
                 return Ok(None);
             }
@@ -250,11 +258,12 @@ impl<'t> Matcher<'t> {
     }
 
     /// `%f[set]`, whose set is at `p`: where the set ends, if the place is a frontier.
-    fn frontier(&self, s: usize, p: usize) -> Matched {
+    fn frontier(&mut self, s: usize, p: usize) -> Matched {
         if self.pattern.get(p) != Some(&b'[') {
             return Err("missing '[' after '%f' in pattern".into());
         }
         let end = self.class_end(p)?;
+        self.charge(2 * (end - p))?;
         let before = match s {
             0 => 0,
             _ => self.text[s - 1],
@@ -265,10 +274,11 @@ impl<'t> Matcher<'t> {
     }
 
     /// `%1`, the text of a capture.
-    fn repeated(&self, s: usize, digit: u8) -> Matched {
+    fn repeated(&mut self, s: usize, digit: u8) -> Matched {
         let index = usize::from(digit).wrapping_sub(usize::from(b'1'));
         match self.captures[..self.level].get(index) {
             Some(&(start, End::At(end))) => {
+                self.charge(end - start)?;
                 let is_same = self.text[s..].starts_with(&self.text[start..end]);
                 Ok(is_same.then_some(s + end - start))
             }

@@ -1,13 +1,16 @@
 -- Makes the globals that scripts see. Receives the tables of the libraries and the functions in
 -- Rust; returns the globals, and the function that runs a script.
 local all, rust, shared = ...
-local type, error, tostring, next, select = type, error, tostring, next, select
-local native_rawget, native_rawset = rawget, rawset
+local type, error, tostring, tonumber, next = type, error, tostring, tonumber, next
+local native_rawget, native_rawset, select = rawget, rawset, select
 local native_pcall, native_xpcall, native_sort = pcall, xpcall, table.sort
 local native_setmetatable, native_getmetatable = setmetatable, getmetatable
 local native_loadstring, native_resume = loadstring, coroutine.resume
-local native_collect, concat, byte = collectgarbage, table.concat, string.byte
+local native_insert, native_remove = table.insert, table.remove
+local native_collect, byte, sub = collectgarbage, string.byte, string.sub
+local native_concat, native_find = table.concat, string.find
 local is_stopped, describe, where, check = rust.is_stopped, rust.describe, rust.where, rust.check
+local gmatch, gsub, next_match, find_from = rust.gmatch, rust.gsub, rust.next_match, rust.find_from
 
 -- What a script cannot change is an empty table that shows another one.
 local shown = native_setmetatable({}, {__mode = "k"})
@@ -39,11 +42,12 @@ local function caught(failure)
   return failure
 end
 
+-- An error is not caught if the script must end.
 local function results(ok, first, ...)
   if ok then
     return true, first, ...
   end
-  if is_stopped() then
+  if is_stopped(first) then
     error(first, 0)
   end
   return false, caught(first)
@@ -61,7 +65,7 @@ function all.pcall(...)
 end
 
 local function handled(ok, ...)
-  if not ok and is_stopped() then
+  if not ok and is_stopped((...)) then
     error((...), 0)
   end
   return ok, ...
@@ -69,6 +73,10 @@ end
 
 function all.xpcall(f, handler)
   return handled(native_xpcall(f, function(failure)
+    -- Lua calls no hook in the handler of an error that a hook has raised.
+    if is_stopped(failure) then
+      return failure
+    end
     if type(failure) == "userdata" then
       local text, is_of_command = describe(failure)
       failure = is_of_command and {err = text} or text
@@ -81,7 +89,7 @@ local function resumed(ok, first, ...)
   if ok then
     return true, first, ...
   end
-  if is_stopped() then
+  if is_stopped(first) then
     error(first, 0)
   end
   if type(first) == "userdata" then
@@ -91,24 +99,50 @@ local function resumed(ok, first, ...)
   return false, first
 end
 
+-- The hook counts the instructions of each coroutine on its own.
 function all.coroutine.resume(...)
+  check()
   return resumed(native_resume(...))
 end
 
-local function table_expected(name, value)
-  if type(value) ~= "table" then
-    local kind = value == nil and "nil" or type(value)
-    error("bad argument #1 to '" .. name .. "' (table expected, got " .. kind .. ")", 3)
+-- The results of a function of C that has been called by `pcall`, or its error as one of the script.
+local function passed_on(name, ok, ...)
+  if ok then
+    return ...
+  end
+  local failure = ...
+  if type(failure) == "string" and not is_stopped(failure) then
+    local start, stop = native_find(failure, "'?'", 1, true)
+    if start then
+      failure = sub(failure, 1, start) .. name .. sub(failure, stop)
+    end
+    error(failure, 3)
+  end
+  error(failure, 0)
+end
+
+for _, name in next, {"create", "wrap"} do
+  local native = all.coroutine[name]
+  all.coroutine[name] = function(...)
+    check()
+    return passed_on(name, native_pcall(native, ...))
+  end
+end
+
+local function expected(name, number, kind, value)
+  if type(value) ~= kind then
+    local text = " (" .. kind .. " expected, got " .. type(value) .. ")"
+    error("bad argument #" .. number .. " to '" .. name .. "'" .. text, 3)
   end
 end
 
 function all.next(table, key)
-  table_expected("next", table)
+  expected("next", 1, "table", table)
   return next(shown[table] or table, key)
 end
 
 function all.pairs(table)
-  table_expected("pairs", table)
+  expected("pairs", 1, "table", table)
   local real = shown[table]
   if real then
     return function(_, key) return next(real, key) end, table, nil
@@ -117,12 +151,12 @@ function all.pairs(table)
 end
 
 function all.rawget(table, key)
-  table_expected("rawget", table)
+  expected("rawget", 1, "table", table)
   return native_rawget(shown[table] or table, key)
 end
 
 function all.rawset(table, key, value)
-  table_expected("rawset", table)
+  expected("rawset", 1, "table", table)
   if shown[table] then
     error(readonly, 0)
   end
@@ -130,7 +164,7 @@ function all.rawset(table, key, value)
 end
 
 function all.setmetatable(table, metatable)
-  table_expected("setmetatable", table)
+  expected("setmetatable", 1, "table", table)
   if shown[table] then
     error(readonly, 0)
   end
@@ -147,22 +181,168 @@ function all.getmetatable(value)
   return native_getmetatable(value)
 end
 
--- The order of a long table is decided in Lua, so that the time of the script is looked at.
+-- Tables and texts that are longer are changed after a look at the time.
+local LONG = 1000
+-- Comparisons between two looks at the time.
+local COMPARISONS = 16
+
 local function is_less(a, b)
   return a < b
 end
 
+-- The order is decided in Lua, so that the time is looked at between two comparisons.
 function all.table.sort(table, less)
-  if less == nil and type(table) == "table" and #table > 100 then
-    less = is_less
+  expected("sort", 1, "table", table)
+  if less ~= nil then
+    expected("sort", 2, "function", less)
+  elseif #table <= COMPARISONS then
+    return native_sort(table)
   end
-  return native_sort(table, less)
+  local is_native, count = less == nil, 0
+  less = less or is_less
+  local function counted(a, b)
+    count = count + 1
+    if count % COMPARISONS == 0 then
+      check()
+    end
+    return less(a, b)
+  end
+  if not is_native then
+    return native_sort(table, counted)
+  end
+  local ok, failure = native_pcall(native_sort, table, counted)
+  if not ok then
+    if type(failure) == "string" and not is_stopped(failure) then
+      failure = failure:gsub("^prelude:%d+: ", "")
+    end
+    error(failure, 0)
+  end
+end
+
+function all.table.insert(...)
+  local table, at = ...
+  local count = select("#", ...)
+  expected("insert", 1, "table", table)
+  if shown[table] then
+    error(readonly, 2)
+  end
+  if count == 2 then
+    return native_insert(table, at)
+  elseif count ~= 3 then
+    error("wrong number of arguments to 'insert'", 2)
+  end
+  if not tonumber(at) then
+    expected("insert", 2, "number", at)
+  end
+  -- Lua moves as many elements, whether they are there or not.
+  if tonumber(at) < -LONG then
+    error("bad argument #2 to 'insert' (position out of bounds)", 2)
+  elseif #table > LONG then
+    check()
+  end
+  return native_insert(...)
+end
+
+function all.table.remove(...)
+  local table, at = ...
+  expected("remove", 1, "table", table)
+  if at ~= nil and not tonumber(at) then
+    expected("remove", 2, "number", at)
+  end
+  if at ~= nil and #table > LONG then
+    check()
+  end
+  return native_remove(...)
+end
+
+function all.table.foreach(table, f)
+  expected("foreach", 1, "table", table)
+  expected("foreach", 2, "function", f)
+  for key, value in next, shown[table] or table do
+    local result = f(key, value)
+    if result ~= nil then
+      return result
+    end
+  end
+end
+
+function all.table.foreachi(table, f)
+  expected("foreachi", 1, "table", table)
+  expected("foreachi", 2, "function", f)
+  for index = 1, #table do
+    local result = f(index, native_rawget(table, index))
+    if result ~= nil then
+      return result
+    end
+  end
+end
+
+function all.string.gmatch(...)
+  local text, pattern = gmatch(...)
+  local at = 0
+  local function advance(next, ...)
+    at = next
+    return ...
+  end
+  return function()
+    return advance(next_match(text, pattern, at))
+  end
+end
+all.string.gfind = all.string.gmatch
+
+-- Where a match is, and what takes its place.
+local function replaced(replacement, is_function, start, stop, ...)
+  if not start then
+    return nil
+  elseif is_function then
+    return start, stop, (replacement(...))
+  end
+  return start, stop, replacement[(...)]
+end
+
+-- No function in Rust calls one of Lua: here a function or a table has the replacements.
+function all.string.gsub(...)
+  local text, pattern, most, is_anchored = gsub(...)
+  if most == nil then
+    return text, pattern
+  end
+  local _, _, replacement = ...
+  local is_function = type(replacement) == "function"
+  local pieces, joined, copied, from, count = {}, {}, 0, 0, 0
+  while count < most do
+    local start, stop, value =
+      replaced(replacement, is_function, find_from(text, pattern, from, is_anchored))
+    if not start then
+      break
+    end
+    count = count + 1
+    if not value then
+      value = sub(text, start + 1, stop)
+    elseif type(value) ~= "string" and type(value) ~= "number" then
+      error("invalid replacement value (a " .. type(value) .. ")", 2)
+    end
+    pieces[#pieces + 1] = sub(text, copied + 1, start)
+    pieces[#pieces + 1] = value
+    if #pieces > LONG then
+      joined[#joined + 1] = native_concat(pieces)
+      pieces = {}
+    end
+    copied = stop
+    from = stop > start and stop or stop + 1
+    if from > #text or is_anchored then
+      break
+    end
+  end
+  pieces[#pieces + 1] = sub(text, copied + 1)
+  joined[#joined + 1] = native_concat(pieces)
+  return native_concat(joined), count
 end
 
 function all.loadstring(text, name)
   if type(text) == "string" and byte(text, 1) == 27 then
     return nil, "user_script: bytecode is not loaded"
   end
+  check()
   return native_loadstring(text, name)
 end
 
@@ -181,7 +361,7 @@ function all.load(reader, name)
     end
     parts[#parts + 1] = part
   end
-  return all.loadstring(concat(parts), name or "=(load)")
+  return all.loadstring(native_concat(parts), name or "=(load)")
 end
 
 function all.collectgarbage(what)

@@ -274,3 +274,12 @@ pub(super) enum Argument {
     Text(LuaString),
     Printed(String),
 }
+
+impl Argument {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.as_bytes().len(),
+            Self::Printed(text) => text.len(),
+        }
+    }
+}

@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// The most compiled scripts of a thread. They are compiled again when all were forgotten.
 const MAX_COMPILED: usize = 512;
+/// The most bytes of the text of an error that ends a script.
+const MAX_ERROR: usize = 16 << 10;
 /// The most lines that one script logs, and the most bytes of each.
 const MAX_LOGGED: u32 = 16;
 const MAX_LOGGED_BYTES: usize = 1_024;
@@ -28,7 +30,7 @@ const MAX_LOGGED_BYTES: usize = 1_024;
 const FIRST_RANDOM: u64 = 0x1234_abcd_330e;
 /// The name of a script in Lua's messages.
 const NAME: &str = "@user_script";
-const PRELUDE: &str = "=prelude";
+pub(super) const PRELUDE: &str = "=prelude";
 
 /// What bounds the functions in Rust.
 pub(super) struct Bounds {
@@ -45,6 +47,8 @@ pub(super) fn stopped(_: Stopped) -> Error {
 /// What the functions of one script share.
 struct State {
     watchdog: Rc<Watchdog>,
+    /// The bytes that the state may have.
+    memory: usize,
     json: Json,
     /// The version in which the script sees replies.
     version: Cell<Version>,
@@ -84,6 +88,7 @@ impl Sandbox {
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
         let state = Rc::new(State {
             watchdog: Rc::new(Watchdog::new(run_state)),
+            memory,
             json: Json::default(),
             version: Cell::new(Version::Resp2),
             random: Cell::new(FIRST_RANDOM),
@@ -101,7 +106,8 @@ impl Sandbox {
         ] {
             all.raw_remove(name)?;
         }
-        strings::install(&lua, &all.raw_get("string")?, &state.watchdog)?;
+        let helpers = helpers(&lua, &state)?;
+        strings::install(&lua, &all.raw_get("string")?, &helpers, &state.watchdog)?;
         install_random(&lua, &all.raw_get("math")?, &state)?;
         all.raw_set("bit", bits::table(&lua)?)?;
         all.raw_set("cjson", state.json.table(&lua)?)?;
@@ -110,7 +116,6 @@ impl Sandbox {
         all.raw_set("redis", &redis)?;
         let proxies = lua.create_table()?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
-        let helpers = helpers(&lua, &state)?;
         let (globals, caller): (Table, Function) = prelude.call((&all, helpers, &proxies))?;
         lua.set_globals(globals)?;
         let dog = Rc::clone(&state.watchdog);
@@ -210,8 +215,14 @@ impl Sandbox {
                 Failure::TooLong => "ERR the reply of the script exceeds the maximum length".into(),
                 Failure::Lua(error) => {
                     self.has_failed = true;
+                    note_error(&state.watchdog, &error);
                     self.stopped_text().map_or_else(
-                        || format!("ERR Error running script: {}", cause(&error)),
+                        || {
+                            let text = cause(&error).to_string();
+                            // Lua's traceback is behind the first line.
+                            let text = text.lines().next().unwrap_or("");
+                            format!("ERR Error running script: {text}")
+                        },
                         str::to_owned,
                     )
                 }
@@ -282,6 +293,8 @@ impl Sandbox {
         Some(match self.state.watchdog.stopped()? {
             Stopped::TimedOut => "ERR Script exceeded its time limit, see --script-time.",
             Stopped::Killed => "ERR Script killed by user with SCRIPT KILL.",
+            Stopped::OutOfMemory => "ERR not enough memory, see --script-memory.",
+            Stopped::OutOfStack => "ERR stack overflow: the script uses too many values at once.",
         })
     }
 
@@ -291,14 +304,11 @@ impl Sandbox {
         let mut results = results.into_iter();
         let is_done = matches!(results.next(), Some(Value::Boolean(true)));
         let value = results.next().unwrap_or(Value::Nil);
-        if let Some(why) = self.state.watchdog.stopped() {
-            let why = match why {
-                Stopped::TimedOut => "Script exceeded its time limit, see --script-time.",
-                Stopped::Killed => "Script killed by user with SCRIPT KILL.",
-            };
-            return Ok(Ended::Error(
-                format!("ERR {why} script: {digest}").into_bytes(),
-            ));
+        if !is_done {
+            note(&self.state.watchdog, &value);
+        }
+        if let Some(why) = self.stopped_text() {
+            return Ok(Ended::Error(format!("{why} script: {digest}").into_bytes()));
         }
         if is_done {
             return Ok(Ended::Value(value));
@@ -317,9 +327,6 @@ impl Sandbox {
             Value::String(text) => text.as_bytes().to_vec(),
             _ => b"ERR the error has no text".to_vec(),
         };
-        if line.ends_with(b"not enough memory") {
-            self.has_failed = true;
-        }
         if let (Value::String(source), Some(at)) =
             (failure.raw_get(2)?, failure.raw_get::<Option<f64>>(3)?)
         {
@@ -332,6 +339,7 @@ impl Sandbox {
 }
 
 fn print_error(out: &mut Vec<u8>, text: &[u8]) {
+    let text = &text[..text.len().min(MAX_ERROR)];
     corewise_wire::resp::Encoder::new(Version::Resp2, out).error(&[trimmed(text)]);
 }
 
@@ -348,7 +356,7 @@ impl Calls<'_> {
         state.watchdog.check().map_err(stopped)?;
         self.reply.clear();
         let version = state.version.get();
-        if let Err(text) = self.execute(args, version) {
+        if let Err(text) = self.execute(args, version, state.memory) {
             if raises {
                 return Err(command_error(text));
             }
@@ -358,13 +366,18 @@ impl Calls<'_> {
             return Err(command_error(trimmed(text)));
         }
         let value = replies::to_lua(lua, &mut &self.reply[..])?;
-        if self.reply.capacity() > KEPT_REPLY {
+        if self.reply.capacity() > KEPT {
             self.reply = Vec::new();
         }
         Ok(value)
     }
 
-    fn execute(&mut self, args: &MultiValue, version: Version) -> std::result::Result<(), String> {
+    fn execute(
+        &mut self,
+        args: &MultiValue,
+        version: Version,
+        memory: usize,
+    ) -> std::result::Result<(), String> {
         if args.is_empty() {
             return Err("ERR Please specify at least one argument for this redis lib call".into());
         }
@@ -373,6 +386,12 @@ impl Calls<'_> {
             let text = "ERR Lua redis lib command arguments must be strings or integers";
             return Err(text.into());
         };
+        // The same long text may be many arguments.
+        let bytes = args.iter().map(Argument::len).sum::<usize>();
+        if bytes > memory {
+            let text = "ERR the arguments of the command exceed the memory of the script";
+            return Err(format!("{text}, see --script-memory"));
+        }
         self.request.clear();
         self.request.push_elements(args.len(), |push| {
             for arg in &args {
@@ -390,23 +409,48 @@ impl Calls<'_> {
 }
 
 /// A longer buffer of a reply is given back.
-const KEPT_REPLY: usize = 64 << 10;
+const KEPT: usize = 64 << 10;
 
 /// The functions that `prelude.lua` needs.
 fn helpers(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     let table = lua.create_table()?;
     let dog = Rc::clone(&state.watchdog);
-    let is_stopped = lua.create_function(move |_, ()| Ok(dog.stopped().is_some()))?;
+    let is_stopped = lua.create_function(move |_, failure: Value| {
+        note(&dog, &failure);
+        Ok(dog.stopped().is_some())
+    })?;
     table.raw_set("is_stopped", is_stopped)?;
     let dog = Rc::clone(&state.watchdog);
     let check = lua.create_function(move |_, ()| dog.check().map_err(stopped))?;
     table.raw_set("check", check)?;
-    table.raw_set(
-        "describe",
-        lua.create_function(|lua, error: Value| describe(lua, &error))?,
-    )?;
+    let dog = Rc::clone(&state.watchdog);
+    let describe = lua.create_function(move |lua, error: Value| {
+        note(&dog, &error);
+        describe(lua, &error)
+    })?;
+    table.raw_set("describe", describe)?;
     table.raw_set("where", lua.create_function(|lua, ()| place(lua))?)?;
     Ok(table)
+}
+
+/// Ends the script if an error says that it has no memory or no references left. Such an error has
+/// no handler: Lua and mlua may fail at the next step again, where a script can do nothing.
+fn note(watchdog: &Watchdog, error: &Value) {
+    match error {
+        Value::String(text) if text.as_bytes() == b"not enough memory" => {
+            watchdog.stop(Stopped::OutOfMemory);
+        }
+        Value::Error(error) => note_error(watchdog, error),
+        _ => {}
+    }
+}
+
+fn note_error(watchdog: &Watchdog, error: &Error) {
+    match cause(error) {
+        Error::MemoryError(_) => watchdog.stop(Stopped::OutOfMemory),
+        Error::StackError => watchdog.stop(Stopped::OutOfStack),
+        _ => {}
+    }
 }
 
 /// The text of an error of a function in Rust, and whether it is one of a command.
@@ -516,8 +560,10 @@ fn redis_table(lua: &Lua, state: &Rc<State>) -> Result<Table> {
             Some(value) => lua.coerce_string(value.clone()).ok().flatten(),
             None => None,
         };
-        let text = text.map_or_else(Vec::new, |text| text.as_bytes().to_vec());
-        lua.create_string(sha1::hex(&text))
+        let text = text.as_ref().map(LuaString::as_bytes);
+        let text = text.as_deref().unwrap_or_default();
+        super::check_room(lua, 0)?;
+        lua.create_string(sha1::hex(text))
     })?;
     table.raw_set("sha1hex", sha1hex)?;
     add_replies(lua, &table)?;

@@ -1,28 +1,40 @@
-//! `string.find`, `match`, `gmatch` and `gsub`, whose time is bounded.
+//! `string.find`, `match`, `gmatch`, `gsub` and `rep`, whose time is bounded.
 
-use super::arguments::{bad_argument, error, integer_or, string, type_of};
+use super::arguments::{self, bad_argument, error, integer_or, string};
 use super::patterns::{Capture, Failure, Matcher, is_plain};
 use super::watchdog::Watchdog;
-use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
-use std::cell::Cell;
-use std::ops::Range;
+use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Value};
+use std::ops::{Range, RangeInclusive};
 use std::rc::Rc;
 
-/// Replaces the functions in Lua's table `string`.
-pub(super) fn install(lua: &Lua, strings: &Table, watchdog: &Rc<Watchdog>) -> Result<()> {
+/// Replaces functions in Lua's table `string`, and adds to `helpers` what `prelude.lua` makes the
+/// others of: `gmatch` and `gsub`, which check the arguments, `next_match` and `find_from`.
+pub(super) fn install(
+    lua: &Lua,
+    strings: &Table,
+    helpers: &Table,
+    watchdog: &Rc<Watchdog>,
+) -> Result<()> {
     let dog = Rc::clone(watchdog);
     let find = lua.create_function(move |lua, args| search(lua, &args, &dog, true))?;
+    strings.raw_set("find", find)?;
     let dog = Rc::clone(watchdog);
     let matches = lua.create_function(move |lua, args| search(lua, &args, &dog, false))?;
-    let dog = Rc::clone(watchdog);
-    let gmatch = lua.create_function(move |lua, args| all_matches(lua, &args, &dog))?;
+    strings.raw_set("match", matches)?;
+    strings.raw_set("rep", lua.create_function(|lua, args| repeat(lua, &args))?)?;
+    helpers.raw_set(
+        "gmatch",
+        lua.create_function(|lua, args| texts(lua, &args))?,
+    )?;
     let dog = Rc::clone(watchdog);
     let gsub = lua.create_function(move |lua, args| replace(lua, &args, &dog))?;
-    strings.raw_set("find", find)?;
-    strings.raw_set("match", matches)?;
-    strings.raw_set("gmatch", &gmatch)?;
-    strings.raw_set("gfind", gmatch)?;
-    strings.raw_set("gsub", gsub)
+    helpers.raw_set("gsub", gsub)?;
+    let dog = Rc::clone(watchdog);
+    let next = lua.create_function(move |lua, args| next_match(lua, args, &dog))?;
+    helpers.raw_set("next_match", next)?;
+    let dog = Rc::clone(watchdog);
+    let find_from = lua.create_function(move |lua, args| find_from(lua, args, &dog))?;
+    helpers.raw_set("find_from", find_from)
 }
 
 fn failed(lua: &Lua, failure: &Failure) -> mlua::Error {
@@ -92,84 +104,108 @@ fn search(lua: &Lua, args: &MultiValue, dog: &Watchdog, is_find: bool) -> Result
         body => (false, body),
     };
     let mut matcher = Matcher::new(&text, body, dog);
-    for at in start..=text.len() {
-        let end = matcher
-            .matches_at(at)
-            .map_err(|failure| failed(lua, &failure))?;
-        if let Some(end) = end {
-            let caught = captures(lua, &matcher, &text, &(at..end), !is_find)?;
-            return Ok(if is_find {
-                found(at..end, caught)
-            } else {
-                MultiValue::from_vec(caught)
-            });
-        }
-        if is_anchored {
-            break;
-        }
-    }
-    Ok(nothing())
+    let last = if is_anchored { start } else { text.len() };
+    let Some(whole) = first_match(lua, &mut matcher, start..=last)? else {
+        return Ok(nothing());
+    };
+    let caught = captures(lua, &matcher, &text, &whole, !is_find)?;
+    Ok(if is_find {
+        found(whole, caught)
+    } else {
+        MultiValue::from_vec(caught)
+    })
 }
 
-/// `gmatch(s, pattern)`.
-fn all_matches(lua: &Lua, args: &MultiValue, dog: &Rc<Watchdog>) -> Result<Function> {
-    let (text, pattern) = (string(lua, args, 0)?, string(lua, args, 1)?);
-    let (next, dog) = (Cell::new(0), Rc::clone(dog));
-    lua.create_function(move |lua, ()| next_match(lua, &text, &pattern, &next, &dog))
+/// `rep(s, n)`.
+fn repeat(lua: &Lua, args: &MultiValue) -> Result<LuaString> {
+    let text = string(lua, args, 0)?;
+    let count = arguments::integer(lua, args, 1)? as i32;
+    let count = usize::try_from(count).unwrap_or(0);
+    let text = text.as_bytes();
+    super::check_room(lua, text.len().saturating_mul(count))?;
+    lua.create_string(if text.is_empty() {
+        Vec::new()
+    } else {
+        text.repeat(count)
+    })
 }
 
+/// The two texts of `gmatch(s, pattern)`.
+fn texts(lua: &Lua, args: &MultiValue) -> Result<(LuaString, LuaString)> {
+    Ok((string(lua, args, 0)?, string(lua, args, 1)?))
+}
+
+/// The next match from a place on: where `gmatch` goes on, and what it returns.
 fn next_match(
     lua: &Lua,
-    text: &LuaString,
-    pattern: &LuaString,
-    next: &Cell<usize>,
+    (text, pattern, from): (LuaString, LuaString, usize),
     dog: &Watchdog,
 ) -> Result<MultiValue> {
     let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
     let mut matcher = Matcher::new(&text, &pattern, dog);
-    for at in next.get()..=text.len() {
-        let end = matcher
-            .matches_at(at)
-            .map_err(|failure| failed(lua, &failure))?;
-        if let Some(end) = end {
-            next.set(if end == at { end + 1 } else { end });
-            return Ok(MultiValue::from_vec(captures(
-                lua,
-                &matcher,
-                &text,
-                &(at..end),
-                true,
-            )?));
+    let found = first_match(lua, &mut matcher, from..=text.len())?;
+    let Some(whole) = found else {
+        let end = Value::Number(text.len() as f64 + 1.0);
+        return Ok(MultiValue::from_vec(vec![end, Value::Nil]));
+    };
+    let next = whole.end + usize::from(whole.is_empty());
+    let mut values = captures(lua, &matcher, &text, &whole, true)?;
+    values.insert(0, Value::Number(next as f64));
+    Ok(MultiValue::from_vec(values))
+}
+
+/// The next match from a place on, or only there: its start, its end and its captures, or nothing.
+fn find_from(
+    lua: &Lua,
+    (text, pattern, from, is_anchored): (LuaString, LuaString, usize, bool),
+    dog: &Watchdog,
+) -> Result<MultiValue> {
+    let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
+    let mut matcher = Matcher::new(&text, &pattern, dog);
+    let last = if is_anchored { from } else { text.len() };
+    let Some(whole) = first_match(lua, &mut matcher, from..=last)? else {
+        return Ok(MultiValue::new());
+    };
+    let ends = [whole.start as f64, whole.end as f64].map(Value::Number);
+    let caught = captures(lua, &matcher, &text, &whole, true)?;
+    Ok(ends.into_iter().chain(caught).collect())
+}
+
+fn first_match(
+    lua: &Lua,
+    matcher: &mut Matcher<'_>,
+    starts: RangeInclusive<usize>,
+) -> Result<Option<Range<usize>>> {
+    for at in starts {
+        let end = matcher.matches_at(at);
+        if let Some(end) = end.map_err(|failure| failed(lua, &failure))? {
+            return Ok(Some(at..end));
         }
     }
-    next.set(text.len() + 1);
-    Ok(MultiValue::from_vec(vec![Value::Nil]))
+    Ok(None)
 }
 
-/// What `gsub` puts in the place of a match.
-enum Replacement {
-    Text(LuaString),
-    Table(Table),
-    Function(Function),
-}
-
-/// `gsub(s, pattern, replacement [, n])`.
-fn replace(lua: &Lua, args: &MultiValue, dog: &Watchdog) -> Result<(LuaString, f64)> {
-    let (text, pattern) = (string(lua, args, 0)?, string(lua, args, 1)?);
-    let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
-    let replacement = match args.get(2) {
+/// `gsub(s, pattern, replacement [, n])` if the replacement is a text; otherwise the text, the
+/// pattern, the most replacements, and whether the pattern was anchored.
+fn replace(lua: &Lua, args: &MultiValue, dog: &Watchdog) -> Result<MultiValue> {
+    let (text, pattern) = texts(lua, args)?;
+    let template = match args.get(2) {
         Some(Value::String(_) | Value::Integer(_) | Value::Number(_)) => {
-            Replacement::Text(string(lua, args, 2)?)
+            Some(string(lua, args, 2)?)
         }
-        Some(Value::Table(table)) => Replacement::Table(table.clone()),
-        Some(Value::Function(function)) => Replacement::Function(function.clone()),
+        Some(Value::Table(_) | Value::Function(_)) => None,
         _ => return Err(bad_argument(lua, 3, "string/function/table expected")),
     };
-    let most = integer_or(lua, args, 3, text.len() as i64 + 1)?;
-    let (is_anchored, body) = match &pattern[..] {
+    let most = integer_or(lua, args, 3, text.as_bytes().len() as i64 + 1)?;
+    let pattern_bytes = pattern.as_bytes();
+    let (is_anchored, body) = match &pattern_bytes[..] {
         [b'^', body @ ..] => (true, body),
         body => (false, body),
     };
+    let Some(template) = template else {
+        return (text, lua.create_string(body)?, most as f64, is_anchored).into_lua_multi(lua);
+    };
+    let text = text.as_bytes();
     let mut matcher = Matcher::new(&text, body, dog);
     let (mut out, mut at, mut count) = (Vec::new(), 0, 0_i64);
     while count < most {
@@ -178,8 +214,14 @@ fn replace(lua: &Lua, args: &MultiValue, dog: &Watchdog) -> Result<(LuaString, f
             .map_err(|failure| failed(lua, &failure))?;
         if let Some(end) = end {
             count += 1;
-            let whole = at..end;
-            add_replacement(lua, &replacement, &matcher, &text, &whole, &mut out)?;
+            expand(
+                lua,
+                &template.as_bytes(),
+                &matcher,
+                &text,
+                &(at..end),
+                &mut out,
+            )?;
             super::check_room(lua, out.len())?;
         }
         match end {
@@ -195,39 +237,7 @@ fn replace(lua: &Lua, args: &MultiValue, dog: &Watchdog) -> Result<(LuaString, f
         }
     }
     out.extend_from_slice(text.get(at..).unwrap_or(b""));
-    Ok((lua.create_string(&out)?, count as f64))
-}
-
-fn add_replacement(
-    lua: &Lua,
-    replacement: &Replacement,
-    matcher: &Matcher<'_>,
-    text: &[u8],
-    whole: &Range<usize>,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let value = match replacement {
-        Replacement::Text(template) => {
-            return expand(lua, &template.as_bytes(), matcher, text, whole, out);
-        }
-        Replacement::Table(table) => table.get(capture(lua, matcher, text, whole, 0)?)?,
-        Replacement::Function(function) => {
-            let args = captures(lua, matcher, text, whole, true)?;
-            function.call::<Value>(MultiValue::from_vec(args))?
-        }
-    };
-    match value {
-        Value::Nil | Value::Boolean(false) => out.extend_from_slice(&text[whole.clone()]),
-        Value::String(_) | Value::Integer(_) | Value::Number(_) => {
-            let value = lua.coerce_string(value)?;
-            out.extend_from_slice(&value.map_or_else(Vec::new, |text| text.as_bytes().to_vec()));
-        }
-        other => {
-            let kind = type_of(Some(&other));
-            return Err(error(lua, &format!("invalid replacement value (a {kind})")));
-        }
-    }
-    Ok(())
+    (lua.create_string(&out)?, count as f64).into_lua_multi(lua)
 }
 
 /// Appends the replacement, in which `%1` is the first capture.

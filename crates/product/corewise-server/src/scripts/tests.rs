@@ -29,8 +29,10 @@ fn the_cache_forgets_the_scripts_that_were_not_used_for_longest() {
     kept(&scripts, b"return 'one more'");
     assert!(scripts.find(&first.digest).is_some());
     assert!(scripts.find(&second.digest).is_none());
+    assert_eq!(scripts.size().0, MAX_SCRIPTS as u64);
     scripts.flush();
     assert!(scripts.find(&first.digest).is_none());
+    assert_eq!(scripts.size(), (0, 0));
 }
 
 #[test]

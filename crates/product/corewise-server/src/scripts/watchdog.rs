@@ -12,6 +12,10 @@ pub(crate) enum Stopped {
     TimedOut,
     /// `SCRIPT KILL` of another client.
     Killed,
+    /// It has no memory left. What it catches then may be half done.
+    OutOfMemory,
+    /// It has used all places for values on a stack, or all references to them from Rust.
+    OutOfStack,
 }
 
 /// Ends the script that runs on this thread.
@@ -58,6 +62,11 @@ impl Watchdog {
         };
         self.stopped.set(Some(why));
         Err(why)
+    }
+
+    /// The script must end, unless it must already.
+    pub(super) fn stop(&self, why: Stopped) {
+        self.stopped.set(self.stopped.get().or(Some(why)));
     }
 
     /// Why it was ended, if it was.
