@@ -65,6 +65,14 @@ const checks = {
     assert.deepStrictEqual(replies, expected);
   },
 
+  async scripts(call) {
+    const script = "return {redis.call('INCR', KEYS[1]), ARGV[1], #ARGV}";
+    assert.strictEqual(await call('SET', 'n', '6'), 'OK');
+    assert.deepStrictEqual(await call('EVAL', script, '1', 'n', 'a', 'b'), [7, 'a', 2]);
+    const digest = await call('SCRIPT', 'LOAD', script);
+    assert.deepStrictEqual(await call('EVALSHA', digest, '1', 'n', 'ü'), [8, 'ü', 1]);
+  },
+
   async errors(call, isErrorOfServer) {
     const fails = (text, ...words) => assert.rejects(call(...words), (error) => {
       assert(isErrorOfServer(error), error);

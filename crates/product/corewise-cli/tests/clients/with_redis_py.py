@@ -4,12 +4,15 @@ Usage: with_redis_py.py AUTH_PORT PORT...
 """
 
 import sys
+import threading
 
 import redis
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     ConnectionError,
+    LockNotOwnedError,
+    NoScriptError,
     ResponseError,
     WatchError,
 )
@@ -157,6 +160,72 @@ def transactions(client):
     assert client.transaction(add_one, "balance") == [21]
 
 
+INCREMENT = """
+local n = tonumber(redis.call('GET', KEYS[1]) or 0) + ARGV[1]
+redis.call('SET', KEYS[1], n)
+return {n, redis.status_reply('FINE'), cjson.encode({n = n}), false}
+"""
+
+
+def scripts(client):
+    client.delete("n")
+    assert client.eval(INCREMENT, 1, "n", 5) == [5, b"FINE", b'{"n":5}', None]
+    increment = client.register_script(INCREMENT)
+    assert client.script_exists(increment.sha) == [True]
+    assert client.script_flush() is True
+    fails(NoScriptError, "", client.evalsha, increment.sha, 1, "n", 5)
+    # It is loaded when it is not there.
+    assert increment(keys=["n"], args=[2])[0] == 7
+    pipeline = client.pipeline()
+    increment(keys=["n"], args=[1], client=pipeline)
+    pipeline.get("n")
+    assert pipeline.execute() == [[8, b"FINE", b'{"n":8}', None], b"8"]
+    assert client.eval_ro("return redis.call('GET', KEYS[1])", 1, "n") == b"8"
+    fails(ResponseError, "read-only", client.eval_ro, "return redis.call('DEL', KEYS[1])", 1, "n")
+    fails(ResponseError, "BROKEN by hand", client.eval, "return {err = 'BROKEN by hand'}", 0)
+
+
+def locks(client):
+    lock = client.lock("lock", timeout=100)
+    assert lock.acquire(blocking=False) is True
+    other = client.lock("lock", timeout=100)
+    assert other.acquire(blocking=False) is False
+    assert lock.owned() and not other.owned() and lock.locked()
+    assert 99_000 < client.pttl("lock") <= 100_000
+    assert lock.extend(100) is True
+    assert 190_000 < client.pttl("lock") <= 200_000
+    assert lock.extend(50, replace_ttl=True) is True
+    assert 40_000 < client.pttl("lock") <= 50_000
+    assert lock.reacquire() is True
+    assert 90_000 < client.pttl("lock") <= 100_000
+    client.set("lock", "of another client")
+    fails(LockNotOwnedError, "", lock.extend, 100)
+    fails(LockNotOwnedError, "", lock.reacquire)
+    client.set("lock", "of another client")
+    fails(LockNotOwnedError, "", client.lock("lock").do_release, b"no token")
+    assert client.get("lock") == b"of another client"
+    client.delete("lock")
+    assert other.acquire(blocking=False) is True
+    other.release()
+    assert client.exists("lock") == 0
+
+
+def a_lock_excludes_other_threads(client):
+    client.set("n", 0)
+
+    def increment():
+        for _ in range(20):
+            with client.lock("lock", timeout=100, sleep=0.001):
+                client.set("n", int(client.get("n")) + 1)
+
+    threads = [threading.Thread(target=increment) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert client.get("n") == b"80"
+
+
 def authentication(port, protocol):
     fails(AuthenticationError, "", connect(port, protocol).get, "k")
     wrong = connect(port, protocol, username="ann", password="wrong")
@@ -177,6 +246,9 @@ CHECKS = (
     errors_are_exceptions,
     reconnects_after_the_server_has_closed,
     transactions,
+    scripts,
+    locks,
+    a_lock_excludes_other_threads,
     administration,
 )
 

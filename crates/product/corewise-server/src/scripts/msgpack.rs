@@ -1,6 +1,6 @@
 //! The table `cmsgpack`: MessagePack, as lua-cmsgpack 0.4.0 that Redis has.
 
-use super::arguments::{bad_argument, error, integer_or, number, string};
+use super::arguments::{bad_argument, error, integer, integer_or, string};
 use super::check_room;
 use super::replies::number as number_of;
 use mlua::{Lua, MultiValue, Result, Table, Value};
@@ -20,13 +20,13 @@ pub(super) fn table(lua: &Lua) -> Result<Table> {
     let all = lua.create_function(|lua, args: MultiValue| unpack(lua, &args, 0, 0))?;
     table.raw_set("unpack", all)?;
     let unpack_one = lua.create_function(|lua, args: MultiValue| {
-        let offset = integer_or(lua, &args, 1, 0)?;
+        let offset = integer_or(lua, &args, 1, 0)? as i32;
         unpack(lua, &args, 1, offset)
     })?;
     table.raw_set("unpack_one", unpack_one)?;
     let unpack_limit = lua.create_function(|lua, args: MultiValue| {
-        let limit = number(lua, &args, 1)? as i64;
-        let offset = integer_or(lua, &args, 2, 0)?;
+        let limit = integer(lua, &args, 1)? as i32;
+        let offset = integer_or(lua, &args, 2, 0)? as i32;
         unpack(lua, &args, limit, offset)
     })?;
     table.raw_set("unpack_limit", unpack_limit)?;
@@ -148,7 +148,7 @@ fn encode_table(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Re
 
 /// Unpacks `limit` values, or all for 0, from `offset` on. With a limit the next offset comes
 /// first, -1 at the end.
-fn unpack(lua: &Lua, args: &MultiValue, limit: i64, offset: i64) -> Result<MultiValue> {
+fn unpack(lua: &Lua, args: &MultiValue, limit: i32, offset: i32) -> Result<MultiValue> {
     let text = string(lua, args, 0)?;
     let text = text.as_bytes();
     if offset < 0 || limit < 0 {
@@ -167,13 +167,13 @@ fn unpack(lua: &Lua, args: &MultiValue, limit: i64, offset: i64) -> Result<Multi
             &format!("Start offset {offset} greater than input length {len}."),
         ));
     }
-    let wanted = if limit == 0 { i64::MAX } else { limit };
+    let wanted = if limit == 0 { i32::MAX } else { limit };
     let mut reader = Reader {
         lua,
         rest: &text[offset as usize..],
     };
     let mut values = Vec::new();
-    while !reader.rest.is_empty() && (values.len() as i64) < wanted {
+    while !reader.rest.is_empty() && (values.len() as i32) < wanted {
         if values.len() == MAX_VALUES {
             return Err(error(lua, "stack overflow (in function mp_unpack_full)"));
         }
@@ -236,10 +236,6 @@ impl<'t> Reader<'t> {
             0xcb => Value::Number(f64::from_bits(self.unsigned(8)?)),
             0xcc..=0xcf => Value::Number(self.unsigned(1 << (tag - 0xcc))? as f64),
             0xd0..=0xd3 => Value::Number(self.signed(1 << (tag - 0xd0))? as f64),
-            0xc4..=0xc6 => {
-                let len = self.unsigned(1 << (tag - 0xc4))? as usize;
-                self.text(len)?
-            }
             0xd9..=0xdb => {
                 let len = self.unsigned(1 << (tag - 0xd9))? as usize;
                 self.text(len)?

@@ -324,7 +324,12 @@ impl Sandbox {
             ));
         };
         let mut line = match failure.raw_get(1)? {
-            Value::String(text) => text.as_bytes().to_vec(),
+            // Redis shows it up to a zero byte.
+            Value::String(text) => {
+                let text = text.as_bytes();
+                let end = memchr::memchr(0, &text).unwrap_or(text.len());
+                text[..end].to_vec()
+            }
             _ => b"ERR the error has no text".to_vec(),
         };
         if let (Value::String(source), Some(at)) =
