@@ -202,6 +202,161 @@ fn random_scripts_agree_with_redis(engine: Engine) {
     }
 }
 
+/// Calls of the libraries with what is drawn: `@S` a text, `@N` a number, `@P` a pattern, `@R` a
+/// replacement, `@V` any value, `@T` a table, `@F` a format, `@J` a text in JSON, `@M` one in
+/// MessagePack, `@O` an operation of `bit`, `@A` an operator.
+const CALLS: &[&str] = &[
+    "string.find(@S,@P)",
+    "string.find(@S,@P,@N)",
+    "string.find(@S,@S,@N,true)",
+    "string.match(@S,@P)",
+    "string.match(@S,@P,@N)",
+    "string.gsub(@S,@P,@R)",
+    "string.gsub(@S,@P,@R,@N)",
+    "string.gsub(@S,@P,{a='z',b=1})",
+    "string.gsub(@S,@P,function(x,y) return y end)",
+    "string.gsub(@S,@P,function(x) return x .. x end)",
+    "string.gsub(@S,@P,function(x) return {} end)",
+    "(function() local t = {} for x, y in string.gmatch(@S,@P) do \
+        t[#t + 1] = tostring(x) .. tostring(y) end return table.concat(t, '|') end)()",
+    "string.rep(@S,3)",
+    "string.rep(@S,'2')",
+    "string.sub(@S,@N,@N)",
+    "string.byte(@S,@N,@N)",
+    "string.char(@N,@N)",
+    "string.upper(@V)",
+    "string.reverse(@S)",
+    "string.format(@F,@V,@V)",
+    "tonumber(@V)",
+    "tonumber(@S,16)",
+    "tostring(@N)",
+    "cjson.encode(@V)",
+    "cjson.encode({@V,@V})",
+    "cjson.decode(@J)",
+    "cjson.encode(cjson.decode(@J))",
+    "cmsgpack.pack(@V,@V)",
+    "cmsgpack.unpack(@M)",
+    "cjson.encode({cmsgpack.unpack(@M)})",
+    "cmsgpack.unpack_one(@M,@N)",
+    "cmsgpack.unpack_limit(@M,@N,@N)",
+    "bit.@O(@N,@N)",
+    "bit.@O(@V)",
+    "math.floor(@N)",
+    "math.fmod(@N,@N)",
+    "table.concat(@T,@S)",
+    "table.concat(@T,@S,1,2)",
+    "(function() local t = @T table.insert(t,@V) table.insert(t,2,@V) return t end)()",
+    "(function() local t = @T return {table.remove(t,2),table.remove(t),t} end)()",
+    "(function() local t = @T table.sort(t) return t end)()",
+    "(function() local t = @T table.foreachi(t, function(i, v) if i == 2 then return v end end) end)()",
+    "table.maxn(@V)",
+    "unpack(@T)",
+    "select(@N,@V,@V)",
+    "pcall(error,@S)",
+    "error(@S)",
+    "error(@S,2)",
+    "assert(@V,@S)",
+    "redis.sha1hex(@V)",
+    "redis.error_reply(@V)",
+    "redis.status_reply(@V)",
+    "redis.pcall(@S,KEYS[1],@V)",
+    "redis.pcall('set',KEYS[1],@V)",
+    "redis.pcall('get',KEYS[1])",
+    "type(@V)",
+    "@V @A @V",
+    "setmetatable({},{__index=function(t, k) return k end})[@S]",
+    "next(@T)",
+    "rawset({},@V,@V)",
+];
+
+#[rustfmt::skip]
+const DRAWN: &[(char, &[&str])] = &[
+    ('S', &["''", "'a'", "'abc'", "'hello world'", "'  12 '", "'0x1f'", "'1e3'", "'-7'", "'aXbXc'",
+        "'k=v, k2=v2'", "'\\0a\\0'", "'((a)(b))'", "'nan'", "'\\255\\n'", "'a.b-c'", "'%d'"]),
+    ('N', &["0", "1", "2", "3", "-1", "-2", "1.5", "100", "-0.5", "2^31", "2^53", "1e15", "1e100",
+        "0/0", "1/0", "-1/0", "255", "65536", "'7'"]),
+    ('P', &["'a'", "'%a+'", "'(%w+)=(%w+)'", "'.-b'", "'^a'", "'b$'", "'[a-c]+'", "'[^X]*'", "'%s*'",
+        "'()'", "'(a)(b)'", "'%b()'", "'%f[%w]%w+'", "'.'", "'a*'", "''", "'[%]x]'", "'('", "'%'",
+        "'[a'", "'x?'", "'%1'", "'(.)%1'", "'^'", "'[]x]'", "'%f'", "'[a-]'", "'a(b)()'"]),
+    ('R', &["'x'", "'%0'", "'%1%1'", "'<%0>'", "'%2'", "'%'", "'%%'", "''", "7"]),
+    ('F', &["'%d'", "'%s'", "'%5.2f'", "'%q'", "'%x'", "'%g'", "'%-5s|'", "'%c'", "'%05d'", "'%e'",
+        "'%s %s'", "'%u'", "'%'", "'%y'", "'%10.4s'", "'%+d'", "'%.3s'", "'%999d'"]),
+    ('V', &["@S", "@S", "@N", "@N", "true", "false", "nil", "cjson.null", "@T"]),
+    ('T', &["{}", "{@V}", "{@V,@V}", "{@N,@N,@N}", "{@S,@S,@S}", "{k=@V}", "{@S,k=@V}", "{[3]=@V}"]),
+    ('J', &["'[@j,@j]'", "'{\"a\":@j,\"b\":@j}'", "'@j'", "'@j x'", "'[@j'", "'{\"a\" @j}'"]),
+    ('j', &["1", "-1", "01", "+1", ".5", "1.", "1e3", "0x10", "nan", "Infinity", "-", "1e400", "\"a\"",
+        "\"\\\\u00e9\"", "\"\\\\ud83d\\\\ude00\"", "\"\\\\ud800\"", "\"\\\\x\"", "\"a", "true", "nul",
+        "null", "[]", "{}", "[@j,@j]", "{\"k\":@j}"]),
+    ('M', &["cmsgpack.pack(@V,@V)", "'\\@m\\@m\\@m\\@m'", "'\\@m\\@m\\@m\\@m\\@m\\@m\\@m\\@m\\@m\\@m'"]),
+    ('m', &["000", "001", "127", "128", "129", "130", "145", "146", "161", "163", "192", "194", "195",
+        "196", "202", "203", "204", "205", "206", "207", "208", "209", "210", "211", "217", "220", "222",
+        "224", "255"]),
+    ('O', &["band", "bor", "bxor", "lshift", "rshift", "arshift", "rol", "ror", "tohex", "bnot", "bswap"]),
+    ('A', &["+", "-", "*", "/", "%", "..", "==", "<", "^", "and", "or"]),
+];
+
+impl Scripts {
+    /// Replaces the letters behind `@` by what is drawn.
+    fn expand(&mut self, template: &str, depth: usize) -> String {
+        let mut parts = template.split('@');
+        let mut text = parts.next().unwrap_or("").to_owned();
+        for part in parts {
+            let (_, all) = DRAWN
+                .iter()
+                .find(|(name, _)| part.starts_with(*name))
+                .unwrap();
+            // The last ones contain others.
+            let all = if depth > 3 {
+                &all[..all.len().min(4)]
+            } else {
+                all
+            };
+            let drawn = self.one_of(all);
+            text += &self.expand(&drawn, depth + 1);
+            text += &part[1..];
+        }
+        text
+    }
+
+    fn library_call(&mut self) -> String {
+        let template = self.one_of(CALLS);
+        self.expand(&template, 0)
+    }
+
+    fn script_with_libraries(&mut self) -> String {
+        let call = self.library_call();
+        match self.0.random_range(0..4) {
+            0 => format!("local r = {{{call}}} return r"),
+            1 => format!(
+                "local r = {{pcall(function() local a, b = {call} return a, b end)}} return r"
+            ),
+            2 => format!("local a, b, c = {call} return {{type(a), a, b, c}}"),
+            _ => format!(
+                "local a = {call} local b = {} return {{a, b}}",
+                self.library_call()
+            ),
+        }
+    }
+}
+
+#[test]
+fn random_calls_of_libraries_agree_with_redis() {
+    // The engine has no part in it.
+    Engine::run_of_corewise(Engine::TESTED[0], |engine| {
+        let server = start(engine, &["--script-keys", "all", "--script-time", "60s"]);
+        let Some(redis) = Redis::start() else {
+            return skip("redis-server is not installed");
+        };
+        let mut scripts = Scripts(Xoshiro256PlusPlus::seed_from_u64(engine.seed(11)));
+        let (mut ours, mut theirs) = (connect(&server), redis.connect());
+        for _ in 0..if is_short() { 300 } else { 3_000 } {
+            let script = scripts.script_with_libraries();
+            let (our_reply, their_reply) = (eval(&mut ours, &script), eval(&mut theirs, &script));
+            assert_eq!(show(&our_reply), show(&their_reply), "{script}");
+        }
+    });
+}
+
 fn a_script_reaches_the_keys_that_it_declares(engine: Engine) {
     let server = start(engine, &[]);
     let mut client = connect(&server);

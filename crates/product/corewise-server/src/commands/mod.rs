@@ -627,7 +627,7 @@ fn error_at(out: &[u8], start: usize) -> Option<&[u8]> {
 }
 
 /// The text up to the first NUL, which is as far as Redis shows it.
-fn until_nul(text: &[u8]) -> &[u8] {
+pub(crate) fn until_nul(text: &[u8]) -> &[u8] {
     let end = text.iter().position(|byte| *byte == 0);
     &text[..end.unwrap_or(text.len())]
 }

@@ -1,16 +1,16 @@
 //! The table `bit`: operations on 32 bits, as those of Lua BitOp that Redis has.
 
-use super::arguments::{integer_or, number};
+use super::arguments::number;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
 type Combine = fn(u32, u32) -> u32;
 type Change = fn(u32) -> u32;
 
-/// The lowest 32 bits of a number, which is rounded to an integer first.
+/// The lowest 32 bits of a number, which is rounded to an integer first: of the sum with 2^52 + 2^51,
+/// whose mantissa has no fraction.
 fn bits(lua: &Lua, args: &MultiValue, at: usize) -> Result<u32> {
-    let rounded = number(lua, args, at)?.round_ties_even();
-    // Exact: both are integers, and the remainder is less than 2^32.
-    Ok(rounded.rem_euclid(4_294_967_296.0) as u64 as u32)
+    let sum = number(lua, args, at)? + 6_755_399_441_055_744.0;
+    Ok(sum.to_bits() as u32)
 }
 
 fn result(bits: u32) -> Value {
@@ -36,7 +36,7 @@ fn to_hex(lua: &Lua, args: &MultiValue) -> Result<String> {
     let value = bits(lua, args, 0)?;
     let wanted = match args.get(1) {
         None => 8,
-        Some(_) => integer_or(lua, args, 1, 8)? as i32,
+        Some(_) => bits(lua, args, 1)? as i32,
     };
     let count = (wanted.unsigned_abs() as usize).min(8);
     let digits = if wanted < 0 {

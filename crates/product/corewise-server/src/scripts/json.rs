@@ -415,13 +415,13 @@ impl Reader<'_> {
                 return token;
             }
         }
-        match read_number(rest) {
+        match read_number(rest).filter(|_| rest.first() != Some(&b'.')) {
             Some((number, len, is_valid)) if is_valid || self.settings.reads_invalid => {
                 self.at += len;
                 Token::Number(number)
             }
-            Some(_) => Token::Error("invalid number"),
-            None => Token::Error("invalid token"),
+            None if rest.first() != Some(&b'-') => Token::Error("invalid token"),
+            _ => Token::Error("invalid number"),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::arguments::{bad_argument, error, integer, integer_or, string};
 use super::check_room;
 use super::replies::number as number_of;
-use mlua::{Lua, MultiValue, Result, Table, Value};
+use mlua::{Error, Lua, MultiValue, Result, Table, Value};
 
 /// How deep tables are packed; deeper ones become nil.
 const MAX_DEPTH: usize = 16;
@@ -20,13 +20,13 @@ pub(super) fn table(lua: &Lua) -> Result<Table> {
     let all = lua.create_function(|lua, args: MultiValue| unpack(lua, &args, 0, 0))?;
     table.raw_set("unpack", all)?;
     let unpack_one = lua.create_function(|lua, args: MultiValue| {
-        let offset = integer_or(lua, &args, 1, 0)? as i32;
+        let offset = integer_or(lua, &args, 1, 0)?;
         unpack(lua, &args, 1, offset)
     })?;
     table.raw_set("unpack_one", unpack_one)?;
     let unpack_limit = lua.create_function(|lua, args: MultiValue| {
-        let limit = integer(lua, &args, 1)? as i32;
-        let offset = integer_or(lua, &args, 2, 0)? as i32;
+        let limit = integer(lua, &args, 1)?;
+        let offset = integer_or(lua, &args, 2, 0)?;
         unpack(lua, &args, limit, offset)
     })?;
     table.raw_set("unpack_limit", unpack_limit)?;
@@ -146,16 +146,17 @@ fn encode_table(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Re
     Ok(())
 }
 
-/// Unpacks `limit` values, or all for 0, from `offset` on. With a limit the next offset comes
-/// first, -1 at the end.
-fn unpack(lua: &Lua, args: &MultiValue, limit: i32, offset: i32) -> Result<MultiValue> {
+/// Unpacks `limit` values from `offset` on, or all if both are 0. Unless all are unpacked, the next
+/// offset comes first, -1 at the end.
+fn unpack(lua: &Lua, args: &MultiValue, limit: i64, offset: i64) -> Result<MultiValue> {
     let text = string(lua, args, 0)?;
     let text = text.as_bytes();
     if offset < 0 || limit < 0 {
         return Err(error(
             lua,
             &format!(
-                "Invalid request to unpack with offset of {offset} and limit of {}.",
+                "Invalid request to unpack with offset of {} and limit of {}.",
+                offset as i32, // as Redis prints it, here and below
                 text.len()
             ),
         ));
@@ -164,22 +165,26 @@ fn unpack(lua: &Lua, args: &MultiValue, limit: i32, offset: i32) -> Result<Multi
         let len = text.len();
         return Err(error(
             lua,
-            &format!("Start offset {offset} greater than input length {len}."),
+            &format!(
+                "Start offset {} greater than input length {len}.",
+                offset as i32
+            ),
         ));
     }
-    let wanted = if limit == 0 { i32::MAX } else { limit };
+    let wants_all = limit == 0 && offset == 0;
+    let wanted = if wants_all { i64::MAX } else { limit };
     let mut reader = Reader {
         lua,
         rest: &text[offset as usize..],
     };
     let mut values = Vec::new();
-    while !reader.rest.is_empty() && (values.len() as i32) < wanted {
+    while !reader.rest.is_empty() && (values.len() as i64) < wanted {
         if values.len() == MAX_VALUES {
             return Err(error(lua, "stack overflow (in function mp_unpack_full)"));
         }
         values.push(reader.value(0)?);
     }
-    if limit != 0 {
+    if !wants_all {
         let next = match reader.rest.len() {
             0 => -1.0,
             left => (text.len() - left) as f64,
@@ -234,7 +239,8 @@ impl<'t> Reader<'t> {
             0xc2 | 0xc3 => Value::Boolean(tag == 0xc3),
             0xca => Value::Number(f64::from(f32::from_bits(self.unsigned(4)? as u32))),
             0xcb => Value::Number(f64::from_bits(self.unsigned(8)?)),
-            0xcc..=0xcf => Value::Number(self.unsigned(1 << (tag - 0xcc))? as f64),
+            // 8 bytes with a sign, as in Redis.
+            0xcc..=0xcf => Value::Number(self.unsigned(1 << (tag - 0xcc))? as i64 as f64),
             0xd0..=0xd3 => Value::Number(self.signed(1 << (tag - 0xd0))? as f64),
             0xd9..=0xdb => {
                 let len = self.unsigned(1 << (tag - 0xd9))? as usize;
@@ -270,9 +276,9 @@ impl<'t> Reader<'t> {
         for _ in 0..len {
             let (key, value) = (self.value(depth + 1)?, self.value(depth + 1)?);
             match key {
-                Value::Nil => return Err(error(self.lua, "table index is nil")),
+                Value::Nil => return Err(Error::RuntimeError("table index is nil".into())),
                 Value::Number(number) if number.is_nan() => {
-                    return Err(error(self.lua, "table index is NaN"));
+                    return Err(Error::RuntimeError("table index is NaN".into()));
                 }
                 key => table.raw_set(key, value)?,
             }

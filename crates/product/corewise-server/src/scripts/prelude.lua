@@ -234,8 +234,8 @@ function all.table.insert(...)
   if not tonumber(at) then
     expected("insert", 2, "number", at)
   end
-  -- Lua moves as many elements, whether they are there or not.
-  if tonumber(at) < -LONG then
+  -- Lua moves as many elements, whether they are there or not. Its positions have 32 bits.
+  if tonumber(at) < -LONG or tonumber(at) >= 2^31 then
     error("bad argument #2 to 'insert' (position out of bounds)", 2)
   elseif #table > LONG then
     check()

@@ -7,6 +7,7 @@ use super::replies::{self, Argument, Failure, Printer, trimmed};
 use super::run_state::RunState;
 use super::watchdog::{Stopped, Watchdog};
 use super::{Commands, HOOK_EVERY, Run, Script, bits, msgpack, sha1, strings};
+use crate::commands::until_nul;
 use corewise_wire::resp::{RequestQueue, Version};
 use mlua::chunk::ChunkMode;
 use mlua::{
@@ -324,12 +325,7 @@ impl Sandbox {
             ));
         };
         let mut line = match failure.raw_get(1)? {
-            // Redis shows it up to a zero byte.
-            Value::String(text) => {
-                let text = text.as_bytes();
-                let end = memchr::memchr(0, &text).unwrap_or(text.len());
-                text[..end].to_vec()
-            }
+            Value::String(text) => until_nul(&text.as_bytes()).to_vec(),
             _ => b"ERR the error has no text".to_vec(),
         };
         if let (Value::String(source), Some(at)) =
@@ -610,7 +606,7 @@ fn redis_table(lua: &Lua, state: &Rc<State>) -> Result<Table> {
 /// `redis.error_reply` and `redis.status_reply`.
 fn add_replies(lua: &Lua, table: &Table) -> Result<()> {
     let text_of = |args: &MultiValue| match args.front() {
-        Some(Value::String(text)) if args.len() == 1 => Some(text.as_bytes().to_vec()),
+        Some(Value::String(text)) if args.len() == 1 => Some(until_nul(&text.as_bytes()).to_vec()),
         _ => None,
     };
     let wrong = "ERR wrong number or type of arguments";

@@ -197,6 +197,7 @@ fn replace(lua: &Lua, args: &MultiValue, dog: &Watchdog) -> Result<MultiValue> {
         _ => return Err(bad_argument(lua, 3, "string/function/table expected")),
     };
     let most = integer_or(lua, args, 3, text.as_bytes().len() as i64 + 1)?;
+    let most = i64::from(most as i32); // as in Lua, 2^32 is 0
     let pattern_bytes = pattern.as_bytes();
     let (is_anchored, body) = match &pattern_bytes[..] {
         [b'^', body @ ..] => (true, body),
