@@ -765,7 +765,7 @@ fn large_scripts_are_executed(engine: Engine) {
     assert_reply(&mut client, many, ":14000\r\n");
 }
 
-/// The replies to one command, of which the server makes no more than so many bytes.
+/// The replies to one command are bounded while it runs.
 fn a_reply_that_is_too_long_is_an_error(engine: Engine) {
     let server = start(engine, &["-I", "2m"]);
     let mut client = connect(&server);

@@ -22,8 +22,8 @@ pub(crate) fn is_timed(batches: u64) -> bool {
     batches < TIMED_BATCHES || batches.is_multiple_of(TIMED_BATCHES)
 }
 
-/// The first words of all error texts of the server. The last one stands for words that scripts have
-/// chosen.
+/// The first words of all error texts of the server. The last one stands for words that scripts
+/// have chosen.
 const CODES: [&str; 11] = [
     "ERR",
     "EXECABORT",

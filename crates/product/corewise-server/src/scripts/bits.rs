@@ -6,8 +6,8 @@ use mlua::{Lua, MultiValue, Result, Table, Value};
 type Combine = fn(u32, u32) -> u32;
 type Change = fn(u32) -> u32;
 
-/// The lowest 32 bits of a number, which is rounded to an integer first: of the sum with 2^52 + 2^51,
-/// whose mantissa has no fraction.
+/// The lowest 32 bits of a number, which is rounded to an integer first: of the sum with
+/// 2^52 + 2^51, whose mantissa has no fraction.
 fn bits(lua: &Lua, args: &MultiValue, at: usize) -> Result<u32> {
     let sum = number(lua, args, at)? + 6_755_399_441_055_744.0;
     Ok(sum.to_bits() as u32)
