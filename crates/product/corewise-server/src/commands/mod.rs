@@ -13,6 +13,7 @@
 //! | `client` | `CLIENT` |
 //! | `cluster` | `CLUSTER READONLY READWRITE ROLE WAIT` |
 //! | `command` | `COMMAND` |
+//! | `compare` | `DELEX DELIFEQ` |
 //! | `connection` | `AUTH ECHO HELLO PING QUIT RESET SELECT` |
 //! | `keys` | `DEL EXISTS EXPIRE … PERSIST SCAN TOUCH TTL … TYPE UNLINK` |
 //! | `keyspace` | `KEYS MEMORY OBJECT RANDOMKEY` |
@@ -61,6 +62,7 @@ mod bits;
 mod client;
 mod cluster;
 mod command;
+mod compare;
 mod connection;
 mod cost;
 mod counts;

@@ -6,8 +6,8 @@
 
 use super::operation::{Action, Parsed};
 use super::{
-    Context, acl, bits, client, cluster, command, connection, keys, keyspace, latency, lcs, pubsub,
-    scripting, server, several, slowlog, strings, transactions,
+    Context, acl, bits, client, cluster, command, compare, connection, keys, keyspace, latency,
+    lcs, pubsub, scripting, server, several, slowlog, strings, transactions,
 };
 use crate::codec::Parse;
 use corewise_engine::Engine;
@@ -152,6 +152,8 @@ rows! {
     "decr", 2, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], None, strings::decr, batched;
     "decrby", 3, "write denyoom fast", "string", "", [("RW access update", [1, 0, 1])], None, strings::decrby, batched;
     "del", -2, "write", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RM delete", [1, -1, 1])], Delete, keys::del, batched;
+    "delex", -2, "write fast", "string", "", [("RW delete variable_flags", [1, 0, 1])], None, compare::delex, batched;
+    "delifeq", 3, "write fast", "string", "", [("RW access delete", [1, 0, 1])], None, compare::delifeq, batched;
     "discard", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::discard;
     "echo", 2, "loading stale fast", "connection", "", [], None, calls, connection::echo;
     "eval", -3, "noscript stale skip_monitor no_mandatory_keys movablekeys", "scripting", "", [("RW access update", NUMBERED)], None, calls, scripting::eval;
