@@ -687,6 +687,8 @@ pub enum Absence {
 
 /// The result of an operation.
 #[derive(Clone, Copy, Debug)]
+// A tag of its own: one in an unused value of the view's kind makes each match longer.
+#[repr(u8)]
 pub enum Outcome<'a> {
     /// A read found the item (or created it: [`ItemFlags::WON`] with an empty value).
     Found(ItemView<'a>),

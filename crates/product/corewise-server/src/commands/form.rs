@@ -293,6 +293,7 @@ impl<'i> ReplyForm<'i> {
     #[inline]
     pub(super) fn failure(&self, outcome: &Outcome<'_>) -> Option<&'static str> {
         let fails = match outcome {
+            Outcome::Found(_) | Outcome::Stored(_) | Outcome::Missing(_) => false,
             Outcome::OutOfMemory
             | Outcome::TooLarge
             | Outcome::NonNumeric

@@ -262,11 +262,22 @@ impl Counters {
     #[inline]
     pub(crate) fn count(&mut self, tally: Tally, outcome: &Outcome<'_>) {
         self.operations += 1;
-        if tally == Tally::Get {
-            return self.count_lookup(1, 0, outcome);
+        // The most frequent one.
+        if tally == Tally::Get
+            && let Outcome::Found(_) = outcome
+        {
+            self.cmd_get += 1;
+            self.get_hits += 1;
+            return;
         }
+        self.count_other(tally, outcome);
+    }
+
+    #[inline(never)]
+    fn count_other(&mut self, tally: Tally, outcome: &Outcome<'_>) {
         match tally {
-            Tally::None | Tally::Get => {}
+            Tally::None => {}
+            Tally::Get => self.count_lookup(1, 0, outcome),
             Tally::Touch => self.count_lookup(0, 1, outcome),
             Tally::Gat => self.count_lookup(1, 1, outcome),
             Tally::Store => self.count_store(outcome),
@@ -292,18 +303,13 @@ impl Counters {
     fn count_lookup(&mut self, gets: u64, touches: u64, outcome: &Outcome<'_>) {
         self.cmd_get += gets;
         self.cmd_touch += touches;
-        if let Outcome::Found(_) = outcome {
-            self.get_hits += gets;
-            self.touch_hits += touches;
-            return;
-        }
         match outcome {
             Outcome::Edited { old: Some(_), .. } => self.get_hits += gets,
             Outcome::Edited { old: None, .. } => self.get_misses += gets,
             Outcome::Sorted { is_found: true, .. } => self.get_hits += gets,
             Outcome::Sorted { .. } => self.get_misses += gets,
-            // The key has an item, which is what Redis counts.
-            Outcome::WrongKind => {
+            // If it is of the wrong kind, the key has an item, which is what Redis counts.
+            Outcome::Found(_) | Outcome::WrongKind => {
                 self.get_hits += gets;
                 self.touch_hits += touches;
             }
