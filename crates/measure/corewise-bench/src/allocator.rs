@@ -7,13 +7,13 @@
 //! static ALLOCATOR: BenchAllocator = BenchAllocator;
 //! ```
 //!
-//! mimalloc takes its page policy from the environment: `MIMALLOC_ALLOW_THP=0` turns transparent huge
-//! pages off for the whole process, and `2` advises them for all of mimalloc's memory.
+//! mimalloc takes its page policy from the environment: `MIMALLOC_ALLOW_THP=0` turns transparent
+//! huge pages off for the whole process, and `2` advises them for all of mimalloc's memory.
 //!
 //! # Guarantees
 //!
-//! 1. A call costs one relaxed load and a predictable branch more than mimalloc's, as long as nothing
-//!    is counted.
+//! 1. A call costs one relaxed load and a predictable branch more than mimalloc's, as long as
+//!    nothing is counted.
 //! 2. Counting, once switched on, stays on. Bytes are those requested, not those that mimalloc
 //!    rounds them to.
 //! 3. C and C++ code in the process calls `malloc` and is not counted.
@@ -71,8 +71,8 @@ fn count_or_install(state: u8, delta: i64) {
     }
 }
 
-// SAFETY: mimalloc is a correct `GlobalAlloc` that gets the caller's own arguments. Counting neither
-// allocates nor unwinds.
+// SAFETY: mimalloc is a correct `GlobalAlloc` that gets the caller's own arguments. Counting
+// neither allocates nor unwinds.
 unsafe impl GlobalAlloc for BenchAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

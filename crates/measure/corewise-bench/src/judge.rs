@@ -3,7 +3,7 @@
 //! Two measurements differ if the 95 % interval of their ratio lies beyond the spread of the A/A
 //! row, the reference measured twice, and if there are [`LEAST_REPETITIONS`].
 
-use crate::record::{Interval, Role, Row};
+use crate::record::{Interval, Role};
 use crate::results::CellResults;
 
 /// Least repetitions for a verdict: with fewer, Student's interval is many times the spread.
@@ -35,11 +35,11 @@ impl Noise {
         spread([cell]).map_or(Self::NoControl, Self::Within)
     }
 
-    /// The noise of the cell of the A/A row.
-    pub(crate) fn of_again(row: &Row) -> Self {
-        match row.repetitions {
+    /// The noise of a cell by the ratio of its A/A row.
+    pub(crate) fn of_again(repetitions: usize, ratio: Option<Interval>) -> Self {
+        match repetitions {
             few @ ..LEAST_REPETITIONS => Self::TooFew(few),
-            _ => factor(row).map_or(Self::NoControl, Self::Within),
+            _ => factor(ratio).map_or(Self::NoControl, Self::Within),
         }
     }
 
@@ -87,19 +87,25 @@ impl Noise {
 pub(crate) fn spread<'a>(cells: impl IntoIterator<Item = &'a CellResults>) -> Option<f64> {
     let rows = cells.into_iter().flat_map(|cell| &cell.rows);
     let again = rows.filter(|row| row.row.role == Role::Again && !row.void());
-    again.filter_map(|row| factor(&row.row)).reduce(f64::max)
+    again
+        .filter_map(|row| factor(row.row.ratio))
+        .reduce(f64::max)
 }
 
-fn factor(again: &Row) -> Option<f64> {
-    let factor = again.ratio.map(|of| of.high.max(1.0 / of.low));
+fn factor(again: Option<Interval>) -> Option<f64> {
+    let factor = again.map(|of| of.high.max(1.0 / of.low));
     factor.filter(|factor| factor.is_finite())
 }
 
 /// Returns the CSS class of a row's verdict, and its words: a difference within the noise is none.
-pub(crate) fn verdict(row: &Row, noise: Noise) -> (&str, String) {
-    let wide = row.ratio.and_then(|ratio| noise.widen(&ratio));
+pub(crate) fn verdict(
+    (role, word): (Role, &str),
+    ratio: Option<Interval>,
+    noise: Noise,
+) -> (&str, String) {
+    let wide = ratio.and_then(|ratio| noise.widen(&ratio));
     let is_beyond = |of: Interval| of.low > 1.0 || of.high < 1.0;
-    match (row.role, &*row.verdict, wide) {
+    match (role, word, wide) {
         (Role::Reference, "", _) => ("plain", "reference".to_owned()),
         (_, "faster" | "slower" | "equivalent" | "undecided", None) => {
             ("undecided", format!("undecided: {}", noise.reason()))
@@ -140,5 +146,27 @@ mod tests {
         let wide = Noise::Within(1.5).widen(&of).expect("a verdict");
         assert!((wide.low - 0.6).abs() < 1e-12 && (wide.high - 1.8).abs() < 1e-12);
         assert_eq!(Noise::TooFew(4).widen(&of), None);
+    }
+
+    #[test]
+    fn a_difference_within_the_spread_of_the_reference_is_no_verdict() {
+        let of = |low, high| {
+            let value = f64::midpoint(low, high);
+            Some(Interval { value, low, high })
+        };
+        let word = |repetitions, again, word, ratio| {
+            let noise = Noise::of_again(repetitions, again);
+            verdict((Role::DynTable, word), ratio, noise).1
+        };
+        let again = of(0.9, 1.05);
+        assert_eq!(word(5, again, "faster", of(1.05, 1.1)), "within A/A");
+        assert_eq!(word(5, again, "faster", of(1.2, 1.3)), "faster");
+        assert_eq!(word(5, again, "slower", of(0.93, 0.97)), "within A/A");
+        assert_eq!(word(5, again, "slower", of(0.5, 0.6)), "slower");
+        let few = word(4, again, "slower", of(0.5, 0.6));
+        assert_eq!(few, "undecided: 4 repetitions");
+        let alone = word(5, None, "slower", of(0.5, 0.6));
+        assert_eq!(alone, "undecided: no A/A");
+        assert_eq!(word(5, again, "void", None), "void");
     }
 }

@@ -10,12 +10,12 @@
 //! | with a rate | `instructions`, `L1 load misses`, ...: of an operation; `processors in use`, `MB/s from memory` |
 //! | of tables that count | `contended`, `aborts`: shares of critical sections |
 //!
-//! Ratios are to another table in the same cell, or of the same table to another cell. Several files
-//! are one result, in which `TABLE [1]` and `TABLE [2]` are the rows of the first and the second: so
-//! one file is compared with another. Ratios of rates have an interval: of paired repetitions within
-//! one cell, where tables are measured side by side, and of the two medians otherwise. Void rows are
-//! named without figures. What the machine does not count is `n/a` (null in JSON): in one line,
-//! `counters`, or by name if it is asked for.
+//! Ratios are to another table in the same cell, or of the same table to another cell. Several
+//! files are one result, in which `TABLE [1]` and `TABLE [2]` are the rows of the first and the
+//! second: so one file is compared with another. Ratios of rates have an interval: of paired
+//! repetitions within one cell, where tables are measured side by side, and of the two medians
+//! otherwise. Void rows are named without figures. What the machine does not count is `n/a` (null
+//! in JSON): in one line, `counters`, or by name if it is asked for.
 
 use std::fmt::Write;
 

@@ -54,7 +54,7 @@ impl Table {
         }
         let remark = section.map_or(String::new(), |section| section.remark(row));
         if row.role == Role::Again && row.verdict != "void" {
-            self.noise = Some(Noise::of_again(row));
+            self.noise = Some(Noise::of_again(row.repetitions, row.ratio));
         }
         say(&line(row, self.noise.unwrap_or(Noise::NoControl), &remark));
         for problem in &row.problems {
@@ -81,7 +81,7 @@ fn line(row: &Row, noise: Noise, remark: &str) -> String {
     let verdict = match row.role {
         Role::Null if row.verdict.is_empty() => "cost of the harness".to_owned(),
         Role::Reference if row.verdict.is_empty() => String::new(),
-        _ => judge::verdict(row, noise).1,
+        _ => judge::verdict((row.role, &row.verdict), row.ratio, noise).1,
     };
     let contention = row.contention.map(contention);
     let contention = contention.filter(|words| !words.is_empty());

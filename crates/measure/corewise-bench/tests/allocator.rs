@@ -1,5 +1,5 @@
-//! The benchmark's allocator as the global allocator of a program. Each test runs in a process of its
-//! own, where nothing else allocates.
+//! The benchmark's allocator as the global allocator of a program. What counts bytes, or needs
+//! another environment, runs in a process of its own.
 
 use std::process::Command;
 

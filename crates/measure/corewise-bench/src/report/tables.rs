@@ -116,7 +116,7 @@ fn line(row: &RowResults, noise: Noise, looks: &Looks) -> Markup {
             }
         };
     }
-    let (kind, word) = judge::verdict(&row.row, noise);
+    let (kind, word) = judge::verdict((row.row.role, &row.row.verdict), row.row.ratio, noise);
     let counted = (row.counted()).filter_map(|(name, value)| Some((name, value?)));
     html! {
         tr class={ (kind) (class) } {

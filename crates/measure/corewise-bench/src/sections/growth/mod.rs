@@ -1,5 +1,5 @@
-//! Growth from empty: the longest operation, and slow operations beside a reader against those of an
-//! empty loop.
+//! Growth from empty: the longest operation, and slow operations beside a reader against those of
+//! an empty loop.
 
 mod cells;
 mod tails;

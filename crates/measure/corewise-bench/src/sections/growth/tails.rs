@@ -17,8 +17,8 @@
 //!
 //! # Bias
 //!
-//! 1. Counts are totals. A machine that is disturbed for seconds at a time affects the table and not
-//!    the loop, or the other way round.
+//! 1. Counts are totals. A machine that is disturbed for seconds at a time affects the table and
+//!    not the loop, or the other way round.
 //! 2. The empty loop touches little memory. A table that takes new memory waits for the system to
 //!    supply and clear pages; that is attributed to the table, which causes it.
 //! 3. A growth doubles the size few times. A stall of 50 ms at each doubling is a count of twenty:

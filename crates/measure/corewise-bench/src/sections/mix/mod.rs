@@ -157,7 +157,8 @@ impl Section for MixSection {
         works.map(|&work| Variant::Work(work)).collect()
     }
 
-    /// Subjects that are not maps are not churned. The batches take at most half of a cache, because an entry with an unanswered insert is not evicted.
+    /// Subjects that are not maps are not churned. The batches take at most half of a cache,
+    /// because an entry with an unanswered insert is not evicted.
     fn adapt(&self, workload: &mut Workload) {
         if let Variant::Batch(batch) = workload.variant {
             let most = workload.announced() / (2 * workload.threads.max(1));

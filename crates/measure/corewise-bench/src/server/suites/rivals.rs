@@ -287,7 +287,8 @@ impl Rivals<'_> {
             say(&format!(
                 "| {text} | {ours} | {rival} {theirs} | {floor} | {verdict} |"
             ));
-            if law == KeyDistribution::Uniform && at == 0 {
+            let is_rival = !matches!(row.rival, Who::Free(_));
+            if law == KeyDistribution::Uniform && at == 0 && is_rival {
                 let start = format!("| {} | {ours} | {rival}: {theirs}", row.text);
                 let median = |name| {
                     let spread = ratio_of(name).and_then(|ratio| ratio.ratio);
