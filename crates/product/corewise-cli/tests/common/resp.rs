@@ -113,7 +113,8 @@ pub(crate) fn commands(client: &mut Client) -> Vec<CommandInfo> {
 
 impl CommandInfo {
     pub(crate) fn has_keys(&self) -> bool {
-        self.keys[0] > 0
+        let has_channels = ["spublish", "ssubscribe", "sunsubscribe"].contains(&&*self.name);
+        self.keys[0] > 0 && !has_channels
     }
 
     /// Its shortest request, with these keys in turn. All other arguments are 1.
