@@ -139,8 +139,8 @@ impl<'i> Iterator for Args<'i> {
 impl ExactSizeIterator for Args<'_> {}
 impl FusedIterator for Args<'_> {}
 
-/// Splits `$LENGTH\r\nBYTES\r\n` off text that the codec has checked; `None` for other text. Inlined:
-/// the arguments of a `SET` with options are a tenth of its parsing.
+/// Splits `$LENGTH\r\nBYTES\r\n` off text that the codec has checked; `None` for other text.
+/// Inlined: the arguments of a `SET` with options are a tenth of its parsing.
 #[inline(always)]
 fn split_element(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, after) = match short_number(text, b'$') {
