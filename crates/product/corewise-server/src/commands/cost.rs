@@ -7,8 +7,9 @@
 //! and follow what its requests write.
 
 use super::table::{self, Command};
-use super::{Context, bits, first, keys, keyspace, lcs, slowlog};
+use super::{Context, bits, first, keys, keyspace, lcs, slowlog, sorted};
 use corewise_engine::Engine;
+use corewise_ops::sorted::Bounds;
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Request, RequestQueue, parse_integer};
 use std::collections::HashMap;
@@ -31,6 +32,12 @@ const LONG_REPORT: usize = 1 << 20;
 const CLIENT: usize = 1 << 10;
 /// What a set takes for a member, beside twice its length.
 const MEMBER: usize = 128;
+/// The removal of a member with others, and a member drawn at random: reads of memory that is in no
+/// cache, as the bytes that could be copied meanwhile.
+const REMOVED: usize = 2 << 10;
+const DRAWN: usize = 512;
+/// The least that a large set takes for a member.
+const LEAST_MEMBER: usize = 32;
 /// The longest result of `INCRBYFLOAT`, and of other arithmetic.
 const LONGEST_FLOAT: usize = 8 << 10;
 const LONGEST_INTEGER: usize = 20;
@@ -44,7 +51,7 @@ fn most<E: Engine>(cx: &Context<'_, E>) -> usize {
 pub(super) fn is_too_high<E: Engine>(cx: &mut Context<'_, E>, requests: &RequestQueue) -> bool {
     let mut known = Lengths {
         strings: Some(HashMap::new()),
-        sets: None,
+        ..Lengths::default()
     };
     // Nearly all transactions are cheap, whatever the lengths of their values are.
     is_above_most(cx, requests, &mut Lengths::default()) && is_above_most(cx, requests, &mut known)
@@ -56,10 +63,15 @@ fn is_above_most<'q, E: Engine>(
     lengths: &mut Lengths<'q>,
 ) -> bool {
     let mut left = most(cx);
-    let copies = |request: Request<'_>| {
-        table::find(request.name()).is_some_and(|command| command.name == "copy")
+    let any = |names: &[&str]| {
+        let is_one = |request: Request<'_>| {
+            table::find(request.name()).is_some_and(|command| names.contains(&command.name))
+        };
+        requests.iter().any(is_one)
     };
-    lengths.sets = requests.iter().any(copies).then(HashMap::new);
+    lengths.removes = any(&REMOVING);
+    let moves = || any(&["rename", "renamenx"]) && (lengths.removes || any(&["zrandmember"]));
+    lengths.sets = (any(&["copy", "zscan"]) || moves()).then(HashMap::new);
     for request in requests.iter() {
         let Some(command) = table::find_exactly(request) else {
             continue;
@@ -74,13 +86,26 @@ fn is_above_most<'q, E: Engine>(
     false
 }
 
+/// The commands that may remove many members.
+const REMOVING: [&str; 5] = [
+    "zpopmax",
+    "zpopmin",
+    "zremrangebylex",
+    "zremrangebyrank",
+    "zremrangebyscore",
+];
+
 /// The lengths of values.
 #[derive(Default)]
 struct Lengths<'q> {
     /// Of those strings that were asked for; each may be the longest if there is no map.
     strings: Option<HashMap<&'q [u8], usize>>,
-    /// The bytes of sets, if the transaction copies any.
+    /// The bytes of sets, if the transaction copies, moves or scans any.
     sets: Option<HashMap<&'q [u8], usize>>,
+    /// The transaction removes members that others of its requests may add.
+    removes: bool,
+    /// Members that requests before may have added, to all sets.
+    added: usize,
 }
 
 impl<'q> Lengths<'q> {
@@ -91,6 +116,63 @@ impl<'q> Lengths<'q> {
         }
     }
 
+    /// The members of a set within the bounds, at most.
+    fn members<E: Engine>(
+        &mut self,
+        cx: &mut Context<'_, E>,
+        key: &'q [u8],
+        bounds: Bounds<'_>,
+    ) -> usize {
+        match self.sets {
+            None => keyspace::members_within(cx, key, bounds),
+            Some(_) => self.of_set(cx, key).div_ceil(LEAST_MEMBER),
+        }
+    }
+
+    /// What a request on sorted sets costs beside its arguments and its reply.
+    fn of_members<E: Engine>(
+        &mut self,
+        cx: &mut Context<'_, E>,
+        name: &str,
+        mut args: Args<'q>,
+    ) -> usize {
+        let whole = args;
+        let [key, number] = first(&mut args);
+        match name {
+            "zscan" => {
+                let pattern =
+                    keys::ScanOptions::parse(args, false).map_or(&b"*"[..], |o| o.pattern);
+                let most = keys::ENOUGH_BYTES + cx.shared.config.max_item_size;
+                let matched = match pattern {
+                    b"*" => 0,
+                    pattern => self.of_set(cx, key).min(most).saturating_mul(pattern.len()),
+                };
+                matched.saturating_add(keys::scan_items(whole).saturating_mul(ITEM))
+            }
+            // One that is added may be removed later, once.
+            "zadd" | "zincrby" if self.removes => (whole.len() / 2).saturating_mul(REMOVED),
+            "zpopmax" | "zpopmin" if whole.len() > 1 => {
+                let most = parse_integer(number).unwrap_or(0).max(0) as usize;
+                let members = self.members(cx, key, Bounds::ALL);
+                most.min(members).saturating_mul(REMOVED)
+            }
+            "zrandmember" if whole.len() > 1 => {
+                let count = parse_integer(number).unwrap_or(0);
+                let drawn = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+                let members = match count {
+                    ..0 => usize::MAX,
+                    _ => self
+                        .members(cx, key, Bounds::ALL)
+                        .saturating_add(self.added),
+                };
+                drawn.min(members).saturating_mul(DRAWN)
+            }
+            _ => sorted::removed_range(name, whole).map_or(0, |bounds| {
+                self.members(cx, key, bounds).saturating_mul(REMOVED)
+            }),
+        }
+    }
+
     /// Notes how large the sets may be that a request writes.
     fn follow_sets<E: Engine>(
         &mut self,
@@ -98,6 +180,9 @@ impl<'q> Lengths<'q> {
         command: Command,
         args: Args<'q>,
     ) {
+        if matches!(command.name, "zadd" | "zincrby") {
+            self.added += args.len() / 2;
+        }
         if self.sets.is_none() {
             return;
         }
@@ -231,7 +316,7 @@ fn cost<'q, E: Engine>(
             let pattern = pattern.map_or(0, |pattern| pattern.len() * PATTERN_BYTE);
             items.saturating_mul(ITEM + pattern)
         }
-        "scan" | "zscan" => keys::scan_items(args).saturating_mul(ITEM + words * PATTERN_BYTE),
+        "scan" => keys::scan_items(args).saturating_mul(ITEM + words * PATTERN_BYTE),
         "client|kill" | "client|list" | "client|tracking" => clients(),
         "command" | "command|docs" | "command|info" | "command|list" => LONG_REPORT,
         "dbsize" => REPORT,
@@ -241,6 +326,7 @@ fn cost<'q, E: Engine>(
         "slowlog|get" => slowlog::most_bytes(args),
         // Without options it reads nothing.
         "set" if args.len() == 2 => 0,
+        name if name.starts_with('z') => lengths.of_members(cx, name, args),
         _ if command.reads_strings() => {
             let keys = command.keys_of(args).map(|key| lengths.of(cx, key));
             keys.sum()

@@ -16,11 +16,11 @@ const SCAN_COUNT: usize = 10;
 /// The most that `COUNT` can ask for: one step holds up the connections of its loop.
 const MAX_SCAN_COUNT: i64 = 10_000;
 /// The items and buckets after which a step looks at what it has shown.
-const SCAN_PART: usize = 64;
+pub(super) const SCAN_PART: usize = 64;
 /// The buckets of a step that shows fewer items than it is asked for: a table whose size follows
 /// from the memory limit may be nearly empty.
 const MAX_SCAN_BUCKETS: usize = 4_096;
-/// The bytes of keys after which a step ends.
+/// The bytes of keys, or of members, after which a step ends.
 pub(super) const ENOUGH_BYTES: usize = 1 << 20;
 
 /// `DEL key …`, `UNLINK key …`.

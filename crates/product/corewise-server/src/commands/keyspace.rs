@@ -2,7 +2,7 @@
 
 use super::{Context, Progress, first, glob, text};
 use corewise_engine::{Cursor, Engine, ScanStep};
-use corewise_ops::sorted::{SortedOp, SortedRead, SortedResult};
+use corewise_ops::sorted::{Bounds, SortedOp, SortedRead, SortedResult};
 use corewise_ops::{ItemKind, ItemView, Outcome, Verb};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Encoder, Version, parse_integer};
@@ -262,19 +262,38 @@ pub(super) fn memory<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 
 /// The bytes of a sorted set and its item; `None` if the key has none.
 pub(super) fn set_usage<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> Option<u64> {
-    let mut usage = None;
-    let op = SortedOp::Read(SortedRead::Usage);
+    number_of_set(cx, key, SortedRead::Usage)
+}
+
+/// The members of a set within the bounds; 0 without a set.
+pub(super) fn members_within<E: Engine>(
+    cx: &mut Context<'_, E>,
+    key: &[u8],
+    bounds: Bounds<'_>,
+) -> usize {
+    let count = number_of_set(cx, key, SortedRead::Count(bounds)).unwrap_or(0);
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// The number that a read of a set returns; `None` without a set.
+fn number_of_set<E: Engine>(
+    cx: &mut Context<'_, E>,
+    key: &[u8],
+    read: SortedRead<'_>,
+) -> Option<u64> {
+    let mut found = None;
+    let op = SortedOp::Read(read);
     cx.operate(Tally::None, key, Verb::Sorted(&op), |outcome| {
         if let Outcome::Sorted {
-            result: SortedResult::Number(bytes),
+            result: SortedResult::Number(number),
             is_found: true,
             ..
         } = outcome
         {
-            usage = Some(*bytes);
+            found = Some(*number);
         }
     });
-    usage
+    found
 }
 
 fn memory_usage<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {

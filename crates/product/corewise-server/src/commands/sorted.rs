@@ -13,10 +13,11 @@ use crate::codec::Parse;
 use bumpalo::Bump;
 use corewise_engine::Engine;
 use corewise_ops::sorted::{
-    Bounds, Conditions, Direction, MemberRange, Presence, ScoreChange, SortedOp, SortedRead,
-    SortedResult, SortedWrite,
+    Bounds, Conditions, Direction, MemberRange, MemberScan, Presence, ScoreChange, SortedOp,
+    SortedRead, SortedResult, SortedWrite,
 };
 use corewise_ops::{Outcome, Verb};
+use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Encoder, Version, parse_integer};
 use std::ops::Bound;
 
@@ -235,6 +236,18 @@ fn remove_range<'i>(mut args: Args<'i>, by: By, parse: &Parse<'i>) -> Parsed<'i>
     Ok(Action::Alone(operation))
 }
 
+/// The range that a command removes, if its arguments are right.
+pub(super) fn removed_range<'i>(name: &str, mut args: Args<'i>) -> Option<Bounds<'i>> {
+    let by = match name {
+        "zremrangebyrank" => By::Rank,
+        "zremrangebyscore" => By::Score,
+        "zremrangebylex" => By::Lex,
+        _ => return None,
+    };
+    let [_, min, max] = first(&mut args);
+    by.bounds(min, max).ok()
+}
+
 /// `ZPOPMIN key [count]`.
 pub(super) fn zpopmin<'i>(args: Args<'i>, parse: &Parse<'i>) -> Parsed<'i> {
     pop(args, Direction::Ascending, parse)
@@ -370,48 +383,98 @@ pub(super) fn zscan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     };
     let options = keys::ScanOptions::parse(args, false);
     let version = cx.codec.version();
-    let (mut text, mut count, mut next, mut failure) = (Vec::new(), 0, 0, None);
-    let op = SortedOp::Read(SortedRead::Scan);
-    cx.operate(cx.tally, key, Verb::Sorted(&op), |outcome| {
-        let Outcome::Sorted {
-            result: SortedResult::Scan(scan),
-            is_found,
-            ..
-        } = outcome
-        else {
-            return failure = Some(ReplyForm::error_text(outcome));
-        };
-        let options = match &options {
-            Ok(options) => options,
-            // Without a set they are not looked at.
-            Err(why) => return failure = is_found.then_some(*why),
-        };
-        next = cursor.to_bits();
-        let mut visited = 0;
-        // One by one, since members may be long.
-        while visited < options.count && text.len() < keys::ENOUGH_BYTES {
-            next = scan.step(next, 1, &mut |member, score| {
-                visited += 1;
-                if glob::matches(options.pattern, member) {
-                    count += 2;
-                    Encoder::new(version, &mut text).bulk(member);
-                    // A bulk string in either version.
-                    Encoder::new(Version::Resp2, &mut text).double(score);
+    let (mut text, mut count, mut visited, mut bytes) = (Vec::new(), 0, 0, 0);
+    let (mut next, mut part, mut tally) = (cursor.to_bits(), Part::default(), cx.tally);
+    loop {
+        let mut failure = None;
+        let op = SortedOp::Read(SortedRead::Scan);
+        cx.operate(tally, key, Verb::Sorted(&op), |outcome| {
+            let Outcome::Sorted {
+                result: SortedResult::Scan(scan),
+                is_found,
+                ..
+            } = outcome
+            else {
+                return failure = Some(ReplyForm::error_text(outcome));
+            };
+            match &options {
+                Ok(options) => next = part.read(*scan, next, options.count - visited),
+                // Without a set they are not looked at.
+                Err(why) => failure = is_found.then_some(*why),
+            }
+        });
+        match (failure, &options) {
+            (Some(text), _) if visited == 0 => return cx.error(text),
+            (None, Ok(options)) => {
+                let (members, looked_at) = (part.places.len(), part.members.len());
+                part.show(|member, score| {
+                    if glob::matches(options.pattern, member) {
+                        count += 2;
+                        Encoder::new(version, &mut text).bulk(member);
+                        // A bulk string in either version.
+                        Encoder::new(Version::Resp2, &mut text).double(score);
+                    }
+                });
+                visited += members;
+                bytes += looked_at;
+                let is_enough = visited >= options.count || bytes >= keys::ENOUGH_BYTES;
+                if next == 0 || is_enough || cx.must_pause() {
+                    break;
                 }
-            });
-            if next == 0 {
-                return;
+            }
+            // The set was replaced after a part of it, or there is none.
+            _ => {
+                next = 0;
+                break;
             }
         }
-    });
-    if let Some(text) = failure {
-        return cx.error(text);
+        // The parts are one look-up.
+        tally = Tally::None;
     }
     let mut reply = cx.reply();
     reply.array(2);
     reply.bulk(next.to_string().as_bytes());
     reply.array(count);
     cx.out.extend_from_slice(&text);
+}
+
+/// A copy of members that `ZSCAN` visits. They are matched when others may have the set again: long
+/// patterns take much time for each long member.
+#[derive(Default)]
+struct Part {
+    members: Vec<u8>,
+    /// Where each member ends, and its score.
+    places: Vec<(usize, f64)>,
+}
+
+impl Part {
+    /// The bytes of members after which a part ends.
+    const BYTES: usize = 64 << 10;
+
+    /// Reads up to `most` members, or a few more; returns the cursor of the next part.
+    fn read(&mut self, scan: &dyn MemberScan, mut cursor: u64, most: usize) -> u64 {
+        self.members.clear();
+        self.places.clear();
+        while self.places.len() < most.min(keys::SCAN_PART) && self.members.len() < Self::BYTES {
+            // One by one, since members may be long.
+            cursor = scan.step(cursor, 1, &mut |member, score| {
+                self.members.extend_from_slice(member);
+                self.places.push((self.members.len(), score));
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+        cursor
+    }
+
+    fn show(&self, mut show: impl FnMut(&[u8], f64)) {
+        let mut start = 0;
+        for &(end, score) in &self.places {
+            show(&self.members[start..end], score);
+            start = end;
+        }
+    }
 }
 
 // ---- ranges

@@ -615,6 +615,44 @@ fn the_cost_of_copying_a_set_follows_it_to_other_keys() {
 }
 
 #[test]
+fn the_cost_of_a_transaction_follows_the_members_that_it_removes_draws_or_matches() {
+    for (request, most) in [
+        ("zremrangebyrank big 0 -1", 63),
+        ("zremrangebyscore big 1 2", 63),
+        ("zremrangebylex big - +", 63),
+        ("zpopmin big 5000", 63),
+        ("zpopmax big 200", 620),
+        ("zrandmember big 5000", 255),
+        ("zrandmember big -5000", 104),
+        ("zscan big 0 match *ab", 44),
+        ("zscan big 0", 10_000),
+        ("zpopmin big", 10_000),
+        ("zcount big 1 2", 10_000),
+        // What moves is as large as its bytes tell.
+        ("rename big k\r\nzremrangebyrank k 0 -1", 2),
+    ] {
+        for (times, is_executed) in [(most * 9 / 10, true), (most * 11 / 10 + 1, most == 10_000)] {
+            let times = times.min(1_000);
+            let (reply, _) = transaction_on_a_set(&format!("{request}\r\n").repeat(times));
+            assert_eq!(reply != TOO_LONG, is_executed, "{request} {times}");
+        }
+    }
+    let pairs = " 1 m".repeat(1_000);
+    for (times, is_executed) in [(100, true), (140, false)] {
+        let adds = format!("zadd k{pairs}\r\n").repeat(times);
+        for removal in ["zcard k", "zremrangebyrank k 0 -1"] {
+            let (reply, _) = transaction_on_a_set(&format!("{adds}{removal}\r\n"));
+            let is_cheap = removal == "zcard k";
+            assert_eq!(
+                reply != TOO_LONG,
+                is_executed || is_cheap,
+                "{removal} {times}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_bitop_of_too_many_bytes_changes_nothing() {
     let mut server = TestServer::new();
     let mut client = server.connect_with(RespSession::new(true));
