@@ -656,6 +656,33 @@ impl SortedSet {
         ranks.len()
     }
 
+    /// A copy without the members within the bounds; ranks are counted from the lowest score. Takes
+    /// time in proportion to the others. Scans of this set can be continued in the copy.
+    ///
+    /// ```
+    /// use corewise_nr::sorted_set::{Bounds, SortedSet};
+    ///
+    /// let mut set = SortedSet::new();
+    /// for number in 0..9_u8 {
+    ///     set.insert(&[number], number.into())?;
+    /// }
+    /// let rest = set.without(Bounds::Rank(2, -2));
+    /// assert_eq!(Vec::from_iter(rest.iter().map(|(_, score)| score)), [0.0, 1.0, 8.0]);
+    /// # Ok::<(), corewise_nr::sorted_set::SortedSetError>(())
+    /// ```
+    #[must_use]
+    pub fn without(&self, bounds: Bounds<'_>) -> Self {
+        let ranks = self.ranks(bounds, Direction::Ascending);
+        let mut copy = Self::with_seed(self.limit, self.seed);
+        let ids = self.tree.ids(0..ranks.start);
+        for id in ids.chain(self.tree.ids(ranks.end..self.len())) {
+            let (member, score) = self.items.records.item(id);
+            copy.insert(member, score)
+                .expect("the copy has no more members, and none is NaN");
+        }
+        copy
+    }
+
     /// Removes and returns the first member of the direction and its score (`ZPOPMIN`, `ZPOPMAX`).
     pub fn pop(&mut self, direction: Direction) -> Option<(Box<[u8]>, f64)> {
         let last = self.len().checked_sub(1)?;

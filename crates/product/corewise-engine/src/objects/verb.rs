@@ -184,13 +184,46 @@ impl Drawn<'_> {
             return;
         }
         // Algorithm F2 of Bentley and Floyd, CACM 30 (9), 1987.
-        let mut drawn = HashSet::new();
+        let mut drawn = Ranks::new(count, len);
         for last in len - count..len {
             let draw = below(last + 1);
             let rank = if drawn.insert(draw) { draw } else { last };
             drawn.insert(rank);
             if !show(rank) {
                 return;
+            }
+        }
+    }
+}
+
+/// Different ranks: a hash set of a few, or a bit for each rank there is, whichever takes less.
+enum Ranks {
+    Few(HashSet<usize>),
+    Many(Vec<u64>),
+}
+
+impl Ranks {
+    /// The bits that a hash set takes for a number, at most.
+    const HASHED_BITS: usize = 192;
+
+    /// No ranks, with room for `count` of `len`.
+    fn new(count: usize, len: usize) -> Self {
+        if count < len / Self::HASHED_BITS {
+            Self::Few(HashSet::new())
+        } else {
+            Self::Many(vec![0; len.div_ceil(64)])
+        }
+    }
+
+    /// Adds a rank; returns whether it was not there.
+    fn insert(&mut self, rank: usize) -> bool {
+        match self {
+            Self::Few(ranks) => ranks.insert(rank),
+            Self::Many(words) => {
+                let (word, bit) = (&mut words[rank / 64], 1 << (rank % 64));
+                let is_new = *word & bit == 0;
+                *word |= bit;
+                is_new
             }
         }
     }
@@ -529,7 +562,7 @@ unsafe fn change<K: ItemStore>(
     let item = unsafe { Item::from_raw(node) };
     // SAFETY: the item is linked, so it owns its set (1). The store excludes all others that may
     // follow the pointer, and `make_set_room`, `hit` and `charge_set` do not; the reference ends
-    // before `unlink` (2).
+    // before `replace_set` and `unlink` (2).
     let set = unsafe { set_of(item) };
     let before = bytes(set);
     // Before others are evicted for it.
@@ -549,14 +582,29 @@ unsafe fn change<K: ItemStore>(
         }
         flow = Some(after);
     }
-    let (is_empty, applied) = match removes_all(set, write) {
-        // The set is freed in steps then.
-        true => (true, Ok((SortedResult::Number(set.len() as u64), true))),
-        false => {
-            let applied = apply(set, write);
-            items.charge_set(before, bytes(set));
-            (set.is_empty(), applied)
+    let (removed, len) = (removed_bounds(write), set.len());
+    let count = removed.map_or(0, |bounds| set.count(bounds));
+    if let Some(bounds) = removed
+        && count >= MANY_REMOVED
+        && len - count <= count / KEPT_SHARE
+        && count < len
+    {
+        let kept = Box::new(set.without(bounds));
+        // SAFETY: the node is one of the store's items and still linked, by 1.
+        if unsafe { replace_set(items, node, kept) } {
+            let applied = Ok((SortedResult::Number(count as u64), true));
+            return Ok(flow.unwrap_or_else(|| report(outcome(applied, true))));
         }
+    }
+    // SAFETY: as above: where the set was not replaced, the item is linked and owns it.
+    let set = unsafe { set_of(item) };
+    let (is_empty, applied) = if removed.is_some() && count == len {
+        // The set is freed in steps then.
+        (true, Ok((SortedResult::Number(len as u64), true)))
+    } else {
+        let applied = apply(set, write);
+        items.charge_set(before, bytes(set));
+        (set.is_empty(), applied)
     };
     // SAFETY: the node is one of the store's items and still linked, by 1.
     unsafe {
@@ -570,13 +618,43 @@ unsafe fn change<K: ItemStore>(
     Ok(flow.unwrap_or_else(|| report(outcome(applied, true))))
 }
 
-/// Whether the write removes every member, as a range.
-fn removes_all(set: &SortedSet, write: &SortedWrite<'_>) -> bool {
+/// A write that removes so many members moves the others to another set, if they are few: the old
+/// one is freed in steps.
+const MANY_REMOVED: usize = 4 << 10;
+/// Few are those that are less than this part of the removed ones: a member takes about as long to
+/// add as to remove.
+const KEPT_SHARE: usize = 2;
+
+/// The members that a write removes, if they are a range.
+fn removed_bounds<'w>(write: &SortedWrite<'w>) -> Option<Bounds<'w>> {
     match *write {
-        SortedWrite::RemoveRange(bounds) => set.count(bounds) == set.len(),
-        SortedWrite::Pop { most, .. } => most >= set.len(),
-        _ => false,
+        SortedWrite::RemoveRange(bounds) => Some(bounds),
+        SortedWrite::Pop { direction, most } => first_of(direction, most),
+        _ => None,
     }
+}
+
+/// Replaces the item of a set by one with another set, if there is room for both as things are.
+/// Otherwise the item stays: a store passes over it when it evicts, and so do other sessions, which
+/// take no set while the store has its stripe.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of the node, which is a set. No reference to the set is used
+///    afterwards.
+unsafe fn replace_set<K: ItemStore>(items: &mut K, node: Ptr<K::Links>, set: Set) -> bool {
+    if !items.has_set_room(0, bytes(&set)) {
+        return false;
+    }
+    // SAFETY: as in `read`, by 1.
+    let item = unsafe { Item::from_raw(node) };
+    let place = Place {
+        key: item.key(),
+        client_flags: item.client_flags(),
+        deadline: item.deadline(),
+    };
+    // SAFETY: the node is the item of its key and still linked, by 1.
+    unsafe { store_set(items, &place, Some(node), set) }.is_ok()
 }
 
 fn outcome<'r>(
