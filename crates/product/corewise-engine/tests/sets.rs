@@ -26,6 +26,9 @@ for_every_engine! {
     a_write_that_adds_nothing_or_too_much_evicts_nothing
     an_increment_by_nothing_keeps_the_cas_value
     a_pop_that_is_not_shown_removes_nothing
+    a_removal_of_nearly_all_members_keeps_the_others
+    members_drawn_from_a_large_set_are_distinct
+    a_lower_limit_is_kept_without_a_write
     a_set_that_has_no_room_under_another_key_stays
     a_lower_limit_takes_sets_and_no_strings
     a_set_that_exceeds_a_lower_limit_is_evicted_alone
@@ -817,6 +820,110 @@ fn a_pop_that_is_not_shown_removes_nothing<E: TestEngine>() {
     assert_eq!(pop(&mut cache, 1_000, 400), 0);
     cache.maintain();
     cache.assert_no_sets();
+}
+
+/// A set of this many members, `00000` and so on, with their numbers as scores.
+fn numbered<E: TestEngine>(cache: &mut Cache<E>, len: u32) -> Vec<(Vec<u8>, f64)> {
+    let members = (0..len).map(|number| (format!("{number:05}").into_bytes(), f64::from(number)));
+    let members = Vec::from_iter(members);
+    for part in members.chunks(1_000) {
+        let pairs: Vec<_> = part
+            .iter()
+            .map(|(name, score)| (*score, &name[..]))
+            .collect();
+        cache.add(b"key 0", &pairs);
+    }
+    members
+}
+
+fn a_removal_of_nearly_all_members_keeps_the_others<E: TestEngine>() {
+    let bounds = |bounds| SortedWrite::RemoveRange(bounds);
+    let pop = |direction| SortedWrite::Pop {
+        direction,
+        most: 5_980,
+    };
+    for (write, kept) in [
+        (bounds(Bounds::Rank(7, -13)), [0..7, 5_988..6_000]),
+        (bounds(Bounds::Rank(0, -2)), [0..0, 5_999..6_000]),
+        (bounds(Bounds::Rank(0, -101)), [0..0, 5_900..6_000]),
+        (
+            bounds(Bounds::Score(Bound::Excluded(30.0), Bound::Unbounded)),
+            [0..31, 0..0],
+        ),
+        (pop(Direction::Ascending), [0..0, 5_980..6_000]),
+        (pop(Direction::Descending), [0..20, 0..0]),
+    ] {
+        let mut cache = Cache::<E>::roomy();
+        let members = numbered(&mut cache, 6_000);
+        let get = Get {
+            touch: Some(Deadline::at_ms(cache.now.ms + 500)),
+            any_kind: true,
+            ..Get::default()
+        };
+        cache.run(b"key 0", Verb::Get(get));
+        let item = |cache: &mut Cache<E>| {
+            let mut seen = None;
+            cache.scan(64, |item| {
+                seen = Some((item.deadline, item.client_flags, item.cas))
+            });
+            seen.expect("the key has an item")
+        };
+        let before = item(&mut cache);
+        cache.write_set(b"key 0", write);
+        let after = item(&mut cache);
+        assert_eq!((after.0, after.1), (before.0, before.1));
+        assert!(after.2 > before.2);
+        let all = MemberRange {
+            bounds: Bounds::ALL,
+            direction: Direction::Ascending,
+            skip: 0,
+            most: usize::MAX,
+        };
+        let expected = kept.map(|part| members[part].to_vec()).concat();
+        let seen = cache.read_set(b"key 0", SortedRead::Range(all));
+        assert_eq!(seen, Seen::Sorted(SeenSet::Members(expected)));
+        cache.maintain();
+        cache.assert_sets_are_counted();
+        cache.engine.flush_all(Deadline::PAST, cache.now);
+        cache.maintain();
+        cache.assert_no_sets();
+    }
+}
+
+fn members_drawn_from_a_large_set_are_distinct<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let members = numbered(&mut cache, 4_000);
+    for count in [1, 20, 21, 1_000, 3_999, 4_000] {
+        let random = SortedRead::Random {
+            count: count as u64,
+            are_distinct: true,
+            seed: count as u64,
+        };
+        let Seen::Sorted(SeenSet::Members(mut drawn)) = cache.read_set(b"key 0", random) else {
+            panic!("no members");
+        };
+        drawn.sort_by(|a, b| a.0.cmp(&b.0));
+        drawn.dedup();
+        assert_eq!(drawn.len(), count);
+        assert!(drawn.iter().all(|member| {
+            members
+                .binary_search_by(|other| other.0.cmp(&member.0))
+                .is_ok()
+        }));
+    }
+}
+
+fn a_lower_limit_is_kept_without_a_write<E: TestEngine>() {
+    let (mut cache, tight, strings) = with_sets::<E>(20);
+    let before = cache.engine.stats().set_bytes;
+    cache.engine.set_memory_limit(tight);
+    cache.maintain();
+    cache.assert_memory_within_budget();
+    cache.assert_sets_are_counted();
+    let stats = cache.engine.stats();
+    assert!(stats.set_bytes < before && stats.sets > 0, "{stats:?}");
+    assert_eq!(stats.out_of_memory, 0);
+    assert_eq!(strings_left(&mut cache, strings), strings);
 }
 
 /// Adds members to a set until there is no room; their number.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Operations whose cache misses overlap.
 const WINDOW: usize = 32;
 
-/// Flushed items freed by one [`Session::maintain`].
+/// Flushed items, and those that exceed a lower budget, freed by one [`Session::maintain`].
 const MAINTENANCE_STEP: usize = 256;
 
 /// The most shards an engine may have.
@@ -143,6 +143,17 @@ pub trait Shards: Send + Sync + 'static {
     /// Frees a part of such a set of a shard. Returns whether there was one.
     fn free_some(&self, shard: usize) -> bool;
 
+    /// Makes a shard keep to the rules, in up to `most` steps that free or evict something; returns
+    /// how many it took. Evicts nothing from a shard that keeps to them.
+    fn shrink(
+        &self,
+        shard: usize,
+        most: usize,
+        rules: Rules,
+        now: Now,
+        garbage: &mut Self::Garbage,
+    ) -> usize;
+
     /// Continues the search for expired items in a shard; see [`ExpirySearch::step`].
     fn search(
         &self,
@@ -249,6 +260,8 @@ impl<P: Shards> Engine for Sharded<P> {
             garbage: P::Garbage::default(),
             reap_from: 0,
             flushes_reaped: 0,
+            shrunk_to: usize::MAX,
+            shrink_from: usize::MAX,
         }
     }
 
@@ -319,6 +332,9 @@ pub struct ShardedSession<P: Shards> {
     reap_from: usize,
     /// The number of flushes whose items are known to be freed.
     flushes_reaped: usize,
+    /// The budget that the shards before `shrink_from` were made to keep to.
+    shrunk_to: usize,
+    shrink_from: usize,
 }
 
 impl<P: Shards> ShardedSession<P> {
@@ -348,6 +364,29 @@ impl<P: Shards> ShardedSession<P> {
             .shard_numbers()
             .any(|shard| shards.free_some(shard));
         true
+    }
+}
+
+impl<P: Shards> ShardedSession<P> {
+    /// Makes shards keep to a budget that was lowered, in turn. Returns whether there is more to do.
+    fn shrink(&mut self, now: Now) -> bool {
+        let (shards, rules) = (&self.engine.shards, self.engine.rules());
+        if !rules.may_evict {
+            return false;
+        }
+        if rules.budget < self.shrunk_to {
+            self.shrink_from = 0;
+        }
+        self.shrunk_to = rules.budget;
+        let mut left = MAINTENANCE_STEP;
+        while left > 0 && self.shrink_from < shards.count() {
+            let steps = shards.shrink(self.shrink_from, left, rules, now, &mut self.garbage);
+            if steps < left {
+                self.shrink_from += 1;
+            }
+            left = left.saturating_sub(steps + 1); // a lock counts as a step
+        }
+        self.shrink_from < shards.count()
     }
 }
 
@@ -405,6 +444,7 @@ impl<P: Shards> Session for ShardedSession<P> {
         if self.flushes_reaped != flushes && !self.reap() {
             self.flushes_reaped = flushes; // a whole round found nothing
         }
-        self.free_some() | expires | (self.flushes_reaped != flushes)
+        let is_flushing = self.flushes_reaped != flushes;
+        self.free_some() | self.shrink(now) | expires | is_flushing
     }
 }

@@ -51,7 +51,7 @@ mod references;
 mod scan;
 mod shard;
 
-use super::sharded::{Context, Shards, index_of};
+use super::sharded::{Context, Rules, Shards, index_of};
 use crate::alloc::{GlobalHeap, ItemAllocator};
 use crate::contention;
 use crate::engine::{ClassStats, Cursor, EngineStats, ScanStep};
@@ -63,7 +63,7 @@ use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
 use corewise_ops::{Flow, ItemView, Now, Op, ReplySink, Update, Updated};
 use exec::Exec;
 pub use references::{NoReferences, ReferenceCount, References};
-use shard::{Ptr, Shard, TableHint};
+use shard::{Ptr, Room, Shard, TableHint};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -257,6 +257,31 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
 
     fn free_some(&self, shard: usize) -> bool {
         self.slots[shard].lock().free_some()
+    }
+
+    fn shrink(
+        &self,
+        shard: usize,
+        most: usize,
+        rules: Rules,
+        now: Now,
+        UnlinkedItems(garbage): &mut UnlinkedItems<R>,
+    ) -> usize {
+        let hasher = |key: &[u8]| self.hash(key);
+        let room = Room {
+            need: 0,
+            budget: rules.budget,
+            keep: None,
+            returned: 0,
+            may_evict: rules.may_evict,
+            now,
+            hasher: &hasher,
+        };
+        let steps = self.slots[shard].lock().shrink(most, &room, garbage);
+        // SAFETY: our shard has unlinked these items and handed them out; no code uses them any
+        // more (1).
+        unsafe { self.free(garbage) };
+        steps
     }
 
     fn search(

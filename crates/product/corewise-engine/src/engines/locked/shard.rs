@@ -620,17 +620,38 @@ impl<R: References> Shard<R> {
     ) -> bool {
         let growth = |shard: &Self| room.keep.map_or_else(|| shard.growth(), |_| 0);
         while self.bytes() - room.returned + room.need + growth(self) > room.budget {
-            if self.free_some() || self.reap(1, garbage) == 1 || self.evict_sets(room, garbage) {
-                continue;
-            }
-            let Some(victim) = self.victim(room) else {
+            if !self.free_or_evict(room, garbage) {
                 self.tally.refuse();
                 return false;
-            };
-            // SAFETY: the victim is in `lru`, and so in the table (1).
-            unsafe { self.evict(victim, room, garbage) };
+            }
         }
         true
+    }
+
+    /// A step of [`make_room`](Self::make_room). Returns false if there was nothing to do.
+    fn free_or_evict(&mut self, room: &Room<'_, R>, garbage: &mut Vec<Ptr<R>>) -> bool {
+        if self.free_some() || self.reap(1, garbage) == 1 || self.evict_sets(room, garbage) {
+            return true;
+        }
+        let Some(victim) = self.victim(room) else {
+            return false;
+        };
+        // SAFETY: the victim is in `lru`, and so in the table (1).
+        unsafe { self.evict(victim, room, garbage) };
+        true
+    }
+
+    /// Frees and evicts until the shard keeps to the budget, in up to `most` steps; returns how
+    /// many it took.
+    pub(super) fn shrink(
+        &mut self,
+        most: usize,
+        room: &Room<'_, R>,
+        garbage: &mut Vec<Ptr<R>>,
+    ) -> usize {
+        (0..most)
+            .take_while(|_| self.bytes() > room.budget && self.free_or_evict(room, garbage))
+            .count()
     }
 
     /// Evicts sets until they do not exceed the budget: those first that exceed it alone, then the

@@ -46,7 +46,7 @@ mod partition;
 
 use crate::contention;
 use crate::engine::{ClassStats, Cursor, EngineStats, ScanStep};
-use crate::engines::sharded::{Config, Context, Sharded, Shards, index_of};
+use crate::engines::sharded::{Config, Context, Rules, Sharded, Shards, index_of};
 use crate::objects::Graveyard;
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::{Mutex, MutexGuard};
@@ -176,6 +176,10 @@ impl Shards for Partitions {
 
     fn free_some(&self, shard: usize) -> bool {
         self.partitions[shard].lock().free_some()
+    }
+
+    fn shrink(&self, shard: usize, most: usize, rules: Rules, now: Now, (): &mut ()) -> usize {
+        self.partitions[shard].lock().shrink(most, rules, now)
     }
 
     fn search(

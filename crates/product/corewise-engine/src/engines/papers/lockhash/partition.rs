@@ -385,25 +385,47 @@ impl Partition {
     /// was lowered, evicts [sets](Self::evict_sets) only, until they do not. Referenced items are
     /// passed over, because evicting them frees nothing.
     fn make_room(&mut self, need: usize, returned: Returned, rules: Rules, now: Now) -> bool {
-        loop {
-            // Sets have their memory from elsewhere.
-            let sets = self.set_bytes - returned.of_set;
-            self.raw.set_budget(rules.budget.saturating_sub(sets));
-            if self.raw.has_room(need, returned.of_item) {
-                return true;
-            }
-            if self.free_some() || self.reap(1) == 1 {
-                continue;
-            }
-            if rules.may_evict && sets > rules.budget && self.evict_sets(rules.budget, now) {
-                continue;
-            }
-            let Some(victim) = self.victim(rules.may_evict, now) else {
+        while !self.has_room(need, returned, rules) {
+            if !self.free_or_evict(returned, rules, now) {
                 return false;
-            };
-            // SAFETY: linked (1).
-            unsafe { self.evict(victim, now) };
+            }
         }
+        true
+    }
+
+    fn has_room(&mut self, need: usize, returned: Returned, rules: Rules) -> bool {
+        // Sets have their memory from elsewhere.
+        let sets = self.set_bytes - returned.of_set;
+        self.raw.set_budget(rules.budget.saturating_sub(sets));
+        self.raw.has_room(need, returned.of_item)
+    }
+
+    /// A step of [`make_room`](Self::make_room). Returns false if there was nothing to do.
+    fn free_or_evict(&mut self, returned: Returned, rules: Rules, now: Now) -> bool {
+        if self.free_some() || self.reap(1) == 1 {
+            return true;
+        }
+        let exceeds = self.set_bytes - returned.of_set > rules.budget;
+        if rules.may_evict && exceeds && self.evict_sets(rules.budget, now) {
+            return true;
+        }
+        let Some(victim) = self.victim(rules.may_evict, now) else {
+            return false;
+        };
+        // SAFETY: linked (1).
+        unsafe { self.evict(victim, now) };
+        true
+    }
+
+    /// Frees and evicts until the partition keeps to the rules, in up to `most` steps; returns how
+    /// many it took.
+    pub(super) fn shrink(&mut self, most: usize, rules: Rules, now: Now) -> usize {
+        let returned = Returned::default();
+        (0..most)
+            .take_while(|_| {
+                !self.has_room(0, returned, rules) && self.free_or_evict(returned, rules, now)
+            })
+            .count()
     }
 
     /// # Safety
