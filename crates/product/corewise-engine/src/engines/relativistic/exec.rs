@@ -272,7 +272,7 @@ impl<'e> Exec<'e> {
             let attempt = self.inside(key, |inside| objects::execute(inside, key, sorted, report));
             if std::mem::take(&mut self.session_state.has_charged) {
                 // What the set has taken is taken from the segments.
-                self.engine.budget();
+                self.engine.budget_for_sets();
             }
             match (attempt, self.session_state.wanted_growth.take()) {
                 (Ok(flow), _) => return flow,

@@ -178,7 +178,8 @@ impl std::error::Error for NoAddresses {}
 pub struct Relativistic {
     table: RawTable<ItemArena>,
     heap: Heap,
-    sets: Sets,
+    /// Beside fields that each read looks at.
+    sets: CachePadded<Sets>,
     policy: Policy,
     hasher: foldhash::quality::RandomState,
     /// The number of stripes is a power of two.
@@ -289,7 +290,7 @@ impl Relativistic {
         let engine = Self {
             table,
             heap,
-            sets: Sets::new(),
+            sets: CachePadded::new(Sets::new()),
             policy: Policy::new(config.eviction, memory),
             hasher: foldhash::quality::RandomState::default(),
             stripes: stripes.collect(),
@@ -570,7 +571,8 @@ impl Relativistic {
         let overhead = self.overhead.load(Ordering::Relaxed).min(memory / 2);
         let least = LEAST_SEGMENTS * self.heap.segment_bytes();
         let fixed = overhead + self.policy.bytes() + size_of_val(&*self.stripes) as u64;
-        let sets = self.sets.bytes();
+        let sets = self.counted_sets();
+        self.sets.set_counted(sets);
         let left = |arrays: u64| memory.saturating_sub(fixed + sets + arrays).max(least);
         // The grant is read before the arrays: if the table allocates the granted array in between,
         // its bytes count twice instead of not at all.

@@ -33,6 +33,11 @@ use std::ptr::NonNull;
 /// Items and buckets that one step of a walk over the table visits.
 const LOOKS: usize = 1 << 10;
 
+/// The step by which the bytes of sets are rounded up in a budget: at most this number of bytes, and
+/// this share of the memory.
+const MOST_COUNTED: u64 = 64 << 10;
+const COUNTED_SHARE: u64 = 1 << 10;
+
 /// Rounds after which the hand has evicted every set that is not hit meanwhile.
 const HAND_ROUNDS: u64 = 2 + (state::HITS >> state::HITS_SHIFT) as u64;
 
@@ -40,6 +45,8 @@ const HAND_ROUNDS: u64 = 2 + (state::HITS >> state::HITS_SHIFT) as u64;
 pub(super) struct Sets {
     /// Bytes of all sets, the dying ones included.
     bytes: AtomicU64,
+    /// The bytes that the last [budget](Relativistic::budget) has left to sets.
+    counted: AtomicU64,
     /// Bytes of the dying sets.
     dying_bytes: AtomicU64,
     /// Sets that an item owns.
@@ -66,6 +73,7 @@ impl Sets {
     pub(super) fn new() -> Self {
         Self {
             bytes: AtomicU64::new(0),
+            counted: AtomicU64::new(0),
             dying_bytes: AtomicU64::new(0),
             live: AtomicU64::new(0),
             share: AtomicU64::new(0),
@@ -80,6 +88,11 @@ impl Sets {
     pub(super) fn bytes(&self) -> u64 {
         // Relaxed: a number that others change at any time.
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_counted(&self, bytes: u64) {
+        // Relaxed: see `bytes`.
+        self.counted.store(bytes, Ordering::Relaxed);
     }
 
     /// Sets that items own.
@@ -167,6 +180,23 @@ impl Sets {
 }
 
 impl Relativistic {
+    /// The bytes of all sets as a budget counts them: rounded up, so that few writes change them.
+    pub(super) fn counted_sets(&self) -> u64 {
+        // Relaxed: a setting.
+        let memory = self.memory.load(Ordering::Relaxed);
+        let step = (memory / COUNTED_SHARE).clamp(1, MOST_COUNTED);
+        self.sets.bytes().next_multiple_of(step)
+    }
+
+    /// Computes the budget again, if the last one has counted the sets otherwise.
+    pub(super) fn budget_for_sets(&self) {
+        // Relaxed: a write that has changed the bytes and finds them counted lies within what was
+        // left to sets.
+        if self.counted_sets() != self.sets.counted.load(Ordering::Relaxed) {
+            self.budget();
+        }
+    }
+
     /// Bytes by which sets may grow now.
     pub(super) fn set_room(&self) -> i64 {
         let headroom = self.heap.allowed() as i64 - (self.heap.held_bytes() + self.spare()) as i64;
