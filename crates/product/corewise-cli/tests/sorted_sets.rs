@@ -309,6 +309,7 @@ fn memcached_sees_a_set_as_a_miss(engine: Engine) {
         text.ask("add k 0 0 1\r\nx\r\n", "NOT_STORED\r\n");
         text.ask("md k I\r\n", "NF\r\n");
         text.ask("md k x\r\n", "NF\r\n");
+        text.ask("md k C5\r\n", "NF\r\n");
         text.ask("lru_crawler metadump all\r\n", "END\r\n");
         resp.ask("ttl k\r\n", ":-1\r\n");
         resp.ask("zcard k\r\n", format!(":{len}\r\n"));

@@ -520,7 +520,8 @@ pub(crate) unsafe fn rewrite<K: ItemStore>(
 /// `delete`, `md`.
 pub(crate) fn delete<K: ItemStore>(items: &mut K, delete: Delete, report: Report<'_>) -> Attempt {
     let keeps = delete.mark_stale || delete.drop_value;
-    let node = match find_string(items, !keeps) {
+    // Clients that know cas values see strings only.
+    let node = match find_string(items, !keeps && delete.compare_cas.is_none()) {
         Ok(node) => node,
         Err(outcome) => return Ok(report(outcome)),
     };
