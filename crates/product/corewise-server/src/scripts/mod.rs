@@ -21,10 +21,11 @@
 //! 3. *A script ends.* The clock is read every [`HOOK_EVERY`] instructions of a coroutine, when one
 //!    is made or resumed, in every command, while a pattern is matched, values are encoded or
 //!    decoded, a text is compiled and a table is sorted, and before a long text is read or an
-//!    element moves a long table. No function in C or Rust calls back into Lua without instructions in between. A script
-//!    that has spent its time cannot catch the error: the handlers of `xpcall`, for which Lua calls
-//!    no hook, do not run. It ends late by at most the time of [`HOOK_EVERY`] instructions, each of
-//!    which takes a time in proportion to the memory of the state.
+//!    element moves a long table. No function in C or Rust calls back into Lua without instructions
+//!    in between. A script that has spent its time cannot catch the error: the handlers of
+//!    `xpcall`, for which Lua calls no hook, do not run. It ends late by at most the time of
+//!    [`HOOK_EVERY`] instructions, each of which takes a time in proportion to the memory of the
+//!    state.
 //! 4. *Memory.* The state of a thread has at most [`Limits::memory`] bytes, garbage included. What
 //!    functions in Rust collect, and the arguments of a command, have the same bound. A script that
 //!    has no memory or no references left ends as one that has spent its time, and its state is
@@ -129,7 +130,7 @@ fn with_sandbox(
     time: &mut Duration,
     with: impl FnOnce(&mut Sandbox, Option<Instant>) -> Result<(), String>,
 ) -> Result<(), String> {
-    // The time of a transaction has been spent: no state is made for what must end at once.
+    // The time of a transaction has been spent: a script that must end at once needs no state.
     if time.is_zero() {
         return Err(watchdog::Stopped::TimedOut.text().into());
     }

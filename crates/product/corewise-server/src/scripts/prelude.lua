@@ -352,8 +352,8 @@ function all.string.gsub(...)
   return native_concat(joined), count
 end
 
--- The bytes that are compiled between two looks at the time. The last of a long loop may take as long
--- as all before them: each `break` is added to the end of a list, and so is each `and` of a condition.
+-- The bytes that are compiled between two looks at the time. Each `break` of a loop and each `and`
+-- of a condition is added to the end of a list, which the compiler walks.
 local PIECE = 1024
 
 local function compile(text, name)

@@ -124,7 +124,7 @@ impl Printer<'_> {
         Encoder::new(self.version, self.out)
     }
 
-    /// Fails if so many more bytes make the reply too long.
+    /// Fails if this number of bytes more makes the reply too long.
     fn check_room(&self, bytes: usize) -> std::result::Result<(), Failure> {
         if self.out.len().saturating_add(bytes) > self.most {
             return Err(Failure::TooLong);
