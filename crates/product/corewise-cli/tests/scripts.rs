@@ -24,6 +24,7 @@ for_every_engine! { of corewise:
     scripts_are_executed_in_transactions
     a_script_of_another_loop_is_killed
     the_time_of_a_transaction_is_that_of_all_its_scripts
+    the_time_of_a_script_begins_before_it_is_compiled
 }
 
 /// Sends a request, and returns its reply.
@@ -546,6 +547,19 @@ const HOSTILE: &[(&str, &str)] = &[
         "while true do pcall(loadstring('while true do end')) end",
         BOUND,
     ),
+    // To compile a text takes a time in proportion to the square of its length.
+    (
+        "return type(loadstring('while 1 do ' .. ('do break end '):rep(8e4) .. 'end'))",
+        BOUND,
+    ),
+    (
+        "return type(loadstring('return ' .. ('a and '):rep(16e4) .. 'a'))",
+        BOUND,
+    ),
+    (
+        "return loadstring(('x'):rep(2e6))()",
+        "attempt to call a nil value",
+    ),
     // One call of a function in C takes long.
     ("table.insert({}, -2^31 + 9, 1)", "position out of bounds"),
     (
@@ -763,11 +777,18 @@ fn large_scripts_are_executed(engine: Engine) {
     let many = "local t = {} for i = 1, 7000 do t[i] = 'k' end \
         return #redis.call('mget', unpack(t)) + #{cmsgpack.unpack(('\\1'):rep(7000))}";
     assert_reply(&mut client, many, ":14000\r\n");
+    // Garbage is collected before there is no memory left, although most of it is in long strings.
+    let garbage = "redis.call('set', KEYS[1], ('x'):rep(1e6)) \
+        local t = {} for i = 1, 10000 do t[i] = {i} end \
+        for i = 1, 80 do local v = redis.call('get', KEYS[1]) .. i end \
+        for i = 1, 3 do local v = ('x'):rep(4e7) .. '' end \
+        return #t";
+    assert_reply(&mut client, garbage, ":10000\r\n");
 }
 
 /// The replies to one command are bounded while it runs.
 fn a_reply_that_is_too_long_is_an_error(engine: Engine) {
-    let server = start(engine, &["-I", "2m"]);
+    let server = start(engine, &["-I", "2m", "--script-time", "60s"]);
     let mut client = connect(&server);
     let script = "redis.call('set', KEYS[1], ('x'):rep(1e6)) \
         local t = {} for i = 1, 200 do t[i] = KEYS[1] end \
@@ -775,6 +796,40 @@ fn a_reply_that_is_too_long_is_an_error(engine: Engine) {
     assert_error(&mut client, script, "the reply of the command exceeds");
     let script = script.replace("200", "8");
     assert_reply(&mut client, &script, ":8\r\n");
+    for value in ["V", "{V}", "{ok = V}", "{err = V}", "{big_number = V}"] {
+        let script = format!("return {}", value.replace('V', "('x'):rep(3e7)"));
+        assert_error(&mut client, &script, "the reply of the script exceeds");
+    }
+}
+
+fn the_time_of_a_script_begins_before_it_is_compiled(engine: Engine) {
+    let server = start(engine, &["--script-time", "100ms"]);
+    let mut client = connect(&server);
+    let script = format!("while 1 do {} end", "do break end ".repeat(80_000));
+    let requests = [
+        request(&["EVAL", &script, "0"]),
+        request(&["SCRIPT", "LOAD", &script]),
+    ];
+    let expect = |client: &mut Client| {
+        client.expect("-ERR Script exceeded its time limit");
+        client.read_until(b"\r\n");
+    };
+    for request in &requests {
+        client.send(request);
+        expect(&mut client);
+    }
+    client.ask(request(&["MULTI"]), "+OK\r\n");
+    for request in &requests {
+        client.ask(request.clone(), "+QUEUED\r\n");
+    }
+    client.send(&request(&["EXEC"]));
+    client.expect("*2\r\n");
+    requests.iter().for_each(|_| expect(&mut client));
+    let long = format!("return 1 --{}", "x".repeat(1 << 20));
+    client.send(&request(&["EVAL", &long, "0"]));
+    client.expect("-ERR Error compiling script");
+    let line = client.read_until(b"\r\n");
+    assert!(line.ends_with(b"too long\r\n"), "{}", show(&line));
 }
 
 /// An error that ends a script is cut.

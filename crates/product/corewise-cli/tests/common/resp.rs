@@ -141,7 +141,8 @@ impl CommandInfo {
     }
 }
 
-/// Requests of all commands of Redis 7 whose arguments name keys, but for `WATCH`, on the keys of these pairs.
+/// Requests of all commands of Redis 7 whose arguments name keys, but for `WATCH`, on the keys of
+/// these pairs.
 pub(crate) fn requests_on_keys(client: &mut Client, pairs: &[[&str; 2]]) -> Vec<String> {
     let mut requests = Vec::new();
     for command in commands(client) {

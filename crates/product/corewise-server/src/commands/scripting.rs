@@ -74,10 +74,11 @@ fn run<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, by_digest: bool, 
 }
 
 /// The script with this text, compiled and kept for `EVALSHA`.
-fn keep<E: Engine>(cx: &Context<'_, E>, text: &[u8]) -> Result<Arc<Script>, String> {
-    let scripts = &cx.shared.scripts;
+fn keep<E: Engine>(cx: &mut Context<'_, E>, text: &[u8]) -> Result<Arc<Script>, String> {
+    let shared = cx.shared;
+    let scripts = &shared.scripts;
     let script = scripts.find_or_parse(text)?;
-    scripts::compile(scripts, cx.loop_index, &script)?;
+    scripts::compile(scripts, cx.loop_index, &mut cx.script_time, &script)?;
     scripts.keep(&script);
     Ok(script)
 }
@@ -96,12 +97,12 @@ fn run_script<E: Engine>(
         keys,
         args,
         loop_index: cx.loop_index,
-        time: cx.script_time,
         version,
         most: cx.most_replies(),
     };
     let mut declared = keys.to_vec();
     declared.sort_unstable();
+    let mut time = cx.script_time;
     let mut out = mem::take(cx.out);
     let mut caller = Caller {
         state: scripts.run_state(cx.loop_index),
@@ -110,12 +111,12 @@ fn run_script<E: Engine>(
         is_read_only,
         cx,
     };
-    let result = scripts::run(scripts, &run, &mut caller, &mut out);
+    let result = scripts::run(scripts, &run, &mut time, &mut caller, &mut out);
     cx.codec.set_version(version);
     *cx.out = out;
-    match result {
-        Ok(left) => cx.script_time = left,
-        Err(error) => cx.error(&error),
+    cx.script_time = time;
+    if let Err(error) = result {
+        cx.error(&error);
     }
 }
 
@@ -234,7 +235,7 @@ fn flush<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 
 fn kill<E: Engine>(cx: &mut Context<'_, E>) {
     match cx.shared.scripts.kill(cx.loop_index) {
-        Kill::Done => cx.reply().simple("OK"),
+        Kill::Done | Kill::WasKilled => cx.reply().simple("OK"),
         Kill::NothingRuns => cx.error("NOTBUSY No scripts in execution right now."),
         Kill::HasWritten => cx.error(
             "UNKILLABLE Sorry the script already executed write commands against the dataset. You \

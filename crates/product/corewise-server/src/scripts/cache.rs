@@ -3,7 +3,7 @@
 use super::run_state::{Kill, RunState};
 use super::{Limits, sha1};
 use corewise_atomic::lock::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The most scripts of the cache.
@@ -80,6 +80,8 @@ impl Script {
 struct Cache {
     /// With the time of their last use.
     scripts: HashMap<Digest, (Arc<Script>, u64)>,
+    /// The scripts by the time of their last use.
+    by_use: BTreeMap<u64, Digest>,
     bytes: usize,
     uses: u64,
 }
@@ -88,13 +90,14 @@ impl Cache {
     fn find(&mut self, digest: &Digest) -> Option<Arc<Script>> {
         self.uses += 1;
         let (script, last) = self.scripts.get_mut(digest)?;
+        self.by_use.remove(last);
         *last = self.uses;
+        self.by_use.insert(self.uses, *digest);
         Some(Arc::clone(script))
     }
 
     fn remove_oldest(&mut self) {
-        let oldest = self.scripts.iter().min_by_key(|(_, (_, last))| *last);
-        if let Some(digest) = oldest.map(|(digest, _)| *digest)
+        if let Some((_, digest)) = self.by_use.pop_first()
             && let Some((script, _)) = self.scripts.remove(&digest)
         {
             self.bytes -= script.text.len();
@@ -153,6 +156,8 @@ impl Scripts {
         cache.uses += 1;
         cache.bytes += len;
         let entry = (Arc::clone(script), cache.uses);
+        let uses = cache.uses;
+        cache.by_use.insert(uses, script.digest);
         cache.scripts.insert(script.digest, entry);
     }
 
@@ -167,7 +172,7 @@ impl Scripts {
         *self.cache.lock() = Cache::default();
     }
 
-    /// Ends a script that runs on another loop.
+    /// Ends a script that runs on another loop, one that does not end already if there is one.
     pub(crate) fn kill(&self, own_loop: usize) -> Kill {
         let others = self
             .states
@@ -179,7 +184,8 @@ impl Scripts {
             match state.kill() {
                 Kill::Done => return Kill::Done,
                 Kill::HasWritten => result = Kill::HasWritten,
-                Kill::NothingRuns => {}
+                Kill::WasKilled if result == Kill::NothingRuns => result = Kill::WasKilled,
+                Kill::WasKilled | Kill::NothingRuns => {}
             }
         }
         result

@@ -20,11 +20,12 @@
 //! 2. *No way out.* There are no files, no processes, no modules and no bytecode.
 //! 3. *A script ends.* The clock is read every [`HOOK_EVERY`] instructions of a coroutine, when one
 //!    is made or resumed, in every command, while a pattern is matched, values are encoded or
-//!    decoded and a table is sorted, and before a long text is read or an element moves a long
-//!    table. No function in C or Rust calls back into Lua without instructions in between. A script
-//!    that has spent its time cannot catch the error: the handlers of `xpcall`, for which Lua calls
-//!    no hook, do not run. It ends late by at most the time of [`HOOK_EVERY`] instructions, each of
-//!    which takes a time in proportion to the memory of the state.
+//!    decoded, a text is compiled and a table is sorted, and before a long text is read or an
+//!    element moves a long table. No function in C or Rust calls back into Lua without instructions
+//!    in between. A script that has spent its time cannot catch the error: the handlers of
+//!    `xpcall`, for which Lua calls no hook, do not run. It ends late by at most the time of
+//!    [`HOOK_EVERY`] instructions, each of which takes a time in proportion to the memory of the
+//!    state.
 //! 4. *Memory.* The state of a thread has at most [`Limits::memory`] bytes, garbage included. What
 //!    functions in Rust collect, and the arguments of a command, have the same bound. A script that
 //!    has no memory or no references left ends as one that has spent its time, and its state is
@@ -55,7 +56,7 @@ pub(crate) use run_state::{Kill, RunState};
 use sandbox::Sandbox;
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Instructions between two looks at the clock.
 const HOOK_EVERY: u32 = 100;
@@ -86,8 +87,6 @@ pub(crate) struct Run<'r> {
     pub(crate) args: &'r [&'r [u8]],
     /// The index of the loop.
     pub(crate) loop_index: usize,
-    /// How long it may take.
-    pub(crate) time: Duration,
     /// The version that the client has chosen.
     pub(crate) version: Version,
     /// How long the reply may become.
@@ -99,36 +98,45 @@ thread_local! {
     static SANDBOX: RefCell<Option<(Arc<Scripts>, Sandbox)>> = const { RefCell::new(None) };
 }
 
-/// Runs a script, and appends its reply. Returns how much of its time is left, or an error text for
-/// a script that cannot be compiled.
+/// Runs a script, and appends its reply; or returns an error text for one that cannot be compiled.
+/// Takes from `time` what it has spent.
 pub(crate) fn run(
     scripts: &Arc<Scripts>,
     run: &Run<'_>,
+    time: &mut Duration,
     commands: &mut dyn Commands,
     out: &mut Vec<u8>,
-) -> Result<Duration, String> {
-    with_sandbox(scripts, run.loop_index, |sandbox| {
-        sandbox.run(run, commands, out)
+) -> Result<(), String> {
+    with_sandbox(scripts, run.loop_index, time, |sandbox, deadline| {
+        sandbox.run(run, deadline, commands, out)
     })
 }
 
-/// Compiles a script; returns the error text if that fails.
+/// Compiles a script; returns the error text if that fails. Takes from `time` what it has spent.
 pub(crate) fn compile(
     scripts: &Arc<Scripts>,
     loop_index: usize,
+    time: &mut Duration,
     script: &Arc<Script>,
 ) -> Result<(), String> {
-    with_sandbox(scripts, loop_index, |sandbox| {
-        sandbox.compile(script).map(drop)
+    with_sandbox(scripts, loop_index, time, |sandbox, deadline| {
+        sandbox.load(script, deadline)
     })
 }
 
-fn with_sandbox<R>(
+fn with_sandbox(
     scripts: &Arc<Scripts>,
     loop_index: usize,
-    with: impl FnOnce(&mut Sandbox) -> Result<R, String>,
-) -> Result<R, String> {
-    SANDBOX.with_borrow_mut(|state| {
+    time: &mut Duration,
+    with: impl FnOnce(&mut Sandbox, Option<Instant>) -> Result<(), String>,
+) -> Result<(), String> {
+    // The time of a transaction has been spent: a script that must end at once needs no state.
+    if time.is_zero() {
+        return Err(watchdog::Stopped::TimedOut.text().into());
+    }
+    let begin = Instant::now();
+    let deadline = begin.checked_add(*time);
+    let result = SANDBOX.with_borrow_mut(|state| {
         if state
             .as_ref()
             .is_some_and(|(of, _)| !Arc::ptr_eq(of, scripts))
@@ -143,12 +151,22 @@ fn with_sandbox<R>(
                 state.insert((Arc::clone(scripts), made))
             }
         };
-        let result = with(sandbox);
+        let result = with(sandbox, deadline);
         if !sandbox.is_clean() {
             *state = None;
         }
         result
-    })
+    });
+    *time = time.saturating_sub(begin.elapsed());
+    result
+}
+
+/// Collects garbage if there may be enough of it in the way of a new value of this length.
+fn make_room(lua: &Lua, bytes: usize) -> mlua::Result<()> {
+    match lua.app_data_ref::<sandbox::Bounds>() {
+        Some(bounds) => bounds.make_room(lua, bytes),
+        None => Ok(()),
+    }
 }
 
 /// Fails if a function in Rust has collected as many bytes as the state may have, or if the script

@@ -5,7 +5,7 @@ local type, error, tostring, tonumber, next = type, error, tostring, tonumber, n
 local native_rawget, native_rawset, select = rawget, rawset, select
 local native_pcall, native_xpcall, native_sort = pcall, xpcall, table.sort
 local native_setmetatable, native_getmetatable = setmetatable, getmetatable
-local native_loadstring, native_resume = loadstring, coroutine.resume
+local native_load, native_resume = load, coroutine.resume
 local native_insert, native_remove = table.insert, table.remove
 local native_collect, byte, sub = collectgarbage, string.byte, string.sub
 local native_concat, native_find = table.concat, string.find
@@ -129,10 +129,11 @@ for _, name in next, {"create", "wrap"} do
   end
 end
 
-local function expected(name, number, kind, value)
+-- Fails at `level` calls above the caller of the function that has the argument.
+local function expected(name, number, kind, value, level)
   if type(value) ~= kind then
     local text = " (" .. kind .. " expected, got " .. type(value) .. ")"
-    error("bad argument #" .. number .. " to '" .. name .. "'" .. text, 3)
+    error("bad argument #" .. number .. " to '" .. name .. "'" .. text, 3 + (level or 0))
   end
 end
 
@@ -190,19 +191,32 @@ local function is_less(a, b)
   return a < b
 end
 
+local function is_long(value)
+  return type(value) == "string" and #value > LONG
+end
+
+local function has_long(table)
+  for index = 1, #table do
+    if is_long(native_rawget(table, index)) then
+      return true
+    end
+  end
+  return false
+end
+
 -- The order is decided in Lua, so that the time is looked at between two comparisons.
 function all.table.sort(table, less)
   expected("sort", 1, "table", table)
   if less ~= nil then
     expected("sort", 2, "function", less)
-  elseif #table <= COMPARISONS then
+  elseif #table <= COMPARISONS and not has_long(table) then
     return native_sort(table)
   end
   local is_native, count = less == nil, 0
   less = less or is_less
   local function counted(a, b)
     count = count + 1
-    if count % COMPARISONS == 0 then
+    if count % COMPARISONS == 0 or is_long(a) and is_long(b) then
       check()
     end
     return less(a, b)
@@ -338,18 +352,50 @@ function all.string.gsub(...)
   return native_concat(joined), count
 end
 
-function all.loadstring(text, name)
-  if type(text) == "string" and byte(text, 1) == 27 then
+-- The bytes that are compiled between two looks at the time. Each `break` of a loop and each `and`
+-- of a condition is added to the end of a list, which the compiler walks.
+local PIECE = 1024
+
+local function compile(text, name)
+  if byte(text, 1) == 27 then
     return nil, "user_script: bytecode is not loaded"
+  elseif #text > rust.longest_text then
+    return nil, "user_script: the script is too long"
   end
-  check()
-  return native_loadstring(text, name)
+  local at = 1
+  local function read()
+    check()
+    local piece = sub(text, at, at + PIECE - 1)
+    at = at + PIECE
+    return piece
+  end
+  local compiled, failure = native_load(read, name)
+  if not compiled and is_stopped(failure) then
+    error(failure, 0)
+  end
+  return compiled, failure
+end
+
+local function check_name(name, of)
+  if name ~= nil and type(name) ~= "number" then
+    expected(of, 2, "string", name, 1)
+  end
+end
+
+function all.loadstring(text, name)
+  if type(text) == "number" then
+    text = tostring(text)
+  end
+  expected("loadstring", 1, "string", text)
+  check_name(name, "loadstring")
+  return compile(text, name or text)
 end
 
 function all.load(reader, name)
   if type(reader) ~= "function" then
     error("bad argument #1 to 'load' (function expected, got " .. type(reader) .. ")", 2)
   end
+  check_name(name, "load")
   local parts = {}
   while true do
     local part = reader()
@@ -361,7 +407,7 @@ function all.load(reader, name)
     end
     parts[#parts + 1] = part
   end
-  return all.loadstring(native_concat(parts), name or "=(load)")
+  return compile(native_concat(parts), name or "=(load)")
 end
 
 function all.collectgarbage(what)
@@ -409,4 +455,4 @@ end
 
 return globals, function(script)
   return native_xpcall(script, handler)
-end
+end, compile

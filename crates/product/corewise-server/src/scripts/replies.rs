@@ -124,18 +124,30 @@ impl Printer<'_> {
         Encoder::new(self.version, self.out)
     }
 
-    /// Prints one value.
-    pub(super) fn value(
-        &mut self,
-        value: &Value,
-        depth: usize,
-    ) -> std::result::Result<(), Failure> {
-        if self.out.len() > self.most {
+    /// Fails if this number of bytes more makes the reply too long.
+    fn check_room(&self, bytes: usize) -> std::result::Result<(), Failure> {
+        if self.out.len().saturating_add(bytes) > self.most {
             return Err(Failure::TooLong);
         }
+        Ok(())
+    }
+
+    /// Prints the value that is the reply.
+    pub(super) fn print(&mut self, value: &Value) -> std::result::Result<(), Failure> {
+        self.value(value, 0)?;
+        self.check_room(0)
+    }
+
+    /// Prints one value. The reply may be longer than it may by its last line.
+    fn value(&mut self, value: &Value, depth: usize) -> std::result::Result<(), Failure> {
+        self.check_room(0)?;
         self.watchdog.check().map_err(stopped)?;
         match value {
-            Value::String(text) => self.reply().bulk(&text.as_bytes()),
+            Value::String(text) => {
+                let text = text.as_bytes();
+                self.check_room(text.len())?;
+                self.reply().bulk(&text);
+            }
             Value::Integer(number) => self.reply().integer(*number),
             Value::Number(number) => self.reply().integer(truncate(*number)),
             Value::Boolean(value) => match (self.of_script, value) {
@@ -154,10 +166,14 @@ impl Printer<'_> {
 
     fn table(&mut self, table: &Table, depth: usize) -> std::result::Result<(), Failure> {
         if let Value::String(text) = table.raw_get("err")? {
-            self.reply().error(&[trimmed(&text.as_bytes())]);
+            let text = text.as_bytes();
+            let text = trimmed(&text);
+            self.check_room(text.len())?;
+            self.reply().error(&[text]);
             return Ok(());
         }
         if let Value::String(text) = table.raw_get("ok")? {
+            self.check_room(text.as_bytes().len())?;
             self.status(&text);
             return Ok(());
         }
@@ -173,6 +189,7 @@ impl Printer<'_> {
         }
         if let Value::String(digits) = table.raw_get("big_number")? {
             let digits = digits.as_bytes();
+            self.check_room(digits.len())?;
             let digits = String::from_utf8_lossy(&digits).replace(['\r', '\n'], " ");
             self.reply().big_number(&digits);
             return Ok(());
@@ -185,7 +202,9 @@ impl Printer<'_> {
             for (letter, byte) in letters.iter_mut().zip(format.as_bytes().iter()) {
                 *letter = *byte;
             }
-            self.reply().verbatim(letters, &text.as_bytes());
+            let text = text.as_bytes();
+            self.check_room(text.len())?;
+            self.reply().verbatim(letters, &text);
             return Ok(());
         }
         self.array(table, depth)

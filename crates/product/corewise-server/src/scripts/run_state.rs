@@ -20,6 +20,8 @@ pub(crate) struct RunState(AtomicU8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kill {
     Done,
+    /// The script must end already.
+    WasKilled,
     HasWritten,
     NothingRuns,
 }
@@ -58,7 +60,8 @@ impl RunState {
         // Relaxed: see the type.
         let relaxed = Ordering::Relaxed;
         match self.0.compare_exchange(READS, KILLED, relaxed, relaxed) {
-            Ok(_) | Err(KILLED) => Kill::Done,
+            Ok(_) => Kill::Done,
+            Err(KILLED) => Kill::WasKilled,
             Err(HAS_WRITTEN) => Kill::HasWritten,
             Err(_) => Kill::NothingRuns,
         }

@@ -9,7 +9,7 @@ use super::watchdog::{Stopped, Watchdog};
 use super::{Commands, HOOK_EVERY, Run, Script, bits, msgpack, sha1, strings};
 use crate::commands::until_nul;
 use corewise_wire::resp::{RequestQueue, Version};
-use mlua::chunk::ChunkMode;
+use mlua::state::{GcIncParams, GcMode};
 use mlua::{
     Error, Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table,
     Value, VmState,
@@ -18,10 +18,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 /// The most compiled scripts of a thread. They are compiled again when all were forgotten.
 const MAX_COMPILED: usize = 512;
+/// The most bytes of a text that is compiled.
+const MAX_TEXT: usize = 1 << 20;
 /// The most bytes of the text of an error that ends a script.
 const MAX_ERROR: usize = 16 << 10;
 /// The most lines that one script logs, and the most bytes of each.
@@ -38,6 +40,40 @@ pub(super) struct Bounds {
     /// The bytes that the state may have.
     pub(super) memory: usize,
     pub(super) watchdog: Rc<Watchdog>,
+    collector: Collector,
+}
+
+impl Bounds {
+    /// Collects garbage if there may be enough of it in the way of a new value of this length.
+    pub(super) fn make_room(&self, lua: &Lua, bytes: usize) -> Result<()> {
+        self.collector.make_room(lua, self.memory, bytes)
+    }
+}
+
+/// When garbage is collected beside Lua's own cycles.
+///
+/// Lua 5.1 fails for lack of memory without having looked for garbage. Its own cycles begin when
+/// there is twice as much as was left by the last one, which may be more than the state may have.
+#[derive(Default)]
+struct Collector {
+    /// The bytes that the last collection has left.
+    left: Cell<usize>,
+}
+
+impl Collector {
+    /// The cost of a collection grows with what it leaves, so the garbage of one must be worth it:
+    /// half of what is free, or a small part of all if the value has no place otherwise.
+    fn make_room(&self, lua: &Lua, memory: usize, bytes: usize) -> Result<()> {
+        let (used, left) = (lua.used_memory(), self.left.get());
+        let garbage = used.saturating_sub(left);
+        let is_worth_it = garbage > memory.saturating_sub(left) / 2;
+        let is_needed = used.saturating_add(bytes) > memory - memory / 8;
+        if is_worth_it || is_needed && garbage > memory / 32 {
+            lua.gc_collect()?;
+            self.left.set(lua.used_memory());
+        }
+        Ok(())
+    }
 }
 
 /// The error with which a script ends that must. Nothing catches it.
@@ -64,6 +100,8 @@ pub(super) struct Sandbox {
     lua: Lua,
     /// Calls a function, and tells where its error was raised.
     caller: Function,
+    /// Compiles a text, and looks at the time while it does.
+    compiler: Function,
     /// What the globals show.
     all: Table,
     redis: Table,
@@ -99,6 +137,7 @@ impl Sandbox {
         lua.set_app_data(Bounds {
             memory,
             watchdog: Rc::clone(&state.watchdog),
+            collector: Collector::default(),
         });
         let all = lua.globals();
         for name in [
@@ -117,18 +156,27 @@ impl Sandbox {
         all.raw_set("redis", &redis)?;
         let proxies = lua.create_table()?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
-        let (globals, caller): (Table, Function) = prelude.call((&all, helpers, &proxies))?;
+        let (globals, caller, compiler): (Table, Function, Function) =
+            prelude.call((&all, helpers, &proxies))?;
         lua.set_globals(globals)?;
         let dog = Rc::clone(&state.watchdog);
         let triggers = HookTriggers::new().every_nth_instruction(HOOK_EVERY);
-        lua.set_global_hook(triggers, move |_, _| {
-            dog.check().map_err(stopped).map(|()| VmState::Continue)
+        lua.set_global_hook(triggers, move |lua, _| {
+            dog.check().map_err(stopped)?;
+            super::make_room(lua, 0)?;
+            Ok(VmState::Continue)
         })?;
+        // A cycle is done at once: the steps of Lua 5.1 are as short after the allocation of a long
+        // string as after that of a short one, and never end when many are long.
+        lua.gc_set_mode(GcMode::Incremental(
+            GcIncParams::default().step_multiplier(0),
+        ));
         lua.gc_collect()?;
         lua.set_memory_limit(memory)?;
         Ok(Self {
             lua,
             caller,
+            compiler,
             all,
             redis,
             proxies,
@@ -148,11 +196,23 @@ impl Sandbox {
             && self.lua.used_memory() <= self.memory / 2
     }
 
-    /// The function that a script is.
-    pub(super) fn compile(
+    /// Compiles a script for its next run.
+    pub(super) fn load(
         &mut self,
         script: &Arc<Script>,
-    ) -> std::result::Result<Function, String> {
+        deadline: Option<Instant>,
+    ) -> std::result::Result<(), String> {
+        if self.compiled.contains_key(&script.digest) {
+            return Ok(());
+        }
+        self.state.watchdog.begin(deadline);
+        let compiled = self.compile(script);
+        self.state.watchdog.end();
+        compiled.map(drop)
+    }
+
+    /// The function that a script is.
+    fn compile(&mut self, script: &Arc<Script>) -> std::result::Result<Function, String> {
         if let Some(function) = self.compiled.get(&script.digest) {
             return Ok(function.clone());
         }
@@ -164,14 +224,25 @@ impl Sandbox {
         if body.first() == Some(&27) {
             return Err(failed("user_script:1: unexpected symbol near '<\\27>'"));
         }
-        let chunk = self.lua.load(body).set_name(NAME).set_mode(ChunkMode::Text);
-        let function = chunk.into_function().map_err(|error| match cause(&error) {
-            Error::SyntaxError { message, .. } => failed(message),
-            other => {
-                self.has_failed = true;
-                failed(&other.to_string())
+        if body.len() > MAX_TEXT {
+            return Err(failed("user_script: the script is too long"));
+        }
+        let text = self.lua.create_string(body);
+        let made = text.and_then(|text| self.compiler.call((text, NAME)));
+        let (function, failure): (Option<Function>, Value) = made.unwrap_or_else(|error| {
+            self.has_failed = true;
+            (None, Value::Error(Box::new(error)))
+        });
+        let Some(function) = function else {
+            note(&self.state.watchdog, &failure);
+            if let Some(why) = self.state.watchdog.stopped() {
+                return Err(why.text().into());
             }
-        })?;
+            return Err(match self.lua.coerce_string(failure) {
+                Ok(Some(text)) => failed(&text.to_string_lossy()),
+                _ => failed("user_script: it cannot be compiled"),
+            });
+        };
         if self.compiled.len() >= MAX_COMPILED {
             self.compiled.clear();
         }
@@ -179,20 +250,26 @@ impl Sandbox {
         Ok(function)
     }
 
-    /// Runs a script, and appends its reply. Returns how much of its time is left.
+    /// Runs a script until the deadline, and appends its reply.
     pub(super) fn run(
         &mut self,
         run: &Run<'_>,
+        deadline: Option<Instant>,
         commands: &mut dyn Commands,
         out: &mut Vec<u8>,
-    ) -> std::result::Result<Duration, String> {
-        let function = self.compile(run.script)?;
+    ) -> std::result::Result<(), String> {
         let state = Rc::clone(&self.state);
+        state.watchdog.begin(deadline);
+        let function = match self.compile(run.script) {
+            Ok(function) => function,
+            Err(error) => {
+                state.watchdog.end();
+                return Err(error);
+            }
+        };
         state.json.reset();
         state.version.set(Version::Resp2);
         state.logged.set(0);
-        state.watchdog.state.begin();
-        state.watchdog.begin(run.time);
         let ended = self.execute(run, &function, commands);
         let start = out.len();
         let mut printer = Printer {
@@ -203,7 +280,7 @@ impl Sandbox {
             most: start.saturating_add(run.most),
         };
         let printed = match ended {
-            Ok(Ended::Value(value)) => printer.value(&value, 0),
+            Ok(Ended::Value(value)) => printer.print(&value),
             Ok(Ended::Error(text)) => {
                 print_error(out, &text);
                 Ok(())
@@ -217,23 +294,22 @@ impl Sandbox {
                 Failure::Lua(error) => {
                     self.has_failed = true;
                     note_error(&state.watchdog, &error);
-                    self.stopped_text().map_or_else(
+                    state.watchdog.stopped().map_or_else(
                         || {
                             let text = cause(&error).to_string();
                             // Lua's traceback is behind the first line.
                             let text = text.lines().next().unwrap_or("");
                             format!("ERR Error running script: {text}")
                         },
-                        str::to_owned,
+                        |why| why.text().to_owned(),
                     )
                 }
             };
             print_error(out, text.as_bytes());
         }
-        state.watchdog.state.end();
-        let left = state.watchdog.end();
+        state.watchdog.end();
         self.tidy_up();
-        Ok(left)
+        Ok(())
     }
 
     /// Removes what the script was given, and collects garbage if there is much.
@@ -248,7 +324,6 @@ impl Sandbox {
         if let Some(random) = self.state.unseeded.take() {
             self.state.random.set(random);
         }
-        self.lua.gc_restart();
         if self.lua.used_memory() > self.memory / 4 {
             self.has_failed |= self.lua.gc_collect().is_err();
         }
@@ -289,16 +364,6 @@ impl Sandbox {
         self.ended(run.script, results)
     }
 
-    /// The error text for a script that had to end.
-    fn stopped_text(&self) -> Option<&'static str> {
-        Some(match self.state.watchdog.stopped()? {
-            Stopped::TimedOut => "ERR Script exceeded its time limit, see --script-time.",
-            Stopped::Killed => "ERR Script killed by user with SCRIPT KILL.",
-            Stopped::OutOfMemory => "ERR not enough memory, see --script-memory.",
-            Stopped::OutOfStack => "ERR stack overflow: the script uses too many values at once.",
-        })
-    }
-
     /// What the script's result means.
     fn ended(&mut self, script: &Script, results: MultiValue) -> Result<Ended> {
         let digest = String::from_utf8_lossy(&script.digest).into_owned();
@@ -308,7 +373,8 @@ impl Sandbox {
         if !is_done {
             note(&self.state.watchdog, &value);
         }
-        if let Some(why) = self.stopped_text() {
+        if let Some(why) = self.state.watchdog.stopped() {
+            let why = why.text();
             return Ok(Ended::Error(format!("{why} script: {digest}").into_bytes()));
         }
         if is_done {
@@ -366,6 +432,7 @@ impl Calls<'_> {
         if raises && let [b'-', text @ ..] = &self.reply[..] {
             return Err(command_error(trimmed(text)));
         }
+        super::make_room(lua, self.reply.len())?;
         let value = replies::to_lua(lua, &mut &self.reply[..])?;
         if self.reply.capacity() > KEPT {
             self.reply = Vec::new();
@@ -415,6 +482,7 @@ const KEPT: usize = 64 << 10;
 /// The functions that `prelude.lua` needs.
 fn helpers(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     let table = lua.create_table()?;
+    table.raw_set("longest_text", MAX_TEXT as f64)?;
     let dog = Rc::clone(&state.watchdog);
     let is_stopped = lua.create_function(move |_, failure: Value| {
         note(&dog, &failure);

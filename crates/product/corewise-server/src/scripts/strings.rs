@@ -122,7 +122,9 @@ fn repeat(lua: &Lua, args: &MultiValue) -> Result<LuaString> {
     let count = arguments::integer(lua, args, 1)? as i32;
     let count = usize::try_from(count).unwrap_or(0);
     let text = text.as_bytes();
-    super::check_room(lua, text.len().saturating_mul(count))?;
+    let len = text.len().saturating_mul(count);
+    super::check_room(lua, len)?;
+    super::make_room(lua, len)?;
     lua.create_string(if text.is_empty() {
         Vec::new()
     } else {
@@ -238,6 +240,7 @@ fn replace(lua: &Lua, args: &MultiValue, dog: &Watchdog) -> Result<MultiValue> {
         }
     }
     out.extend_from_slice(text.get(at..).unwrap_or(b""));
+    super::make_room(lua, out.len())?;
     (lua.create_string(&out)?, count as f64).into_lua_multi(lua)
 }
 

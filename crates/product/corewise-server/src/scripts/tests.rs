@@ -5,10 +5,10 @@ use super::patterns::{Failure, Matcher};
 use super::watchdog::Watchdog;
 use super::{Kill, Limits, digest};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 fn scripts() -> Scripts {
-    Scripts::new(2, Limits { memory: 1 << 20 })
+    Scripts::new(3, Limits { memory: 1 << 20 })
 }
 
 fn kept(scripts: &Scripts, text: &[u8]) -> Arc<Script> {
@@ -73,11 +73,22 @@ fn only_a_script_that_has_not_written_is_killed() {
 }
 
 #[test]
+fn each_script_that_runs_is_killed() {
+    let scripts = scripts();
+    let states = [1, 2].map(|index| scripts.run_state(index));
+    for state in &states {
+        state.begin();
+    }
+    assert_eq!([scripts.kill(0), scripts.kill(0)], [Kill::Done; 2]);
+    assert!(states.iter().all(|state| state.is_killed()));
+    assert_eq!(scripts.kill(0), Kill::WasKilled);
+}
+
+#[test]
 fn a_pattern_ends_with_the_time_of_its_script() {
     let watchdog = Watchdog::new(Arc::default());
-    watchdog.begin(Duration::ZERO);
+    watchdog.begin(Some(Instant::now()));
     let (text, pattern) = ([b'a'; 300], b".-.-.-.-.-.-.-b");
     let matched = Matcher::new(&text, pattern, &watchdog).matches_at(0);
     assert!(matches!(matched, Err(Failure::Stopped(_))), "{matched:?}");
-    assert_eq!(watchdog.end(), Duration::ZERO);
 }

@@ -3,7 +3,7 @@
 use super::run_state::RunState;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Why a script was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,18 @@ pub(crate) enum Stopped {
     OutOfMemory,
     /// It has used all places for values on a stack, or all references to them from Rust.
     OutOfStack,
+}
+
+impl Stopped {
+    /// The error text.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::TimedOut => "ERR Script exceeded its time limit, see --script-time.",
+            Self::Killed => "ERR Script killed by user with SCRIPT KILL.",
+            Self::OutOfMemory => "ERR not enough memory, see --script-memory.",
+            Self::OutOfStack => "ERR stack overflow: the script uses too many values at once.",
+        }
+    }
 }
 
 /// Ends the script that runs on this thread.
@@ -34,18 +46,17 @@ impl Watchdog {
         }
     }
 
-    /// A script begins, and may take this time.
-    pub(super) fn begin(&self, time: Duration) {
+    /// A script is compiled or begins, and must end at the deadline, if it has one.
+    pub(super) fn begin(&self, deadline: Option<Instant>) {
+        self.state.begin();
         self.stopped.set(None);
-        self.deadline.set(Instant::now().checked_add(time));
+        self.deadline.set(deadline);
     }
 
-    /// The script has ended: how much of its time is left.
-    pub(super) fn end(&self) -> Duration {
-        let deadline = self.deadline.take();
-        deadline.map_or(Duration::ZERO, |at| {
-            at.saturating_duration_since(Instant::now())
-        })
+    /// The script has ended.
+    pub(super) fn end(&self) {
+        self.state.end();
+        self.deadline.set(None);
     }
 
     /// Why the script must end, if it must. Once it must, that stays so.

@@ -64,8 +64,8 @@ impl<'x> Execution<'x> {
     /// What is freed when the item that was found last is replaced.
     fn returned(&self) -> Returned {
         let found = self.found.filter(|_| !self.has_unlinked);
-        // SAFETY: the item that was found last is referenced, and still linked. Operations on sets make no item while they refer to
-        // one (1).
+        // SAFETY: the item that was found last is referenced, and still linked. Operations on sets
+        // make no item while they refer to one (1).
         found.map_or(Returned::default(), |old| unsafe {
             self.partition.returned(old)
         })
