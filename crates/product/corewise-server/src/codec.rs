@@ -117,6 +117,18 @@ impl Codec {
         with_codec!(self, codec => Protocol::announced(codec, input, parse))
     }
 
+    /// What is printed of a line that the codec answers by itself, if that is an error that is
+    /// counted by its code.
+    #[inline]
+    pub(crate) fn counted_error<'i>(&self, line: &'i [u8]) -> Option<&'i [u8]> {
+        match self {
+            Self::Resp(session) if line.first() == Some(&b'-') => {
+                Some(if session.is_silent() { b"" } else { line })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether data to discard has yet to arrive.
     #[inline]
     pub(crate) fn is_swallowing(&self) -> bool {

@@ -40,8 +40,8 @@ pub(super) enum ReplyKind<'i> {
     Outcome(Form<'i>, Verb<'i>),
     /// Bytes between the replies to operations.
     Bytes(&'i [u8]),
-    /// An error of RESP, which is counted; and what is printed of it: nothing if the client does
-    /// not want the reply.
+    /// An error that is counted; and what is printed of it: nothing if the client does not want the
+    /// reply.
     Error { line: &'i [u8], printed: &'i [u8] },
     /// Rewound: neither executed nor answered.
     Rewound,
@@ -106,12 +106,9 @@ impl<'i> Batch<'i> {
     /// state.
     #[inline]
     pub(super) fn push_answer(&mut self, input: usize, start: usize, codec: Codec, line: &'i [u8]) {
-        let kind = match &codec {
-            Codec::Resp(session) if line.first() == Some(&b'-') => ReplyKind::Error {
-                line,
-                printed: if session.is_silent() { b"" } else { line },
-            },
-            _ => ReplyKind::Bytes(line),
+        let kind = match codec.counted_error(line) {
+            Some(printed) => ReplyKind::Error { line, printed },
+            None => ReplyKind::Bytes(line),
         };
         self.replies
             .push(PendingReply::new(input, start, codec, kind));

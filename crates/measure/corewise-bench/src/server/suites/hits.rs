@@ -9,7 +9,7 @@ use corewise_measure::draw::mean_of_spread;
 use corewise_measure::number::parse_count;
 use corewise_measure::trace::{TraceConfig, TraceModel};
 
-use super::{failed, given_or, say_machine, target, told};
+use super::{failed, failures_of, given_or, say_machine, target};
 use crate::error::BenchError;
 use crate::server::is_installed;
 use crate::server::process::{Engine, Launch, Program};
@@ -161,7 +161,7 @@ impl Hits<'_> {
                 for &seed in &args.seeds {
                     let name = format!("{model}, seed {seed}");
                     let done = self.trace(&name, model, megabytes, seed);
-                    status = told(&name, done)?.max(status);
+                    status = failures_of(&name, done)?.max(status);
                 }
             }
         }
@@ -246,7 +246,7 @@ impl Hits<'_> {
                 for &values in &args.values {
                     let name = format!("m{megabytes} zipf:{exponent} {values}");
                     let done = self.cell(&name, megabytes, exponent, values);
-                    status = told(&name, done)?.max(status);
+                    status = failures_of(&name, done)?.max(status);
                 }
             }
         }

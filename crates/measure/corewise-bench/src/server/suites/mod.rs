@@ -149,7 +149,7 @@ fn of(
 }
 
 /// Prints what went wrong with a row; the others go on.
-fn told(row: &str, done: Result<(), BenchError>) -> Result<u8, BenchError> {
+fn failures_of(row: &str, done: Result<(), BenchError>) -> Result<u8, BenchError> {
     match done {
         Ok(()) => Ok(0),
         Err(error @ BenchError::Usage(_)) => Err(error),

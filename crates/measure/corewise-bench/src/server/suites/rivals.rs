@@ -7,7 +7,7 @@ use corewise_load::report::MetricRatio;
 use corewise_load::{LoadConfig, Report, Spread, TargetRole};
 use corewise_measure::number::parse_count;
 
-use super::{PlaceArgs, fill, load, of, say_machine, shown, target, told};
+use super::{PlaceArgs, failures_of, fill, load, of, say_machine, shown, target};
 use crate::error::BenchError;
 use crate::format::Format;
 use crate::server::is_installed;
@@ -120,7 +120,7 @@ pub(super) fn run(args: &RivalsArgs) -> Result<u8, BenchError> {
     for (row, (law, distribution)) in all {
         let name = name(row, law);
         if args.rows.is_empty() || args.rows.iter().any(|pattern| is_one(pattern, &name)) {
-            status = told(&name, rivals.row(row, distribution))?.max(status);
+            status = failures_of(&name, rivals.row(row, distribution))?.max(status);
         }
     }
     for (heads, lines) in [

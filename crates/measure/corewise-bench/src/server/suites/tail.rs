@@ -18,7 +18,7 @@ use corewise_load::{LoadConfig, TargetRole, statistic};
 use corewise_measure::machine::{Machine, Memory};
 use corewise_measure::number::parse_count;
 
-use super::{PlaceArgs, fill, given_or, load, median, of, say_machine, shown, target, told};
+use super::{PlaceArgs, failures_of, fill, given_or, load, median, of, say_machine, shown, target};
 use crate::error::BenchError;
 use crate::format::name_of;
 use crate::server::is_installed;
@@ -124,7 +124,8 @@ pub(super) fn run(args: &TailArgs) -> Result<u8, BenchError> {
                 let round = args
                     .launch(*row, at == 1)
                     .and_then(|launch| args.round(*row, &launch));
-                status = told(&name_of(row), round.map(|round| rounds.push(round)))?.max(status);
+                status =
+                    failures_of(&name_of(row), round.map(|round| rounds.push(round)))?.max(status);
             }
         }
         let both = |of: fn(&Round) -> f64| {
