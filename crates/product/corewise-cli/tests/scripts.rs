@@ -796,6 +796,12 @@ fn a_reply_that_is_too_long_is_an_error(engine: Engine) {
     assert_error(&mut client, script, "the reply of the command exceeds");
     let script = script.replace("200", "8");
     assert_reply(&mut client, &script, ":8\r\n");
+    // It concerns the next commands and transactions in no way.
+    let script = "redis.call('del', KEYS[1]) redis.call('zadd', KEYS[1], 1, 'a', 2, 'b') \
+        local r = redis.pcall('zrandmember', KEYS[1], -20000000) \
+        return {r.err and 1 or 0, #redis.call('zrange', KEYS[1], 0, -1), \
+            #redis.call('zpopmin', KEYS[1]), redis.call('zcard', KEYS[1])}";
+    assert_reply(&mut client, script, "*4\r\n:1\r\n:2\r\n:2\r\n:1\r\n");
     for value in ["V", "{V}", "{ok = V}", "{err = V}", "{big_number = V}"] {
         let script = format!("return {}", value.replace('V', "('x'):rep(3e7)"));
         assert_error(&mut client, &script, "the reply of the script exceeds");

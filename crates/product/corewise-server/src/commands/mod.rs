@@ -75,6 +75,7 @@ use crate::metrics::Counters;
 use crate::shared::Shared;
 use corewise_engine::Engine;
 use corewise_engine::isolation::{IsolatedTransaction, Isolation, Member};
+use corewise_ops::sorted::SortedOp;
 use corewise_ops::{
     Change, Decision, Flow, Get, ItemView, Now, Op, Outcome, ReplySink, Token, Update, Updated,
     Verb,
@@ -503,7 +504,8 @@ impl<'c, E: Engine> Context<'c, E> {
         let form = operation.form(Command::NONE, self.tally, self.codec.version());
         let (mut most, is_range) = (self.most_replies(), form.is_range());
         if self.transaction.is_some() {
-            if is_range && self.replies_are_cut {
+            let is_write = matches!(operation.verb, Verb::Sorted(SortedOp::Write(_)));
+            if is_range && !is_write && self.replies_are_cut {
                 return; // it would be printed for nothing, and `cost` does not know how long it is
             }
             most = most.saturating_sub(self.out.len());

@@ -178,8 +178,12 @@ impl<E: Engine> Commands for Caller<'_, '_, '_, E> {
         let cx = &mut *self.cx;
         cx.counters.resp_calls += 1;
         cx.codec.set_version(version);
+        // A reply that is cut is an error, which the script may catch: it concerns neither the next
+        // command nor the transaction around the script.
+        let were_cut = mem::take(&mut cx.replies_are_cut);
         mem::swap(cx.out, reply);
         cx.perform(command, exact, request);
+        cx.replies_are_cut = were_cut;
         // Some commands end their reply early when it is too long.
         let is_too_long = transactions::is_too_long(cx);
         mem::swap(cx.out, reply);
