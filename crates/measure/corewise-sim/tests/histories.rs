@@ -23,7 +23,7 @@ type Step = fn(&Map, &mut Recorder<u64, EntryOp<u64>, EntryOutcome<u64>>, &mut R
 
 /// Records `step` in 64 threads, while two more resize the map.
 fn record(config: Config, step: Step) -> Finished<Recorded> {
-    const RESIZERS: usize = 2;
+    const RESIZERS: u64 = 2;
     let finished = run(config, move || {
         let map = Arc::new(Map::with_capacity_and_hasher(0, Hashing::Mixed));
         let recording = Arc::new(Recording::new());
