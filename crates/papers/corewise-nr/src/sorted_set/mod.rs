@@ -709,6 +709,7 @@ impl SortedSet {
     /// assert_eq!(set.detach_range(Bounds::Rank(0, 899)), 900);
     /// assert_eq!(set.len(), 100);
     /// while set.free_detached(100) {}
+    /// assert!(set.memory() < before);
     /// # Ok::<(), corewise_nr::sorted_set::SortedSetError>(())
     /// ```
     pub fn detach_range(&mut self, bounds: Bounds<'_>) -> usize {
