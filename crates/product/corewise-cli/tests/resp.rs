@@ -1071,7 +1071,7 @@ impl Reply {
 
     /// Whether two replies are the same. Different deadlines in these conversations are farther
     /// apart than the time that a pipeline takes.
-    fn agrees_with(&self, other: &Self) -> bool {
+    pub(crate) fn agrees_with(&self, other: &Self) -> bool {
         let mut times = self.times_ms.iter().zip(&other.times_ms);
         self.bytes == other.bytes
             && self.times_ms.len() == other.times_ms.len()

@@ -2,16 +2,17 @@
 //! redis-server, and what memcached's protocol sees of them.
 
 use crate::common;
-use crate::resp::{Requests, compare_with_redis, scan};
+use crate::resp::{Reply, Requests, compare_with_redis, scan};
 
-use common::Client;
-use common::Engine;
-use common::resp::{commands_on_one_key, connect, start};
+use common::resp::{commands_on_one_key, connect, request, start};
+use common::{Client, Engine, Redis, skip};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 for_every_engine! { of corewise:
     random_conversations_on_sets_agree_with_redis
+    zeros_nuls_and_large_scores_agree_with_redis
+    a_long_member_is_matched_with_a_long_pattern
     memcached_sees_a_set_as_a_miss
     a_scan_shows_the_keys_of_a_type
     random_members_are_members
@@ -78,7 +79,7 @@ impl SetRequests {
     fn lex(&mut self) -> Vec<String> {
         let key = self.pick(&["lex", "lexlex"]);
         let bound = |requests: &mut Self| match requests.0.0.random_range(0..8) {
-            0 => requests.pick(&["-", "+", "x", "", "++", "(", "["]),
+            0 => requests.pick(&["-", "+", "x", "", "++", "(", "[", "-\0", "+\0x"]),
             1 => "-".to_owned(),
             2 => "+".to_owned(),
             _ => requests.pick(&["[", "("]) + &requests.member(),
@@ -131,7 +132,9 @@ impl SetRequests {
 
     fn range(&mut self) -> Vec<String> {
         let by_score = |requests: &mut Self| match requests.0.0.random_range(0..6) {
-            0 => requests.pick(&["-inf", "+inf", "", "(", "x", " 1", "nan", "1e400", "\x0b1"]),
+            0 => requests.pick(&[
+                "-inf", "+inf", "", "(", "x", " 1", "nan", "1e400", "\x0b1", "1\0",
+            ]),
             1 => "(".to_owned() + &requests.score(),
             _ => requests.score(),
         };
@@ -285,6 +288,109 @@ fn random_conversations_on_sets_agree_with_redis(engine: Engine) {
         let mut requests = SetRequests(Requests(random, names));
         move || (requests.0.0.random_range(1..15), requests.next())
     });
+}
+
+/// Requests whose replies are those of Redis byte by byte.
+const ON_EDGES: &[&[&str]] = &[
+    &["ZINCRBY", "z", "-0", "new"],
+    &["ZINCRBY", "z", "-0", "new"],
+    &["ZADD", "z", "INCR", "-0.0", "other"],
+    &["ZADD", "z", "-0", "third"],
+    &["ZRANGE", "z", "0", "-1", "WITHSCORES"],
+    &["ZADD", "s", "1", "a", "2", "b", "3", "c"],
+    &["ZRANGEBYSCORE", "s", "1\0", "(3\0x"],
+    &["ZCOUNT", "s", "(1\0", "+inf\0"],
+    &["ZCOUNT", "s", "\0", "2\0\0"],
+    &["ZCOUNT", "s", "x\0", "1"],
+    &["ZRANGEBYSCORE", "s", "(\0", "9"],
+    &["ZADD", "l", "0", "a", "0", "b", "0", "b\0", "0", "c"],
+    &["ZRANGEBYLEX", "l", "-\0x", "[b\0"],
+    &["ZRANGEBYLEX", "l", "(b", "+\0"],
+    &["ZLEXCOUNT", "l", "-\0", "+\0y"],
+    &["ZLEXCOUNT", "l", "-x", "+"],
+    &[
+        "ZADD",
+        "e",
+        "1e17",
+        "a",
+        "-1e17",
+        "b",
+        "123456789012345680",
+        "c",
+    ],
+    &[
+        "ZADD",
+        "e",
+        "4611686018427387904",
+        "d",
+        "4611686018427388928",
+        "e",
+    ],
+    &[
+        "ZADD",
+        "e",
+        "-4611686018427387904",
+        "f",
+        "1e300",
+        "g",
+        "0.5",
+        "h",
+    ],
+    &["ZSCAN", "e", "0"],
+    &["ZRANGE", "e", "0", "-1", "WITHSCORES"],
+    // Too long for a small set.
+    &["ZADD", "one", "1e17", LONG],
+    &["ZSCAN", "one", "0"],
+    &["ZSCAN", "s", "-1"],
+    &["ZSCAN", "s", "1", "COUNT", "1"],
+    &["ZSCAN", "s", "18446744073709551616"],
+    &["ZSCAN", "s", "-"],
+    &["ZSCAN", "none", "-1"],
+];
+
+const LONG: &str = "a member of more than sixty-four bytes, after which Redis makes a skip list";
+
+fn zeros_nuls_and_large_scores_agree_with_redis(engine: Engine) {
+    let server = start(engine, &[]);
+    let Some(redis) = Redis::start() else {
+        return skip("redis-server is not installed");
+    };
+    for version in ["2", "3"] {
+        let mut clients = [connect(&server), redis.connect()];
+        let mut ask = |words: &[&str]| {
+            clients.each_mut().map(|client| {
+                client.send(&request(words));
+                // Without a name: nothing about the reply is left out.
+                Reply::read(client, &[String::new()])
+            })
+        };
+        ask(&["FLUSHALL"]);
+        ask(&["HELLO", version]);
+        for words in ON_EDGES {
+            let [ours, theirs] = ask(words);
+            assert!(ours.agrees_with(&theirs), "{words:?}: {ours:?} {theirs:?}");
+        }
+    }
+}
+
+/// A match takes no more than some steps for each byte, so other clients are not held up for long.
+fn a_long_member_is_matched_with_a_long_pattern(engine: Engine) {
+    let server = start(engine, &[]);
+    let mut client = connect(&server);
+    let member = "a".repeat(900_000);
+    client.send(&request(&["ZADD", "k", "1", &member]));
+    assert_eq!(client.line(), ":1");
+    let pattern = format!("*{}b*", "a".repeat(1_000));
+    client.send(&request(&["ZSCAN", "k", "0", "MATCH", &pattern]));
+    client.expect("*2\r\n$1\r\n0\r\n*0\r\n");
+    let pattern = format!("*{}*", "a".repeat(1_000));
+    client.send(&request(&["ZSCAN", "k", "0", "MATCH", &pattern]));
+    client.expect(format!(
+        "*2\r\n$1\r\n0\r\n*2\r\n$900000\r\n{member}\r\n$1\r\n1\r\n"
+    ));
+    let pattern = "a".repeat(1_025);
+    client.send(&request(&["ZSCAN", "k", "0", "MATCH", &pattern]));
+    client.expect("-ERR the pattern exceeds the maximum length\r\n");
 }
 
 fn memcached_sees_a_set_as_a_miss(engine: Engine) {

@@ -86,7 +86,8 @@ pub enum SortedWrite<'a> {
         conditions: Conditions,
     },
     /// Adds to the score of a member, which is 0 if the member is absent: [`SortedResult::Score`],
-    /// without a score if the conditions do not hold; or [`SortedResult::NotANumber`].
+    /// without a score if the conditions do not hold; or [`SortedResult::NotANumber`]. A zero has
+    /// no sign in a set, but the score of a new member is reported with the sign of `delta`.
     Increment {
         /// What to add; a number.
         delta: f64,
@@ -122,15 +123,17 @@ pub enum SortedWrite<'a> {
         slot: &'a SetSlot,
         /// When the new item expires.
         deadline: Deadline,
-        /// Also if there is an item.
-        replaces: bool,
     },
+    /// Empties the slot that has had a copy of the item, or of one that the key had before:
+    /// [`SortedResult::Number`] 0. The bytes of the copy are no longer counted, but for an item
+    /// that has it.
+    EndCopy(&'a SetSlot),
 }
 
 /// What [`SortedWrite::Take`] takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// A copy of the set.
+    /// A copy of the set, whose bytes are counted before there is one.
     Copy,
     /// What a new item for the set has to know. The item stays as it is.
     Claim,
@@ -140,11 +143,14 @@ pub enum Taken {
 
 /// The place of a set between [`SortedWrite::Take`] and [`SortedWrite::Put`] of the same engine.
 ///
-/// A set is copied by taking and putting a [`Taken::Copy`]. It moves in four steps: a
-/// [`Taken::Claim`] is taken from the first key and put under the second, then a [`Taken::Set`].
-/// Only the first `Put` may find no memory, and has changed nothing then. The second does nothing
-/// if the second key has lost its item since the first. Between the steps no one else may write to
-/// the keys.
+/// A set is copied in three steps: a [`Taken::Copy`] is taken from the first key and put under the
+/// second; then follows [`SortedWrite::EndCopy`] of the first key, also if the set was not put.
+///
+/// A set moves in four steps: a [`Taken::Claim`] is taken from the first key and put under the
+/// second, then a [`Taken::Set`]. Only the first `Put` may find no memory, and has changed nothing
+/// then. The second does nothing if the second key has lost its item since the first.
+///
+/// Between the steps no one else may write to the keys.
 pub struct SetSlot(Mutex<Option<Box<dyn Any + Send>>>);
 
 impl SetSlot {
@@ -238,6 +244,9 @@ pub trait MemberScan {
     /// one. A scan begins with 0. From there to the end it shows each member that stays in the set
     /// at least once.
     fn step(&self, cursor: u64, count: usize, show: &mut dyn FnMut(&[u8], f64)) -> u64;
+
+    /// Whether the set is of the kind [`ItemKind::FlatSet`](crate::ItemKind::FlatSet).
+    fn is_flat(&self) -> bool;
 }
 
 /// Scores that an engine shows.

@@ -25,12 +25,6 @@ impl Items {
         self.records.memory() + self.index.memory()
     }
 
-    /// The id of a member.
-    #[inline]
-    pub(super) fn find(&self, member: &[u8]) -> Option<u32> {
-        self.locate(member).ok()
-    }
-
     /// The id of a member, or the hash under which to [insert](Self::insert) it.
     #[inline]
     pub(super) fn locate(&self, member: &[u8]) -> Result<u32, u64> {
@@ -78,7 +72,8 @@ impl Items {
         for id in self.index.ids() {
             let (member, score) = self.records.item(id);
             assert!(!score.is_nan(), "a score is NaN");
-            assert_eq!(self.find(member), Some(id), "a member has another id");
+            let mut found = self.index.candidates(self.index.hash(member));
+            assert!(found.any(|found| found == id), "a member has another id");
         }
     }
 }

@@ -18,6 +18,7 @@
 //! | [`insert`](SortedSet::insert), [`increment`](SortedSet::increment), [`remove`](SortedSet::remove), [`rank`](SortedSet::rank), [`at`](SortedSet::at), [`count`](SortedSet::count) | `O(log n)` |
 //! | [`range`](SortedSet::range) | `O(log n)`, then `O(1)` for each member; `nth` is `O(log n)` |
 //! | [`remove_range`](SortedSet::remove_range) of `k` members | `O(k log n)` |
+//! | [`detach_range`](SortedSet::detach_range) of `k` members | `O(min(n / 64, k log n))`, and `O(k)` in steps |
 //! | [`scan`](SortedSet::scan) of `k` members | `O(k)` |
 //!
 //! These are for short members: to hash, compare or copy one takes as long as it has bytes.
@@ -33,7 +34,8 @@
 //!    capacity, which a clone does not have.)
 //! 4. *Memory follows the size.* While a quarter of the records' room is free, a removal moves up
 //!    to four records, and chunks without records are freed; the index and the tree shrink as they
-//!    grew.
+//!    grew. (Not those of members that were [detached](SortedSet::detach_range): they follow in
+//!    steps.)
 //! 5. *Steps.* No insertion or removal of one member, or change of its score, does more than to
 //!    split an array of about 512 entries at most, to split or merge a node on each level of the
 //!    tree, to move four records, and to free eight chunks. Nothing is copied as a whole when the
@@ -52,6 +54,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cut;
 mod index;
 mod items;
 pub mod operation;
@@ -65,6 +68,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{self, Bound};
 
+use cut::Cut;
 use items::Items;
 pub use range::Range;
 use records::Compaction;
@@ -84,8 +88,12 @@ const MOVED: usize = 4;
 /// The most chunks that the removal of the last member frees.
 const FREED: usize = 8;
 
-/// A range of at least one in this number of members is removed by building a tree of the others.
-const REBUILT_FROM: usize = 8;
+/// A range of at least one in this number of members is cut out of the tree as a whole. To unlink
+/// or to visit a leaf takes about half as long as to remove a member.
+const CUT_FROM: usize = if TINY { 8 } else { 128 };
+
+/// The detached members that an insertion or a removal takes out of the index.
+const FREED_MEMBERS: usize = 8;
 
 /// The end of the order at which something starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -227,6 +235,8 @@ impl std::error::Error for SortedSetError {}
 pub struct SortedSet {
     items: Items,
     tree: Tree,
+    /// Of detached members; the index has them still.
+    cut: Cut,
     limit: usize,
     seed: u64,
     remains: Remains,
@@ -236,17 +246,18 @@ pub struct SortedSet {
 struct Parts {
     items: Items,
     tree: Tree,
+    cut: Cut,
 }
 
 impl Parts {
     fn memory(&self) -> usize {
-        self.items.memory() + self.tree.memory()
+        self.items.memory() + self.tree.memory() + self.cut.memory()
     }
 
     /// Frees a page, an array or a chunk, and returns whether there was one. Lists are left.
     fn drop_one(&mut self) -> bool {
         let Items { records, index } = &mut self.items;
-        self.tree.drop_page() || index.drop_array() || records.drop_chunk()
+        self.cut.drop_run() || self.tree.drop_page() || index.drop_array() || records.drop_chunk()
     }
 }
 
@@ -316,6 +327,7 @@ impl SortedSet {
         Self {
             items: Items::new(seed),
             tree: Tree::new(),
+            cut: Cut::new(),
             limit: limit.min(MAX_MEMBERS),
             seed,
             remains: Remains::default(),
@@ -338,7 +350,8 @@ impl SortedSet {
     /// The allocator's own overhead is not included. A clone may have fewer.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.items.memory() + self.tree.memory() + self.remains.memory()
+        let parts = self.items.memory() + self.tree.memory() + self.cut.memory();
+        parts + self.remains.memory()
     }
 
     /// Removes all members, and frees their memory. Keeps the limit and the seed.
@@ -381,19 +394,50 @@ impl SortedSet {
     fn take_parts(&mut self) -> Parts {
         let items = std::mem::replace(&mut self.items, Items::new(self.seed));
         let tree = std::mem::replace(&mut self.tree, Tree::new());
-        Parts { items, tree }
+        let cut = std::mem::replace(&mut self.cut, Cut::new());
+        Parts { items, tree, cut }
+    }
+
+    /// The id of a member.
+    #[inline]
+    fn find(&self, member: &[u8]) -> Option<u32> {
+        self.locate(member).ok()
+    }
+
+    /// The id of a member, or the hash under which to add it.
+    #[inline]
+    fn locate(&self, member: &[u8]) -> Result<u32, u64> {
+        if self.cut.is_empty() {
+            return self.items.locate(member);
+        }
+        self.locate_attached(member)
+    }
+
+    /// The same while the index also has detached members: it may have a member several times.
+    #[cold]
+    fn locate_attached(&self, member: &[u8]) -> Result<u32, u64> {
+        let Items { index, records } = &self.items;
+        let hash = index.hash(member);
+        let is_member = |id: u32| records.member(id) == member && self.is_attached(id);
+        index.find(hash, is_member).ok_or(hash)
+    }
+
+    /// Whether the tree has the record of this id.
+    fn is_attached(&self, id: u32) -> bool {
+        let records = &self.items.records;
+        self.cut.is_empty() || self.tree.contains(TreeEntry::of(records, id), records)
     }
 
     /// Whether the member is in the set.
     #[must_use]
     pub fn contains(&self, member: &[u8]) -> bool {
-        self.items.find(member).is_some()
+        self.find(member).is_some()
     }
 
     /// The member's score (`ZSCORE`), or `None` if it is absent.
     #[must_use]
     pub fn score(&self, member: &[u8]) -> Option<f64> {
-        let id = self.items.find(member)?;
+        let id = self.find(member)?;
         Some(self.items.records.score(id))
     }
 
@@ -430,7 +474,7 @@ impl SortedSet {
         if score.is_nan() {
             return Err(SortedSetError::NotANumber);
         }
-        match self.items.locate(member) {
+        match self.locate(member) {
             Ok(id) => {
                 let old = self.items.records.score(id);
                 Ok(if !conditions.allow(old, score) {
@@ -493,7 +537,7 @@ impl SortedSet {
         if delta.is_nan() {
             return Err(SortedSetError::NotANumber);
         }
-        match self.items.locate(member) {
+        match self.locate(member) {
             Ok(id) => {
                 let old = self.items.records.score(id);
                 let score = old + delta;
@@ -529,6 +573,7 @@ impl SortedSet {
         let key = key(score);
         let entry = TreeEntry { key, member, id };
         self.tree.insert(entry, &self.items.records);
+        self.free_detached(FREED_MEMBERS);
         Ok(())
     }
 
@@ -555,7 +600,7 @@ impl SortedSet {
 
     /// Removes a member (`ZREM`). Returns its score, or `None` if it was absent.
     pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
-        let id = self.items.find(member)?;
+        let id = self.find(member)?;
         let records = &self.items.records;
         let (member, score) = records.item(id);
         let key = key(score);
@@ -575,7 +620,7 @@ impl SortedSet {
     /// The member's rank and score (`ZRANK` with `WITHSCORE`), or `None` if it is absent.
     #[must_use]
     pub fn rank_and_score(&self, member: &[u8], direction: Direction) -> Option<(usize, f64)> {
-        let id = self.items.find(member)?;
+        let id = self.find(member)?;
         let records = &self.items.records;
         let (member, score) = records.item(id);
         let key = key(score);
@@ -636,24 +681,75 @@ impl SortedSet {
     /// Removes the members within the bounds (`ZREMRANGEBYRANK` and its siblings; ranks are counted
     /// from the lowest score), and returns their number.
     pub fn remove_range(&mut self, bounds: Bounds<'_>) -> usize {
-        let ranks = self.ranks(bounds, Direction::Ascending);
-        if ranks.len() == self.len() {
+        let removed = self.count(bounds);
+        if removed == self.len() {
             drop(self.take_parts());
-        } else if ranks.len() >= self.len() / REBUILT_FROM {
-            self.rebuild_without(ranks.clone());
+        } else {
+            self.detach_range(bounds);
+        }
+        if removed > 0 {
+            while self.compact() {}
+        }
+        removed
+    }
+
+    /// Removes members like [`remove_range`](Self::remove_range), but those of a long range leave
+    /// the index, and their memory is freed, in steps: some with each member that is added or
+    /// removed, others by [`free_detached`](Self::free_detached). Until then it takes longer to
+    /// find a member.
+    ///
+    /// ```
+    /// use corewise_nr::sorted_set::{Bounds, SortedSet};
+    ///
+    /// let mut set = SortedSet::new();
+    /// for number in 0..1_000_u32 {
+    ///     set.insert(&number.to_be_bytes(), number.into())?;
+    /// }
+    /// let before = set.memory();
+    /// assert_eq!(set.detach_range(Bounds::Rank(0, 899)), 900);
+    /// assert_eq!(set.len(), 100);
+    /// while set.free_detached(100) {}
+    /// assert!(set.memory() < before);
+    /// # Ok::<(), corewise_nr::sorted_set::SortedSetError>(())
+    /// ```
+    pub fn detach_range(&mut self, bounds: Bounds<'_>) -> usize {
+        let ranks = self.ranks(bounds, Direction::Ascending);
+        if ranks.is_empty() {
+            return 0;
+        }
+        if ranks.len() == self.len() {
+            self.free_empty();
+        } else if ranks.len() >= self.len() / CUT_FROM {
+            let records = &self.items.records;
+            self.tree.cut(ranks.clone(), &mut self.cut, records);
+            self.compact();
         } else {
             for _ in ranks.clone() {
                 let path = self.tree.path_to_rank(ranks.start);
                 let id = self.tree.remove(&path, &self.items.records);
                 self.items.remove(id);
-            }
-        }
-        for _ in ranks.clone() {
-            if !self.compact() {
-                break;
+                self.compact();
             }
         }
         ranks.len()
+    }
+
+    /// Whether there are [detached](Self::detach_range) members that are not yet freed.
+    #[must_use]
+    pub fn has_detached(&self) -> bool {
+        !self.cut.is_empty()
+    }
+
+    /// Frees up to `count` [detached](Self::detach_range) members, and returns whether there are
+    /// more.
+    pub fn free_detached(&mut self, count: usize) -> bool {
+        for _ in 0..count {
+            let Some(id) = self.cut.pop() else {
+                return false;
+            };
+            self.items.remove(id);
+        }
+        !self.cut.is_empty()
     }
 
     /// A copy without the members within the bounds; ranks are counted from the lowest score. Takes
@@ -710,7 +806,8 @@ impl SortedSet {
     ///
     /// The calls from a 0 to the next visit each member that stays in the set meanwhile at least
     /// once, also if the set changes between two calls. A member is visited twice only if the index
-    /// has shrunk meanwhile, or it was removed and added again.
+    /// has shrunk meanwhile, or it was removed and added again. [Detached](Self::detach_range)
+    /// members count, but are not visited.
     ///
     /// ```
     /// use corewise_nr::sorted_set::SortedSet;
@@ -732,8 +829,10 @@ impl SortedSet {
     /// ```
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&[u8], f64)) -> u64 {
         self.items.index.scan(cursor, count, |id| {
-            let (member, score) = self.items.records.item(id);
-            visit(member, score);
+            if self.is_attached(id) {
+                let (member, score) = self.items.records.item(id);
+                visit(member, score);
+            }
         })
     }
 
@@ -830,16 +929,6 @@ impl SortedSet {
             })
     }
 
-    fn rebuild_without(&mut self, ranks: ops::Range<usize>) {
-        let removed: Vec<u32> = self.tree.ids(ranks.clone()).collect();
-        let kept = self.tree.ids(0..ranks.start);
-        let kept = kept.chain(self.tree.ids(ranks.end..self.len()));
-        self.tree = Tree::build(kept, &self.items.records);
-        for id in removed {
-            self.items.remove(id);
-        }
-    }
-
     /// Guarantee 4: moves some records, if a quarter of their room is free. Returns whether there
     /// may be more to do.
     fn compact(&mut self) -> bool {
@@ -848,6 +937,10 @@ impl SortedSet {
         if self.is_empty() {
             self.free_empty();
             return false;
+        }
+        // Only attached records can move.
+        if self.free_detached(FREED_MEMBERS) {
+            return true;
         }
         let Self { items, tree, .. } = self;
         for _ in 0..MOVED {
@@ -878,7 +971,8 @@ impl SortedSet {
     /// If one is broken.
     pub fn assert_valid(&self) {
         self.items.assert_valid();
-        assert_eq!(self.items.index.len(), self.tree.len());
+        assert_eq!(self.items.index.len(), self.tree.len() + self.cut.len());
+        assert!(self.cut.iter().all(|id| !self.is_attached(id)));
         assert!(self.len() <= self.limit);
         self.tree.assert_valid(&self.items.records);
     }
@@ -928,6 +1022,7 @@ fn grow_by_an_eighth<T>(elements: &mut Vec<T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     fn numbers(count: u32) -> SortedSet {
         let mut set = SortedSet::new();
@@ -965,6 +1060,79 @@ mod tests {
         );
         while set.drop_some(1) {}
         assert_eq!(set.memory(), 0);
+    }
+
+    #[test]
+    fn detached_members_can_be_added_again() {
+        let mut set = numbers(1_000);
+        assert_eq!(set.detach_range(Bounds::Rank(0, 499)), 500);
+        for number in 0..20_u32 {
+            let member = number.to_be_bytes();
+            assert!(set.items.locate(&member).is_ok() && !set.contains(&member));
+            let score = f64::from(number) + 0.5;
+            assert_eq!(set.insert(&member, score), Ok(Inserted::Added));
+            assert_eq!(set.score(&member), Some(score));
+            set.assert_valid();
+        }
+        let full = set.memory();
+        assert_eq!(set.len(), 520);
+        assert!(set.cut.len() > 300, "an insertion frees few");
+        while set.free_detached(10) {}
+        assert_eq!(set.items.index.len(), 520);
+        // Removals move records then.
+        for number in 0..20_u32 {
+            assert_eq!(
+                set.remove(&number.to_be_bytes()),
+                Some(f64::from(number) + 0.5)
+            );
+        }
+        assert!(set.memory() < full, "{} of {full} bytes", set.memory());
+        set.assert_valid();
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
+
+        /// Detached members are absent, also those that were added again, whatever is freed when.
+        #[test]
+        fn detached_members_are_absent(
+            steps in proptest::collection::vec((0..10_u8, 0..90_u8, 0..9_u8), 1..400),
+        ) {
+            let (mut set, mut oracle) = (numbers(60), BTreeMap::new());
+            oracle.extend((0..60_u32).map(|number| (number, f64::from(number))));
+            for (kind, number, other) in steps {
+                let (number, score) = (u32::from(number), f64::from(other));
+                let member = number.to_be_bytes();
+                match kind {
+                    0..4 => {
+                        set.insert(&member, score).expect("a number, and room");
+                        oracle.insert(number, score);
+                    }
+                    4 => assert_eq!(set.remove(&member), oracle.remove(&number)),
+                    5 => _ = set.free_detached(usize::from(other)),
+                    6 => set = set.clone(),
+                    _ => {
+                        let first = (set.len() * usize::from(other) / 9) as i64;
+                        let bounds = Bounds::Rank(first, first + i64::from(number) / 4);
+                        for (member, _) in set.range(bounds, Direction::Ascending) {
+                            oracle.remove(&u32::from_be_bytes(member.try_into().expect("4 bytes")));
+                        }
+                        set.detach_range(bounds);
+                    }
+                }
+                assert_eq!(set.len(), oracle.len());
+                for number in 0..90_u32 {
+                    assert_eq!(set.score(&number.to_be_bytes()), oracle.get(&number).copied());
+                }
+                let mut scanned = 0;
+                assert_eq!(set.scan(0, usize::MAX, |_, _| scanned += 1), 0);
+                assert_eq!(scanned, oracle.len());
+                set.assert_valid();
+            }
+            while set.free_detached(1) {}
+            set.remove_range(Bounds::ALL);
+            assert_eq!(set.memory(), 0);
+        }
     }
 
     /// What `drop_some` has left is not freed at once by a removal of what was added meanwhile.

@@ -30,6 +30,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::TINY;
+use super::cut::Cut;
 use super::pages::Pages;
 use super::records::Records;
 use super::score::key;
@@ -41,7 +42,7 @@ pub(super) const FANOUT: usize = if TINY { 8 } else { 64 };
 const LEAST: usize = FANOUT / 4;
 /// The most entries of a node that was just merged: room for insertions before the next split.
 const MERGED: usize = FANOUT / 4 * 3;
-/// Entries of the nodes of a tree that is built at once.
+/// Children of the inner nodes that are built at once.
 const BUILT: usize = FANOUT / 8 * 7 + FANOUT % 8 / 2;
 /// Levels above the leaves. A tree grows when its root has `FANOUT` children; by guarantee 3 a tree
 /// of 2^32 entries has seven levels above its leaves.
@@ -86,6 +87,13 @@ const _: () = {
     assert!(FANOUT.is_multiple_of(line::<u32>()) && FANOUT.is_multiple_of(line::<u64>()));
     assert!(LEAST >= 2 && MERGED < FANOUT && BUILT <= FANOUT && BUILT > LEAST);
 };
+
+/// The number of entries of the left one of two neighbours after they were merged, or have shared
+/// their entries.
+fn shared(len: usize, others: usize) -> usize {
+    let both = len + others;
+    if both <= MERGED { both } else { both / 2 }
+}
 
 /// Inserts into the first `len` elements of an array that has room.
 fn insert_at<T: Copy>(array: &mut [T], len: usize, at: usize, value: T) {
@@ -296,6 +304,14 @@ impl Leaf {
         remove_at(&mut self.ids, len, at);
         self.len -= 1;
         self.residues[len - 1] = UNUSED_RESIDUE;
+    }
+
+    fn remove_some(&mut self, removed: Range<usize>) {
+        let (len, left) = (self.len(), self.len() - removed.len());
+        self.residues.copy_within(removed.end..len, removed.start);
+        self.ids.copy_within(removed.end..len, removed.start);
+        self.residues[left..len].fill(UNUSED_RESIDUE);
+        self.len = left as u8;
     }
 
     /// Lets the leaf cover these entries of another one, and returns their residues here.
@@ -548,6 +564,16 @@ impl Tree {
         let mut rank = 0;
         let leaf = self.find_leaf(key, &order, |_, inner, index| rank += inner.before(index));
         rank + self.leaves[leaf].position(key, order)
+    }
+
+    /// Whether an entry exists.
+    pub(super) fn contains(&self, entry: TreeEntry<'_>, records: &Records) -> bool {
+        if self.len == 0 {
+            return false;
+        }
+        let leaf = self.find_leaf(entry.key, entry.order(records), |_, _, _| ());
+        let leaf = &self.leaves[leaf];
+        leaf.ids[..leaf.len()].contains(&entry.id)
     }
 
     /// The rank of an entry, which must exist. Reads fewer records than [`rank`](Self::rank).
@@ -869,16 +895,8 @@ impl Tree {
             if hole != last {
                 let first = TreeEntry::of(records, self.leaves[last].ids[0]);
                 self.rename(first, last, hole, self.height + 1, records);
-                self.leaves[hole] = self.leaves[last].clone();
-                let Leaf { previous, next, .. } = self.leaves[hole];
-                if previous != NONE {
-                    self.leaves[previous].next = hole;
-                }
-                if next != NONE {
-                    self.leaves[next].previous = hole;
-                }
             }
-            self.leaves.pop();
+            self.move_last_leaf(hole);
         }
     }
 
@@ -947,11 +965,7 @@ impl Tree {
         };
         let (a, b) = (inner.children[left], inner.children[left + 1]);
         let (len, others) = (self.node_len(level + 1, a), self.node_len(level + 1, b));
-        let wanted = if len + others <= MERGED {
-            len + others
-        } else {
-            (len + others) / 2
-        };
+        let wanted = shared(len, others);
         if level + 1 == self.height {
             let (a, b) = self.leaves.pair(a, b);
             if wanted > len {
@@ -976,43 +990,109 @@ impl Tree {
         }
     }
 
-    /// A tree of these records, which must be sorted.
-    pub(super) fn build(ids: impl Iterator<Item = u32>, records: &Records) -> Self {
-        let mut tree = Self::new();
-        let mut level: Vec<u32> = Vec::new();
-        let mut leaf = Leaf::new();
-        for id in ids {
-            if leaf.len() == BUILT {
-                level.push(tree.append(std::mem::replace(&mut leaf, Leaf::new())));
+    /// Removes the entries of these ranks, and adds their ids to `cut`. Takes time in proportion to
+    /// the number of leaves: whole ones are unlinked, and the inner nodes are built anew.
+    pub(super) fn cut(&mut self, ranks: Range<usize>, cut: &mut Cut, records: &Records) {
+        if ranks.is_empty() {
+            return;
+        }
+        let TreePosition { leaf, at } = self.place(ranks.start);
+        let (mut node, mut at, mut left) = (leaf, at as usize, ranks.len());
+        let before = self.leaves[node].previous;
+        // The first leaf that is left, and leaves with few entries.
+        let mut first = if before == NONE {
+            NONE
+        } else {
+            self.place(0).leaf
+        };
+        let mut partial = [NONE; 2];
+        while left > 0 {
+            let leaf = &mut self.leaves[node];
+            let (len, next) = (leaf.len(), leaf.next);
+            let end = len.min(at + left);
+            cut.push(&leaf.ids[at..end]);
+            left -= end - at;
+            if end - at == len {
+                self.free(self.height, node);
+            } else {
+                leaf.remove_some(at..end);
+                partial[usize::from(at == 0)] = node;
+                if first == NONE {
+                    first = node;
+                }
             }
-            leaf.insert(leaf.len(), records.key(id), id);
-            tree.len += 1;
+            (node, at) = (next, 0);
         }
-        if leaf.len() > 0 {
-            level.push(tree.append(leaf));
+        if first == NONE {
+            first = node;
         }
+        self.len -= ranks.len();
+        for node in partial {
+            if node != NONE {
+                self.fill_leaf(node, records);
+            }
+        }
+        let mut holes = std::mem::take(&mut self.free_leaves);
+        holes.sort_unstable();
+        while let Some(hole) = holes.pop() {
+            if self.move_last_leaf(hole) == first {
+                first = hole;
+            }
+        }
+        self.build_inners(first, records);
+    }
+
+    /// Restores guarantee 3 for a leaf, with entries of those behind it. The inner nodes do not
+    /// know of it.
+    fn fill_leaf(&mut self, node: u32, records: &Records) {
+        loop {
+            let (len, right) = (self.leaves[node].len(), self.leaves[node].next);
+            if len == 0 || len >= LEAST || right == NONE {
+                return;
+            }
+            let moved = shared(len, self.leaves[right].len()) - len;
+            let (leaf, next) = self.leaves.pair(node, right);
+            leaf.move_left(next, moved, records);
+            if next.len() == 0 {
+                self.free(self.height, right);
+            }
+        }
+    }
+
+    /// Removes the last leaf; if it is not that of this number, moves it there. Returns its old
+    /// number.
+    fn move_last_leaf(&mut self, hole: u32) -> u32 {
+        let last = self.leaves.len() as u32 - 1;
+        if hole != last {
+            self.leaves[hole] = self.leaves[last].clone();
+            let Leaf { previous, next, .. } = self.leaves[hole];
+            if previous != NONE {
+                self.leaves[previous].next = hole;
+            }
+            if next != NONE {
+                self.leaves[next].previous = hole;
+            }
+        }
+        self.leaves.pop();
+        last
+    }
+
+    /// Builds the levels above the leaves, of which this is the first.
+    fn build_inners(&mut self, first: u32, records: &Records) {
+        self.inners = Pages::new();
+        self.height = 0;
+        let next = |&leaf: &u32| Some(self.leaves[leaf].next).filter(|next| *next != NONE);
+        let mut level: Vec<u32> = std::iter::successors(Some(first), next).collect();
         while level.len() > 1 {
             // The children's level is that of the leaves, or their parents', as long as no level is
             // above.
-            let above: Vec<u32> = level
-                .chunks(BUILT)
-                .map(|children| tree.add_parent(children, records))
+            let above = level.chunks(BUILT);
+            level = above
+                .map(|children| self.add_parent(children, records))
                 .collect();
-            level = above;
-            tree.height += 1;
+            self.height += 1;
         }
-        tree.root = level.first().copied().unwrap_or(NONE);
-        tree
-    }
-
-    fn append(&mut self, mut leaf: Leaf) -> u32 {
-        let last = self.leaves.len().checked_sub(1).map(|last| last as u32);
-        leaf.previous = last.unwrap_or(NONE);
-        let new = self.leaves.push(leaf);
-        if let Some(last) = last {
-            self.leaves[last].next = new;
-        }
-        new
+        self.root = level[0];
     }
 
     /// Adds an inner node above nodes of the highest level.
@@ -1119,6 +1199,7 @@ mod tests {
         Remove(usize),
         Change(usize, f64),
         Replace(usize),
+        Cut(usize, usize),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -1128,6 +1209,7 @@ mod tests {
                 removes => any::<usize>().prop_map(Step::Remove),
                 4 => (any::<usize>(), score()).prop_map(|(rank, score)| Step::Change(rank, score)),
                 2 => any::<usize>().prop_map(Step::Replace),
+                1 => (any::<usize>(), 1..60_usize).prop_map(|(rank, len)| Step::Cut(rank, len)),
             ];
             prop::collection::vec(step, 0..200)
         };
@@ -1190,6 +1272,27 @@ mod tests {
             self.records.remove(std::mem::replace(old, new));
         }
 
+        fn cut(&mut self, rank: usize, len: usize) {
+            let ranks = rank..self.oracle.len().min(rank + len);
+            // A tree is not cut as a whole.
+            if ranks.len() == self.oracle.len() {
+                return;
+            }
+            let mut cut = Cut::new();
+            self.tree.cut(ranks.clone(), &mut cut, &self.records);
+            assert_eq!(cut.len(), ranks.len());
+            let removed: Vec<u32> = self.oracle.drain(ranks).map(|(_, _, id)| id).collect();
+            assert!(cut.iter().eq(removed.iter().copied()));
+            let popped = std::iter::from_fn(|| cut.pop());
+            assert!(popped.eq(removed.iter().rev().copied()));
+            assert_eq!((cut.len(), cut.memory()), (0, 0));
+            for id in removed {
+                let entry = TreeEntry::of(&self.records, id);
+                assert!(!self.tree.contains(entry, &self.records));
+                self.records.remove(id);
+            }
+        }
+
         fn assert_equal(&self) {
             self.tree.assert_valid(&self.records);
             let ids = self.oracle.iter().map(|(_, _, id)| *id);
@@ -1197,6 +1300,7 @@ mod tests {
             for (rank, (key, member, id)) in self.oracle.iter().enumerate() {
                 let (key, id) = (*key, *id);
                 let entry = TreeEntry { key, member, id };
+                assert!(self.tree.contains(entry, &self.records));
                 assert_eq!(self.tree.rank_of(entry, &self.records), rank);
                 assert_eq!(self.tree.rank(key, entry.order(&self.records)), rank);
                 assert_eq!(self.tree.id(self.tree.place(rank)), id);
@@ -1222,14 +1326,12 @@ mod tests {
                     Step::Remove(at) => if let Some(at) = rank(at) { pair.remove(at) },
                     Step::Change(at, score) => if let Some(at) = rank(at) { pair.change(at, score) },
                     Step::Replace(at) => if let Some(at) = rank(at) { pair.replace(at) },
+                    Step::Cut(at, len) => if let Some(at) = rank(at) { pair.cut(at, len) },
                 }
                 if number % 16 == 0 {
                     pair.assert_equal();
                 }
             }
-            pair.assert_equal();
-            let ids = pair.oracle.iter().map(|(_, _, id)| *id);
-            pair.tree = Tree::build(ids, &pair.records);
             pair.assert_equal();
         }
 

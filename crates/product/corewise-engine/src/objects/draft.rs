@@ -52,7 +52,7 @@ impl Changeable for SortedSet {
     }
 
     fn remove_range(&mut self, bounds: Bounds<'_>) -> usize {
-        SortedSet::remove_range(self, bounds)
+        self.detach_range(bounds)
     }
 }
 
@@ -64,8 +64,14 @@ pub(super) enum Draft {
 
 /// What is in a slot: the steps of a move are those of [`SetSlot`](corewise_ops::sorted::SetSlot).
 pub(super) enum Slotted {
-    /// A copy. A flat set is moved as one.
-    Copy(Draft),
+    /// A copy of a flat set, which is moved as one too.
+    Flat(Vec<u8>),
+    /// A copy of a set, until it is put, and the bytes that this account counts for it.
+    Copy {
+        set: Option<Set>,
+        bytes: usize,
+        account: usize,
+    },
     /// Of a set of these bytes, which this account counts.
     Claim { bytes: usize, account: usize },
     /// The second key has an item with an empty set. Its account may be that of the first.
@@ -79,13 +85,6 @@ impl Draft {
         match self {
             Self::Flat(bytes) => bytes.is_empty(),
             Self::Set(set) => set.is_empty(),
-        }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Flat(bytes) => flat::entries(bytes).count(),
-            Self::Set(set) => set.len(),
         }
     }
 
@@ -178,7 +177,7 @@ impl Changeable for Draft {
     fn remove_range(&mut self, bounds: Bounds<'_>) -> usize {
         match self {
             Self::Flat(bytes) => flat::remove_range(bytes, bounds),
-            Self::Set(set) => set.remove_range(bounds),
+            Self::Set(set) => set.detach_range(bounds),
         }
     }
 }

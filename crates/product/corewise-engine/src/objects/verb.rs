@@ -22,6 +22,10 @@ pub(crate) fn execute<K: ItemStore>(
     op: &SortedOp<'_>,
     report: Report<'_>,
 ) -> Attempt {
+    if let SortedOp::Write(SortedWrite::EndCopy(slot)) = op {
+        end_copy(items, slot);
+        return Ok(report(outcome(Ok((SortedResult::Number(0), false)), false)));
+    }
     let old = items.find().ok();
     // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
     let kind = old.map(|node| unsafe { items.item(node) }.kind());
@@ -35,14 +39,7 @@ pub(crate) fn execute<K: ItemStore>(
             SortedOp::Write(SortedWrite::Take { slot, taken }) => {
                 take_to_slot(items, old, slot, *taken, report)
             }
-            SortedOp::Write(SortedWrite::Put {
-                slot,
-                deadline,
-                replaces,
-            }) => {
-                if old.is_some() && !replaces {
-                    return Ok(report(Outcome::NotStored));
-                }
+            SortedOp::Write(SortedWrite::Put { slot, deadline }) => {
                 put_from_slot(items, key, old, slot, *deadline, report)
             }
             SortedOp::Write(write) => match (old, kind) {
@@ -273,6 +270,10 @@ impl MemberScan for Scanned<'_> {
             }
         }
     }
+
+    fn is_flat(&self) -> bool {
+        matches!(self.0, View::Flat(_))
+    }
 }
 
 /// The scores of some members of a set.
@@ -334,6 +335,10 @@ unsafe fn read<K: ItemStore>(
             }
         }
     }
+    if let Some(node) = old {
+        // SAFETY: by 1.
+        unsafe { free_detached(items, node) };
+    }
     // SAFETY: by 1, and it ends before the store is dropped.
     let view = old.map_or(View::Flat(b""), |node| unsafe { view_of::<K>(node) });
     let (shown, scores, drawn, scanned);
@@ -382,6 +387,29 @@ unsafe fn read<K: ItemStore>(
     }))
 }
 
+/// Frees some members of a set that a long range had. Others are freed by writes.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of the node, which is a set.
+unsafe fn free_detached<K: ItemStore>(items: &mut K, node: Ptr<K::Links>) {
+    // SAFETY: as in `view_of`, by 1.
+    let item = unsafe { Item::from_raw(node) };
+    if item.kind() != ItemKind::Set {
+        return;
+    }
+    // SAFETY: as in `view_of` (1 and 2). The reference ends here.
+    let set = unsafe { set_of(item) };
+    if set.has_detached() {
+        let before = bytes(set);
+        set.free_detached(FREED_BY_READ);
+        items.charge_set(before, bytes(set));
+    }
+}
+
+/// Members that a read frees: they take about as long as some look-ups.
+const FREED_BY_READ: usize = 16;
+
 // ---- writes
 
 /// The members that a write may add, and their bytes.
@@ -396,7 +424,8 @@ fn most_added(write: &SortedWrite<'_>) -> (usize, usize) {
         | SortedWrite::RemoveRange(_)
         | SortedWrite::Pop { .. }
         | SortedWrite::Take { .. }
-        | SortedWrite::Put { .. } => (0, 0),
+        | SortedWrite::Put { .. }
+        | SortedWrite::EndCopy(_) => (0, 0),
     }
 }
 
@@ -428,7 +457,8 @@ fn added(view: View<'_>, write: &SortedWrite<'_>) -> Option<(usize, usize)> {
         | SortedWrite::RemoveRange(_)
         | SortedWrite::Pop { .. }
         | SortedWrite::Take { .. }
-        | SortedWrite::Put { .. } => {}
+        | SortedWrite::Put { .. }
+        | SortedWrite::EndCopy(_) => {}
     }
     changes.then_some((count, bytes))
 }
@@ -479,8 +509,10 @@ fn apply(
             delta,
             member,
             conditions,
-        } => match set.increment(member, delta, conditions) {
+        } => match set.increment(member, delta + 0.0, conditions) {
             Ok(None) => Ok((SortedResult::Score(None), false)),
+            // With the sign of a zero, which the set has without one.
+            Ok(Some((None, _))) => Ok((SortedResult::Score(Some(delta)), true)),
             Ok(Some((old, score))) => Ok((SortedResult::Score(Some(score)), old != Some(score))),
             Err(SortedSetError::NotANumber) => Ok((SortedResult::NotANumber, false)),
             Err(SortedSetError::Full) => Err(SortedSetError::Full),
@@ -498,7 +530,9 @@ fn apply(
             let removed = bounds.map_or(0, |bounds| set.remove_range(bounds));
             Ok((SortedResult::Number(removed as u64), removed > 0))
         }
-        SortedWrite::Take { .. } | SortedWrite::Put { .. } => Ok((SortedResult::Number(0), false)),
+        SortedWrite::Take { .. } | SortedWrite::Put { .. } | SortedWrite::EndCopy(_) => {
+            Ok((SortedResult::Number(0), false))
+        }
     }
 }
 
@@ -586,7 +620,7 @@ unsafe fn change<K: ItemStore>(
     let count = removed.map_or(0, |bounds| set.count(bounds));
     if let Some(bounds) = removed
         && count >= MANY_REMOVED
-        && len - count <= count / KEPT_SHARE
+        && len - count <= FEW_KEPT
         && count < len
     {
         let kept = Box::new(set.without(bounds));
@@ -618,12 +652,11 @@ unsafe fn change<K: ItemStore>(
     Ok(flow.unwrap_or_else(|| report(outcome(applied, true))))
 }
 
-/// A write that removes so many members moves the others to another set, if they are few: the old
-/// one is freed in steps.
+/// A write that removes at least this number of members moves the others to another set, if they
+/// are few: maintenance frees the old one, in steps. Otherwise the set frees the removed members,
+/// also in steps, when it is used.
 const MANY_REMOVED: usize = 4 << 10;
-/// Few are those that are less than this part of the removed ones: a member takes about as long to
-/// add as to remove.
-const KEPT_SHARE: usize = 2;
+const FEW_KEPT: usize = 1 << 10;
 
 /// The members that a write removes, if they are a range.
 fn removed_bounds<'w>(write: &SortedWrite<'w>) -> Option<Bounds<'w>> {
@@ -707,7 +740,7 @@ unsafe fn redraft<K: ItemStore>(
                 deadline,
             };
             // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
-            if let Err((_, why)) = unsafe { store(items, &place, old, draft) } {
+            if let Err(why) = unsafe { store(items, &place, old, draft) } {
                 return refusal(why, report);
             }
         }
@@ -728,7 +761,7 @@ struct Place<'p> {
     deadline: Deadline,
 }
 
-/// Makes an item of a draft and links it in place of `old`; gives the draft back if that fails.
+/// Makes an item of a draft and links it in place of `old`.
 ///
 /// # Safety
 ///
@@ -738,29 +771,59 @@ unsafe fn store<K: ItemStore>(
     place: &Place<'_>,
     old: Option<Ptr<K::Links>>,
     draft: Draft,
-) -> Result<(), (Draft, NoItem)> {
+) -> Result<(), NoItem> {
     match draft {
         Draft::Flat(flat) => {
-            let mut contents = Contents::new(place.key, &flat, place.client_flags, place.deadline);
-            contents.kind = ItemKind::FlatSet;
             // SAFETY: `old` is the item of the key and still linked, by 1.
-            match unsafe { rewrite(items, &contents, old, None) } {
-                Ok(_) => Ok(()),
-                Err(why) => Err((Draft::Flat(flat), why)),
-            }
+            unsafe { store_flat(items, place, old, flat) }.map_err(|(_, why)| why)
         }
         Draft::Set(set) => {
-            if let Err(why) = items.make_set_room(0, bytes(&set)) {
-                return Err((Draft::Set(set), why));
-            }
             // SAFETY: `old` is the item of the key and still linked, by 1.
-            unsafe { store_set(items, place, old, set) }
-                .map_err(|(set, why)| (Draft::Set(set), why))
+            unsafe { store_copy(items, place, old, set, false) }.map_err(|(_, why)| why)
         }
     }
 }
 
-/// As [`store`], of a set that has room.
+/// As [`store`], of a flat set; gives it back if that fails.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which the key has.
+unsafe fn store_flat<K: ItemStore>(
+    items: &mut K,
+    place: &Place<'_>,
+    old: Option<Ptr<K::Links>>,
+    flat: Vec<u8>,
+) -> Result<(), (Vec<u8>, NoItem)> {
+    let mut contents = Contents::new(place.key, &flat, place.client_flags, place.deadline);
+    contents.kind = ItemKind::FlatSet;
+    // SAFETY: `old` is the item of the key and still linked, by 1.
+    match unsafe { rewrite(items, &contents, old, None) } {
+        Ok(_) => Ok(()),
+        Err(why) => Err((flat, why)),
+    }
+}
+
+/// As [`store_flat`], of a set, which `has_room` if its bytes are counted already.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which the key has.
+unsafe fn store_copy<K: ItemStore>(
+    items: &mut K,
+    place: &Place<'_>,
+    old: Option<Ptr<K::Links>>,
+    set: Set,
+    has_room: bool,
+) -> Result<(), (Set, NoItem)> {
+    if !has_room && let Err(why) = items.make_set_room(0, bytes(&set)) {
+        return Err((set, why));
+    }
+    // SAFETY: `old` is the item of the key and still linked, by 1.
+    unsafe { store_set(items, place, old, set) }
+}
+
+/// As [`store_copy`], of a set that has room.
 ///
 /// # Safety
 ///
@@ -808,15 +871,17 @@ unsafe fn take_to_slot<K: ItemStore>(
             // SAFETY: as in `change` (1 and 2).
             let set = unsafe { set_of(item) };
             len = set.len();
-            match take_set(items, set, slot, taken) {
-                Ok(slotted) => slot.fill(Box::new(slotted)),
-                Err(why) => return refusal(why, report),
+            // One that another set is to move to is not copied.
+            if len > 0 || taken != Taken::Copy {
+                match take_set(items, set, slot, taken) {
+                    Ok(slotted) => slot.fill(Box::new(slotted)),
+                    Err(why) => return refusal(why, report),
+                }
             }
         } else {
             len = flat::entries(item.value()).count();
             if taken != Taken::Set {
-                let copy = Draft::Flat(item.value().to_vec());
-                slot.fill(Box::new(Slotted::Copy(copy)));
+                slot.fill(Box::new(Slotted::Flat(item.value().to_vec())));
             }
         }
         if taken == Taken::Set {
@@ -842,7 +907,12 @@ fn take_set<K: ItemStore>(
     match taken {
         Taken::Copy => {
             items.make_set_room(0, before)?;
-            Ok(Slotted::Copy(Draft::Set(Box::new(set.clone()))))
+            recount(items, 0, before);
+            Ok(Slotted::Copy {
+                set: Some(Box::new(set.clone())),
+                bytes: before,
+                account: items.set_account(),
+            })
         }
         Taken::Claim => Ok(Slotted::Claim {
             bytes: before,
@@ -866,6 +936,21 @@ fn take_set<K: ItemStore>(
                 carried,
             })
         }
+    }
+}
+
+/// Counts bytes of sets that no item has.
+fn recount<K: ItemStore>(items: &mut K, before: usize, after: usize) {
+    // None at all would stand for a new set.
+    let empty = size_of::<SortedSet>();
+    items.charge_set(empty + before, empty + after);
+}
+
+/// Empties a slot, and counts the bytes of a copy that was taken from this key no longer.
+fn end_copy<K: ItemStore>(items: &mut K, slot: &SetSlot) {
+    if let Some(Slotted::Copy { bytes, account, .. }) = emptied(slot) {
+        debug_assert_eq!(account, items.set_account(), "another key has counted it");
+        recount(items, bytes, 0);
     }
 }
 
@@ -893,11 +978,23 @@ unsafe fn put_from_slot<K: ItemStore>(
     };
     let (mut len, mut is_found, mut is_changed) = (0, old.is_some(), true);
     match emptied(slot) {
-        Some(Slotted::Copy(draft)) if !draft.is_empty() => {
-            len = draft.len();
+        Some(Slotted::Flat(flat)) => {
+            len = flat::entries(&flat).count();
             // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
-            if let Err((draft, why)) = unsafe { store(items, &place, old, draft) } {
-                slot.fill(Box::new(Slotted::Copy(draft)));
+            if let Err((flat, why)) = unsafe { store_flat(items, &place, old, flat) } {
+                slot.fill(Box::new(Slotted::Flat(flat)));
+                return refusal(why, report);
+            }
+        }
+        Some(Slotted::Copy {
+            set: Some(set),
+            bytes,
+            account,
+        }) => {
+            len = set.len();
+            let counted = (bytes, account);
+            // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
+            if let Err(why) = unsafe { put_copy(items, &place, old, set, counted, slot) } {
                 return refusal(why, report);
             }
         }
@@ -924,13 +1021,45 @@ unsafe fn put_from_slot<K: ItemStore>(
             }
             is_found = false;
         }
-        Some(Slotted::Copy(_)) | None => is_changed = false,
+        Some(Slotted::Copy { set: None, .. }) | None => is_changed = false,
     }
     Ok(report(Outcome::Sorted {
         result: SortedResult::Number(len as u64),
         is_found,
         is_changed,
     }))
+}
+
+/// Puts a copy, for which an account counts these bytes. The slot keeps what is left of it.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`], of `old`, which the key has.
+unsafe fn put_copy<K: ItemStore>(
+    items: &mut K,
+    place: &Place<'_>,
+    old: Option<Ptr<K::Links>>,
+    set: Set,
+    (bytes, account): (usize, usize),
+    slot: &SetSlot,
+) -> Result<(), NoItem> {
+    let is_counted = account == items.set_account();
+    // SAFETY: `old` is the item of the key and still linked, by 1.
+    let (set, result) = match unsafe { store_copy(items, place, old, set, is_counted) } {
+        Ok(()) if is_counted => {
+            // The item counts them now.
+            recount(items, bytes, 0);
+            return Ok(());
+        }
+        Ok(()) => (None, Ok(())),
+        Err((set, why)) => (Some(set), Err(why)),
+    };
+    slot.fill(Box::new(Slotted::Copy {
+        set,
+        bytes,
+        account,
+    }));
+    result
 }
 
 /// Links an item with an empty set for a set of these bytes, which the account counts.
@@ -969,8 +1098,7 @@ unsafe fn fill<K: ItemStore>(
     let claimed = old.map(|node| unsafe { Item::from_raw(node) });
     let Some(item) = claimed.filter(|item| item.kind() == ItemKind::Set) else {
         // The item was evicted, and so the set is.
-        let rest = bytes(&moved);
-        return items.charge_set(carried + rest, rest);
+        return recount(items, carried, 0);
     };
     // SAFETY: as in `change` (1 and 2).
     let set = unsafe { set_of(item) };

@@ -1,7 +1,8 @@
 //! `COMMAND`: what clients and proxies ask about commands.
 
+use super::glob::{self, Glob};
 use super::table::{self, Command, KeyRange, Row};
-use super::{Context, first, glob, text, until_nul};
+use super::{Context, first, text, until_nul};
 use corewise_engine::Engine;
 use corewise_wire::resp::{Args, Encoder, parse_integer};
 use std::iter;
@@ -222,7 +223,10 @@ fn filtered_list<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         b"aclcat" => list(cx, |command| {
             categories(command).any(|category| category.as_bytes() == word)
         }),
-        b"pattern" => list(cx, |command| glob::matches(&word, command.name.as_bytes())),
+        b"pattern" => {
+            let glob = Glob::new(&word);
+            list(cx, |command| glob.matches(command.name.as_bytes()));
+        }
         _ => cx.error(text::SYNTAX),
     }
 }

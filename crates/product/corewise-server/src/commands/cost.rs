@@ -6,12 +6,13 @@
 //! allows. The lengths of the values are those of the moment in which the transaction has begun,
 //! and follow what its requests write.
 
+use super::glob::Glob;
 use super::table::{self, Command};
 use super::{Context, bits, first, keys, keyspace, lcs, slowlog, sorted};
 use corewise_engine::Engine;
 use corewise_ops::sorted::Bounds;
 use corewise_wire::Tally;
-use corewise_wire::resp::{Args, Request, RequestQueue, parse_integer};
+use corewise_wire::resp::{Args, RequestQueue, parse_integer};
 use std::collections::HashMap;
 
 /// The cost of a transaction, unless items may be larger than 1/8 of it: some tenths of a second.
@@ -36,11 +37,13 @@ const MEMBER: usize = 128;
 /// cache, as the bytes that could be copied meanwhile.
 const REMOVED: usize = 2 << 10;
 const DRAWN: usize = 512;
+/// A step of the match of a member with a pattern, and each byte of a pattern that is prepared.
+const MATCH_STEP: usize = 2;
+const PREPARED_BYTE: usize = 256;
 /// The least that a large set takes for a member.
 const LEAST_MEMBER: usize = 32;
-/// The longest result of `INCRBYFLOAT`, and of other arithmetic.
-const LONGEST_FLOAT: usize = 8 << 10;
-const LONGEST_INTEGER: usize = 20;
+/// The longest result of arithmetic: that of `INCRBYFLOAT`.
+const LONGEST_NUMBER: usize = 8 << 10;
 
 /// The most that a transaction may cost.
 fn most<E: Engine>(cx: &Context<'_, E>) -> usize {
@@ -63,15 +66,15 @@ fn is_above_most<'q, E: Engine>(
     lengths: &mut Lengths<'q>,
 ) -> bool {
     let mut left = most(cx);
-    let any = |names: &[&str]| {
-        let is_one = |request: Request<'_>| {
-            table::find(request.name()).is_some_and(|command| names.contains(&command.name))
-        };
-        requests.iter().any(is_one)
+    let any = |is_one: fn(&Command) -> bool| {
+        let mut commands = requests
+            .iter()
+            .filter_map(|request| table::find(request.name()));
+        commands.any(|command| is_one(&command))
     };
-    lengths.removes = any(&REMOVING);
-    let moves = || any(&["rename", "renamenx"]) && (lengths.removes || any(&["zrandmember"]));
-    lengths.sets = (any(&["copy", "zscan"]) || moves()).then(HashMap::new);
+    lengths.removes = any(removes_many);
+    lengths.sets =
+        any(|command| writes_several(command) || command.name == "zscan").then(HashMap::new);
     for request in requests.iter() {
         let Some(command) = table::find_exactly(request) else {
             continue;
@@ -86,14 +89,33 @@ fn is_above_most<'q, E: Engine>(
     false
 }
 
-/// The commands that may remove many members.
-const REMOVING: [&str; 5] = [
-    "zpopmax",
-    "zpopmin",
-    "zremrangebylex",
-    "zremrangebyrank",
-    "zremrangebyscore",
-];
+// What follows from the rows of the table is also right for commands that are not named here.
+
+/// Whether a command may remove more members of sets than it names.
+fn removes_many(command: &Command) -> bool {
+    is_of_sets(command)
+        && command.has_flag("write")
+        && !command.has_flag("denyoom")
+        && command.name != "zrem"
+}
+
+fn is_of_sets(command: &Command) -> bool {
+    command.group.starts_with("sortedset")
+}
+
+/// Whether a command may give a key what another has.
+fn writes_several(command: &Command) -> bool {
+    command.has_flag("write") && command.keys.len() > 1
+}
+
+/// Whether a command may read or copy the whole value of a key that it writes, or of another: those
+/// that Redis does not call fast, and two that are fast in Redis only.
+fn rewrites(command: &Command) -> bool {
+    let is_read = |flags: &str| flags.contains("RW") || flags.contains("access");
+    let is_slow = command.has_flag("write") && !command.has_flag("fast");
+    is_slow && command.keys.iter().any(|(flags, _)| is_read(flags))
+        || matches!(command.name, "append" | "renamenx")
+}
 
 /// The lengths of values.
 #[derive(Default)]
@@ -133,21 +155,21 @@ impl<'q> Lengths<'q> {
     fn of_members<E: Engine>(
         &mut self,
         cx: &mut Context<'_, E>,
-        name: &str,
+        command: Command,
         mut args: Args<'q>,
     ) -> usize {
         let whole = args;
         let [key, number] = first(&mut args);
-        match name {
+        match command.name {
             "zscan" => {
                 let pattern =
                     keys::ScanOptions::parse(args, false).map_or(&b"*"[..], |o| o.pattern);
                 let most = keys::ENOUGH_BYTES + cx.shared.config.max_item_size;
-                let matched = match pattern {
-                    b"*" => 0,
-                    pattern => self.of_set(cx, key).min(most).saturating_mul(pattern.len()),
-                };
-                matched.saturating_add(keys::scan_items(whole).saturating_mul(ITEM))
+                let steps = Glob::new(pattern).steps(self.of_set(cx, key).min(most));
+                let of_each = keys::scan_items(whole).saturating_mul(ITEM + pattern.len());
+                of_each
+                    .saturating_add(steps.saturating_mul(MATCH_STEP))
+                    .saturating_add(pattern.len() * PREPARED_BYTE)
             }
             // One that is added may be removed later, once.
             "zadd" | "zincrby" if self.removes => (whole.len() / 2).saturating_mul(REMOVED),
@@ -167,9 +189,17 @@ impl<'q> Lengths<'q> {
                 };
                 drawn.min(members).saturating_mul(DRAWN)
             }
-            _ => sorted::removed_range(name, whole).map_or(0, |bounds| {
-                self.members(cx, key, bounds).saturating_mul(REMOVED)
-            }),
+            name => {
+                let members = match sorted::removed_range(name, whole) {
+                    Some(bounds) => self.members(cx, key, bounds),
+                    None if rewrites(&command) => {
+                        let keys = command.keys_of(whole);
+                        keys.map(|key| self.members(cx, key, Bounds::ALL)).sum()
+                    }
+                    None => 0,
+                };
+                members.saturating_mul(REMOVED)
+            }
         }
     }
 
@@ -180,21 +210,20 @@ impl<'q> Lengths<'q> {
         command: Command,
         args: Args<'q>,
     ) {
-        if matches!(command.name, "zadd" | "zincrby") {
+        let keys = || command.keys_of(args);
+        let (mut largest, mut added) = (0, 0);
+        if is_of_sets(&command) && command.has_flag("denyoom") {
             self.added += args.len() / 2;
+            added = args.map(|arg| MEMBER + 2 * arg.len()).sum();
+        } else if !writes_several(&command) {
+            return;
         }
         if self.sets.is_none() {
             return;
         }
-        let keys = || command.keys_of(args);
-        let (largest, added) = match command.name {
-            "copy" | "rename" | "renamenx" => {
-                let largest = keys().map(|key| self.of_set(cx, key)).max();
-                (largest.unwrap_or(0), 0)
-            }
-            "zadd" | "zincrby" => (0, args.map(|arg| MEMBER + 2 * arg.len()).sum()),
-            _ => return,
-        };
+        if writes_several(&command) {
+            largest = keys().map(|key| self.of_set(cx, key)).max().unwrap_or(0);
+        }
         for key in keys() {
             let after = self.of_set(cx, key).max(largest).saturating_add(added);
             if let Some(sets) = &mut self.sets {
@@ -236,15 +265,14 @@ impl<'q> Lengths<'q> {
         let is_appended = command.name == "append";
         let written = match command.name {
             "append" => second.len(),
-            "getset" | "mset" | "msetnx" | "psetex" | "set" | "setex" | "setnx" => {
-                args.map(<[u8]>::len).max().unwrap_or(0)
-            }
-            "decr" | "decrby" | "incr" | "incrby" => LONGEST_INTEGER,
-            "incrbyfloat" => LONGEST_FLOAT,
             "setrange" => number(second).saturating_add(third.len()),
             "setbit" => number(second) / 8 + 1,
             "bitfield" => bits::written_bytes(args),
-            "bitop" | "copy" | "rename" | "renamenx" => self.longest(cx, command.keys_of(args)),
+            _ if writes_several(&command) => self.longest(cx, command.keys_of(args)),
+            _ if command.has_flag("denyoom") => {
+                let longest = args.map(<[u8]>::len).max().unwrap_or(0);
+                longest.max(LONGEST_NUMBER)
+            }
             _ => return,
         };
         let most = cx.shared.config.max_item_size;
@@ -295,12 +323,6 @@ fn cost<'q, E: Engine>(
         _ => 0,
     };
     let extra = match command.name {
-        // Several copies of a value that is changed.
-        "append" | "bitfield" | "bitop" | "copy" | "rename" | "renamenx" | "setbit"
-        | "setrange" => {
-            let keys = command.keys_of(args).map(|key| lengths.of(cx, key));
-            keys.sum::<usize>().saturating_mul(2)
-        }
         "bitcount" | "bitpos" => lengths.longest(cx, command.keys_of(args)) / 4,
         "getrange" | "substr" => {
             let len = lengths.longest(cx, command.keys_of(args));
@@ -326,10 +348,15 @@ fn cost<'q, E: Engine>(
         "slowlog|get" => slowlog::most_bytes(args),
         // Without options it reads nothing.
         "set" if args.len() == 2 => 0,
-        name if name.starts_with('z') => lengths.of_members(cx, name, args),
+        _ if is_of_sets(&command) => lengths.of_members(cx, command, args),
         _ if command.reads_strings() => {
             let keys = command.keys_of(args).map(|key| lengths.of(cx, key));
             keys.sum()
+        }
+        _ if rewrites(&command) => {
+            // Several copies of a value that is changed.
+            let keys = command.keys_of(args).map(|key| lengths.of(cx, key));
+            keys.sum::<usize>().saturating_mul(2)
         }
         _ if command.keys.is_empty() && !command.has_flag("fast") => REPORT,
         _ => 0,

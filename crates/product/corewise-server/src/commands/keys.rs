@@ -1,10 +1,11 @@
 //! Commands on keys, whatever their values are.
 
 use super::form::{ClockStart, ReplyShape, type_name};
+use super::glob::{self, Glob};
 use super::operation::{
     Failure, Operation, Parsed, TimeForm, decided, each, integer, invalid_time,
 };
-use super::{Context, first, glob, text, until_nul};
+use super::{Context, first, text, until_nul};
 use crate::codec::Parse;
 use corewise_engine::{Cursor, Engine, ScanStep};
 use corewise_ops::{Deadline, Decided, Decision, Edit, ItemView, StoreRule};
@@ -257,8 +258,9 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         wanted,
     } = options;
     let (mut keys, mut matching): (Vec<Vec<u8>>, _) = (Vec::new(), 0);
+    let glob = Glob::new(pattern);
     let step = scan_step(cx, cursor, count, |item| {
-        if glob::matches(pattern, item.key) {
+        if glob.matches(item.key) {
             matching += 1;
             let is_shown = wanted.is_none_or(|wanted: &[u8]| {
                 wanted.eq_ignore_ascii_case(type_name(item.kind).as_bytes())

@@ -1,6 +1,7 @@
 //! Commands on all keys, and on what the server knows of an item beside its value.
 
-use super::{Context, Progress, first, glob, text};
+use super::glob::{self, Glob};
+use super::{Context, Progress, first, text};
 use corewise_engine::{Cursor, Engine, ScanStep};
 use corewise_ops::sorted::{Bounds, SortedOp, SortedRead, SortedResult};
 use corewise_ops::{ItemKind, ItemView, Outcome, Verb};
@@ -91,12 +92,16 @@ impl Listing {
     }
 
     /// Visits the next items. Returns whether all have been visited.
-    fn advance<E: Engine>(&mut self, cx: &Context<'_, E>, pattern: &[u8]) -> Result<bool, Failure> {
+    fn advance<E: Engine>(
+        &mut self,
+        cx: &Context<'_, E>,
+        glob: &Glob<'_>,
+    ) -> Result<bool, Failure> {
         let most = cx.most_replies();
         let step = cx
             .engine
             .scan(self.cursor, STEP, cx.parse.now, &mut |item| {
-                if self.len() <= most && glob::matches(pattern, item.key) {
+                if self.len() <= most && glob.matches(item.key) {
                     self.add(item.key);
                 }
             });
@@ -131,8 +136,9 @@ pub(super) fn keys<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         Some(Progress::Listing(listing)) => listing,
         _ => Listing::new(),
     };
+    let glob = Glob::new(pattern);
     loop {
-        match listing.advance(cx, pattern) {
+        match listing.advance(cx, &glob) {
             Ok(false) if cx.must_pause() => return cx.pause(Progress::Listing(listing)),
             Ok(false) => {}
             Ok(true) => break,

@@ -81,7 +81,7 @@ use corewise_ops::{
     Verb,
 };
 use corewise_wire::Tally;
-use corewise_wire::resp::{Args, Encoder, Request};
+use corewise_wire::resp::{Args, Encoder, Request, until_nul};
 pub(crate) use counts::{CommandCounts, CommandSums, is_timed};
 pub(crate) use form::ReplyForm;
 use form::ReplyShape;
@@ -674,12 +674,6 @@ fn is_http(name: &[u8]) -> bool {
 /// The error that the reply at `start` is, without `-`.
 fn error_at(out: &[u8], start: usize) -> Option<&[u8]> {
     out.get(start..)?.strip_prefix(b"-")
-}
-
-/// The text up to the first NUL, which is as far as Redis shows it.
-pub(crate) fn until_nul(text: &[u8]) -> &[u8] {
-    let end = text.iter().position(|byte| *byte == 0);
-    &text[..end.unwrap_or(text.len())]
 }
 
 /// The first `N` arguments. Missing ones are empty; arities are checked before.

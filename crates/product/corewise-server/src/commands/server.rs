@@ -1,6 +1,7 @@
 //! Commands on the server.
 
-use super::{Context, first, glob, slowlog, text, until_nul};
+use super::glob::{self, Glob};
+use super::{Context, first, slowlog, text, until_nul};
 use crate::codec::Answered;
 use crate::metrics::{self, Sections};
 use corewise_engine::Engine;
@@ -161,10 +162,9 @@ fn config_get<E: Engine>(cx: &mut Context<'_, E>, patterns: Args<'_>) {
         return cx.error(text::LONG_PATTERN);
     }
     let all = parameters(cx);
-    let is_wanted = |name: &str| {
-        let mut patterns = patterns;
-        patterns.any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
-    };
+    let patterns: Vec<_> = patterns.map(<[u8]>::to_ascii_lowercase).collect();
+    let globs: Vec<_> = patterns.iter().map(|pattern| Glob::new(pattern)).collect();
+    let is_wanted = |name: &str| globs.iter().any(|glob| glob.matches(name.as_bytes()));
     let wanted: Vec<_> = all.iter().filter(|one| is_wanted(one.name)).collect();
     let mut reply = cx.reply();
     reply.map(wanted.len());

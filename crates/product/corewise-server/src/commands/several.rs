@@ -142,20 +142,18 @@ fn transfer_set<E: Engine>(
     }
     let slot = &SetSlot::new();
     let take = |taken| SortedWrite::Take { slot, taken };
-    let put = SortedWrite::Put {
-        slot,
-        deadline,
-        replaces: true,
-    };
+    let put = SortedWrite::Put { slot, deadline };
     let first = if keeps { Taken::Copy } else { Taken::Claim };
     let done = write_set(cx, from, take(first)).and_then(|is_found| {
         if !is_found {
             return Ok(Transfer::NoSource);
         }
-        write_set(cx, to, put)?;
+        let put_first = write_set(cx, to, put);
         if keeps {
-            return Ok(Transfer::Done);
+            write_set(cx, from, SortedWrite::EndCopy(slot))?;
+            return put_first.map(|_| Transfer::Done);
         }
+        put_first?;
         // Neither fails; but either item may have been evicted since.
         write_set(cx, from, take(Taken::Set))?;
         Ok(match write_set(cx, to, put)? {

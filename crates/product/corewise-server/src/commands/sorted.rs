@@ -7,8 +7,9 @@
 
 use super::float::double;
 use super::form::{ReplyShape, ScoresShown};
+use super::glob::{self, Glob};
 use super::operation::{Action, Failure, Operation, Parsed, integer};
-use super::{Context, ReplyForm, first, glob, keys, keyspace, text};
+use super::{Context, ReplyForm, first, keys, keyspace, text, until_nul};
 use crate::codec::Parse;
 use bumpalo::Bump;
 use corewise_engine::Engine;
@@ -39,6 +40,7 @@ mod error {
          -9223372036854775807 and 9223372036854775807";
     pub(super) const LIMIT: &str = "ERR syntax error, LIMIT is only supported in combination with \
          either BYSCORE or BYLEX";
+    pub(super) const LONG_MEMBER: &str = "ERR the pattern is too long for a member of this length";
     pub(super) const WITHSCORES: &str =
         "ERR syntax error, WITHSCORES not supported in combination with BYLEX";
 }
@@ -163,7 +165,9 @@ fn parse_zadd<'i>(mut args: Args<'i>, parse: &Parse<'i>) -> Parsed<'i> {
     let count = pairs.len() / 2;
     let pairs = parse.scratch.alloc_slice_fill_with(count, |_| {
         let [score, member] = first(&mut pairs);
-        let score = self::score(score);
+        // The reply to an increment keeps the sign of a zero.
+        let parser = if increments { double } else { self::score };
+        let score = parser(score);
         is_wrong |= score.is_none();
         (score.unwrap_or(0.0), member)
     });
@@ -190,7 +194,7 @@ fn parse_zadd<'i>(mut args: Args<'i>, parse: &Parse<'i>) -> Parsed<'i> {
 pub(super) fn zincrby<'i>(mut args: Args<'i>, parse: &Parse<'i>) -> Parsed<'i> {
     let [key, delta, member] = first(&mut args);
     let increment = SortedWrite::Increment {
-        delta: score(delta).ok_or(text::NOT_A_FLOAT)?,
+        delta: double(delta).ok_or(text::NOT_A_FLOAT)?,
         member,
         conditions: Conditions::default(),
     };
@@ -382,6 +386,7 @@ pub(super) fn zscan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         return cx.error("ERR invalid cursor");
     };
     let options = keys::ScanOptions::parse(args, false);
+    let glob = Glob::new(options.as_ref().map_or(b"*", |options| options.pattern));
     let version = cx.codec.version();
     let (mut text, mut count, mut visited, mut bytes) = (Vec::new(), 0, 0, 0);
     let (mut next, mut part, mut tally) = (cursor.to_bits(), Part::default(), cx.tally);
@@ -407,15 +412,17 @@ pub(super) fn zscan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
             (Some(text), _) if visited == 0 => return cx.error(text),
             (None, Ok(options)) => {
                 let (members, looked_at) = (part.places.len(), part.members.len());
+                if glob.steps(part.longest()) > glob::MAX_STEPS {
+                    return cx.error(error::LONG_MEMBER);
+                }
                 part.show(|member, score| {
-                    if glob::matches(options.pattern, member) {
+                    if glob.matches(member) {
                         count += 2;
                         Encoder::new(version, &mut text).bulk(member);
-                        // A bulk string in either version.
-                        Encoder::new(Version::Resp2, &mut text).double(score);
+                        scanned_score(score, part.is_flat, &mut text);
                     }
                 });
-                visited += members;
+                visited += members.max(part.steps);
                 bytes += looked_at;
                 let is_enough = visited >= options.count || bytes >= keys::ENOUGH_BYTES;
                 if next == 0 || is_enough || cx.must_pause() {
@@ -438,6 +445,21 @@ pub(super) fn zscan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     cx.out.extend_from_slice(&text);
 }
 
+/// Prints a score as Redis's `ZSCAN` does: a bulk string in either version; one that is an integer
+/// with all digits if the set is small, because those have integers then.
+fn scanned_score(score: f64, is_flat: bool, text: &mut Vec<u8>) {
+    /// The first number for which `%.17g` has an exponent.
+    const LEAST: f64 = 1e17;
+    /// The largest integers in a listpack.
+    const MOST: f64 = (1_u64 << 62) as f64;
+    let mut encoder = Encoder::new(Version::Resp2, text);
+    if is_flat && (LEAST..=MOST).contains(&score.abs()) {
+        encoder.bulk((score as i64).to_string().as_bytes());
+    } else {
+        encoder.double(score);
+    }
+}
+
 /// A copy of members that `ZSCAN` visits. They are matched when others may have the set again: long
 /// patterns take much time for each long member.
 #[derive(Default)]
@@ -445,6 +467,10 @@ struct Part {
     members: Vec<u8>,
     /// Where each member ends, and its score.
     places: Vec<(usize, f64)>,
+    /// How often a step of the scan was asked for.
+    steps: usize,
+    /// They are those of a small set.
+    is_flat: bool,
 }
 
 impl Part {
@@ -455,8 +481,14 @@ impl Part {
     fn read(&mut self, scan: &dyn MemberScan, mut cursor: u64, most: usize) -> u64 {
         self.members.clear();
         self.places.clear();
-        while self.places.len() < most.min(keys::SCAN_PART) && self.members.len() < Self::BYTES {
-            // One by one, since members may be long.
+        self.steps = 0;
+        self.is_flat = scan.is_flat();
+        for _ in 0..most.min(keys::SCAN_PART) {
+            if self.members.len() >= Self::BYTES {
+                break;
+            }
+            // One by one, since members may be long. A step may show none.
+            self.steps += 1;
             cursor = scan.step(cursor, 1, &mut |member, score| {
                 self.members.extend_from_slice(member);
                 self.places.push((self.members.len(), score));
@@ -466,6 +498,15 @@ impl Part {
             }
         }
         cursor
+    }
+
+    /// The length of the longest member.
+    fn longest(&self) -> usize {
+        let (mut start, mut longest) = (0, 0);
+        for &(end, _) in &self.places {
+            (start, longest) = (end, longest.max(end - start));
+        }
+        longest
     }
 
     fn show(&self, mut show: impl FnMut(&[u8], f64)) {
@@ -504,8 +545,9 @@ impl By {
     }
 }
 
-/// A bound of scores, as `strtod` reads it: after blanks, and none at all is 0.
+/// A bound of scores, as `strtod` reads it: after blanks, up to a NUL, and none at all is 0.
 fn score_bound(text: &[u8]) -> Result<Bound<f64>, Failure<'static>> {
+    let text = until_nul(text);
     let (is_open, number) = match text {
         [b'(', rest @ ..] => (true, rest),
         _ => (false, text),
@@ -536,10 +578,12 @@ enum LexBound<'i> {
     Excluded(&'i [u8]),
 }
 
+/// A bound of members. A NUL ends the text that means an end of the order, as in Redis, but no
+/// member.
 fn lex_bound(text: &[u8]) -> Result<LexBound<'_>, Failure<'static>> {
     match text {
-        b"-" => Ok(LexBound::Lowest),
-        b"+" => Ok(LexBound::Highest),
+        [b'-'] | [b'-', 0, ..] => Ok(LexBound::Lowest),
+        [b'+'] | [b'+', 0, ..] => Ok(LexBound::Highest),
         [b'[', member @ ..] => Ok(LexBound::Included(member)),
         [b'(', member @ ..] => Ok(LexBound::Excluded(member)),
         _ => Err(error::LEX_RANGE.into()),

@@ -7,8 +7,7 @@ use super::replies::{self, Argument, Failure, Printer, trimmed};
 use super::run_state::RunState;
 use super::watchdog::{Stopped, Watchdog};
 use super::{Commands, HOOK_EVERY, Run, Script, bits, msgpack, sha1, strings};
-use crate::commands::until_nul;
-use corewise_wire::resp::{RequestQueue, Version};
+use corewise_wire::resp::{RequestQueue, Version, until_nul};
 use mlua::state::{GcIncParams, GcMode};
 use mlua::{
     Error, Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table,

@@ -55,6 +55,6 @@ mod request;
 pub use client::{Malformed, ReplyReader, Value, encode_request};
 pub use codec::{Codec, Limits, Parsed, Refusal};
 pub use encoder::{Encoder, Version};
-pub use number::parse_integer;
+pub use number::{parse_integer, until_nul};
 pub use queue::RequestQueue;
 pub use request::{ArgForm, Args, Request};

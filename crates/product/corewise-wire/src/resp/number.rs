@@ -42,6 +42,20 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
     }
 }
 
+/// The text up to the first NUL, which is as far as a function of C reads it.
+///
+/// ```
+/// use corewise_wire::resp::until_nul;
+/// assert_eq!(until_nul(b"17\0x"), b"17");
+/// assert_eq!(until_nul(b"17"), b"17");
+/// ```
+#[inline]
+#[must_use]
+pub fn until_nul(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|byte| *byte == 0);
+    &text[..end.unwrap_or(text.len())]
+}
+
 /// Reads a line of `first`, up to three digits and `\r` with a byte behind it: the number, and the
 /// length of the line with its end.
 ///

@@ -624,7 +624,9 @@ fn the_cost_of_a_transaction_follows_the_members_that_it_removes_draws_or_matche
         ("zpopmax big 200", 620),
         ("zrandmember big 5000", 255),
         ("zrandmember big -5000", 104),
-        ("zscan big 0 match *ab", 44),
+        ("zscan big 0 match *ab*", 32),
+        ("zscan big 0 match LONG", 4),
+        ("zscan big 0 match *ab", 10_000),
         ("zscan big 0", 10_000),
         ("zpopmin big", 10_000),
         ("zcount big 1 2", 10_000),
@@ -633,6 +635,7 @@ fn the_cost_of_a_transaction_follows_the_members_that_it_removes_draws_or_matche
     ] {
         for (times, is_executed) in [(most * 9 / 10, true), (most * 11 / 10 + 1, most == 10_000)] {
             let times = times.min(1_000);
+            let request = request.replace("LONG", &format!("*{}*", "ab".repeat(511)));
             let (reply, _) = transaction_on_a_set(&format!("{request}\r\n").repeat(times));
             assert_eq!(reply != TOO_LONG, is_executed, "{request} {times}");
         }

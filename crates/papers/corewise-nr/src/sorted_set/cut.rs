@@ -1,0 +1,81 @@
+//! The ids of records that the tree has no more, and which have yet to leave the index.
+
+use super::pages::Pages;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Cut {
+    /// Those of one leaf each; none is empty.
+    runs: Pages<Vec<u32>>,
+    len: usize,
+    /// The capacities of all runs together.
+    capacity: usize,
+}
+
+impl Cut {
+    pub(super) const fn new() -> Self {
+        Self {
+            runs: Pages::new(),
+            len: 0,
+            capacity: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes requested from the allocator.
+    pub(super) fn memory(&self) -> usize {
+        self.runs.memory() + self.capacity * size_of::<u32>()
+    }
+
+    pub(super) fn push(&mut self, ids: &[u32]) {
+        let run = ids.to_vec();
+        self.len += run.len();
+        self.capacity += run.capacity();
+        self.runs.push(run);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<u32> {
+        let last = self.runs.len().checked_sub(1)?;
+        let run = &mut self.runs[last as u32];
+        let id = run.pop();
+        self.len -= 1;
+        if run.is_empty() {
+            self.drop_run();
+        }
+        id
+    }
+
+    /// Frees a run, and returns whether there was one. Its records are forgotten.
+    pub(super) fn drop_run(&mut self) -> bool {
+        let Some(run) = self.runs.pop() else {
+            return false;
+        };
+        self.len -= run.len();
+        self.capacity -= run.capacity();
+        true
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.runs.iter().flatten().copied()
+    }
+}
+
+/// The clone has no room for more ids.
+impl Clone for Cut {
+    fn clone(&self) -> Self {
+        let runs = self.runs.clone();
+        Self {
+            capacity: runs.iter().map(Vec::capacity).sum(),
+            len: self.len,
+            runs,
+        }
+    }
+}
