@@ -368,7 +368,8 @@ impl<P: Shards> ShardedSession<P> {
 }
 
 impl<P: Shards> ShardedSession<P> {
-    /// Makes shards keep to a budget that was lowered, in turn. Returns whether there is more to do.
+    /// Makes shards keep to a budget that was lowered, in turn. Returns whether there is more to
+    /// do.
     fn shrink(&mut self, now: Now) -> bool {
         let (shards, rules) = (&self.engine.shards, self.engine.rules());
         if !rules.may_evict {

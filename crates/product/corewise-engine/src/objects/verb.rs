@@ -618,8 +618,8 @@ unsafe fn change<K: ItemStore>(
     Ok(flow.unwrap_or_else(|| report(outcome(applied, true))))
 }
 
-/// A write that removes so many members moves the others to another set, if they are few: the old
-/// one is freed in steps.
+/// A write that removes this many members moves the others to another set, if they are few: the
+/// old one is freed in steps.
 const MANY_REMOVED: usize = 4 << 10;
 /// Few are those that are less than this part of the removed ones: a member takes about as long to
 /// add as to remove.
