@@ -72,6 +72,7 @@ use crate::classes::ClassCounts;
 use crate::codec::{Answered, Parse};
 use crate::conn::Conn;
 use crate::metrics::Counters;
+use crate::scripts::until_nul;
 use crate::shared::Shared;
 use corewise_engine::Engine;
 use corewise_engine::isolation::{IsolatedTransaction, Isolation, Member};
@@ -278,6 +279,11 @@ impl<'c, E: Engine> Context<'c, E> {
             transactions::refuse_unauthenticated(self, command.name);
             return Some(exactly);
         }
+        if !self.shared.config.enable_scripts && command.group == "scripting" {
+            transactions::refuse(self);
+            self.not_permitted(exactly.name);
+            return Some(exactly);
+        }
         if transactions::keeps(self, command.name) {
             let is_kept = transactions::keep(self, request);
             return (!is_kept).then_some(exactly);
@@ -404,6 +410,16 @@ impl<'c, E: Engine> Context<'c, E> {
     fn wrong_arguments(&mut self, command: &str) {
         self.reply().error(&[
             b"ERR wrong number of arguments for '",
+            command.as_bytes(),
+            b"' command",
+        ]);
+    }
+
+    /// A command that the operator has turned off, as one that a user of Redis may not have.
+    #[cold]
+    fn not_permitted(&mut self, command: &str) {
+        self.reply().error(&[
+            b"NOPERM this user has no permissions to run the '",
             command.as_bytes(),
             b"' command",
         ]);
@@ -672,12 +688,6 @@ fn is_http(name: &[u8]) -> bool {
 /// The error that the reply at `start` is, without `-`.
 fn error_at(out: &[u8], start: usize) -> Option<&[u8]> {
     out.get(start..)?.strip_prefix(b"-")
-}
-
-/// The text up to the first NUL, which is as far as Redis shows it.
-pub(crate) fn until_nul(text: &[u8]) -> &[u8] {
-    let end = text.iter().position(|byte| *byte == 0);
-    &text[..end.unwrap_or(text.len())]
 }
 
 /// The first `N` arguments. Missing ones are empty; arities are checked before.
