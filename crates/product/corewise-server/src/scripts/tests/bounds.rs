@@ -102,7 +102,7 @@ fn the_longer_texts_are_the_more_often_the_clock_is_read() {
 
 /// The most processor time without a look. One function takes a second and more on such texts if it
 /// reads them again and again.
-const MOST_WITHOUT_LOOK: Duration = Duration::from_millis(500);
+const MOST_WITHOUT_LOOK: Duration = Duration::from_millis(250);
 
 /// The names of all functions that a script sees.
 fn functions() -> Vec<String> {
@@ -129,7 +129,8 @@ local S, T, U = ('x'):rep(1e6), {}, {}
 for i = 1, 1e4 do T[i] = i U[i] = 'text' .. i % 7 end
 local F = function() return 1 end
 local M = setmetatable({}, {__index = function(t, k) return k end, __tostring = function() return S end})
-local J, P = '[' .. ('1,'):rep(1e5) .. '1]', '\\221\\0\\1\\0\\0' .. ('\\1'):rep(1e5)
+local J = '[' .. ('1,'):rep(4e5) .. '1]'
+local P = '\\221\\0\\6\\0\\0' .. ('\\1'):rep(4e5)
 local lists = {
     {S}, {T}, {U}, {F}, {M}, {J}, {P}, {S, S}, {T, S}, {S, T}, {U, S}, {S, 1}, {T, 1}, {U, ''},
     {T, 1, 1}, {1e4, S}, {1e6, 1e6}, {2^31, 2^31}, {F, F}, {F, S}, {T, F}, {U, F}, {M, 1}, {S, 'x', S},
