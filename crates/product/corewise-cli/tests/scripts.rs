@@ -29,8 +29,14 @@ for_every_engine! { of corewise:
 
 /// Sends a request, and returns its reply.
 fn ask(client: &mut Client, words: &[&str]) -> Vec<u8> {
+    ask_each(client, &[words])
+}
+
+/// Sends requests, and returns their replies.
+fn ask_each(client: &mut Client, requests: &[&[&str]]) -> Vec<u8> {
     const END: &[u8] = b"$8\r\nthe end.\r\n";
-    client.send(&[request(words), request(&["ECHO", "the end."])].concat());
+    let requests: Vec<u8> = requests.iter().flat_map(|words| request(words)).collect();
+    client.send(&[requests, request(&["ECHO", "the end."])].concat());
     let mut reply = client.read_until(END);
     reply.truncate(reply.len() - END.len());
     reply
@@ -668,6 +674,40 @@ const HOSTILE: &[(&str, &str)] = &[
         "return ('a'):rep(300):find(('a?'):rep(300) .. ('a'):rep(300))",
         "too complex",
     ),
+    // A thread's stack is not the bound of what is called by C or Rust.
+    (
+        "local function f() coroutine.wrap(f)() end f()",
+        "C stack overflow",
+    ),
+    (
+        "local function f() error(select(2, coroutine.resume(coroutine.create(f))), 0) end f()",
+        "C stack overflow",
+    ),
+    (
+        "local t = setmetatable({}, {__index = function(t, k) return t[k + 1] end}) return t[1]",
+        "C stack overflow",
+    ),
+    (
+        "local t t = setmetatable({}, {__tostring = function() return tostring(t) end}) tostring(t)",
+        "C stack overflow",
+    ),
+    (
+        "return loadstring('return ' .. ('('):rep(1e5))()",
+        "attempt to call a nil value",
+    ),
+    (
+        "local t = {} for _ = 1, 1e4 do t = {t} end return cjson.encode(t)",
+        "excessive nesting",
+    ),
+    (
+        "return cmsgpack.unpack(('\\145'):rep(1e5))",
+        "Bad data format",
+    ),
+    // Only Lua's own error about memory ends a script.
+    (
+        "local ok, e = pcall(error, 'not enough memory', 0) error('caught ' .. e)",
+        "caught not enough memory",
+    ),
     ("error({err = {}})", "has no text"),
     ("error({})", "has no text"),
     (
@@ -847,6 +887,46 @@ fn an_error_is_as_long_as_it_may_be() {
         let reply = eval(&mut client, "error(('x'):rep(2e6))");
         assert!(reply.len() < 32 << 10, "{}", reply.len());
         assert!(reply.starts_with(b"-ERR user_script:1: xxx"));
+    });
+}
+
+/// Without scripts, the replies are those of a Redis whose user may not run them.
+#[test]
+fn scripts_can_be_turned_off() {
+    Engine::run_of_corewise(Engine::TESTED[0], |engine| {
+        let server = start(engine, &["--disable-scripts"]);
+        let mut client = connect(&server);
+        let refused = "-NOPERM this user has no permissions to run the 'eval' command\r\n";
+        client.ask(request(&["EVAL", "return 1", "0"]), refused);
+        let Some(redis) = Redis::start() else {
+            return skip("redis-server is not installed");
+        };
+        let mut theirs = redis.connect();
+        ask(&mut theirs, &["ACL", "SETUSER", "default", "-@scripting"]);
+        for words in [
+            &["EVAL", "return 1", "0"][..],
+            &["EVALSHA", "x", "0"],
+            &["EVAL_RO", "return 1", "0"],
+            &["SCRIPT", "LOAD", "return 1"],
+            &["SCRIPT", "KILL"],
+            &["EVAL", "return 1"],
+            &["GET", "k"],
+        ] {
+            let (ours, theirs) = (ask(&mut client, words), ask(&mut theirs, words));
+            assert_eq!(show(&ours), show(&theirs), "{words:?}");
+        }
+        let transaction: [&[&str]; 5] = [
+            &["MULTI"],
+            &["SET", "k", "v"],
+            &["EVAL", "return 1", "0"],
+            &["EXEC"],
+            &["GET", "k"],
+        ];
+        let (ours, theirs) = (
+            ask_each(&mut client, &transaction),
+            ask_each(&mut theirs, &transaction),
+        );
+        assert_eq!(show(&ours), show(&theirs));
     });
 }
 

@@ -206,6 +206,8 @@ pub struct Config {
     pub maxconns_fast: bool,
     /// The verbosity that `stats settings` reports.
     pub verbosity: u8,
+    /// Whether clients may use scripts.
+    pub enable_scripts: bool,
     /// How long a script may take, or all scripts of a transaction together.
     pub script_time: Duration,
     /// Bytes that the scripts of one event loop may take.
@@ -245,6 +247,7 @@ impl Default for Config {
             enable_dump: true,
             maxconns_fast: true,
             verbosity: 0,
+            enable_scripts: true,
             script_time: Duration::from_secs(5),
             script_memory: 64 << 20,
             script_keys: ScriptKeys::Declared,

@@ -404,6 +404,7 @@ fn set_commands(config: &mut Config, options: &ServeOptions) {
     config.enable_flush = options.disable_flush_all != Some(true);
     config.enable_cas = options.disable_cas != Some(true);
     config.enable_dump = options.disable_dumping != Some(true);
+    config.enable_scripts = options.disable_scripts != Some(true);
     if let Some(Parsed(delimiter)) = options.prefix_delimiter {
         config.prefix_delimiter = delimiter.0;
         config.detail_stats = true;

@@ -119,6 +119,8 @@ const OF_LIMITS: &[Reaches] = &[
 
 const OF_SWITCHES: &[Reaches] = &[
     ("-M", |c| c.eviction == Eviction::None),
+    ("--disable-scripts", |c| !c.enable_scripts),
+    ("--disable-scripts=false", |c| c.enable_scripts),
     ("--disable-evictions", |c| c.eviction == Eviction::None),
     ("--eviction none", |c| c.eviction == Eviction::None),
     ("--eviction lru", |c| c.eviction == Eviction::Lru),

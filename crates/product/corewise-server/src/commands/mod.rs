@@ -279,6 +279,11 @@ impl<'c, E: Engine> Context<'c, E> {
             transactions::refuse_unauthenticated(self, command.name);
             return Some(exactly);
         }
+        if !self.shared.config.enable_scripts && command.group == "scripting" {
+            transactions::refuse(self);
+            self.not_permitted(exactly.name);
+            return Some(exactly);
+        }
         if transactions::keeps(self, command.name) {
             let is_kept = transactions::keep(self, request);
             return (!is_kept).then_some(exactly);
@@ -405,6 +410,16 @@ impl<'c, E: Engine> Context<'c, E> {
     fn wrong_arguments(&mut self, command: &str) {
         self.reply().error(&[
             b"ERR wrong number of arguments for '",
+            command.as_bytes(),
+            b"' command",
+        ]);
+    }
+
+    /// A command that the operator has turned off, as one that a user of Redis may not have.
+    #[cold]
+    fn not_permitted(&mut self, command: &str) {
+        self.reply().error(&[
+            b"NOPERM this user has no permissions to run the '",
             command.as_bytes(),
             b"' command",
         ]);

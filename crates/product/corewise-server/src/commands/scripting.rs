@@ -17,6 +17,15 @@ const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 const UNDECLARED: &str =
     "ERR the command needs keys that are not among the KEYS of the script, see --script-keys";
 
+/// The commands of Redis that are absent here and that no script of Redis may call. Scripts tell
+/// them from others by the error.
+#[rustfmt::skip]
+const ELSEWHERE: [&str; 21] = [
+    "bgrewriteaof", "bgsave", "blmove", "blpop", "brpop", "brpoplpush", "bzpopmax", "bzpopmin",
+    "debug", "failover", "fcall", "fcall_ro", "function", "monitor", "psync", "replconf",
+    "replicaof", "save", "shutdown", "slaveof", "sync",
+];
+
 /// `EVAL script numkeys [key …] [arg …]`.
 pub(super) fn eval<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
     run(cx, args, false, false);
@@ -134,9 +143,16 @@ impl<E: Engine> Caller<'_, '_, '_, E> {
     /// The command of a request and its subcommand, or why a script cannot have it.
     fn find(&self, request: Request<'_>) -> Result<[table::Command; 2], &'static str> {
         const UNKNOWN: &str = "ERR Unknown Redis command called from script";
+        const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
         const WRONG_ARGUMENTS: &str = "ERR Wrong number of args calling Redis command from script";
         let args = request.args();
-        let command = table::find(request.name()).ok_or(UNKNOWN)?;
+        let command = table::find(request.name()).ok_or_else(|| {
+            let name = request.name();
+            let is_elsewhere = ELSEWHERE
+                .iter()
+                .any(|other| other.as_bytes().eq_ignore_ascii_case(name));
+            if is_elsewhere { NOT_ALLOWED } else { UNKNOWN }
+        })?;
         if !command.accepts(args.len() + 1) {
             return Err(WRONG_ARGUMENTS);
         }
@@ -150,7 +166,7 @@ impl<E: Engine> Caller<'_, '_, '_, E> {
             return Err(WRONG_ARGUMENTS);
         }
         if exact.has_flag("noscript") {
-            return Err("ERR This Redis command is not allowed from script");
+            return Err(NOT_ALLOWED);
         }
         if self.is_read_only && exact.has_flag("write") {
             return Err("ERR Write commands are not allowed from read-only scripts.");

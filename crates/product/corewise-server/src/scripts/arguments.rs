@@ -4,7 +4,7 @@ use super::sandbox::PRELUDE;
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Value};
 
 /// The bytes of a text whose work takes longer than a look at the clock.
-const LONG: usize = 4 << 10;
+pub(super) const LONG: usize = 4 << 10;
 
 /// Whose fault an error is: the script's position is not part of it.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ pub(super) fn type_of(value: Option<&Value>) -> &'static str {
     }
 }
 
-fn expected(lua: &Lua, args: &MultiValue, at: usize, what: &str) -> Error {
+pub(super) fn expected(lua: &Lua, args: &MultiValue, at: usize, what: &str) -> Error {
     let got = type_of(args.get(at));
     bad_argument(lua, at + 1, &format!("{what} expected, got {got}"))
 }

@@ -1,8 +1,8 @@
 //! The table `cjson`, as lua-cjson 2.1.0 that Redis has.
 
 use super::arguments::{error, integer_or, string};
-use super::check_room;
 use super::number::print_g;
+use super::{ELEMENTS, check_room, new_string};
 use mlua::{LightUserData, Lua, MultiValue, Result, Table, Value};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,8 +12,6 @@ const MAX_DEPTH: usize = 1_000;
 
 /// Bytes of a text between two looks at the clock.
 const PART: usize = 64 << 10;
-/// Elements of a table between two looks at the clock.
-const ELEMENTS: usize = 256;
 
 /// What a script may choose. Every script begins with the defaults.
 #[derive(Clone, Copy)]
@@ -148,7 +146,7 @@ impl Json {
             out: Vec::new(),
         };
         writer.value(value, 0)?;
-        lua.create_string(&writer.out)
+        new_string(lua, &writer.out)
     }
 
     fn decode(&self, lua: &Lua, args: &MultiValue) -> Result<Value> {
@@ -269,7 +267,7 @@ impl Writer<'_> {
             let key = super::replies::number(&pair?.0).unwrap_or(0.0);
             is_array &= key >= 1.0 && key.fract() == 0.0;
             count += 1;
-            if count % ELEMENTS == 0 {
+            if count.is_multiple_of(ELEMENTS) {
                 check_room(self.lua, self.out.len())?;
             }
             most = most.max(key as usize);
@@ -496,7 +494,7 @@ impl Reader<'_> {
     fn value(&mut self, token: Placed, depth: usize) -> Result<Value> {
         check_room(self.lua, 0)?;
         Ok(match token.0 {
-            Token::Text(text) => Value::String(self.lua.create_string(&text)?),
+            Token::Text(text) => Value::String(new_string(self.lua, &text)?),
             Token::Number(number) => Value::Number(number),
             Token::Boolean(value) => Value::Boolean(value),
             Token::Null => Value::NULL,
@@ -536,7 +534,7 @@ impl Reader<'_> {
             let Token::Text(key) = &token.0 else {
                 return Err(self.unexpected("object key string", &token));
             };
-            let key = self.lua.create_string(key)?;
+            let key = new_string(self.lua, key)?;
             match self.token() {
                 (Token::Colon, _) => {}
                 other => return Err(self.unexpected("colon", &other)),

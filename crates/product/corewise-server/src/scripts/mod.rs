@@ -23,9 +23,10 @@
 //!    decoded, a text is compiled and a table is sorted, and before a long text is read or an
 //!    element moves a long table. No function in C or Rust calls back into Lua without instructions
 //!    in between. A script that has spent its time cannot catch the error: the handlers of
-//!    `xpcall`, for which Lua calls no hook, do not run. It ends late by at most the time of
-//!    [`HOOK_EVERY`] instructions, each of which takes a time in proportion to the memory of the
-//!    state.
+//!    `xpcall`, for which Lua calls no hook, do not run. One instruction may read or copy all that
+//!    the script has made, so the more that is, the fewer instructions are between two looks: their
+//!    number times the bytes is at most [`MOST_WORK`]. It is more where a script makes its strings
+//!    longer between two looks, or resumes a coroutine that was made when they were shorter.
 //! 4. *Memory.* The state of a thread has at most [`Limits::memory`] bytes, garbage included. What
 //!    functions in Rust collect, and the arguments of a command, have the same bound. A script that
 //!    has no memory or no references left ends as one that has spent its time, and its state is
@@ -59,7 +60,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Instructions between two looks at the clock.
-const HOOK_EVERY: u32 = 100;
+const HOOK_EVERY: u32 = 16;
+/// The most instructions between two looks, times the bytes that the script has made.
+const MOST_WORK: usize = 16 << 20;
+/// Elements of a table that a function in Rust reads between two looks at the clock.
+const ELEMENTS: usize = 256;
 
 /// What scripts may take.
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +166,8 @@ fn with_sandbox(
     result
 }
 
-/// Collects garbage if there may be enough of it in the way of a new value of this length.
+/// Collects garbage if there may be enough of it in the way of a new value of this length, and
+/// chooses when the clock is read next.
 fn make_room(lua: &Lua, bytes: usize) -> mlua::Result<()> {
     match lua.app_data_ref::<sandbox::Bounds>() {
         Some(bounds) => bounds.make_room(lua, bytes),
@@ -179,4 +185,12 @@ fn check_room(lua: &Lua, bytes: usize) -> mlua::Result<()> {
         return Err(mlua::Error::MemoryError("not enough memory".into()));
     }
     bounds.watchdog.check().map_err(sandbox::stopped)
+}
+
+/// A string of Lua, for which there is room if garbage was in the way.
+fn new_string(lua: &Lua, bytes: &[u8]) -> mlua::Result<mlua::LuaString> {
+    if bytes.len() > arguments::LONG {
+        make_room(lua, bytes.len())?;
+    }
+    lua.create_string(bytes)
 }

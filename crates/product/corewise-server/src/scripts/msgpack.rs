@@ -1,15 +1,13 @@
 //! The table `cmsgpack`: MessagePack, as lua-cmsgpack 0.4.0 that Redis has.
 
 use super::arguments::{bad_argument, error, integer, integer_or, string};
-use super::check_room;
 use super::replies::number as number_of;
+use super::{ELEMENTS, check_room, new_string};
 use mlua::{Error, Lua, MultiValue, Result, Table, Value};
 
 /// How deep tables are packed; deeper ones become nil.
 const MAX_DEPTH: usize = 16;
 
-/// Elements of a table between two looks at the clock.
-const ELEMENTS: usize = 256;
 /// The most values that one call unpacks: as many fit on the stack of a function, which has 8,000.
 const MAX_VALUES: usize = 7_000;
 
@@ -43,7 +41,7 @@ fn pack(lua: &Lua, args: &MultiValue) -> Result<mlua::LuaString> {
     for value in args {
         encode(lua, value, 0, &mut out)?;
     }
-    lua.create_string(&out)
+    new_string(lua, &out)
 }
 
 fn encode(lua: &Lua, value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<()> {
@@ -121,7 +119,7 @@ fn array_len(lua: &Lua, table: &Table) -> Result<Option<usize>> {
         }
         count += 1;
         most = most.max(key as usize);
-        if count % ELEMENTS == 0 {
+        if count.is_multiple_of(ELEMENTS) {
             check_room(lua, 0)?;
         }
     }
@@ -136,7 +134,14 @@ fn encode_table(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Re
         }
         return Ok(());
     }
-    let len = table.pairs::<Value, Value>().count();
+    let mut len = 0_usize;
+    for pair in table.pairs::<Value, Value>() {
+        pair?;
+        len += 1;
+        if len.is_multiple_of(ELEMENTS) {
+            check_room(lua, 0)?;
+        }
+    }
     head(out, len, (0x80, 16), &[0xde, 0xdf]);
     for pair in table.pairs::<Value, Value>() {
         let (key, value) = pair?;
@@ -260,7 +265,7 @@ impl<'t> Reader<'t> {
 
     fn text(&mut self, len: usize) -> Result<Value> {
         let bytes = self.take(len)?;
-        Ok(Value::String(self.lua.create_string(bytes)?))
+        Ok(Value::String(new_string(self.lua, bytes)?))
     }
 
     fn array(&mut self, len: usize, depth: usize) -> Result<Value> {

@@ -28,6 +28,15 @@ local function freeze(table)
   return native_setmetatable(proxy, {__index = table, __newindex = refuse})
 end
 
+-- An error as a script sees it.
+local function plain(failure)
+  if type(failure) == "userdata" then
+    local text, is_of_command = describe(failure)
+    return is_of_command and {err = text} or text
+  end
+  return failure
+end
+
 -- The text of an error that `pcall` returns.
 local function caught(failure)
   if type(failure) == "userdata" then
@@ -53,14 +62,17 @@ local function results(ok, first, ...)
   return false, caught(first)
 end
 
-local function value_expected(name, n)
-  if n == 0 then
-    error("bad argument #1 to '" .. name .. "' (value expected)", 3)
+-- Fails if the argument of this number is missing.
+local function value_expected(name, number, n)
+  if n < number then
+    error("bad argument #" .. number .. " to '" .. name .. "' (value expected)", 3)
   end
 end
 
 function all.pcall(...)
-  value_expected("pcall", select("#", ...))
+  if select("#", ...) == 0 then
+    return false, "attempt to call a boolean value"
+  end
   return results(native_pcall(...))
 end
 
@@ -71,17 +83,15 @@ local function handled(ok, ...)
   return ok, ...
 end
 
-function all.xpcall(f, handler)
+function all.xpcall(...)
+  value_expected("xpcall", 2, select("#", ...))
+  local f, handler = ...
   return handled(native_xpcall(f, function(failure)
     -- Lua calls no hook in the handler of an error that a hook has raised.
     if is_stopped(failure) then
       return failure
     end
-    if type(failure) == "userdata" then
-      local text, is_of_command = describe(failure)
-      failure = is_of_command and {err = text} or text
-    end
-    return handler(failure)
+    return handler(plain(failure))
   end))
 end
 
@@ -92,15 +102,14 @@ local function resumed(ok, first, ...)
   if is_stopped(first) then
     error(first, 0)
   end
-  if type(first) == "userdata" then
-    local text, is_of_command = describe(first)
-    first = is_of_command and {err = text} or text
-  end
-  return false, first
+  return false, plain(first)
 end
 
 -- The hook counts the instructions of each coroutine on its own.
 function all.coroutine.resume(...)
+  if type((...)) ~= "thread" then
+    error("bad argument #1 to 'resume' (coroutine expected)", 2)
+  end
   check()
   return resumed(native_resume(...))
 end
@@ -129,21 +138,25 @@ for _, name in next, {"create", "wrap"} do
   end
 end
 
--- Fails at `level` calls above the caller of the function that has the argument.
-local function expected(name, number, kind, value, level)
+-- Fails in the caller of the function that has the arguments if one is of another kind.
+local function expected(name, number, kind, ...)
+  local value = select(number, ...)
   if type(value) ~= kind then
-    local text = " (" .. kind .. " expected, got " .. type(value) .. ")"
-    error("bad argument #" .. number .. " to '" .. name .. "'" .. text, 3 + (level or 0))
+    local got = select("#", ...) < number and "no value" or type(value)
+    local text = " (" .. kind .. " expected, got " .. got .. ")"
+    error("bad argument #" .. number .. " to '" .. name .. "'" .. text, 3)
   end
 end
 
-function all.next(table, key)
-  expected("next", 1, "table", table)
+function all.next(...)
+  local table, key = ...
+  expected("next", 1, "table", ...)
   return next(shown[table] or table, key)
 end
 
-function all.pairs(table)
-  expected("pairs", 1, "table", table)
+function all.pairs(...)
+  local table = ...
+  expected("pairs", 1, "table", ...)
   local real = shown[table]
   if real then
     return function(_, key) return next(real, key) end, table, nil
@@ -151,28 +164,34 @@ function all.pairs(table)
   return next, table, nil
 end
 
-function all.rawget(table, key)
-  expected("rawget", 1, "table", table)
+function all.rawget(...)
+  local table, key = ...
+  expected("rawget", 1, "table", ...)
+  value_expected("rawget", 2, select("#", ...))
   return native_rawget(shown[table] or table, key)
 end
 
-function all.rawset(table, key, value)
-  expected("rawset", 1, "table", table)
-  if shown[table] then
+function all.rawset(...)
+  expected("rawset", 1, "table", ...)
+  value_expected("rawset", 2, select("#", ...))
+  value_expected("rawset", 3, select("#", ...))
+  if shown[(...)] then
     error(readonly, 0)
   end
-  return native_rawset(table, key, value)
+  return native_rawset(...)
 end
 
-function all.setmetatable(table, metatable)
-  expected("setmetatable", 1, "table", table)
-  if shown[table] then
+function all.setmetatable(...)
+  expected("setmetatable", 1, "table", ...)
+  if shown[(...)] then
     error(readonly, 0)
   end
-  return native_setmetatable(table, metatable)
+  return passed_on("setmetatable", native_pcall(native_setmetatable, ...))
 end
 
-function all.getmetatable(value)
+function all.getmetatable(...)
+  value_expected("getmetatable", 1, select("#", ...))
+  local value = ...
   if type(value) == "string" then
     return seen_metatables[""]
   end
@@ -205,14 +224,15 @@ local function has_long(table)
 end
 
 -- The order is decided in Lua, so that the time is looked at between two comparisons.
-function all.table.sort(table, less)
-  expected("sort", 1, "table", table)
+function all.table.sort(...)
+  local table, less = ...
+  expected("sort", 1, "table", ...)
   if less ~= nil then
-    expected("sort", 2, "function", less)
+    expected("sort", 2, "function", ...)
   elseif #table <= COMPARISONS and not has_long(table) then
     return native_sort(table)
   end
-  local is_native, count = less == nil, 0
+  local count = 0
   less = less or is_less
   local function counted(a, b)
     count = count + 1
@@ -221,24 +241,23 @@ function all.table.sort(table, less)
     end
     return less(a, b)
   end
-  if not is_native then
-    return native_sort(table, counted)
-  end
   local ok, failure = native_pcall(native_sort, table, counted)
-  if not ok then
-    if type(failure) == "string" and not is_stopped(failure) then
-      failure = failure:gsub("^prelude:%d+: ", "")
-    end
-    error(failure, 0)
+  if ok then
+    return
+  elseif failure == "invalid order function for sorting" then
+    error(failure, 2)
+  elseif type(failure) == "string" and not is_stopped(failure) then
+    failure = all.string.gsub(failure, "^prelude:%d+: ", "")
   end
+  error(failure, 0)
 end
 
 function all.table.insert(...)
   local table, at = ...
   local count = select("#", ...)
-  expected("insert", 1, "table", table)
+  expected("insert", 1, "table", ...)
   if shown[table] then
-    error(readonly, 2)
+    error(readonly, 0)
   end
   if count == 2 then
     return native_insert(table, at)
@@ -246,7 +265,7 @@ function all.table.insert(...)
     error("wrong number of arguments to 'insert'", 2)
   end
   if not tonumber(at) then
-    expected("insert", 2, "number", at)
+    expected("insert", 2, "number", ...)
   end
   -- Lua moves as many elements, whether they are there or not. Its positions have 32 bits.
   if tonumber(at) < -LONG or tonumber(at) >= 2^31 then
@@ -259,9 +278,9 @@ end
 
 function all.table.remove(...)
   local table, at = ...
-  expected("remove", 1, "table", table)
+  expected("remove", 1, "table", ...)
   if at ~= nil and not tonumber(at) then
-    expected("remove", 2, "number", at)
+    expected("remove", 2, "number", ...)
   end
   if at ~= nil and #table > LONG then
     check()
@@ -269,9 +288,10 @@ function all.table.remove(...)
   return native_remove(...)
 end
 
-function all.table.foreach(table, f)
-  expected("foreach", 1, "table", table)
-  expected("foreach", 2, "function", f)
+function all.table.foreach(...)
+  local table, f = ...
+  expected("foreach", 1, "table", ...)
+  expected("foreach", 2, "function", ...)
   for key, value in next, shown[table] or table do
     local result = f(key, value)
     if result ~= nil then
@@ -280,9 +300,10 @@ function all.table.foreach(table, f)
   end
 end
 
-function all.table.foreachi(table, f)
-  expected("foreachi", 1, "table", table)
-  expected("foreachi", 2, "function", f)
+function all.table.foreachi(...)
+  local table, f = ...
+  expected("foreachi", 1, "table", ...)
+  expected("foreachi", 2, "function", ...)
   for index = 1, #table do
     local result = f(index, native_rawget(table, index))
     if result ~= nil then
@@ -376,33 +397,40 @@ local function compile(text, name)
   return compiled, failure
 end
 
-local function check_name(name, of)
-  if name ~= nil and type(name) ~= "number" then
-    expected(of, 2, "string", name, 1)
-  end
+local function is_text(value)
+  return type(value) == "string" or type(value) == "number"
 end
 
-function all.loadstring(text, name)
-  if type(text) == "number" then
-    text = tostring(text)
+function all.loadstring(...)
+  local text, name = ...
+  if not is_text(text) then
+    expected("loadstring", 1, "string", ...)
+  elseif name ~= nil and not is_text(name) then
+    expected("loadstring", 2, "string", ...)
   end
-  expected("loadstring", 1, "string", text)
-  check_name(name, "loadstring")
+  text = tostring(text)
   return compile(text, name or text)
 end
 
-function all.load(reader, name)
-  if type(reader) ~= "function" then
-    error("bad argument #1 to 'load' (function expected, got " .. type(reader) .. ")", 2)
+function all.load(...)
+  local reader, name = ...
+  expected("load", 1, "function", ...)
+  if name ~= nil and not is_text(name) then
+    expected("load", 2, "string", ...)
   end
-  check_name(name, "load")
   local parts = {}
   while true do
-    local part = reader()
+    local ok, part = native_pcall(reader)
+    if not ok then
+      if is_stopped(part) then
+        error(part, 0)
+      end
+      return nil, plain(part)
+    end
     if part == nil or part == "" then
       break
     end
-    if type(part) ~= "string" then
+    if not is_text(part) then
       return nil, "reader function must return a string"
     end
     parts[#parts + 1] = part
@@ -410,12 +438,24 @@ function all.load(reader, name)
   return compile(native_concat(parts), name or "=(load)")
 end
 
-function all.collectgarbage(what)
+-- Whether an option of `collectgarbage` is obeyed.
+local collects = {collect = true, count = true, stop = false, restart = false, step = false,
+  setpause = false, setstepmul = false}
+
+function all.collectgarbage(...)
+  local what = ...
   check()
-  if what == nil or what == "collect" or what == "count" then
-    return native_collect(what)
+  if what == nil then
+    what = "collect"
+  elseif type(what) == "number" then
+    what = tostring(what)
+  else
+    expected("collectgarbage", 1, "string", ...)
   end
-  return 0
+  if collects[what] == nil then
+    error("bad argument #1 to 'collectgarbage' (invalid option '" .. what .. "')", 2)
+  end
+  return collects[what] and native_collect(what) or 0
 end
 
 -- The table with the functions that a script calls is filled when it begins.

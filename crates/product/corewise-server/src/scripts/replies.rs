@@ -3,7 +3,8 @@
 use super::number::{print_g, truncate};
 use super::sandbox::stopped;
 use super::watchdog::Watchdog;
-use corewise_wire::resp::{Encoder, Version};
+use super::{ELEMENTS, check_room, make_room, new_string};
+use corewise_wire::resp::{Encoder, Version, until_nul};
 use mlua::{Lua, LuaString, Result, Table, Value};
 
 /// How deep a script's reply may nest. Redis ends at the depth of its stack, some thousands.
@@ -28,10 +29,14 @@ pub(super) fn to_lua(lua: &Lua, reply: &mut &[u8]) -> Result<Value> {
         b'-' => Value::Table(error_table(lua, line)?),
         b':' => Value::Number(number().unwrap_or(0) as f64),
         b'$' | b'*' if line == b"-1" => Value::Boolean(false),
-        b'$' => Value::String(lua.create_string(take(reply, len()))?),
+        b'$' => Value::String(new_string(lua, take(reply, len()))?),
         b'*' | b'>' => {
             let table = lua.create_table_with_capacity(len(), 0)?;
             for index in 1..=len() {
+                if index.is_multiple_of(ELEMENTS) {
+                    check_room(lua, 0)?;
+                    make_room(lua, 0)?;
+                }
                 table.raw_set(index, to_lua(lua, reply)?)?;
             }
             Value::Table(table)
@@ -132,6 +137,14 @@ impl Printer<'_> {
         Ok(())
     }
 
+    /// Fails if the script must end, after each part of the elements of a table.
+    fn look(&self, elements: usize) -> std::result::Result<(), Failure> {
+        if elements.is_multiple_of(ELEMENTS) {
+            self.watchdog.check().map_err(stopped)?;
+        }
+        Ok(())
+    }
+
     /// Prints the value that is the reply.
     pub(super) fn print(&mut self, value: &Value) -> std::result::Result<(), Failure> {
         self.value(value, 0)?;
@@ -167,7 +180,7 @@ impl Printer<'_> {
     fn table(&mut self, table: &Table, depth: usize) -> std::result::Result<(), Failure> {
         if let Value::String(text) = table.raw_get("err")? {
             let text = text.as_bytes();
-            let text = trimmed(&text);
+            let text = trimmed(until_nul(&text));
             self.check_room(text.len())?;
             self.reply().error(&[text]);
             return Ok(());
@@ -213,7 +226,7 @@ impl Printer<'_> {
     fn status(&mut self, text: &LuaString) {
         let start = self.out.len();
         self.out.push(b'+');
-        self.out.extend_from_slice(&text.as_bytes());
+        self.out.extend_from_slice(until_nul(&text.as_bytes()));
         for byte in &mut self.out[start..] {
             if matches!(byte, b'\r' | b'\n') {
                 *byte = b' ';
@@ -224,9 +237,10 @@ impl Printer<'_> {
 
     /// Prints the elements up to the first that is nil.
     fn array(&mut self, table: &Table, depth: usize) -> std::result::Result<(), Failure> {
-        let mut len = 0;
+        let mut len = 0_usize;
         while !matches!(table.raw_get(len + 1)?, Value::Nil) {
             len += 1;
+            self.look(len)?;
         }
         self.reply().array(len);
         for index in 1..=len {
@@ -243,7 +257,12 @@ impl Printer<'_> {
         depth: usize,
         is_map: bool,
     ) -> std::result::Result<(), Failure> {
-        let len = table.pairs::<Value, Value>().count();
+        let mut len = 0_usize;
+        for pair in table.pairs::<Value, Value>() {
+            pair?;
+            len += 1;
+            self.look(len)?;
+        }
         if is_map {
             self.reply().map(len);
         } else {

@@ -6,7 +6,7 @@ use super::json::Json;
 use super::replies::{self, Argument, Failure, Printer, trimmed};
 use super::run_state::RunState;
 use super::watchdog::{Stopped, Watchdog};
-use super::{Commands, HOOK_EVERY, Run, Script, bits, msgpack, sha1, strings};
+use super::{Commands, HOOK_EVERY, MOST_WORK, Run, Script, bits, msgpack, sha1, strings};
 use corewise_wire::resp::{RequestQueue, Version, until_nul};
 use mlua::state::{GcIncParams, GcMode};
 use mlua::{
@@ -23,6 +23,8 @@ use std::time::Instant;
 const MAX_COMPILED: usize = 512;
 /// The most bytes of a text that is compiled.
 const MAX_TEXT: usize = 1 << 20;
+/// The most bytes that a state at rest may have more than after its last collection of garbage.
+const KEPT_GARBAGE: usize = 1 << 20;
 /// The most bytes of the text of an error that ends a script.
 const MAX_ERROR: usize = 16 << 10;
 /// The most lines that one script logs, and the most bytes of each.
@@ -40,13 +42,62 @@ pub(super) struct Bounds {
     pub(super) memory: usize,
     pub(super) watchdog: Rc<Watchdog>,
     collector: Collector,
+    pace: Pace,
 }
 
 impl Bounds {
-    /// Collects garbage if there may be enough of it in the way of a new value of this length.
+    /// Collects garbage if there may be enough of it in the way of a new value of this length, and
+    /// chooses when the hook is called next.
     pub(super) fn make_room(&self, lua: &Lua, bytes: usize) -> Result<()> {
-        self.collector.make_room(lua, self.memory, bytes)
+        self.collector.make_room(lua, self.memory, bytes)?;
+        self.pace.follow(lua, bytes)
     }
+}
+
+/// The number of instructions between two calls of the hook.
+#[derive(Default)]
+struct Pace {
+    /// The bytes that the state had before the script.
+    before: Cell<usize>,
+    /// Whether a coroutine may have another number than [`HOOK_EVERY`].
+    has_changed: Cell<bool>,
+}
+
+impl Pace {
+    /// A script begins.
+    fn begin(&self, lua: &Lua) -> Result<()> {
+        self.before.set(lua.used_memory());
+        if self.has_changed.take() {
+            set_hook(lua, HOOK_EVERY)?;
+        }
+        Ok(())
+    }
+
+    /// Chooses the number by the bytes that the script has made, and this number more.
+    fn follow(&self, lua: &Lua, bytes: usize) -> Result<()> {
+        let used = lua.used_memory();
+        self.before.set(self.before.get().min(used));
+        let made = used - self.before.get() + bytes;
+        let every = (MOST_WORK / made.max(1)).clamp(1, HOOK_EVERY as usize) as u32;
+        // Each coroutine has a number of its own, which it has from the one that made it.
+        if every != HOOK_EVERY || self.has_changed.get() {
+            self.has_changed.set(true);
+            set_hook(lua, every)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sets the hook of the coroutine that runs, and of those that it makes.
+fn set_hook(lua: &Lua, every: u32) -> Result<()> {
+    let triggers = HookTriggers::new().every_nth_instruction(every);
+    lua.set_global_hook(triggers, |lua, _| {
+        if let Some(bounds) = lua.app_data_ref::<Bounds>() {
+            bounds.watchdog.check().map_err(stopped)?;
+            bounds.make_room(lua, 0)?;
+        }
+        Ok(VmState::Continue)
+    })
 }
 
 /// When garbage is collected beside Lua's own cycles.
@@ -67,7 +118,18 @@ impl Collector {
         let garbage = used.saturating_sub(left);
         let is_worth_it = garbage > memory.saturating_sub(left) / 2;
         let is_needed = used.saturating_add(bytes) > memory - memory / 8;
-        if is_worth_it || is_needed && garbage > memory / 32 {
+        if is_worth_it {
+            self.collect(lua, 0)
+        } else if is_needed {
+            self.collect(lua, memory / 32)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Collects garbage if there may be more than these bytes of it.
+    fn collect(&self, lua: &Lua, most: usize) -> Result<()> {
+        if lua.used_memory().saturating_sub(self.left.get()) > most {
             lua.gc_collect()?;
             self.left.set(lua.used_memory());
         }
@@ -137,6 +199,7 @@ impl Sandbox {
             memory,
             watchdog: Rc::clone(&state.watchdog),
             collector: Collector::default(),
+            pace: Pace::default(),
         });
         let all = lua.globals();
         for name in [
@@ -147,6 +210,8 @@ impl Sandbox {
         }
         let helpers = helpers(&lua, &state)?;
         strings::install(&lua, &all.raw_get("string")?, &helpers, &state.watchdog)?;
+        let concat = lua.create_function(|lua, args| strings::concat(lua, &args))?;
+        all.raw_get::<Table>("table")?.raw_set("concat", concat)?;
         install_random(&lua, &all.raw_get("math")?, &state)?;
         all.raw_set("bit", bits::table(&lua)?)?;
         all.raw_set("cjson", state.json.table(&lua)?)?;
@@ -158,13 +223,7 @@ impl Sandbox {
         let (globals, caller, compiler): (Table, Function, Function) =
             prelude.call((&all, helpers, &proxies))?;
         lua.set_globals(globals)?;
-        let dog = Rc::clone(&state.watchdog);
-        let triggers = HookTriggers::new().every_nth_instruction(HOOK_EVERY);
-        lua.set_global_hook(triggers, move |lua, _| {
-            dog.check().map_err(stopped)?;
-            super::make_room(lua, 0)?;
-            Ok(VmState::Continue)
-        })?;
+        set_hook(&lua, HOOK_EVERY)?;
         // A cycle is done at once: the steps of Lua 5.1 are as short after the allocation of a long
         // string as after that of a short one, and never end when many are long.
         lua.gc_set_mode(GcMode::Incremental(
@@ -192,7 +251,14 @@ impl Sandbox {
         !self.has_failed
             && self.state.watchdog.stopped().is_none()
             && proxies.all(|proxy| proxy.is_ok_and(|proxy| proxy.is_empty()))
-            && self.lua.used_memory() <= self.memory / 2
+            && self.lua.used_memory() <= self.memory / 4 + KEPT_GARBAGE
+    }
+
+    fn begin(&mut self, deadline: Option<Instant>) {
+        self.state.watchdog.begin(deadline);
+        if let Some(bounds) = self.lua.app_data_ref::<Bounds>() {
+            self.has_failed |= bounds.pace.begin(&self.lua).is_err();
+        }
     }
 
     /// Compiles a script for its next run.
@@ -204,7 +270,7 @@ impl Sandbox {
         if self.compiled.contains_key(&script.digest) {
             return Ok(());
         }
-        self.state.watchdog.begin(deadline);
+        self.begin(deadline);
         let compiled = self.compile(script);
         self.state.watchdog.end();
         compiled.map(drop)
@@ -233,7 +299,7 @@ impl Sandbox {
             (None, Value::Error(Box::new(error)))
         });
         let Some(function) = function else {
-            note(&self.state.watchdog, &failure);
+            note_unhandled(&self.state.watchdog, &failure);
             if let Some(why) = self.state.watchdog.stopped() {
                 return Err(why.text().into());
             }
@@ -258,7 +324,7 @@ impl Sandbox {
         out: &mut Vec<u8>,
     ) -> std::result::Result<(), String> {
         let state = Rc::clone(&self.state);
-        state.watchdog.begin(deadline);
+        self.begin(deadline);
         let function = match self.compile(run.script) {
             Ok(function) => function,
             Err(error) => {
@@ -311,7 +377,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Removes what the script was given, and collects garbage if there is much.
+    /// Removes what the script was given, and collects the garbage that it leaves. A state at rest
+    /// has at most a quarter of its memory.
     fn tidy_up(&mut self) {
         let mut removed = ["KEYS", "ARGV"]
             .into_iter()
@@ -323,8 +390,18 @@ impl Sandbox {
         if let Some(random) = self.state.unseeded.take() {
             self.state.random.set(random);
         }
+        self.has_failed |= self.collect(KEPT_GARBAGE).is_err();
         if self.lua.used_memory() > self.memory / 4 {
-            self.has_failed |= self.lua.gc_collect().is_err();
+            self.compiled.clear();
+            self.has_failed |= self.collect(0).is_err();
+        }
+    }
+
+    /// Collects garbage if there may be more than these bytes of it.
+    fn collect(&self, most: usize) -> Result<()> {
+        match self.lua.app_data_ref::<Bounds>() {
+            Some(bounds) => bounds.collector.collect(&self.lua, most),
+            None => Ok(()),
         }
     }
 
@@ -343,6 +420,7 @@ impl Sandbox {
         };
         self.all.raw_set("KEYS", list(run.keys)?)?;
         self.all.raw_set("ARGV", list(run.args)?)?;
+        super::make_room(&self.lua, 0)?;
         let calls = RefCell::new(Calls {
             commands,
             request: RequestQueue::default(),
@@ -370,7 +448,7 @@ impl Sandbox {
         let is_done = matches!(results.next(), Some(Value::Boolean(true)));
         let value = results.next().unwrap_or(Value::Nil);
         if !is_done {
-            note(&self.state.watchdog, &value);
+            note_unhandled(&self.state.watchdog, &value);
         }
         if let Some(why) = self.state.watchdog.stopped() {
             let why = why.text();
@@ -401,6 +479,19 @@ impl Sandbox {
             line.extend_from_slice(format!(":{at}.").as_bytes());
         }
         Ok(Ended::Error(line))
+    }
+}
+
+#[cfg(test)]
+impl Sandbox {
+    pub(super) fn watchdog(&self) -> &Rc<Watchdog> {
+        &self.state.watchdog
+    }
+
+    /// Lets the state have this number of bytes more than it has.
+    pub(super) fn leave(&self, bytes: usize) {
+        let limit = self.lua.used_memory() + bytes;
+        self.lua.set_memory_limit(limit).unwrap();
     }
 }
 
@@ -482,18 +573,18 @@ const KEPT: usize = 64 << 10;
 fn helpers(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     let table = lua.create_table()?;
     table.raw_set("longest_text", MAX_TEXT as f64)?;
-    let dog = Rc::clone(&state.watchdog);
-    let is_stopped = lua.create_function(move |_, failure: Value| {
-        note(&dog, &failure);
-        Ok(dog.stopped().is_some())
+    let of_stop = Rc::clone(state);
+    let is_stopped = lua.create_function(move |lua, failure: Value| {
+        note(lua, &of_stop, &failure);
+        Ok(of_stop.watchdog.stopped().is_some())
     })?;
     table.raw_set("is_stopped", is_stopped)?;
     let dog = Rc::clone(&state.watchdog);
     let check = lua.create_function(move |_, ()| dog.check().map_err(stopped))?;
     table.raw_set("check", check)?;
-    let dog = Rc::clone(&state.watchdog);
+    let of_error = Rc::clone(state);
     let describe = lua.create_function(move |lua, error: Value| {
-        note(&dog, &error);
+        note(lua, &of_error, &error);
         describe(lua, &error)
     })?;
     table.raw_set("describe", describe)?;
@@ -501,11 +592,31 @@ fn helpers(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     Ok(table)
 }
 
-/// Ends the script if an error says that it has no memory or no references left. Such an error has
-/// no handler: Lua and mlua may fail at the next step again, where a script can do nothing.
-fn note(watchdog: &Watchdog, error: &Value) {
+/// Lua's error for an allocation that failed. A script may raise an error of this text, too.
+const NO_MEMORY: &[u8] = b"not enough memory";
+
+/// Ends the script if an error that it may catch says that there is no memory or no reference left.
+/// Lua and mlua may fail at the next step again then, where a script can do nothing. If only one
+/// value was too large, there is room for the script to go on.
+fn note(lua: &Lua, state: &State, error: &Value) {
     match error {
-        Value::String(text) if text.as_bytes() == b"not enough memory" => {
+        Value::String(text) if text.as_bytes() == NO_MEMORY && is_full(lua, state) => {
+            state.watchdog.stop(Stopped::OutOfMemory);
+        }
+        Value::Error(error) => note_error(&state.watchdog, error),
+        _ => {}
+    }
+}
+
+/// Whether nearly all memory is used.
+fn is_full(lua: &Lua, state: &State) -> bool {
+    lua.used_memory() > state.memory - state.memory / 8
+}
+
+/// As [`note`] for an error for which Lua has called no handler: one of this text is Lua's.
+fn note_unhandled(watchdog: &Watchdog, error: &Value) {
+    match error {
+        Value::String(text) if text.as_bytes() == NO_MEMORY => {
             watchdog.stop(Stopped::OutOfMemory);
         }
         Value::Error(error) => note_error(watchdog, error),
@@ -580,13 +691,12 @@ fn install_random(lua: &Lua, math: &Table, state: &Rc<State>) -> Result<()> {
         state.random.set(next);
         let most = i64::from(i32::MAX);
         let drawn = ((next >> 17) as i64 % most) as f64 / most as f64;
+        // The bounds have 32 bits, as in Lua.
+        let bound = |at| arguments::integer(lua, &args, at).map(|bound| bound as i32);
         let (low, high) = match args.len() {
             0 => return Ok(drawn),
-            1 => (1, arguments::integer_or(lua, &args, 0, 0)?),
-            2 => (
-                arguments::integer_or(lua, &args, 0, 0)?,
-                arguments::integer_or(lua, &args, 1, 0)?,
-            ),
+            1 => (1, bound(0)?),
+            2 => (bound(0)?, bound(1)?),
             _ => return Err(arguments::error(lua, "wrong number of arguments")),
         };
         if low > high {
@@ -596,7 +706,8 @@ fn install_random(lua: &Lua, math: &Table, state: &Rc<State>) -> Result<()> {
                 "interval is empty",
             ));
         }
-        Ok((drawn * (high.wrapping_sub(low).wrapping_add(1)) as f64).floor() + low as f64)
+        let count = high.wrapping_sub(low).wrapping_add(1);
+        Ok((drawn * f64::from(count)).floor() + f64::from(low))
     })?;
     math.raw_set("random", random)
 }

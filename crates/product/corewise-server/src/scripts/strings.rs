@@ -1,8 +1,9 @@
-//! `string.find`, `match`, `gmatch`, `gsub` and `rep`, whose time is bounded.
+//! The functions on long texts whose time is bounded: of `string`, and `table.concat`.
 
 use super::arguments::{self, bad_argument, error, integer_or, string};
 use super::patterns::{Capture, Failure, Matcher, is_plain};
 use super::watchdog::Watchdog;
+use super::{ELEMENTS, new_string};
 use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Value};
 use std::ops::{Range, RangeInclusive};
 use std::rc::Rc;
@@ -22,6 +23,20 @@ pub(super) fn install(
     let matches = lua.create_function(move |lua, args| search(lua, &args, &dog, false))?;
     strings.raw_set("match", matches)?;
     strings.raw_set("rep", lua.create_function(|lua, args| repeat(lua, &args))?)?;
+    type Change = fn(&mut [u8]);
+    let changes: [(&str, Change); 3] = [
+        ("upper", <[u8]>::make_ascii_uppercase),
+        ("lower", <[u8]>::make_ascii_lowercase),
+        ("reverse", <[u8]>::reverse),
+    ];
+    for (name, change) in changes {
+        let changed = lua.create_function(move |lua, args: MultiValue| {
+            let mut text = string(lua, &args, 0)?.as_bytes().to_vec();
+            change(&mut text);
+            new_string(lua, &text)
+        })?;
+        strings.raw_set(name, changed)?;
+    }
     helpers.raw_set(
         "gmatch",
         lua.create_function(|lua, args| texts(lua, &args))?,
@@ -68,7 +83,7 @@ fn capture(
     index: usize,
 ) -> Result<Value> {
     match matcher.capture(index, whole) {
-        Ok(Capture::Text(range)) => Ok(Value::String(lua.create_string(&text[range])?)),
+        Ok(Capture::Text(range)) => Ok(Value::String(new_string(lua, &text[range])?)),
         Ok(Capture::Position(at)) => Ok(Value::Number(at as f64)),
         Err(failure) => Err(failed(lua, &failure)),
     }
@@ -124,12 +139,51 @@ fn repeat(lua: &Lua, args: &MultiValue) -> Result<LuaString> {
     let text = text.as_bytes();
     let len = text.len().saturating_mul(count);
     super::check_room(lua, len)?;
-    super::make_room(lua, len)?;
-    lua.create_string(if text.is_empty() {
-        Vec::new()
-    } else {
-        text.repeat(count)
-    })
+    if text.is_empty() {
+        return new_string(lua, b"");
+    }
+    new_string(lua, &text.repeat(count))
+}
+
+/// `concat(table [, separator [, first [, last]]])`.
+pub(super) fn concat(lua: &Lua, args: &MultiValue) -> Result<LuaString> {
+    let separator = match args.get(1) {
+        None | Some(Value::Nil) => None,
+        Some(_) => Some(string(lua, args, 1)?),
+    };
+    let separator = separator.map(|text| text.as_bytes().to_vec());
+    let separator = separator.as_deref().unwrap_or_default();
+    let Some(Value::Table(table)) = args.front() else {
+        return Err(arguments::expected(lua, args, 0, "table"));
+    };
+    // Positions have 32 bits, as in Lua.
+    let first = integer_or(lua, args, 2, 1)? as i32;
+    let last = integer_or(lua, args, 3, table.raw_len() as i64)? as i32;
+    let mut out = Vec::new();
+    for index in first..=last {
+        if index > first {
+            out.extend_from_slice(separator);
+        }
+        let value: Value = table.raw_get(index)?;
+        let text = match &value {
+            Value::String(_) | Value::Integer(_) | Value::Number(_) => lua.coerce_string(value)?,
+            other => {
+                let kind = arguments::type_of(Some(other));
+                let place = format!("at index {index} in table for 'concat'");
+                return Err(error(lua, &format!("invalid value ({kind}) {place}")));
+            }
+        };
+        let before = out.len();
+        if let Some(text) = text {
+            out.extend_from_slice(&text.as_bytes());
+        }
+        let is_long = out.len() - before > arguments::LONG || separator.len() > arguments::LONG;
+        let done = index.wrapping_sub(first) as usize;
+        if is_long || done.is_multiple_of(ELEMENTS) {
+            super::check_room(lua, out.len())?;
+        }
+    }
+    new_string(lua, &out)
 }
 
 /// The two texts of `gmatch(s, pattern)`.
@@ -206,7 +260,7 @@ fn replace(lua: &Lua, args: &MultiValue, dog: &Watchdog) -> Result<MultiValue> {
         body => (false, body),
     };
     let Some(template) = template else {
-        return (text, lua.create_string(body)?, most as f64, is_anchored).into_lua_multi(lua);
+        return (text, new_string(lua, body)?, most as f64, is_anchored).into_lua_multi(lua);
     };
     let text = text.as_bytes();
     let mut matcher = Matcher::new(&text, body, dog);
@@ -240,8 +294,7 @@ fn replace(lua: &Lua, args: &MultiValue, dog: &Watchdog) -> Result<MultiValue> {
         }
     }
     out.extend_from_slice(text.get(at..).unwrap_or(b""));
-    super::make_room(lua, out.len())?;
-    (lua.create_string(&out)?, count as f64).into_lua_multi(lua)
+    (new_string(lua, &out)?, count as f64).into_lua_multi(lua)
 }
 
 /// Appends the replacement, in which `%1` is the first capture.

@@ -35,6 +35,8 @@ pub(crate) struct Watchdog {
     deadline: Cell<Option<Instant>>,
     stopped: Cell<Option<Stopped>>,
     pub(super) state: Arc<RunState>,
+    #[cfg(test)]
+    pub(super) looks: super::tests::looks::Looks,
 }
 
 impl Watchdog {
@@ -43,6 +45,8 @@ impl Watchdog {
             deadline: Cell::new(None),
             stopped: Cell::new(None),
             state,
+            #[cfg(test)]
+            looks: super::tests::looks::Looks::default(),
         }
     }
 
@@ -51,16 +55,24 @@ impl Watchdog {
         self.state.begin();
         self.stopped.set(None);
         self.deadline.set(deadline);
+        #[cfg(test)]
+        self.looks.begin();
     }
 
     /// The script has ended.
     pub(super) fn end(&self) {
         self.state.end();
         self.deadline.set(None);
+        #[cfg(test)]
+        self.looks.note();
     }
 
     /// Why the script must end, if it must. Once it must, that stays so.
     pub(super) fn check(&self) -> Result<(), Stopped> {
+        #[cfg(test)]
+        if self.looks.note() {
+            self.state.kill();
+        }
         if let Some(stopped) = self.stopped.get() {
             return Err(stopped);
         }

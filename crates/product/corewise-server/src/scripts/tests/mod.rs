@@ -1,5 +1,8 @@
 //! The cache of scripts, and their first lines.
 
+mod bounds;
+pub(super) mod looks;
+
 use super::cache::{MAX_BYTES, MAX_SCRIPTS, Script, Scripts};
 use super::patterns::{Failure, Matcher};
 use super::watchdog::Watchdog;
