@@ -26,7 +26,16 @@ fn stays_below(limit_mib: u64, load: fn(&TestServer) -> Vec<Client>) {
         return;
     }
     let memory = limit_mib.to_string();
-    let mut server = TestServer::with(&["--engine", "relativistic", "-m", &memory, "-t", "4"]);
+    let mut server = TestServer::with(&[
+        "--engine",
+        "relativistic",
+        "-m",
+        &memory,
+        "-t",
+        "4",
+        "--resp",
+        "127.0.0.1:0",
+    ]);
     let idle = anonymous_kib(&server);
     let _clients = load(&server);
     let bound = limit_mib * 1024 * 105 / 100 + 8 * 1024;
@@ -55,6 +64,53 @@ fn fill(server: &TestServer) -> usize {
 
 fn set(key: &str, value: &str) -> String {
     format!("set {key} 0 0 {}\r\n{value}\r\n", value.len())
+}
+
+/// Adds members of 20 bytes to sets, one to each in turn, so that the sets share their pages. Then
+/// stores strings until half of the sets are evicted.
+fn evict_half_of_the_sets(server: &TestServer, limit_mib: u64) {
+    const MEMBERS: usize = 130;
+    let sets = (limit_mib as usize * 1024 * 1024) / 11_500;
+    let mut client = Client::connect(server.resp_address());
+    for member in 0..MEMBERS {
+        for first in (0..sets).step_by(100) {
+            let keys = first..sets.min(first + 100);
+            let adds = keys
+                .clone()
+                .map(|key| format!("ZADD set{key} {member} member{member:014}\r\n"));
+            client.send(adds.collect::<String>().as_bytes());
+            client.expect(":1\r\n".repeat(keys.len()));
+        }
+    }
+    let value = "v".repeat(1_000);
+    let exist: String = (0..sets).map(|key| format!(" set{key}")).collect();
+    let mut number = 0;
+    loop {
+        for _ in 0..40 {
+            let batch = (number..number + 50).map(|n| format!("SET string{n} {value}\r\n"));
+            client.send(batch.collect::<String>().as_bytes());
+            client.expect("+OK\r\n".repeat(50));
+            number += 50;
+        }
+        client.send(format!("EXISTS{exist}\r\n").as_bytes());
+        let reply = client.line();
+        let left: usize = reply.trim_start_matches(':').trim().parse().unwrap();
+        if left <= sets / 2 {
+            return;
+        }
+        assert!(
+            number < 1_000 * limit_mib as usize * 4,
+            "{left} sets are left"
+        );
+    }
+}
+
+#[test]
+fn sets_are_evicted_in_part() {
+    stays_below(MIB, |server| {
+        evict_half_of_the_sets(server, MIB);
+        Vec::new()
+    });
 }
 
 /// Sends as much of `bytes` as the server takes without being read.

@@ -28,6 +28,7 @@ for_every_engine! {
     a_pop_that_is_not_shown_removes_nothing
     a_removal_of_nearly_all_members_keeps_the_others
     members_drawn_from_a_large_set_are_distinct
+    pages_of_sets_that_are_evicted_in_part_are_counted
     a_lower_limit_is_kept_without_a_write
     a_set_that_has_no_room_under_another_key_stays
     a_lower_limit_takes_sets_and_no_strings
@@ -110,7 +111,8 @@ impl<E: TestEngine> Cache<E> {
         self.assert_within_budget();
         let stats = self.engine.stats();
         let segments = (stats.segments - stats.segments_free) * stats.segment_bytes;
-        let held = segments + stats.table_bytes + stats.set_bytes;
+        let sets = stats.set_bytes + stats.set_slack_bytes;
+        let held = segments + stats.table_bytes + sets;
         assert!(held <= self.engine.memory_limit(), "{held}: {stats:?}");
     }
 
@@ -660,6 +662,55 @@ fn sets_that_fill_the_memory_are_evicted_and_counted<E: TestEngine>() {
         cache.engine.flush_all(Deadline::PAST, cache.now);
         cache.maintain();
         cache.assert_no_sets();
+    }
+}
+
+/// Sets whose members were added in turn share their pages. When strings take the place of most of
+/// them, the pages of the others count, and compaction gives back what is on them beside the sets.
+fn pages_of_sets_that_are_evicted_in_part_are_counted<E: TestEngine>() {
+    let mut cache = Cache::<E>::new(Setup {
+        memory: 8 << 20,
+        max_item_bytes: 64 << 10,
+        ..Setup::roomy()
+    });
+    // Three quarters of the memory.
+    let sets = 600;
+    for number in 0..130 {
+        for key in 0..sets {
+            let seen = add_number(&mut cache, key, number);
+            assert_eq!(seen, Seen::Sorted(SeenSet::Inserted(1, 0)));
+        }
+    }
+    cache.maintain();
+    cache.assert_memory_within_budget();
+    let full = cache.engine.stats();
+    assert_eq!(full.sets, u64::from(sets), "{full:?}");
+    // Every fourth set is used meanwhile.
+    let mut number = 0;
+    while cache.engine.stats().sets > u64::from(sets) / 2 {
+        number += 1;
+        assert!(number < 100_000, "{:?}", cache.engine.stats());
+        let stored = cache.set(format!("string {number}").as_bytes(), &[7; 1_000]);
+        assert!(stored.is_stored(), "{stored:?}");
+        let key = format!("key {}", number % sets / 4 * 4);
+        cache.read_set(key.as_bytes(), SortedRead::Score(b"none"));
+        if number % 64 == 0 {
+            cache.assert_memory_within_budget();
+        }
+    }
+    cache.maintain();
+    cache.assert_memory_within_budget();
+    cache.assert_sets_are_counted();
+    let stats = cache.engine.stats();
+    assert!(stats.set_bytes > full.set_bytes / 8, "{stats:?}");
+    if cache.engine.name() == "relativistic" {
+        let most = stats.set_bytes / 2 + (256 << 10);
+        assert!(stats.set_slack_bytes < most, "{stats:?}");
+    }
+    // The sets are what they were.
+    for key in 0..sets {
+        let len = cache.len_of_set(format!("key {key}").as_bytes());
+        assert!(len == 0 || len == 130, "{len} members");
     }
 }
 

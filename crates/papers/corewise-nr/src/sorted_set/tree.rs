@@ -29,10 +29,12 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::TINY;
+use super::mover::Mover;
 use super::pages::Pages;
 use super::records::Records;
 use super::score::key;
+use super::{Array, TINY};
+use crate::SetMemory;
 
 /// Entries of a leaf, and children of an inner node. Small in tests, so that each splits and merges
 /// nodes; but with less than 8, a node would be merged when it is empty only.
@@ -488,8 +490,8 @@ pub(super) struct Tree {
     leaves: Pages<Leaf>,
     inners: Pages<Inner>,
     /// Nodes that the current removal has freed.
-    free_leaves: Vec<u32>,
-    free_inners: Vec<u32>,
+    free_leaves: Array<u32>,
+    free_inners: Array<u32>,
     /// A leaf if the height is 0; [`NONE`] until the first insertion.
     root: u32,
     /// Levels above the leaves.
@@ -498,12 +500,12 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new(memory: &SetMemory) -> Self {
         Self {
-            leaves: Pages::new(),
-            inners: Pages::new(),
-            free_leaves: Vec::new(),
-            free_inners: Vec::new(),
+            leaves: Pages::new(memory),
+            inners: Pages::new(memory),
+            free_leaves: Array::new_in(memory.clone()),
+            free_inners: Array::new_in(memory.clone()),
             root: NONE,
             height: 0,
             len: 0,
@@ -512,6 +514,13 @@ impl Tree {
 
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    pub(super) fn move_arrays(&mut self, mover: &mut Mover<'_>) {
+        self.leaves.move_arrays(mover, |_, _| ());
+        self.inners.move_arrays(mover, |_, _| ());
+        mover.visit(&mut self.free_leaves);
+        mover.visit(&mut self.free_inners);
     }
 
     pub(super) fn memory(&self) -> usize {
@@ -978,7 +987,7 @@ impl Tree {
 
     /// A tree of these records, which must be sorted.
     pub(super) fn build(ids: impl Iterator<Item = u32>, records: &Records) -> Self {
-        let mut tree = Self::new();
+        let mut tree = Self::new(records.source());
         let mut level: Vec<u32> = Vec::new();
         let mut leaf = Leaf::new();
         for id in ids {
@@ -1213,7 +1222,7 @@ mod tests {
         /// Guarantees 1 to 3 and 5 beside a sorted vector.
         #[test]
         fn entries_keep_their_order(steps in steps()) {
-            let (records, tree) = (Records::new(), Tree::new());
+            let (records, tree) = (Records::new(&SetMemory::default()), Tree::new(&SetMemory::default()));
             let mut pair = Pair { records, tree, oracle: Vec::new() };
             for (number, step) in steps.into_iter().enumerate() {
                 let rank = |rank: usize| rank.checked_rem(pair.oracle.len());

@@ -5,7 +5,9 @@ use super::flat::{self, FlatView};
 use super::{Set, bytes, growth, set_of};
 use crate::engines::verbs::{Attempt, ItemStore, NoItem, Ptr, Report, refusal, rewrite};
 use crate::item::{Contents, Item};
-use corewise_nr::sorted_set::{Bounds, Direction, Inserted, SortedSet, SortedSetError};
+use corewise_nr::sorted_set::{
+    Bounds, Direction, Inserted, MAX_MEMBERS, SortedSet, SortedSetError,
+};
 use corewise_ops::sorted::{
     Conditions, MemberRange, MemberScan, Members, Scores, SetSlot, SortedOp, SortedRead,
     SortedResult, SortedWrite, Taken,
@@ -589,7 +591,7 @@ unsafe fn change<K: ItemStore>(
         && len - count <= count / KEPT_SHARE
         && count < len
     {
-        let kept = Box::new(set.without(bounds));
+        let kept = set.without(bounds).boxed();
         // SAFETY: the node is one of the store's items and still linked, by 1.
         if unsafe { replace_set(items, node, kept) } {
             let applied = Ok((SortedResult::Number(count as u64), true));
@@ -692,7 +694,7 @@ unsafe fn redraft<K: ItemStore>(
     if let Err(why) = make_room_to_add(items, View::Flat(present), write) {
         return refusal(why, report);
     }
-    let mut draft = Draft::Flat(present.to_vec());
+    let mut draft = Draft::Flat(present.to_vec(), items.set_memory().clone());
     let applied = apply(&mut draft, write);
     if matches!(applied, Ok((_, true))) {
         if draft.is_empty() {
@@ -740,13 +742,13 @@ unsafe fn store<K: ItemStore>(
     draft: Draft,
 ) -> Result<(), (Draft, NoItem)> {
     match draft {
-        Draft::Flat(flat) => {
+        Draft::Flat(flat, memory) => {
             let mut contents = Contents::new(place.key, &flat, place.client_flags, place.deadline);
             contents.kind = ItemKind::FlatSet;
             // SAFETY: `old` is the item of the key and still linked, by 1.
             match unsafe { rewrite(items, &contents, old, None) } {
                 Ok(_) => Ok(()),
-                Err(why) => Err((Draft::Flat(flat), why)),
+                Err(why) => Err((Draft::Flat(flat, memory), why)),
             }
         }
         Draft::Set(set) => {
@@ -772,7 +774,8 @@ unsafe fn store_set<K: ItemStore>(
     set: Set,
 ) -> Result<(), (Set, NoItem)> {
     let bytes = bytes(&set);
-    let pointer = Box::into_raw(set);
+    let memory = set.source().clone();
+    let pointer = Set::into_raw(set);
     let value = pointer.expose_provenance().to_ne_bytes();
     let mut contents = Contents::new(place.key, &value, place.client_flags, place.deadline);
     contents.kind = ItemKind::Set;
@@ -782,8 +785,9 @@ unsafe fn store_set<K: ItemStore>(
             items.charge_set(0, bytes);
             Ok(())
         }
-        // SAFETY: no item that points to the set was linked, so nothing owns it.
-        Err(why) => Err((unsafe { Box::from_raw(pointer) }, why)),
+        // SAFETY: no item that points to the set was linked, so nothing owns it. The box was in this
+        // memory.
+        Err(why) => Err((unsafe { Set::from_raw_in(pointer, memory) }, why)),
     }
 }
 
@@ -815,7 +819,8 @@ unsafe fn take_to_slot<K: ItemStore>(
         } else {
             len = flat::entries(item.value()).count();
             if taken != Taken::Set {
-                let copy = Draft::Flat(item.value().to_vec());
+                let memory = items.set_memory().clone();
+                let copy = Draft::Flat(item.value().to_vec(), memory);
                 slot.fill(Box::new(Slotted::Copy(copy)));
             }
         }
@@ -842,14 +847,15 @@ fn take_set<K: ItemStore>(
     match taken {
         Taken::Copy => {
             items.make_set_room(0, before)?;
-            Ok(Slotted::Copy(Draft::Set(Box::new(set.clone()))))
+            Ok(Slotted::Copy(Draft::Set(set.clone().boxed())))
         }
         Taken::Claim => Ok(Slotted::Claim {
             bytes: before,
             account: items.set_account(),
         }),
         Taken::Set => {
-            let set_taken = Box::new(mem::take(set));
+            let empty = set.emptied();
+            let set_taken = mem::replace(set, empty).boxed();
             let after = bytes(set);
             // In one account, the bytes stay counted while the set is in the slot.
             let carried = match emptied(slot) {
@@ -949,8 +955,9 @@ unsafe fn claim<K: ItemStore>(
     if !is_same_account {
         items.make_set_room(0, bytes)?;
     }
+    let empty = SortedSet::with_memory(MAX_MEMBERS, 0, items.set_memory()).boxed();
     // SAFETY: `old` is the item of the key and still linked, by 1.
-    unsafe { store_set(items, place, old, Box::default()) }.map_err(|(_, why)| why)?;
+    unsafe { store_set(items, place, old, empty) }.map_err(|(_, why)| why)?;
     Ok(Slotted::Ready { is_same_account })
 }
 
@@ -975,7 +982,7 @@ unsafe fn fill<K: ItemStore>(
     // SAFETY: as in `change` (1 and 2).
     let set = unsafe { set_of(item) };
     let before = bytes(set) + carried;
-    *set = *moved;
+    *set = Set::into_inner(moved);
     items.charge_set(before, bytes(set));
     // What watches compare, where the item stays the same.
     item.set_cas(items.next_cas());
