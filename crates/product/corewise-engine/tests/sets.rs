@@ -28,7 +28,7 @@ for_every_engine! {
     a_pop_that_is_not_shown_removes_nothing
     a_removal_of_nearly_all_members_keeps_the_others
     members_drawn_from_a_large_set_are_distinct
-    pages_of_sets_that_are_evicted_in_part_are_counted
+    pages_of_sets_that_are_deleted_in_part_are_counted
     a_lower_limit_is_kept_without_a_write
     a_set_that_has_no_room_under_another_key_stays
     a_lower_limit_takes_sets_and_no_strings
@@ -665,15 +665,15 @@ fn sets_that_fill_the_memory_are_evicted_and_counted<E: TestEngine>() {
     }
 }
 
-/// Sets whose members were added in turn share their pages. When strings take the place of most of
-/// them, the pages of the others count, and compaction gives back what is on them beside the sets.
-fn pages_of_sets_that_are_evicted_in_part_are_counted<E: TestEngine>() {
+/// Sets whose members were added in turn share their pages. When most of them are deleted, the pages
+/// of the others count, so that strings do not take their memory as well; and compaction gives back
+/// what is on them beside the sets.
+fn pages_of_sets_that_are_deleted_in_part_are_counted<E: TestEngine>() {
     let mut cache = Cache::<E>::new(Setup {
         memory: 8 << 20,
         max_item_bytes: 64 << 10,
         ..Setup::roomy()
     });
-    // Three quarters of the memory.
     let sets = 600;
     for number in 0..130 {
         for key in 0..sets {
@@ -681,15 +681,12 @@ fn pages_of_sets_that_are_evicted_in_part_are_counted<E: TestEngine>() {
             assert_eq!(seen, Seen::Sorted(SeenSet::Inserted(1, 0)));
         }
     }
-    cache.maintain();
-    cache.assert_memory_within_budget();
     let full = cache.engine.stats();
-    assert_eq!(full.sets, u64::from(sets), "{full:?}");
-    // Every fourth set is used meanwhile.
-    let mut number = 0;
-    while cache.engine.stats().sets > u64::from(sets) / 2 {
-        number += 1;
-        assert!(number < 100_000, "{:?}", cache.engine.stats());
+    assert!(full.sets > 500 && full.set_bytes > 4 << 20, "{full:?}");
+    for key in (0..sets).filter(|key| key % 4 > 0) {
+        cache.delete(format!("key {key}").as_bytes(), Delete::default());
+    }
+    for number in 0..10_000 {
         let stored = cache.set(format!("string {number}").as_bytes(), &[7; 1_000]);
         assert!(stored.is_stored(), "{stored:?}");
         let key = format!("key {}", number % sets / 4 * 4);
@@ -702,9 +699,11 @@ fn pages_of_sets_that_are_evicted_in_part_are_counted<E: TestEngine>() {
     cache.assert_memory_within_budget();
     cache.assert_sets_are_counted();
     let stats = cache.engine.stats();
-    assert!(stats.set_bytes > full.set_bytes / 8, "{stats:?}");
+    assert!(stats.sets > 20 && stats.evictions > 1_000, "{stats:?}");
+    let held = stats.bytes + stats.set_slack_bytes;
+    assert!(held <= cache.engine.memory_limit(), "{stats:?}");
     if cache.engine.name() == "relativistic" {
-        let most = stats.set_bytes / 2 + (256 << 10);
+        let most = stats.set_bytes / 3 + (256 << 10);
         assert!(stats.set_slack_bytes < most, "{stats:?}");
     }
     // The sets are what they were.
@@ -1172,7 +1171,7 @@ fn a_set_that_exceeds_a_lower_limit_is_evicted_alone<E: TestEngine>() {
 fn limits_that_fall_and_rise_are_kept_by_sets_and_strings<E: TestEngine>() {
     let tight = Setup::tight::<E>(1);
     let mut lowered = 0;
-    for seed in 0..fewer(24) {
+    for seed in 0..fewer(24).max(6) {
         let mut random = SmallRng::seed_from_u64(seed);
         let most = random.random_range(2..9);
         let mut cache = Cache::<E>::new(Setup {
@@ -1196,7 +1195,8 @@ fn limits_that_fall_and_rise_are_kept_by_sets_and_strings<E: TestEngine>() {
                 let may_be = matches!(seen, Seen::Sorted(_) | Seen::OutOfMemory);
                 assert!(may_be, "{seen:?} of seed {seed}");
             }
-            let before = cache.engine.stats().bytes;
+            let stats = cache.engine.stats();
+            let before = stats.bytes + stats.set_slack_bytes;
             let limit = random.random_range(tight.memory..=most * tight.memory);
             cache.engine.set_memory_limit(limit);
             cache.engine.set_overhead(random.random_range(0..limit / 4));
