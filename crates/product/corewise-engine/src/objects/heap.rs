@@ -240,7 +240,9 @@ impl SetHeap {
     pub(crate) fn is_sparse(&self) -> bool {
         let slack = self.slack();
         // Relaxed: a number that only decides when something is tried.
-        slack > self.footprint() / SPARSE_SHARE && slack >= self.worthwhile.load(Ordering::Relaxed)
+        let worthwhile = self.worthwhile.load(Ordering::Relaxed);
+        // What was tried with twice the slack says nothing about the present.
+        slack > self.footprint() / SPARSE_SHARE && !(slack..=2 * slack).contains(&worthwhile)
     }
 
     /// Begins a compaction, unless no region is sparse enough. One is made at a time.
