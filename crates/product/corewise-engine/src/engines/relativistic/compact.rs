@@ -81,12 +81,13 @@ impl Compactor {
                 Some(_) => return, // done before
                 None => 0,
             };
-            // SAFETY: the guard keeps the item, which was found in the table (1).
-            self.reached = match moves {
-                0 => Some(from),
-                _ => unsafe { engine.compact_set(node, from, &mut moves) },
-            }
-            .map(|from| (hash, from));
+            let next = if moves == 0 {
+                Some(from)
+            } else {
+                // SAFETY: the guard keeps the item, which was found in the table (1).
+                unsafe { engine.compact_set(node, from, &mut moves) }
+            };
+            self.reached = next.map(|from| (hash, from));
             is_cut = self.reached.is_some();
         };
         // SAFETY: the guard is of the table's domain and outlives the visits.
