@@ -64,8 +64,8 @@ fn block_of(memory: NonNull<u8>, layout: Layout) -> NonNull<[u8]> {
 }
 
 // SAFETY: blocks are those of the global allocator, or of a source that every clone keeps alive; by
-// the source's guarantees they are valid until they are deallocated. Blocks of size zero are dangling
-// and are neither read nor freed.
+// the source's guarantees they are valid until they are deallocated. Blocks of size zero are
+// dangling, and are neither read nor freed.
 unsafe impl Allocator for SetMemory {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         match &self.0 {

@@ -665,9 +665,9 @@ fn sets_that_fill_the_memory_are_evicted_and_counted<E: TestEngine>() {
     }
 }
 
-/// Sets whose members were added in turn share their pages. When most of them are deleted, the pages
-/// of the others count, so that strings do not take their memory as well; and compaction gives back
-/// what is on them beside the sets.
+/// Sets whose members were added in turn share their pages. When most of them are deleted, the
+/// pages of the others count, so that strings do not take their memory as well; and compaction
+/// gives back what is on them beside the sets.
 fn pages_of_sets_that_are_deleted_in_part_are_counted<E: TestEngine>() {
     let mut cache = Cache::<E>::new(Setup {
         memory: 8 << 20,

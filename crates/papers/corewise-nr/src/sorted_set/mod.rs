@@ -384,9 +384,9 @@ impl SortedSet {
     }
 
     /// Moves arrays of the set to other memory of its [source](Self::source): passes over `from` of
-    /// them, and moves those whose address `leaves`. Returns the number to go on from, or `None` if
-    /// all were looked at. An array has at most 64 KiB, or the size of one member, but for the lists
-    /// of chunks and of pages.
+    /// them, and moves the ones whose address `leaves`. Returns the number to go on from, or `None`
+    /// if all were looked at. An array has at most 64 KiB, or the size of one member, except the
+    /// lists of chunks and of pages.
     ///
     /// Takes time in proportion to all arrays of the set, and to the bytes of those moved. If the
     /// set changes between two calls, some arrays may be looked at twice or not at all.

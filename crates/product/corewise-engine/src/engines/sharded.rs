@@ -223,8 +223,8 @@ impl<P: Shards> Sharded<P> {
     }
 
     /// What operations must keep to. The budget is a shard's share of the memory that the owner and
-    /// the pages of sets leave. The engine keeps half of the memory whatever the owner uses, so that
-    /// a flood of requests cannot empty the cache.
+    /// the free room on the pages of sets leave. The engine keeps half of the memory whatever the
+    /// owner uses, so that a flood of requests cannot empty the cache.
     #[inline]
     fn rules(&self) -> Rules {
         // Relaxed: settings; any recent values will do.
@@ -380,7 +380,8 @@ impl<P: Shards> ShardedSession<P> {
 }
 
 impl<P: Shards> ShardedSession<P> {
-    /// Makes shards keep to a budget that was lowered, in turn. Returns whether there is more to do.
+    /// Makes shards keep to a budget that was lowered, in turn. Returns whether there is more to
+    /// do.
     fn shrink(&mut self, now: Now) -> bool {
         let (shards, rules) = (&self.engine.shards, self.engine.rules());
         if !rules.may_evict {

@@ -24,20 +24,21 @@
 //!
 //! # Guarantees
 //!
-//! 1. *Footprint.* [`footprint`](SetHeap::footprint) is no less than the pages of the range that are
-//!    resident, and the heap's own memory. Blocks from the global allocator count as they were
+//! 1. *Footprint.* [`footprint`](SetHeap::footprint) is no less than the resident pages of the
+//!    range and the heap's own memory. Blocks from the global allocator count as they were
 //!    requested.
 //! 2. *Pages go back.* A page without blocks goes back to the system, except for [`SPARE`] ones: up
 //!    to 1/32 of the most that there were.
 //! 3. *Waste.* A block wastes less than a unit, so what exceeds the bytes requested are free runs
 //!    that share their pages with blocks.
 //! 4. *Steps.* To allocate or free a block takes a look at the bits of each region that it touches,
-//!    at a few other regions, and at most one system call for each run of pages that goes back. Only
-//!    blocks of more than a region, and the begin and end of a compaction, look at all regions.
+//!    at a few other regions, and at most one system call for each run of pages that goes back.
+//!    Only blocks of more than a region, and the begin and end of a compaction, look at all
+//!    regions.
 //! 5. *Compaction.* [`begin`](SetHeap::begin) condemns the sparsest regions, in which no block is
 //!    put until [`end`](SetHeap::end), so that their pages go back once the sets have moved their
-//!    blocks elsewhere. Their blocks have at most 1/16 of the footprint, or a region: by so much the
-//!    footprint may grow before it falls.
+//!    blocks elsewhere. These blocks have at most 1/16 of the footprint, or a region, which is how
+//!    far the footprint may grow before it falls.
 
 use corewise_atomic::alloc::{self, Layout, MemoryNode};
 use corewise_atomic::lock::Mutex;

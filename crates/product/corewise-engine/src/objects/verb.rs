@@ -620,8 +620,8 @@ unsafe fn change<K: ItemStore>(
     Ok(flow.unwrap_or_else(|| report(outcome(applied, true))))
 }
 
-/// A write that removes so many members moves the others to another set, if they are few: the old
-/// one is freed in steps.
+/// A write that removes this number of members, or more, moves the others to another set, if they
+/// are few: the old one is freed in steps.
 const MANY_REMOVED: usize = 4 << 10;
 /// Few are those that are less than this part of the removed ones: a member takes about as long to
 /// add as to remove.
@@ -785,8 +785,8 @@ unsafe fn store_set<K: ItemStore>(
             items.charge_set(0, bytes);
             Ok(())
         }
-        // SAFETY: no item that points to the set was linked, so nothing owns it. The box was in this
-        // memory.
+        // SAFETY: no item that points to the set was linked, so nothing owns it. The box was in
+        // this memory.
         Err(why) => Err((unsafe { Set::from_raw_in(pointer, memory) }, why)),
     }
 }

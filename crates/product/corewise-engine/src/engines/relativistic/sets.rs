@@ -37,8 +37,8 @@ use std::ptr::NonNull;
 /// Items and buckets that one step of a walk over the table visits.
 const LOOKS: usize = 1 << 10;
 
-/// The step by which the bytes of sets are rounded up in a budget: at most this number of bytes, and
-/// this share of the memory.
+/// The step by which the footprint of sets is rounded up in a budget: at most this number of bytes,
+/// and this share of the memory.
 const MOST_COUNTED: u64 = 64 << 10;
 const COUNTED_SHARE: u64 = 1 << 10;
 
