@@ -97,6 +97,7 @@ mod discard;
 mod handle;
 mod log;
 mod members;
+mod memory;
 #[cfg(test)]
 mod models;
 mod registration;
@@ -113,6 +114,7 @@ pub use members::{
     BuildError, Builder, MAX_LOG, MAX_REPLICAS, MAX_SLOTS, RemoveError, ReplicaId, ReplicaStats,
     ReplicationStats, TooMany,
 };
+pub use memory::{BlockSource, SetMemory};
 pub use replicated::NodeReplicated;
 pub use sequential::Sequential;
 pub use sorted_set::SortedSet;

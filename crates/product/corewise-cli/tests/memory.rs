@@ -26,7 +26,16 @@ fn stays_below(limit_mib: u64, load: fn(&TestServer) -> Vec<Client>) {
         return;
     }
     let memory = limit_mib.to_string();
-    let mut server = TestServer::with(&["--engine", "relativistic", "-m", &memory, "-t", "4"]);
+    let mut server = TestServer::with(&[
+        "--engine",
+        "relativistic",
+        "-m",
+        &memory,
+        "-t",
+        "4",
+        "--resp",
+        "127.0.0.1:0",
+    ]);
     let idle = anonymous_kib(&server);
     let _clients = load(&server);
     let bound = limit_mib * 1024 * 105 / 100 + 8 * 1024;
@@ -55,6 +64,39 @@ fn fill(server: &TestServer) -> usize {
 
 fn set(key: &str, value: &str) -> String {
     format!("set {key} 0 0 {}\r\n{value}\r\n", value.len())
+}
+
+/// Adds members of 20 bytes to sets, one to each in turn, so that the sets share their pages; then
+/// deletes half of the sets, and stores strings of twice the limit.
+fn replace_half_of_the_sets(server: &TestServer) {
+    const MEMBERS: usize = 130;
+    let sets = (MIB as usize * 1024 * 1024) / 11_500;
+    let mut client = Client::connect(server.resp_address());
+    let mut ask = |requests: Vec<String>, reply: &str| {
+        client.send(requests.concat().as_bytes());
+        client.expect(reply.repeat(requests.len()));
+    };
+    for member in 0..MEMBERS {
+        let add = |key| format!("ZADD set{key} {member} member{member:014}\r\n");
+        for first in (0..sets).step_by(200) {
+            ask((first..sets.min(first + 200)).map(add).collect(), ":1\r\n");
+        }
+    }
+    let deleted = (0..sets).step_by(2).map(|key| format!("DEL set{key}\r\n"));
+    ask(deleted.collect(), ":1\r\n");
+    let value = "v".repeat(1_000);
+    for first in (0..2 * MIB as usize * 1024).step_by(64) {
+        let set = |number| format!("SET string{number} {value}\r\n");
+        ask((first..first + 64).map(set).collect(), "+OK\r\n");
+    }
+}
+
+#[test]
+fn strings_take_the_place_of_half_of_the_sets() {
+    stays_below(MIB, |server| {
+        replace_half_of_the_sets(server);
+        Vec::new()
+    });
 }
 
 /// Sends as much of `bytes` as the server takes without being read.

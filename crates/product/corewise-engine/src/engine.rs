@@ -290,6 +290,9 @@ pub struct EngineStats {
     pub sets: u64,
     /// Bytes of these sets, and of those that are yet to be freed (also in `bytes`).
     pub set_bytes: u64,
+    /// Bytes that are resident for these sets beside `set_bytes`: free room on their pages. The
+    /// budget counts them too.
+    pub set_slack_bytes: u64,
     /// Seconds since the last use of the item evicted last (the maximum over shards).
     pub evicted_idle_s: u32,
     /// Independent locks or partitions.

@@ -367,8 +367,8 @@ impl<'a, L> Item<'a, L> {
     #[inline]
     fn tail(self, start: usize, len: usize) -> &'a [u8] {
         // SAFETY: called with ranges inside what `create` wrote behind the node (flags, length of
-        // the key, key, value, by the lengths in the header and before the key), which does not
-        // change while the item is alive; the pointer carries the provenance of the whole
+        // the key, key, value, by the lengths in the header and before the key), which change in
+        // `overwrite_value` only; the pointer carries the provenance of the whole
         // allocation.
         unsafe {
             let base = self.node.as_ptr().add(1).cast::<u8>();
@@ -453,6 +453,22 @@ impl<'a, L> Item<'a, L> {
     pub fn value(self) -> &'a [u8] {
         let (start, len) = self.key_range();
         self.tail(start + len, self.value_len())
+    }
+
+    /// Writes other bytes in place of the value.
+    ///
+    /// # Safety
+    ///
+    /// 1. The value has as many bytes, no reference to them exists, and no other thread reads or
+    ///    writes them at the same time.
+    pub unsafe fn overwrite_value(self, bytes: &[u8]) {
+        debug_assert_eq!(bytes.len(), self.value_len());
+        let (start, len) = self.key_range();
+        // SAFETY: as in `tail`; the bytes of the value are exclusively ours, by 1.
+        unsafe {
+            let value = self.node.as_ptr().add(1).cast::<u8>().add(start + len);
+            value.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
     }
 
     /// The client flags.

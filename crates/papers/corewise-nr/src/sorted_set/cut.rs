@@ -1,21 +1,24 @@
 //! The ids of records that the tree has no more, and which have yet to leave the index.
 
+use super::Array;
+use super::mover::Mover;
 use super::pages::Pages;
+use crate::SetMemory;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Cut {
     /// Those of one leaf each; none is empty.
-    runs: Pages<Vec<u32>>,
+    runs: Pages<Array<u32>>,
     len: usize,
     /// The capacities of all runs together.
     capacity: usize,
 }
 
 impl Cut {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new(memory: &SetMemory) -> Self {
         Self {
-            runs: Pages::new(),
+            runs: Pages::new(memory),
             len: 0,
             capacity: 0,
         }
@@ -35,8 +38,13 @@ impl Cut {
         self.runs.memory() + self.capacity * size_of::<u32>()
     }
 
+    pub(super) fn move_arrays(&mut self, mover: &mut Mover<'_>) {
+        self.runs.move_arrays(mover, |run, mover| mover.visit(run));
+    }
+
     pub(super) fn push(&mut self, ids: &[u32]) {
-        let run = ids.to_vec();
+        let mut run = Array::with_capacity_in(ids.len(), self.runs.source().clone());
+        run.extend_from_slice(ids);
         self.len += run.len();
         self.capacity += run.capacity();
         self.runs.push(run);
@@ -73,7 +81,7 @@ impl Clone for Cut {
     fn clone(&self) -> Self {
         let runs = self.runs.clone();
         Self {
-            capacity: runs.iter().map(Vec::capacity).sum(),
+            capacity: runs.iter().map(Array::capacity).sum(),
             len: self.len,
             runs,
         }

@@ -44,9 +44,11 @@ use corewise_atomic::hint::prefetch;
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 
-use super::TINY;
+use super::mover::Mover;
 use super::pages::Pages;
 use super::records::Records;
+use super::{Array, TINY};
+use crate::SetMemory;
 
 /// Entries of an array, on average, from which on the next array is split.
 const MEAN: usize = if TINY { 3 } else { 192 };
@@ -87,7 +89,7 @@ struct Position {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct HashIndex {
-    arrays: Pages<Vec<TaggedId>>,
+    arrays: Pages<Array<TaggedId>>,
     level: u32,
     /// Arrays of the depth `level` that are split.
     split: usize,
@@ -161,9 +163,9 @@ fn place_of(entries: &[TaggedId], hash: u64, depth: u32, id: u32) -> usize {
 
 impl HashIndex {
     /// An empty table. Tables of one process with equal seeds have equal cursors.
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, memory: &SetMemory) -> Self {
         Self {
-            arrays: Pages::new(),
+            arrays: Pages::new(memory),
             level: 0,
             split: 0,
             len: 0,
@@ -180,6 +182,11 @@ impl HashIndex {
     /// Bytes requested from the allocator.
     pub(super) fn memory(&self) -> usize {
         self.arrays.memory() + self.capacity * size_of::<TaggedId>()
+    }
+
+    pub(super) fn move_arrays(&mut self, mover: &mut Mover<'_>) {
+        self.arrays
+            .move_arrays(mover, |array, mover| mover.visit(array));
     }
 
     #[inline]
@@ -249,7 +256,7 @@ impl HashIndex {
     /// Adds an entry for a member that is absent. The record must be there already.
     pub(super) fn insert(&mut self, hash: u64, id: u32, records: &Records) {
         if self.arrays.len() == 0 {
-            self.arrays.push(Vec::new());
+            self.arrays.push(self.array(0));
         }
         let Position { array, depth } = self.position(hash);
         let entries = &mut self.arrays[array];
@@ -286,7 +293,7 @@ impl HashIndex {
 
     /// Removes the arrays of an empty table. There is one, or few in a test.
     fn remove_arrays(&mut self) {
-        self.arrays = Pages::new();
+        self.arrays = Pages::new(self.arrays.source());
         (self.level, self.split, self.capacity) = (0, 0, 0);
     }
 
@@ -302,7 +309,8 @@ impl HashIndex {
     fn split_next(&mut self, records: &Records) {
         let depth = self.level + 1;
         let array = number(self.split as u64, self.level);
-        let entries = std::mem::take(&mut self.arrays[array]);
+        let none = self.array(0);
+        let entries = std::mem::replace(&mut self.arrays[array], none);
         self.capacity -= entries.capacity();
         let (lower, upper) = if base(depth) == depth {
             self.split_by_member(&entries, depth, records)
@@ -311,7 +319,7 @@ impl HashIndex {
             let bit = 15 - (self.level - base(self.level));
             let middle = entries.partition_point(|entry| entry.tag >> bit & 1 == 0);
             let (lower, upper) = entries.split_at(middle);
-            (lower.to_vec(), upper.to_vec())
+            (self.array_of(lower), self.array_of(upper))
         };
         self.capacity += lower.capacity() + upper.capacity();
         self.arrays[array] = lower;
@@ -322,13 +330,24 @@ impl HashIndex {
         }
     }
 
+    /// An array without entries.
+    fn array(&self, capacity: usize) -> Array<TaggedId> {
+        Array::with_capacity_in(capacity, self.arrays.source().clone())
+    }
+
+    fn array_of(&self, entries: &[TaggedId]) -> Array<TaggedId> {
+        let mut array = self.array(entries.len());
+        array.extend_from_slice(entries);
+        array
+    }
+
     /// Both halves of an array, with tags for the next depths.
     fn split_by_member(
         &self,
         entries: &[TaggedId],
         depth: u32,
         records: &Records,
-    ) -> (Vec<TaggedId>, Vec<TaggedId>) {
+    ) -> (Array<TaggedId>, Array<TaggedId>) {
         for entry in entries {
             records.prefetch(entry.id());
         }
@@ -336,10 +355,7 @@ impl HashIndex {
         let hashes: Vec<u64> = entries.iter().map(hash).collect();
         let is_upper = |hash: u64| first_bits(hash, depth) & 1 == 1;
         let uppers = hashes.iter().filter(|&&hash| is_upper(hash)).count();
-        let mut halves: [Vec<TaggedId>; 2] = [
-            Vec::with_capacity(entries.len() - uppers),
-            Vec::with_capacity(uppers),
-        ];
+        let mut halves = [entries.len() - uppers, uppers].map(|len| self.array(len));
         for (entry, &hash) in entries.iter().zip(&hashes) {
             let half = &mut halves[usize::from(is_upper(hash))];
             let entry = TaggedId::new(tag(hash, depth), entry.id());
@@ -455,7 +471,7 @@ impl Clone for HashIndex {
     fn clone(&self) -> Self {
         let arrays = self.arrays.clone();
         Self {
-            capacity: arrays.iter().map(Vec::capacity).sum(),
+            capacity: arrays.iter().map(Array::capacity).sum(),
             arrays,
             hasher: self.hasher.clone(),
             ..*self
@@ -481,8 +497,8 @@ mod tests {
     impl Pair {
         fn new() -> Self {
             Self {
-                records: Records::new(),
-                table: HashIndex::new(7),
+                records: Records::new(&SetMemory::default()),
+                table: HashIndex::new(7, &SetMemory::default()),
                 oracle: BTreeMap::new(),
             }
         }
@@ -641,7 +657,10 @@ mod tests {
     #[test]
     fn tables_with_other_seeds_have_other_orders() {
         let ids = |seed| {
-            let (mut records, mut table) = (Records::new(), HashIndex::new(seed));
+            let (mut records, mut table) = (
+                Records::new(&SetMemory::default()),
+                HashIndex::new(seed, &SetMemory::default()),
+            );
             for number in 0..200_u32 {
                 let member = number.to_be_bytes();
                 let id = records.insert(&member, 0.0).expect("room");
@@ -657,7 +676,7 @@ mod tests {
     /// hashes would be 0.
     #[test]
     fn no_member_cancels_out_a_known_seed() {
-        let table = HashIndex::new(0);
+        let table = HashIndex::new(0, &SetMemory::default());
         for rotated in 0..64 {
             let first = 0x082e_fa98_ec4e_6c89_u64.rotate_right(rotated);
             let hashes: BTreeSet<u64> = (0..1_000_u64)

@@ -3,7 +3,9 @@
 //! A record's id changes only when the set [moves](Items::next_to_move) it.
 
 use super::index::HashIndex;
+use super::mover::Mover;
 use super::records::{Compaction, Records};
+use crate::SetMemory;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -13,16 +15,21 @@ pub(super) struct Items {
 }
 
 impl Items {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, memory: &SetMemory) -> Self {
         Self {
-            records: Records::new(),
-            index: HashIndex::new(seed),
+            records: Records::new(memory),
+            index: HashIndex::new(seed, memory),
         }
     }
 
     /// The bytes that were requested from the allocator.
     pub(super) fn memory(&self) -> usize {
         self.records.memory() + self.index.memory()
+    }
+
+    pub(super) fn move_arrays(&mut self, mover: &mut Mover<'_>) {
+        self.records.move_arrays(mover);
+        self.index.move_arrays(mover);
     }
 
     /// The id of a member, or the hash under which to [insert](Self::insert) it.

@@ -57,6 +57,7 @@
 mod cut;
 mod index;
 mod items;
+mod mover;
 pub mod operation;
 mod pages;
 mod range;
@@ -70,10 +71,20 @@ use std::ops::{self, Bound};
 
 use cut::Cut;
 use items::Items;
+pub use mover::MostMoved;
+use mover::Mover;
 pub use range::Range;
 use records::Compaction;
 use score::key;
 use tree::{Tree, TreeEntry};
+
+use crate::SetMemory;
+
+/// An array in the memory of a set.
+type Array<T> = allocator_api2::vec::Vec<T, SetMemory>;
+
+/// A set on the heap, in [its memory](SortedSet::source).
+pub type BoxedSet = allocator_api2::boxed::Box<SortedSet, SetMemory>;
 
 /// The most members of a set, whatever its [limit](SortedSet::with_limit). Only members that are
 /// short enough can be this many, since their records have at most 8 GiB.
@@ -262,20 +273,26 @@ impl Parts {
 }
 
 /// What a set will free in later steps. A clone has none.
-#[derive(Default)]
 struct Remains {
-    parts: Vec<Parts>,
+    parts: Array<Parts>,
     /// Whether [`SortedSet::drop_some`] has removed the members, and is to be called again.
     is_dropping: bool,
 }
 
 impl Clone for Remains {
     fn clone(&self) -> Self {
-        Self::default()
+        Self::new(self.parts.allocator())
     }
 }
 
 impl Remains {
+    fn new(memory: &SetMemory) -> Self {
+        Self {
+            parts: Array::new_in(memory.clone()),
+            is_dropping: false,
+        }
+    }
+
     fn memory(&self) -> usize {
         let list = self.parts.capacity() * size_of::<Parts>();
         list + self.parts.iter().map(Parts::memory).sum::<usize>()
@@ -294,7 +311,7 @@ impl Remains {
         if !parts.drop_one() {
             self.parts.pop();
             if self.parts.is_empty() {
-                self.parts = Vec::new();
+                self.parts.shrink_to_fit();
             }
         }
         true
@@ -324,14 +341,39 @@ impl SortedSet {
     /// that are made without a seed have the same one, so that replicas return the same cursors.
     #[must_use]
     pub fn with_seed(limit: usize, seed: u64) -> Self {
+        Self::with_memory(limit, seed, &SetMemory::default())
+    }
+
+    /// A set with a limit and a seed that takes its memory from this source, as its clones do.
+    #[must_use]
+    pub fn with_memory(limit: usize, seed: u64, memory: &SetMemory) -> Self {
         Self {
-            items: Items::new(seed),
-            tree: Tree::new(),
-            cut: Cut::new(),
+            items: Items::new(seed, memory),
+            tree: Tree::new(memory),
+            cut: Cut::new(memory),
             limit: limit.min(MAX_MEMBERS),
             seed,
-            remains: Remains::default(),
+            remains: Remains::new(memory),
         }
+    }
+
+    /// Where the set takes its memory from.
+    #[must_use]
+    pub fn source(&self) -> &SetMemory {
+        self.items.records.source()
+    }
+
+    /// The set in a box that has the same memory.
+    #[must_use]
+    pub fn boxed(self) -> BoxedSet {
+        let memory = self.source().clone();
+        BoxedSet::new_in(self, memory)
+    }
+
+    /// An empty set with the limit, the seed and the memory of this one.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self::with_memory(self.limit, self.seed, self.source())
     }
 
     /// The number of members (`ZCARD`).
@@ -354,9 +396,46 @@ impl SortedSet {
         parts + self.remains.memory()
     }
 
+    /// Moves arrays of the set to other memory of its [source](Self::source): passes over `from` of
+    /// them, and moves the ones whose address `leaves`. Returns the number to go on from, or `None`
+    /// if all were looked at. An array has at most 64 KiB, or the size of one member, except the
+    /// lists of chunks and of pages.
+    ///
+    /// Takes time in proportion to all arrays of the set, and to the bytes of those moved. If the
+    /// set changes between two calls, some arrays may be looked at twice or not at all.
+    ///
+    /// ```
+    /// use corewise_nr::sorted_set::{MostMoved, SortedSet};
+    ///
+    /// let mut set = SortedSet::new();
+    /// set.insert(b"member", 1.0)?;
+    /// let most = MostMoved { looks: 1_000, moves: 1_000 };
+    /// assert_eq!(set.move_arrays(0, most, &mut |_address| true), None);
+    /// assert_eq!(set.score(b"member"), Some(1.0));
+    /// # Ok::<(), corewise_nr::sorted_set::SortedSetError>(())
+    /// ```
+    pub fn move_arrays(
+        &mut self,
+        from: usize,
+        most: MostMoved,
+        leaves: &mut dyn FnMut(usize) -> bool,
+    ) -> Option<usize> {
+        let mover = &mut Mover::new(from, most, leaves);
+        self.items.move_arrays(mover);
+        self.tree.move_arrays(mover);
+        self.cut.move_arrays(mover);
+        mover.visit(&mut self.remains.parts);
+        for parts in &mut self.remains.parts {
+            parts.items.move_arrays(mover);
+            parts.tree.move_arrays(mover);
+            parts.cut.move_arrays(mover);
+        }
+        mover.cut_after().map(|looked| from + looked)
+    }
+
     /// Removes all members, and frees their memory. Keeps the limit and the seed.
     pub fn clear(&mut self) {
-        *self = Self::with_seed(self.limit, self.seed);
+        *self = self.emptied();
     }
 
     /// Removes all members like [`clear`](Self::clear), but frees their memory in steps, of which
@@ -392,9 +471,10 @@ impl SortedSet {
 
     /// Leaves a set without members, with what an earlier [`drop_some`](Self::drop_some) left.
     fn take_parts(&mut self) -> Parts {
-        let items = std::mem::replace(&mut self.items, Items::new(self.seed));
-        let tree = std::mem::replace(&mut self.tree, Tree::new());
-        let cut = std::mem::replace(&mut self.cut, Cut::new());
+        let memory = self.source().clone();
+        let items = std::mem::replace(&mut self.items, Items::new(self.seed, &memory));
+        let tree = std::mem::replace(&mut self.tree, Tree::new(&memory));
+        let cut = std::mem::replace(&mut self.cut, Cut::new(&memory));
         Parts { items, tree, cut }
     }
 
@@ -769,7 +849,7 @@ impl SortedSet {
     #[must_use]
     pub fn without(&self, bounds: Bounds<'_>) -> Self {
         let ranks = self.ranks(bounds, Direction::Ascending);
-        let mut copy = Self::with_seed(self.limit, self.seed);
+        let mut copy = self.emptied();
         let ids = self.tree.ids(0..ranks.start);
         for id in ids.chain(self.tree.ids(ranks.end..self.len())) {
             let (member, score) = self.items.records.item(id);
@@ -1011,9 +1091,9 @@ impl<'a> IntoIterator for &'a SortedSet {
     }
 }
 
-/// Makes room for another element. `Vec` alone would double its capacity; in a large set that is
+/// Makes room for another element. `push` alone would double its capacity; in a large set that is
 /// half of the memory.
-fn grow_by_an_eighth<T>(elements: &mut Vec<T>) {
+fn grow_by_an_eighth<T>(elements: &mut Array<T>) {
     if elements.len() == elements.capacity() {
         elements.reserve_exact((elements.len() / 8).max(1));
     }

@@ -4,7 +4,9 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::{TINY, grow_by_an_eighth};
+use super::mover::Mover;
+use super::{Array, TINY, grow_by_an_eighth};
+use crate::SetMemory;
 
 /// Elements of a page.
 const PAGE: usize = if TINY { 4 } else { 32 };
@@ -13,19 +15,24 @@ const PAGE: usize = if TINY { 4 } else { 32 };
 #[derive(Debug)]
 pub(super) struct Pages<T> {
     /// All are full but the last, which is not empty.
-    pages: Vec<Vec<T>>,
+    pages: Array<Array<T>>,
     len: usize,
     /// The capacities of all pages together.
     capacity: usize,
 }
 
 impl<T> Pages<T> {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new(memory: &SetMemory) -> Self {
         Self {
-            pages: Vec::new(),
+            pages: Array::new_in(memory.clone()),
             len: 0,
             capacity: 0,
         }
+    }
+
+    /// Where the pages take their memory from.
+    pub(super) fn source(&self) -> &SetMemory {
+        self.pages.allocator()
     }
 
     #[inline]
@@ -35,14 +42,15 @@ impl<T> Pages<T> {
 
     /// Bytes requested from the allocator, without what the elements have requested.
     pub(super) fn memory(&self) -> usize {
-        self.capacity * size_of::<T>() + self.pages.capacity() * size_of::<Vec<T>>()
+        self.capacity * size_of::<T>() + self.pages.capacity() * size_of::<Array<T>>()
     }
 
     /// Adds an element at the end, and returns its index.
     pub(super) fn push(&mut self, element: T) -> u32 {
         if self.len.is_multiple_of(PAGE) {
             grow_by_an_eighth(&mut self.pages);
-            self.pages.push(Vec::new());
+            let page = Array::new_in(self.source().clone());
+            self.pages.push(page);
         }
         let page = self.pages.last_mut().expect("a page with room");
         if page.len() == page.capacity() {
@@ -83,6 +91,21 @@ impl<T> Pages<T> {
         self.len -= page.len();
         self.capacity -= page.capacity();
         true
+    }
+
+    /// Visits the arrays of pages, and then those that an element has.
+    pub(super) fn move_arrays(
+        &mut self,
+        mover: &mut Mover<'_>,
+        mut of_element: impl FnMut(&mut T, &mut Mover<'_>),
+    ) {
+        mover.visit(&mut self.pages);
+        for page in &mut self.pages {
+            mover.visit(page);
+            for element in page {
+                of_element(element, mover);
+            }
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -127,7 +150,7 @@ impl<T: Clone> Clone for Pages<T> {
     fn clone(&self) -> Self {
         let pages = self.pages.clone();
         Self {
-            capacity: pages.iter().map(Vec::capacity).sum(),
+            capacity: pages.iter().map(Array::capacity).sum(),
             len: self.len,
             pages,
         }
@@ -136,11 +159,11 @@ impl<T: Clone> Clone for Pages<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PAGE, Pages};
+    use super::{PAGE, Pages, SetMemory};
 
     #[test]
     fn elements_come_and_go_at_the_end() {
-        let mut pages = Pages::new();
+        let mut pages = Pages::new(&SetMemory::default());
         assert_eq!(pages.memory(), 0);
         for number in 0..10 * PAGE as u32 + 1 {
             assert_eq!(pages.push(u64::from(number)), number);
@@ -158,7 +181,7 @@ mod tests {
         while last > PAGE as u64 + 1 {
             assert_eq!(pages.pop(), Some(last));
             let most = pages.len() + pages.len() / 8 + PAGE;
-            assert!(pages.memory() <= most * 8 + 48 * (pages.len() / PAGE + 2));
+            assert!(pages.memory() <= most * 8 + 64 * (pages.len() / PAGE + 2));
             last -= 1;
         }
         while pages.pop().is_some() {}

@@ -26,8 +26,10 @@ use std::cmp::Ordering;
 
 use corewise_atomic::hint::prefetch;
 
+use super::mover::Mover;
 use super::score::key;
-use super::{TINY, grow_by_an_eighth};
+use super::{Array, TINY, grow_by_an_eighth};
+use crate::SetMemory;
 
 /// Bits of an id that are the place in a chunk. Small in tests, so that chunks come and go.
 const PLACE_BITS: u32 = if TINY { 7 } else { 15 };
@@ -76,7 +78,7 @@ const LARGE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 struct Chunk {
     /// Empty if the number is vacant.
-    bytes: Box<[u8]>,
+    bytes: Array<u8>,
     /// Units from the start that have blocks, or [`LARGE`].
     end: u32,
     /// Units of free and dead blocks.
@@ -86,7 +88,7 @@ struct Chunk {
     next: u32,
 }
 
-const _: () = assert!(size_of::<Chunk>() == 32 || size_of::<usize>() != 8);
+const _: () = assert!(size_of::<Chunk>() == 48 || size_of::<usize>() != 8);
 
 /// What begins at a place.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,10 +113,10 @@ pub(super) enum Compaction<T> {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Records {
-    chunks: Vec<Chunk>,
+    chunks: Array<Chunk>,
     /// Heads of the lists of free blocks, of chunks by class, and of vacant numbers; empty until
     /// something is freed.
-    heads: Vec<u32>,
+    heads: Array<u32>,
     /// Which lists of free blocks are not empty.
     filled: u64,
     /// The chunk at whose end new records are put.
@@ -220,9 +222,11 @@ fn write_record(bytes: &mut [u8], member: &[u8], score: f64) {
 }
 
 impl Chunk {
-    fn new(units: usize) -> Self {
+    fn new(units: usize, memory: &SetMemory) -> Self {
+        let mut bytes = Array::with_capacity_in(units * UNIT, memory.clone());
+        bytes.resize(units * UNIT, 0);
         Self {
-            bytes: vec![0; units * UNIT].into_boxed_slice(),
+            bytes,
             end: 0,
             freed: 0,
             previous: NONE,
@@ -286,18 +290,17 @@ impl Chunk {
     }
 
     fn grow(&mut self, units: usize) {
-        let mut bytes = std::mem::take(&mut self.bytes).into_vec();
-        bytes.reserve_exact((units * UNIT).saturating_sub(bytes.len()));
-        bytes.resize(units * UNIT, 0);
-        self.bytes = bytes.into_boxed_slice();
+        let more = (units * UNIT).saturating_sub(self.bytes.len());
+        self.bytes.reserve_exact(more);
+        self.bytes.resize(units * UNIT, 0);
     }
 }
 
 impl Records {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new(memory: &SetMemory) -> Self {
         Self {
-            chunks: Vec::new(),
-            heads: Vec::new(),
+            chunks: Array::new_in(memory.clone()),
+            heads: Array::new_in(memory.clone()),
             filled: 0,
             last: NONE,
             victim: NONE,
@@ -310,11 +313,24 @@ impl Records {
         }
     }
 
+    /// Where the records take their memory from.
+    pub(super) fn source(&self) -> &SetMemory {
+        self.chunks.allocator()
+    }
+
     /// Bytes requested from the allocator.
     pub(super) fn memory(&self) -> usize {
         self.chunk_bytes
             + self.chunks.capacity() * size_of::<Chunk>()
             + self.heads.capacity() * size_of::<u32>()
+    }
+
+    pub(super) fn move_arrays(&mut self, mover: &mut Mover<'_>) {
+        mover.visit(&mut self.chunks);
+        mover.visit(&mut self.heads);
+        for chunk in &mut self.chunks {
+            mover.visit(&mut chunk.bytes);
+        }
     }
 
     #[inline(always)]
@@ -585,7 +601,7 @@ impl Records {
 
     /// A new chunk without blocks.
     fn open(&mut self, units: usize) -> Option<u32> {
-        let chunk = Chunk::new(units);
+        let chunk = Chunk::new(units, self.source());
         let vacant = self.heads.get(VACANT).copied().unwrap_or(NONE);
         let number = if vacant != NONE {
             self.unlink_chunk(vacant, VACANT);
@@ -605,7 +621,8 @@ impl Records {
 
     /// Frees a chunk that is in no list and has no record.
     fn release(&mut self, number: u32) {
-        let chunk = std::mem::replace(&mut self.chunks[number as usize], Chunk::new(0));
+        let vacant = Chunk::new(0, self.source());
+        let chunk = std::mem::replace(&mut self.chunks[number as usize], vacant);
         self.chunk_bytes -= chunk.bytes.len();
         self.used -= 1;
         self.link_chunk(number, VACANT);
@@ -885,7 +902,7 @@ mod tests {
         /// Guarantees 1 and 3 to 5 beside a map of ids, and beside records of equal history.
         #[test]
         fn records_keep_their_content(steps in steps()) {
-            let (mut records, mut oracle) = (Records::new(), Oracle::new());
+            let (mut records, mut oracle) = (Records::new(&SetMemory::default()), Oracle::new());
             let mut clone = records.clone();
             let nth = |oracle: &Oracle, index: usize| {
                 let index = index.checked_rem(oracle.len())?;
@@ -926,7 +943,7 @@ mod tests {
         let orders: [fn(usize, usize) -> usize; 3] =
             [|i, _| i, |i, n| n - 1 - i, |i, n| i * 7_919 % n];
         for order in orders {
-            let mut records = Records::new();
+            let mut records = Records::new(&SetMemory::default());
             let count = 6_000;
             let name = |number: usize| vec![b'x'; 11 + number % 3];
             let mut ids: Vec<u32> = (0..count)
@@ -957,7 +974,7 @@ mod tests {
     /// Room that is freed is used again: the memory of a set that changes does not grow.
     #[test]
     fn freed_room_is_used_again() {
-        let mut records = Records::new();
+        let mut records = Records::new(&SetMemory::default());
         let name = |number: usize| vec![b'x'; number % 16];
         let mut ids: Vec<u32> = (0..4_000)
             .map(|number| records.insert(&name(number), number as f64).expect("room"))
@@ -979,7 +996,7 @@ mod tests {
 
     #[test]
     fn without_a_number_for_a_chunk_nothing_is_inserted() {
-        let mut records = Records::new();
+        let mut records = Records::new(&SetMemory::default());
         records.most = 3;
         let large = records.insert(&[b'l'; 4 * SHARING], 0.0).expect("a chunk");
         let mut ids = vec![large];

@@ -29,11 +29,13 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::TINY;
 use super::cut::Cut;
+use super::mover::Mover;
 use super::pages::Pages;
 use super::records::Records;
 use super::score::key;
+use super::{Array, TINY};
+use crate::SetMemory;
 
 /// Entries of a leaf, and children of an inner node. Small in tests, so that each splits and merges
 /// nodes; but with less than 8, a node would be merged when it is empty only.
@@ -504,8 +506,8 @@ pub(super) struct Tree {
     leaves: Pages<Leaf>,
     inners: Pages<Inner>,
     /// Nodes that the current removal has freed.
-    free_leaves: Vec<u32>,
-    free_inners: Vec<u32>,
+    free_leaves: Array<u32>,
+    free_inners: Array<u32>,
     /// A leaf if the height is 0; [`NONE`] until the first insertion.
     root: u32,
     /// Levels above the leaves.
@@ -514,12 +516,12 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new(memory: &SetMemory) -> Self {
         Self {
-            leaves: Pages::new(),
-            inners: Pages::new(),
-            free_leaves: Vec::new(),
-            free_inners: Vec::new(),
+            leaves: Pages::new(memory),
+            inners: Pages::new(memory),
+            free_leaves: Array::new_in(memory.clone()),
+            free_inners: Array::new_in(memory.clone()),
             root: NONE,
             height: 0,
             len: 0,
@@ -528,6 +530,13 @@ impl Tree {
 
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    pub(super) fn move_arrays(&mut self, mover: &mut Mover<'_>) {
+        self.leaves.move_arrays(mover, |_, _| ());
+        self.inners.move_arrays(mover, |_, _| ());
+        mover.visit(&mut self.free_leaves);
+        mover.visit(&mut self.free_inners);
     }
 
     pub(super) fn memory(&self) -> usize {
@@ -1032,7 +1041,8 @@ impl Tree {
                 self.fill_leaf(node, records);
             }
         }
-        let mut holes = std::mem::take(&mut self.free_leaves);
+        let none = Array::new_in(records.source().clone());
+        let mut holes = std::mem::replace(&mut self.free_leaves, none);
         holes.sort_unstable();
         while let Some(hole) = holes.pop() {
             if self.move_last_leaf(hole) == first {
@@ -1079,7 +1089,7 @@ impl Tree {
 
     /// Builds the levels above the leaves, of which this is the first.
     fn build_inners(&mut self, first: u32, records: &Records) {
-        self.inners = Pages::new();
+        self.inners = Pages::new(records.source());
         self.height = 0;
         let next = |&leaf: &u32| Some(self.leaves[leaf].next).filter(|next| *next != NONE);
         let mut level: Vec<u32> = std::iter::successors(Some(first), next).collect();
@@ -1278,7 +1288,7 @@ mod tests {
             if ranks.len() == self.oracle.len() {
                 return;
             }
-            let mut cut = Cut::new();
+            let mut cut = Cut::new(&SetMemory::default());
             self.tree.cut(ranks.clone(), &mut cut, &self.records);
             assert_eq!(cut.len(), ranks.len());
             let removed: Vec<u32> = self.oracle.drain(ranks).map(|(_, _, id)| id).collect();
@@ -1317,7 +1327,7 @@ mod tests {
         /// Guarantees 1 to 3 and 5 beside a sorted vector.
         #[test]
         fn entries_keep_their_order(steps in steps()) {
-            let (records, tree) = (Records::new(), Tree::new());
+            let (records, tree) = (Records::new(&SetMemory::default()), Tree::new(&SetMemory::default()));
             let mut pair = Pair { records, tree, oracle: Vec::new() };
             for (number, step) in steps.into_iter().enumerate() {
                 let rank = |rank: usize| rank.checked_rem(pair.oracle.len());

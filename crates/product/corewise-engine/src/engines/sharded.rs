@@ -16,6 +16,10 @@ const WINDOW: usize = 32;
 /// Flushed items, and those that exceed a lower budget, freed by one [`Session::maintain`].
 const MAINTENANCE_STEP: usize = 256;
 
+/// The share of the memory by which the [slack](Shards::set_slack) of sets is rounded up in a
+/// budget, and which it leaves to items.
+const SLACK_STEPS: u64 = 64;
+
 /// The most shards an engine may have.
 pub const MAX_SHARDS: usize = 1 << 12;
 
@@ -140,6 +144,9 @@ pub trait Shards: Send + Sync + 'static {
     /// Sets that no item owns and that are not yet freed.
     fn dying_sets(&self) -> usize;
 
+    /// Bytes that are resident for the sets of all shards, and not in use.
+    fn set_slack(&self) -> u64;
+
     /// Frees a part of such a set of a shard. Returns whether there was one.
     fn free_some(&self, shard: usize) -> bool;
 
@@ -215,15 +222,19 @@ impl<P: Shards> Sharded<P> {
         0..self.shards.count()
     }
 
-    /// What operations must keep to. The budget is a shard's share of the memory that the owner
-    /// leaves. The engine keeps half of the memory whatever the owner uses, so that a flood of
-    /// requests cannot empty the cache.
+    /// What operations must keep to. The budget is a shard's share of the memory that the owner and
+    /// the free room on the pages of sets leave. The engine keeps half of the memory whatever the
+    /// owner uses, so that a flood of requests cannot empty the cache.
     #[inline]
     fn rules(&self) -> Rules {
         // Relaxed: settings; any recent values will do.
         let memory = self.memory.load(Ordering::Relaxed);
         let overhead = self.overhead.load(Ordering::Relaxed);
         let left = memory.saturating_sub(overhead).max(memory / 2);
+        // In steps, so that a budget changes seldom.
+        let step = (memory / SLACK_STEPS).max(1);
+        let slack = self.shards.set_slack().next_multiple_of(step);
+        let left = left.saturating_sub(slack).max(left / SLACK_STEPS);
         Rules {
             budget: usize::try_from(left / self.shards.count() as u64).unwrap_or(usize::MAX),
             max_item_bytes: self.max_item_bytes,
@@ -291,6 +302,7 @@ impl<P: Shards> Engine for Sharded<P> {
     fn stats(&self) -> EngineStats {
         let mut sum = EngineStats {
             shards: self.shards.count() as u64,
+            set_slack_bytes: self.shards.set_slack(),
             ..EngineStats::default()
         };
         self.shard_numbers()

@@ -1,7 +1,10 @@
 //! A set while it is changed: a flat one as a copy, which becomes a larger one when it must.
 
 use super::{Set, flat};
-use corewise_nr::sorted_set::{Bounds, Conditions, Inserted, SortedSet, SortedSetError};
+use corewise_nr::SetMemory;
+use corewise_nr::sorted_set::{
+    Bounds, Conditions, Inserted, MAX_MEMBERS, SortedSet, SortedSetError,
+};
 
 /// A set that can be changed.
 pub(super) trait Changeable {
@@ -58,7 +61,8 @@ impl Changeable for SortedSet {
 
 /// See the module.
 pub(super) enum Draft {
-    Flat(Vec<u8>),
+    /// With the memory of the set that it may become.
+    Flat(Vec<u8>, SetMemory),
     Set(Set),
 }
 
@@ -83,23 +87,23 @@ pub(super) enum Slotted {
 impl Draft {
     pub(super) fn is_empty(&self) -> bool {
         match self {
-            Self::Flat(bytes) => bytes.is_empty(),
+            Self::Flat(bytes, _) => bytes.is_empty(),
             Self::Set(set) => set.is_empty(),
         }
     }
 
     /// Gives a member a score, whether it is there or not.
     fn set_score(&mut self, member: &[u8], score: f64) -> Result<(), SortedSetError> {
-        if let Self::Flat(bytes) = self {
+        if let Self::Flat(bytes, memory) = self {
             flat::remove(bytes, member);
             if flat::add(bytes, member, score) {
                 return Ok(());
             }
-            let mut set = SortedSet::new();
+            let mut set = SortedSet::with_memory(MAX_MEMBERS, 0, memory);
             for (score, member) in flat::entries(bytes) {
                 set.insert(member, score)?;
             }
-            *self = Self::Set(Box::new(set));
+            *self = Self::Set(set.boxed());
         }
         if let Self::Set(set) = self {
             set.insert(member, score)?;
@@ -117,7 +121,7 @@ impl Changeable for Draft {
     ) -> Result<Inserted, SortedSetError> {
         let old = match self {
             Self::Set(set) => return set.insert_if(member, score, conditions),
-            Self::Flat(bytes) => flat::score_and_rank(bytes, member),
+            Self::Flat(bytes, _) => flat::score_and_rank(bytes, member),
         };
         let (is_allowed, inserted) = match old {
             None => (conditions.allow_adding(), Inserted::Added),
@@ -141,7 +145,7 @@ impl Changeable for Draft {
     ) -> Result<Option<(Option<f64>, f64)>, SortedSetError> {
         let old = match self {
             Self::Set(set) => return set.increment_from(member, delta, conditions),
-            Self::Flat(bytes) => flat::score_and_rank(bytes, member),
+            Self::Flat(bytes, _) => flat::score_and_rank(bytes, member),
         };
         let score = match old {
             None if !conditions.allow_adding() => return Ok(None),
@@ -169,14 +173,14 @@ impl Changeable for Draft {
 
     fn remove(&mut self, member: &[u8]) -> bool {
         match self {
-            Self::Flat(bytes) => flat::remove(bytes, member),
+            Self::Flat(bytes, _) => flat::remove(bytes, member),
             Self::Set(set) => set.remove(member).is_some(),
         }
     }
 
     fn remove_range(&mut self, bounds: Bounds<'_>) -> usize {
         match self {
-            Self::Flat(bytes) => flat::remove_range(bytes, bounds),
+            Self::Flat(bytes, _) => flat::remove_range(bytes, bounds),
             Self::Set(set) => set.detach_range(bounds),
         }
     }

@@ -23,18 +23,21 @@
 
 mod draft;
 mod flat;
+mod heap;
 mod verb;
 
 use crate::item::Item;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
-use corewise_nr::sorted_set::SortedSet;
+use corewise_nr::SetMemory;
+use corewise_nr::sorted_set::{BoxedSet, MostMoved, SortedSet};
 use std::ptr;
 use std::sync::Arc;
 
+pub(crate) use heap::SetHeap;
 pub(crate) use verb::execute;
 
 /// The set of an item.
-pub(crate) type Set = Box<SortedSet>;
+pub(crate) type Set = BoxedSet;
 
 /// The share of an engine's memory that one set may take, in quarters: a larger one could only
 /// grow by evicting itself.
@@ -72,8 +75,47 @@ pub(crate) unsafe fn set_of<'s, L>(item: Item<'_, L>) -> &'s mut SortedSet {
 /// 2. No reference to the set exists.
 pub(crate) unsafe fn take<L>(item: Item<'_, L>) -> Set {
     // SAFETY: the pointer is that of a box that became the item's when it was linked; nothing else
-    // owns it, by 1 and 2.
-    unsafe { Box::from_raw(pointer(item)) }
+    // owns it, by 1 and 2. The box was in the set's own memory.
+    unsafe {
+        let set = pointer(item);
+        Set::from_raw_in(set, (*set).source().clone())
+    }
+}
+
+/// What a compaction does to a set while others are excluded.
+const LOOKED: usize = 1 << 10;
+
+/// Moves up to `moves` parts of a set off the condemned regions of its heap, from the part with the
+/// number `from` on. Returns the number to go on from, or `None` if there are no more.
+///
+/// # Safety
+///
+/// 1. As of [`set_of`], 1 and 2. The item's value is read by nothing at the same time.
+pub(crate) unsafe fn compact<L>(
+    item: Item<'_, L>,
+    heap: &SetHeap,
+    from: usize,
+    moves: &mut usize,
+) -> Option<usize> {
+    if from == 0 && heap.is_condemned(pointer(item).addr()) {
+        // SAFETY: the item gets the set again before it is used as one that owns a set (1). No
+        // reference to it exists (2).
+        let moved = Set::into_inner(unsafe { take(item) }).boxed();
+        let pointer = Set::into_raw(moved).expose_provenance();
+        // SAFETY: the value is a pointer, and read by nothing else, by 1 (1).
+        unsafe { item.overwrite_value(&pointer.to_ne_bytes()) };
+    }
+    // SAFETY: by 1.
+    let set = unsafe { set_of(item) };
+    let most = MostMoved {
+        looks: LOOKED,
+        moves: *moves,
+    };
+    set.move_arrays(from, most, &mut |address| {
+        let leaves = heap.is_condemned(address);
+        *moves -= usize::from(leaves);
+        leaves
+    })
 }
 
 /// Chunks, arrays and pages of a set that are freed in one step: 512 KiB at most.
@@ -93,14 +135,21 @@ pub(crate) struct Graveyard {
     sets: Vec<Set>,
     /// The number of dying sets of all shards.
     of_all: Arc<AtomicUsize>,
+    memory: SetMemory,
 }
 
 impl Graveyard {
-    pub(crate) fn new(of_all: &Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(of_all: &Arc<AtomicUsize>, memory: &SetMemory) -> Self {
         Self {
             sets: Vec::new(),
             of_all: Arc::clone(of_all),
+            memory: memory.clone(),
         }
+    }
+
+    /// The memory of the shard's sets.
+    pub(crate) fn memory(&self) -> &SetMemory {
+        &self.memory
     }
 
     /// Frees a part of a set and keeps the rest for later steps; returns the bytes freed.

@@ -5,7 +5,9 @@ use super::flat::{self, FlatView};
 use super::{Set, bytes, growth, set_of};
 use crate::engines::verbs::{Attempt, ItemStore, NoItem, Ptr, Report, refusal, rewrite};
 use crate::item::{Contents, Item};
-use corewise_nr::sorted_set::{Bounds, Direction, Inserted, SortedSet, SortedSetError};
+use corewise_nr::sorted_set::{
+    Bounds, Direction, Inserted, MAX_MEMBERS, SortedSet, SortedSetError,
+};
 use corewise_ops::sorted::{
     Conditions, MemberRange, MemberScan, Members, Scores, SetSlot, SortedOp, SortedRead,
     SortedResult, SortedWrite, Taken,
@@ -623,7 +625,7 @@ unsafe fn change<K: ItemStore>(
         && len - count <= FEW_KEPT
         && count < len
     {
-        let kept = Box::new(set.without(bounds));
+        let kept = set.without(bounds).boxed();
         // SAFETY: the node is one of the store's items and still linked, by 1.
         if unsafe { replace_set(items, node, kept) } {
             let applied = Ok((SortedResult::Number(count as u64), true));
@@ -725,7 +727,7 @@ unsafe fn redraft<K: ItemStore>(
     if let Err(why) = make_room_to_add(items, View::Flat(present), write) {
         return refusal(why, report);
     }
-    let mut draft = Draft::Flat(present.to_vec());
+    let mut draft = Draft::Flat(present.to_vec(), items.set_memory().clone());
     let applied = apply(&mut draft, write);
     if matches!(applied, Ok((_, true))) {
         if draft.is_empty() {
@@ -773,7 +775,7 @@ unsafe fn store<K: ItemStore>(
     draft: Draft,
 ) -> Result<(), NoItem> {
     match draft {
-        Draft::Flat(flat) => {
+        Draft::Flat(flat, _) => {
             // SAFETY: `old` is the item of the key and still linked, by 1.
             unsafe { store_flat(items, place, old, flat) }.map_err(|(_, why)| why)
         }
@@ -835,7 +837,8 @@ unsafe fn store_set<K: ItemStore>(
     set: Set,
 ) -> Result<(), (Set, NoItem)> {
     let bytes = bytes(&set);
-    let pointer = Box::into_raw(set);
+    let memory = set.source().clone();
+    let pointer = Set::into_raw(set);
     let value = pointer.expose_provenance().to_ne_bytes();
     let mut contents = Contents::new(place.key, &value, place.client_flags, place.deadline);
     contents.kind = ItemKind::Set;
@@ -845,8 +848,9 @@ unsafe fn store_set<K: ItemStore>(
             items.charge_set(0, bytes);
             Ok(())
         }
-        // SAFETY: no item that points to the set was linked, so nothing owns it.
-        Err(why) => Err((unsafe { Box::from_raw(pointer) }, why)),
+        // SAFETY: no item that points to the set was linked, so nothing owns it. The box was in
+        // this memory.
+        Err(why) => Err((unsafe { Set::from_raw_in(pointer, memory) }, why)),
     }
 }
 
@@ -909,7 +913,7 @@ fn take_set<K: ItemStore>(
             items.make_set_room(0, before)?;
             recount(items, 0, before);
             Ok(Slotted::Copy {
-                set: Some(Box::new(set.clone())),
+                set: Some(set.clone().boxed()),
                 bytes: before,
                 account: items.set_account(),
             })
@@ -919,7 +923,8 @@ fn take_set<K: ItemStore>(
             account: items.set_account(),
         }),
         Taken::Set => {
-            let set_taken = Box::new(mem::take(set));
+            let empty = set.emptied();
+            let set_taken = mem::replace(set, empty).boxed();
             let after = bytes(set);
             // In one account, the bytes stay counted while the set is in the slot.
             let carried = match emptied(slot) {
@@ -1078,8 +1083,9 @@ unsafe fn claim<K: ItemStore>(
     if !is_same_account {
         items.make_set_room(0, bytes)?;
     }
+    let empty = SortedSet::with_memory(MAX_MEMBERS, 0, items.set_memory()).boxed();
     // SAFETY: `old` is the item of the key and still linked, by 1.
-    unsafe { store_set(items, place, old, Box::default()) }.map_err(|(_, why)| why)?;
+    unsafe { store_set(items, place, old, empty) }.map_err(|(_, why)| why)?;
     Ok(Slotted::Ready { is_same_account })
 }
 
@@ -1103,7 +1109,7 @@ unsafe fn fill<K: ItemStore>(
     // SAFETY: as in `change` (1 and 2).
     let set = unsafe { set_of(item) };
     let before = bytes(set) + carried;
-    *set = *moved;
+    *set = Set::into_inner(moved);
     items.charge_set(before, bytes(set));
     // What watches compare, where the item stays the same.
     item.set_cas(items.next_cas());

@@ -13,6 +13,7 @@ use crate::engines::sharded::{Context, Shards};
 use crate::engines::verbs::{self, Attempt, ItemStore, NoItem};
 use crate::item::{Before, Contents, Item};
 use crate::objects;
+use corewise_nr::SetMemory;
 use corewise_ops::{
     Absence, Flow, Get, ItemFlags, ItemKind, ItemView, Now, Op, Outcome, ReplySink, Store,
     StoreMode, Update, Updated, Verb,
@@ -302,6 +303,10 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
 
     fn set_account(&self) -> usize {
         std::ptr::from_ref(&*self.shard).addr()
+    }
+
+    fn set_memory(&self) -> &SetMemory {
+        self.shard.set_memory()
     }
 
     fn next_cas(&mut self) -> u64 {

@@ -56,7 +56,7 @@ use crate::alloc::{GlobalHeap, ItemAllocator};
 use crate::contention;
 use crate::engine::{ClassStats, Cursor, EngineStats, ScanStep};
 use crate::item;
-use crate::objects::Graveyard;
+use crate::objects::{Graveyard, SetHeap};
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
@@ -97,6 +97,7 @@ pub struct HashTables<A: ItemAllocator, R: References> {
     allocator: A,
     /// Sets that are to be freed.
     dying: Arc<AtomicUsize>,
+    set_heap: SetHeap,
 }
 
 impl<R: References> Locked<GlobalHeap, R> {
@@ -112,9 +113,9 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
     #[must_use]
     pub fn with_allocator(config: Config, allocator: A) -> Self {
         let count = if R::COUNTED { 1 } else { config.shards() };
-        let dying = Arc::default();
+        let (dying, set_heap) = (Arc::default(), SetHeap::new(config.memory));
         let slot = |index| {
-            let graveyard = Graveyard::new(&dying);
+            let graveyard = Graveyard::new(&dying, set_heap.memory());
             CachePadded::new(LockedShard {
                 hint: TableHint::new(),
                 shard: Mutex::new(Shard::new(index as u64, count as u64, graveyard)),
@@ -125,6 +126,7 @@ impl<A: ItemAllocator, R: References> Locked<A, R> {
             hasher: foldhash::fast::RandomState::default(),
             allocator,
             dying,
+            set_heap,
         };
         Self::over(shards, config)
     }
@@ -253,6 +255,10 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
     fn dying_sets(&self) -> usize {
         // Relaxed: the sets are reached through their shard's lock.
         self.dying.load(Ordering::Relaxed)
+    }
+
+    fn set_slack(&self) -> u64 {
+        self.set_heap.slack() as u64
     }
 
     fn free_some(&self, shard: usize) -> bool {

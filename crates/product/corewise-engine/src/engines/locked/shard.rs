@@ -11,6 +11,7 @@ use crate::item::{Item, ItemNode};
 use crate::objects::{self, Graveyard};
 use corewise_atomic::hint::prefetch;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
+use corewise_nr::SetMemory;
 use corewise_ops::{Absence, Deadline, ItemFlags, ItemKind, ItemView, Now};
 use hashbrown::HashTable;
 use std::cell::Cell;
@@ -576,6 +577,11 @@ impl<R: References> Shard<R> {
     /// Counts an operation that found no room.
     pub(super) fn refuse(&mut self) {
         self.tally.refuse();
+    }
+
+    /// The memory of sets.
+    pub(super) fn set_memory(&self) -> &SetMemory {
+        self.dying.memory()
     }
 
     /// Frees a part of a dying set. Returns whether there was one.

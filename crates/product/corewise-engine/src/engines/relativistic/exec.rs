@@ -21,6 +21,7 @@ use corewise_atomic::barrier;
 use corewise_atomic::lock::MutexGuard;
 use corewise_atomic::mutant;
 use corewise_maps::relativistic::Link;
+use corewise_nr::SetMemory;
 use corewise_ops::sorted::SortedOp;
 use corewise_ops::{
     Absence, Flow, Get, Now, Op, Outcome, ReplySink, Store, StoreMode, Update, Updated, Verb,
@@ -542,6 +543,10 @@ unsafe impl ItemStore for LockedOp<'_> {
 
     fn set_account(&self) -> usize {
         0
+    }
+
+    fn set_memory(&self) -> &SetMemory {
+        self.engine.sets.memory()
     }
 
     fn next_cas(&mut self) -> u64 {

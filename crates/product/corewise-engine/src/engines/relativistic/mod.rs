@@ -56,6 +56,7 @@
 //! forgets stops reclamation.)
 
 mod appender;
+mod compact;
 mod dump;
 mod evict;
 mod exec;
@@ -273,6 +274,7 @@ impl Relativistic {
         let domain = corewise_rcu::Builder::default().build("cache");
         let buckets = (memory / BYTES_PER_BUCKET).clamp(*BUCKETS.start(), *BUCKETS.end());
         let buckets: usize = 1 << buckets.ilog2();
+        let sets = Sets::new(heap.most_allowed());
         let policy = maps::ResizePolicy {
             quadruple_below: QUADRUPLE_BELOW,
             min_buckets: buckets,
@@ -290,7 +292,7 @@ impl Relativistic {
         let engine = Self {
             table,
             heap,
-            sets: CachePadded::new(Sets::new()),
+            sets: CachePadded::new(sets),
             policy: Policy::new(config.eviction, memory),
             hasher: foldhash::quality::RandomState::default(),
             stripes: stripes.collect(),
@@ -815,6 +817,7 @@ impl Engine for Relativistic {
         sum.bytes += arrays + self.sets.bytes();
         sum.sets = self.sets.live();
         sum.set_bytes = self.sets.bytes();
+        sum.set_slack_bytes = self.sets.heap().slack() as u64;
         sum
     }
 
@@ -1040,9 +1043,10 @@ impl Session for RelativisticSession {
         let engine = Arc::clone(&self.engine);
         engine.flush_if_due(now);
         let frees = engine.sets.bytes() > 0 && engine.sets.free_some();
+        let compacts = engine.compact_sets();
         engine.budget();
         engine.heap.collect(engine.table.domain());
-        let mut more = self.sweep_flushed(now) | frees;
+        let mut more = self.sweep_flushed(now) | frees | compacts;
         let reserve = engine.reserve() as i64;
         if engine.heap.ease() < reserve || engine.must_evict_sets() {
             let progress = self

@@ -205,8 +205,8 @@ impl SessionState {
         if engine.must_evict_sets() {
             return self.evict_sets(engine, now, 0, None);
         }
-        // What is dying is freed before anything is evicted for its bytes.
-        if engine.sets.bytes() > 0 && engine.sets.free_some() {
+        // What is dying or sparse is freed before anything is evicted for its bytes.
+        if engine.sets.bytes() > 0 && engine.sets.free_some() | engine.compact_sets() {
             engine.budget();
         }
         let site = self.site(engine, now);

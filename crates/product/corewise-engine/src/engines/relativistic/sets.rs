@@ -1,15 +1,17 @@
 //! The memory of the [sorted sets](crate::objects) that items own.
 //!
-//! Sets take their memory from the allocator, and [`budget`](Relativistic::budget) takes it from
-//! the segments. A set that no item owns any more is *dying*: `maintain` and sessions that need
-//! room free it in steps, and it counts until then.
+//! Sets take their memory from a [heap](SetHeap), whose footprint [`budget`](Relativistic::budget)
+//! takes from the segments. A set that no item owns any more is *dying*: `maintain` and sessions
+//! that need room free it in steps. Its pages count until the heap has given them back, which it
+//! does when nothing else is on them: if eviction leaves the other sets on sparse pages, it goes on
+//! until enough of these are empty.
 //!
 //! # Guarantees
 //!
 //! 1. A write makes room before a set grows: compaction and eviction of items, with or without
 //!    sets, in the one order of the [policy](super::policy). So segments, tables and sets exceed
 //!    the budget by no more than the growth of one write for each session that writes to a set at
-//!    the same time.
+//!    the same time, and the pages that it begins.
 //! 2. No step frees more than a [part](objects::free_part) of a set.
 //! 3. The set of a linked item is reached and taken under the stripe of the item's key.
 //! 4. The sets have a *share*: what the least number of segments leaves. When they exceed it, or
@@ -19,21 +21,23 @@
 //!    each set one of its hits, or evicts it if it has none.
 
 use super::Relativistic;
+use super::compact::Compactor;
 use super::evict::{EvictProgress, Site};
 use super::heap::Ptr;
 use super::session_state::{Patience, STEP_BYTES, SessionState};
 use crate::item::{Item, state};
-use crate::objects::{self, Set};
-use corewise_atomic::lock::Mutex;
-use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
+use crate::objects::{self, Set, SetHeap};
+use corewise_atomic::lock::{Mutex, MutexGuard};
+use corewise_atomic::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use corewise_maps::relativistic::Link;
+use corewise_nr::SetMemory;
 use corewise_ops::{ItemKind, Now};
 use std::ptr::NonNull;
 
 /// Items and buckets that one step of a walk over the table visits.
 const LOOKS: usize = 1 << 10;
 
-/// The step by which the bytes of sets are rounded up in a budget: at most this number of bytes,
+/// The step by which the footprint of sets is rounded up in a budget: at most this number of bytes,
 /// and this share of the memory.
 const MOST_COUNTED: u64 = 64 << 10;
 const COUNTED_SHARE: u64 = 1 << 10;
@@ -43,6 +47,7 @@ const HAND_ROUNDS: u64 = 2 + (state::HITS >> state::HITS_SHIFT) as u64;
 
 /// See the [module](self).
 pub(super) struct Sets {
+    heap: SetHeap,
     /// Bytes of all sets, the dying ones included.
     bytes: AtomicU64,
     /// The bytes that the last [budget](Relativistic::budget) has left to sets.
@@ -59,6 +64,8 @@ pub(super) struct Sets {
     largest: AtomicU64,
     dying: Mutex<Vec<Set>>,
     hand: Mutex<Hand>,
+    compactor: Mutex<Compactor>,
+    is_compacting: AtomicBool,
 }
 
 /// Walks over the table in search of sets to evict.
@@ -70,8 +77,9 @@ struct Hand {
 }
 
 impl Sets {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(memory: u64) -> Self {
         Self {
+            heap: SetHeap::new(memory),
             bytes: AtomicU64::new(0),
             counted: AtomicU64::new(0),
             dying_bytes: AtomicU64::new(0),
@@ -81,6 +89,8 @@ impl Sets {
             largest: AtomicU64::new(0),
             dying: Mutex::new(Vec::new()),
             hand: Mutex::new(Hand::default()),
+            compactor: Mutex::new(Compactor::default()),
+            is_compacting: AtomicBool::new(false),
         }
     }
 
@@ -88,6 +98,32 @@ impl Sets {
     pub(super) fn bytes(&self) -> u64 {
         // Relaxed: a number that others change at any time.
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are resident for sets.
+    fn footprint(&self) -> u64 {
+        self.heap.footprint() as u64
+    }
+
+    pub(super) fn heap(&self) -> &SetHeap {
+        &self.heap
+    }
+
+    /// The compactor, if there is something to do and no other thread does it.
+    pub(super) fn compactor(&self) -> Option<MutexGuard<'_, Compactor>> {
+        // Relaxed: a hint; the lock orders what the compactor has done.
+        let has_work = self.is_compacting.load(Ordering::Relaxed) || self.heap.is_sparse();
+        has_work.then(|| self.compactor.try_lock()).flatten()
+    }
+
+    pub(super) fn set_compacting(&self, is_compacting: bool) {
+        // Relaxed: see `compactor`.
+        self.is_compacting.store(is_compacting, Ordering::Relaxed);
+    }
+
+    /// What sets are made with.
+    pub(super) fn memory(&self) -> &SetMemory {
+        self.heap.memory()
     }
 
     pub(super) fn set_counted(&self, bytes: u64) {
@@ -116,12 +152,12 @@ impl Sets {
         self.share.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the share has left; below zero if the sets exceed it.
+    /// Bytes that the share has left; below zero if the footprint exceeds it.
     fn left(&self) -> i64 {
-        self.share() as i64 - self.bytes() as i64
+        self.share() as i64 - self.footprint() as i64
     }
 
-    /// The same when all dying sets are freed.
+    /// The same when all dying sets are freed, if their pages have nothing else.
     fn left_by_living(&self) -> i64 {
         // Relaxed: see `bytes`.
         self.left() + self.dying_bytes.load(Ordering::Relaxed) as i64
@@ -129,6 +165,9 @@ impl Sets {
 
     /// Bytes by which the sets exceed their share.
     pub(super) fn excess(&self) -> u64 {
+        if self.bytes() == 0 {
+            return 0; // of what the heap keeps nothing can be evicted
+        }
         u64::try_from(-self.left()).unwrap_or(0)
     }
 
@@ -180,12 +219,12 @@ impl Sets {
 }
 
 impl Relativistic {
-    /// The bytes of all sets as a budget counts them: rounded up, so that few writes change them.
+    /// The footprint of all sets as a budget counts it: rounded up, so that few writes change it.
     pub(super) fn counted_sets(&self) -> u64 {
         // Relaxed: a setting.
         let memory = self.memory.load(Ordering::Relaxed);
         let step = (memory / COUNTED_SHARE).clamp(1, MOST_COUNTED);
-        self.sets.bytes().next_multiple_of(step)
+        self.sets.footprint().next_multiple_of(step)
     }
 
     /// Computes the budget again, if the last one has counted the sets otherwise.
@@ -216,7 +255,7 @@ impl Relativistic {
             return 0;
         }
         let looks = self.table.resize_state().buckets + self.table.reported_len();
-        self.sets.bytes() / STEP_BYTES as u64 + HAND_ROUNDS * (looks / LOOKS + 1) as u64
+        self.sets.footprint() / STEP_BYTES as u64 + HAND_ROUNDS * (looks / LOOKS + 1) as u64
     }
 
     /// Whether a set may take this number of bytes.

@@ -65,6 +65,7 @@ impl Server {
             out_of_memory: base + 109,
             sets: 0,
             set_bytes: 0,
+            set_slack_bytes: 0,
             evicted_idle_s: 60,
             shards: 7,
             expired_reclaimed: base + 110,

@@ -5,6 +5,7 @@ use crate::engines::sharded::Context;
 use crate::engines::verbs::{self, ItemStore, NoItem};
 use crate::item::{Contents, Item};
 use crate::objects;
+use corewise_nr::SetMemory;
 use corewise_ops::{Absence, Flow, Now, Outcome, StoreMode, Update, Updated, Verb};
 
 /// An operation about to be executed. It has a reference to the item that it found and one to the
@@ -171,6 +172,10 @@ unsafe impl ItemStore for Execution<'_> {
 
     fn set_account(&self) -> usize {
         std::ptr::from_ref(&*self.partition).addr()
+    }
+
+    fn set_memory(&self) -> &SetMemory {
+        self.partition.set_memory()
     }
 
     fn next_cas(&mut self) -> u64 {

@@ -47,7 +47,7 @@ mod partition;
 use crate::contention;
 use crate::engine::{ClassStats, Cursor, EngineStats, ScanStep};
 use crate::engines::sharded::{Config, Context, Rules, Sharded, Shards, index_of};
-use crate::objects::Graveyard;
+use crate::objects::{Graveyard, SetHeap};
 use corewise_atomic::CachePadded;
 use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
@@ -75,6 +75,7 @@ pub struct Partitions {
     hasher: foldhash::fast::RandomState,
     /// Sets that are to be freed.
     dying: Arc<AtomicUsize>,
+    set_heap: SetHeap,
 }
 
 impl LockHashEngine {
@@ -82,15 +83,16 @@ impl LockHashEngine {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let count = config.shards();
-        let dying = Arc::default();
+        let (dying, set_heap) = (Arc::default(), SetHeap::new(config.memory));
         let partition = |index| {
-            let graveyard = Graveyard::new(&dying);
+            let graveyard = Graveyard::new(&dying, set_heap.memory());
             CachePadded::new(Mutex::new(Partition::new(index, count, graveyard)))
         };
         let shards = Partitions {
             partitions: (0..count).map(partition).collect(),
             hasher: foldhash::fast::RandomState::default(),
             dying,
+            set_heap,
         };
         Self::over(shards, config)
     }
@@ -172,6 +174,10 @@ impl Shards for Partitions {
     fn dying_sets(&self) -> usize {
         // Relaxed: the sets are reached through their partition's lock.
         self.dying.load(Ordering::Relaxed)
+    }
+
+    fn set_slack(&self) -> u64 {
+        self.set_heap.slack() as u64
     }
 
     fn free_some(&self, shard: usize) -> bool {

@@ -12,6 +12,7 @@ use crate::engines::tally::Tally;
 use crate::item::{self, Contents, Item, ItemNode};
 use crate::objects::{self, Graveyard};
 use corewise_cphash::raw::{END, RawElement, RawPartition, block_bytes};
+use corewise_nr::SetMemory;
 use corewise_ops::{Absence, Deadline, ItemFlags, ItemKind, ItemView, Now};
 use std::ptr::NonNull;
 
@@ -473,6 +474,11 @@ impl Partition {
             unsafe { self.evict(node, now) };
         }
         self.sets < before
+    }
+
+    /// The memory of sets.
+    pub(super) fn set_memory(&self) -> &SetMemory {
+        self.dying.memory()
     }
 
     /// Frees a part of a dying set. Returns whether there was one.
