@@ -133,6 +133,7 @@ pub(crate) fn free_part(mut set: Set) -> (usize, Option<Set>) {
 #[derive(Default)]
 pub(crate) struct Graveyard {
     sets: Vec<Set>,
+    bytes: usize,
     /// The number of dying sets of all shards.
     of_all: Arc<AtomicUsize>,
     memory: SetMemory,
@@ -142,6 +143,7 @@ impl Graveyard {
     pub(crate) fn new(of_all: &Arc<AtomicUsize>, memory: &SetMemory) -> Self {
         Self {
             sets: Vec::new(),
+            bytes: 0,
             of_all: Arc::clone(of_all),
             memory: memory.clone(),
         }
@@ -152,10 +154,16 @@ impl Graveyard {
         &self.memory
     }
 
+    /// Bytes that dying sets still take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Frees a part of a set and keeps the rest for later steps; returns the bytes freed.
     pub(crate) fn add(&mut self, set: Set) -> usize {
         let (freed, rest) = free_part(set);
         if let Some(rest) = rest {
+            self.bytes += bytes(&rest);
             self.sets.push(rest);
             // Relaxed: the sets are reached through their shard's lock.
             self.of_all.fetch_add(1, Ordering::Relaxed);
@@ -166,6 +174,7 @@ impl Graveyard {
     /// Does a step; returns the bytes freed, or `None` if there is nothing to free.
     pub(crate) fn free_some(&mut self) -> Option<usize> {
         let set = self.sets.pop()?;
+        self.bytes -= bytes(&set);
         // Relaxed: see `add`.
         self.of_all.fetch_sub(1, Ordering::Relaxed);
         Some(self.add(set))

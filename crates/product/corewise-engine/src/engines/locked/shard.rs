@@ -660,15 +660,19 @@ impl<R: References> Shard<R> {
             .count()
     }
 
-    /// Evicts sets until they do not exceed the budget: those first that exceed it alone, then the
-    /// least recently used ones. Returns whether there was one.
+    fn living_set_bytes(&self) -> usize {
+        self.set_bytes - self.dying.bytes()
+    }
+
+    /// Evicts sets until those that live do not exceed the budget: those first that exceed it alone,
+    /// then the least recently used ones. Returns whether there was one.
     fn evict_sets(&mut self, room: &Room<'_, R>, garbage: &mut Vec<Ptr<R>>) -> bool {
         let before = self.sets;
         for least in [room.budget, 0] {
             let mut next = self.lru.oldest;
             while let Some(node) = next
                 && room.may_evict
-                && self.set_bytes - room.returned.min(self.set_bytes) > room.budget
+                && self.living_set_bytes().saturating_sub(room.returned) > room.budget
             {
                 // SAFETY: the item is in `lru`, so it is alive and, if it is one, an owner of a set
                 // (1, all). The shard is ours; the references end with their statements (2).

@@ -443,9 +443,9 @@ impl Partition {
         }
     }
 
-    /// Evicts sets until they do not exceed the budget, except those of referenced items: those
-    /// first that exceed it alone, then the least recently used ones. Returns whether there was
-    /// one.
+    /// Evicts sets until those that live do not exceed the budget, except those of referenced
+    /// items: those first that exceed it alone, then the least recently used ones. Returns whether
+    /// there was one.
     fn evict_sets(&mut self, budget: usize, now: Now) -> bool {
         let mut owners: Vec<(bool, u32, Ptr)> = Vec::with_capacity(self.sets);
         let mut position = 0;
@@ -467,7 +467,7 @@ impl Partition {
         owners.sort_unstable();
         let before = self.sets;
         for (_, _, node) in owners {
-            if self.set_bytes <= budget {
+            if self.set_bytes - self.dying.bytes() <= budget {
                 break;
             }
             // SAFETY: linked (1).
