@@ -366,7 +366,7 @@ impl Sandbox {
                             let text = text.lines().next().unwrap_or("");
                             format!("ERR Error running script: {text}")
                         },
-                        |why| why.text().to_owned(),
+                        |why| why.of(run.script),
                     )
                 }
             };
@@ -451,8 +451,7 @@ impl Sandbox {
             note_unhandled(&self.state.watchdog, &value);
         }
         if let Some(why) = self.state.watchdog.stopped() {
-            let why = why.text();
-            return Ok(Ended::Error(format!("{why} script: {digest}").into_bytes()));
+            return Ok(Ended::Error(why.of(script).into_bytes()));
         }
         if is_done {
             return Ok(Ended::Value(value));

@@ -1,5 +1,6 @@
 //! When a script must end.
 
+use super::cache::Script;
 use super::run_state::RunState;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,6 +28,12 @@ impl Stopped {
             Self::OutOfMemory => "ERR not enough memory, see --script-memory.",
             Self::OutOfStack => "ERR stack overflow: the script uses too many values at once.",
         }
+    }
+
+    /// The error text for a script that has begun.
+    pub(super) fn of(self, script: &Script) -> String {
+        let digest = script.digest.escape_ascii();
+        format!("{} script: {digest}", self.text())
     }
 }
 

@@ -157,7 +157,8 @@ fn no_function_keeps_a_script_from_being_killed() {
         let is_expected = ["killed", "not enough memory", "stack overflow"]
             .iter()
             .any(|end| reply.contains(end));
-        assert!(is_expected, "{name}: {reply}");
+        let names_script = reply.contains(" script: ");
+        assert!(is_expected && names_script, "{name}: {reply}");
         let longest = sandbox.watchdog().looks.longest();
         most = most.max(longest);
         if longest > MOST_WITHOUT_LOOK {
