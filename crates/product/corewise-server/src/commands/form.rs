@@ -354,6 +354,10 @@ pub(super) fn type_name(kind: ItemKind) -> &'static str {
 /// The bytes of the shortest member in a reply: `$0` and two line breaks.
 const LEAST_MEMBER: usize = 6;
 
+/// As many bytes of members are always shown: more than those of a flat set, which are already
+/// removed when a pop shows them.
+const ALWAYS_SHOWN: usize = 16 << 10;
+
 /// Appends members as an array, of pairs if RESP3 has scores; an error instead of more than `most`
 /// bytes.
 fn encode_members(
@@ -364,14 +368,15 @@ fn encode_members(
     out: &mut Vec<u8>,
 ) {
     let start = out.len();
+    let most = ALWAYS_SHOWN.max(most as usize);
     let are_pairs = scores == ScoresShown::Pairs && version == Version::Resp3;
     let with_scores = scores != ScoresShown::Not;
     let elements = if with_scores && !are_pairs { 2 } else { 1 };
     // A set of which only a part has room is not read for nothing.
-    let mut is_too_long = members.len().saturating_mul(LEAST_MEMBER) > most as usize;
+    let mut is_too_long = members.len().saturating_mul(LEAST_MEMBER) > most;
     Encoder::new(version, out).array(members.len().saturating_mul(elements));
     members.show(&mut |member, score| {
-        is_too_long |= out.len() - start + member.len() > most as usize;
+        is_too_long |= out.len() - start + member.len() > most;
         if is_too_long {
             return false;
         }
