@@ -230,11 +230,13 @@ impl<P: Shards> Sharded<P> {
         // Relaxed: settings; any recent values will do.
         let memory = self.memory.load(Ordering::Relaxed);
         let overhead = self.overhead.load(Ordering::Relaxed);
-        let left = memory.saturating_sub(overhead).max(memory / 2);
-        // In steps, so that a budget changes seldom.
-        let step = (memory / SLACK_STEPS).max(1);
-        let slack = self.shards.set_slack().next_multiple_of(step);
-        let left = left.saturating_sub(slack).max(left / SLACK_STEPS);
+        let mut left = memory.saturating_sub(overhead).max(memory / 2);
+        let slack = self.shards.set_slack();
+        if slack > 0 {
+            // In steps, so that a budget changes seldom.
+            let slack = slack.next_multiple_of((memory / SLACK_STEPS).max(1));
+            left = left.saturating_sub(slack).max(left / SLACK_STEPS);
+        }
         Rules {
             budget: usize::try_from(left / self.shards.count() as u64).unwrap_or(usize::MAX),
             max_item_bytes: self.max_item_bytes,
