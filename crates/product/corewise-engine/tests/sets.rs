@@ -35,6 +35,7 @@ for_every_engine! {
     a_copy_without_room_is_refused
     a_lower_limit_takes_sets_and_no_strings
     a_set_that_exceeds_a_lower_limit_is_evicted_alone
+    a_large_set_that_is_evicted_takes_no_other_with_it
     limits_that_fall_and_rise_are_kept_by_sets_and_strings
     flushed_and_expired_sets_are_freed
     increments_of_several_sessions_are_all_counted
@@ -1203,6 +1204,37 @@ fn a_set_that_exceeds_a_lower_limit_is_evicted_alone<E: TestEngine>() {
         assert!(stats.evictions == 1 || way == 2, "{stats:?}");
         assert!(stats.evictions <= 1, "{stats:?}");
     }
+}
+
+/// It is freed in steps, and is counted until then.
+fn a_large_set_that_is_evicted_takes_no_other_with_it<E: TestEngine>() {
+    let tight = Setup::tight::<E>(1);
+    let mut cache = Cache::<E>::new(Setup {
+        memory: 8 * tight.memory,
+        max_item_bytes: 8 * tight.max_item_bytes,
+        ..tight
+    });
+    let mut number = 0;
+    while cache.engine.stats().set_bytes < tight.memory * 3 {
+        add_number(&mut cache, 0, number);
+        number += 1;
+    }
+    let (mut small, most) = (0, cache.engine.stats().set_bytes + tight.memory / 5);
+    while cache.engine.stats().set_bytes < most {
+        small += 1;
+        for number in 0..60 {
+            add_number(&mut cache, small, number);
+        }
+    }
+    assert_eq!(cache.engine.stats().evictions, 0);
+    cache.engine.set_memory_limit(tight.memory);
+    cache.maintain();
+    for key in 1..=small {
+        assert_eq!(cache.len_of_set(format!("key {key}").as_bytes()), 60);
+    }
+    assert_eq!(cache.engine.stats().evictions, 1);
+    cache.assert_memory_within_budget();
+    cache.assert_sets_are_counted();
 }
 
 fn limits_that_fall_and_rise_are_kept_by_sets_and_strings<E: TestEngine>() {

@@ -157,10 +157,12 @@ impl Sets {
         self.share() as i64 - self.footprint() as i64
     }
 
-    /// The same when all dying sets are freed, if their pages have nothing else.
+    /// The same without dying sets, and without the footprint's free room: while a set is freed, its
+    /// pages have free room before they go back.
     fn left_by_living(&self) -> i64 {
         // Relaxed: see `bytes`.
-        self.left() + self.dying_bytes.load(Ordering::Relaxed) as i64
+        let dying = self.dying_bytes.load(Ordering::Relaxed);
+        self.left() + (dying + self.heap.slack() as u64) as i64
     }
 
     /// Bytes by which the sets exceed their share.
@@ -327,9 +329,9 @@ impl Relativistic {
 }
 
 impl Hand {
-    /// Evicts sets until they may grow by `growth` bytes, among those at the hand's next
-    /// [`LOOKS`] items and buckets; not the set of the hash `keep`.
-    fn step(&mut self, site: &Site<'_>, growth: i64, keep: Option<u64>) {
+    /// Evicts sets until the living ones leave `left` bytes of the share, among those at the hand's
+    /// next [`LOOKS`] items and buckets; not the set of the hash `keep`.
+    fn step(&mut self, site: &Site<'_>, left: i64, keep: Option<u64>) {
         let (engine, sets) = (site.engine, &site.engine.sets);
         let share = sets.share();
         // Relaxed, both: see `Sets::bytes`.
@@ -341,7 +343,7 @@ impl Hand {
             let node: Ptr = link.cast();
             // SAFETY: the guard keeps visited items alive.
             let item: Item<'_, Link> = unsafe { Item::from_raw(node) };
-            if item.kind() != ItemKind::Set || sets.left_by_living() >= growth {
+            if item.kind() != ItemKind::Set || sets.left_by_living() >= left {
                 return;
             }
             // SAFETY: the guard is of the table's domain, and has kept the item since it was found
@@ -409,12 +411,21 @@ impl SessionState {
         growth: usize,
         keep: Option<u64>,
     ) -> EvictProgress {
-        let frees = engine.sets.free_some();
-        if engine.sets.left_by_living() < growth as i64 {
-            let Some(mut hand) = engine.sets.hand.try_lock() else {
+        let (sets, growth) = (&engine.sets, growth as i64);
+        let frees = sets.free_some();
+        let left = if sets.left_by_living() < growth {
+            Some(growth)
+        } else if !frees && sets.left() < growth {
+            // Free room is in the way, among sets that live.
+            Some(growth + sets.heap.slack() as i64)
+        } else {
+            None
+        };
+        if let Some(left) = left {
+            let Some(mut hand) = sets.hand.try_lock() else {
                 return EvictProgress::Blocked; // another session evicts
             };
-            hand.step(&self.site(engine, now), growth as i64, keep);
+            hand.step(&self.site(engine, now), left, keep);
         } else if !frees {
             return EvictProgress::Blocked; // other sessions free the rest
         }
