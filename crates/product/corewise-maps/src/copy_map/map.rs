@@ -38,8 +38,9 @@ const fn share<T: Table>() -> usize {
 /// | any, 32 bytes together; many entries or little memory | [`cuckoo::CuckooMap`](crate::cuckoo::CuckooMap) |
 /// | values of any type | [`RelativisticMap`](crate::RelativisticMap), another map |
 ///
-/// All access is through a handle, which [`pin`](Self::pin) makes. See [`CopyMapRef`] for the
-/// operations and the [module](super) for the guarantees of all tables.
+/// The map itself has the operations that are used most. A handle, which [`pin`](Self::pin) makes,
+/// has all of them, and is cheaper for several in a row: see [`CopyMapRef`], and the
+/// [module](super) for the guarantees of all tables.
 ///
 /// ```
 /// use corewise_maps::clht::LockBased;
@@ -50,12 +51,12 @@ const fn share<T: Table>() -> usize {
 ///         let squares = &squares;
 ///         scope.spawn(move || {
 ///             for n in (thread..1_000).step_by(4) {
-///                 squares.pin().insert(n, n * n);
+///                 squares.insert(n, n * n);
 ///             }
 ///         });
 ///     }
 /// });
-/// assert_eq!(squares.pin().get(&30), Some(900));
+/// assert_eq!(squares.get(&30), Some(900));
 /// assert_eq!(squares.len(), 1_000);
 /// ```
 pub struct CopyMap<T, S = DefaultHasher, L = Unlimited> {
