@@ -81,8 +81,8 @@ unsafe impl<T: Send> Send for RcuCell<T> {}
 // others have put there.
 unsafe impl<T: Send + Sync> Sync for RcuCell<T> {}
 
-/// A section, and the value that a cell had when it began; returned by [`RcuCell::load`]; or a part of
-/// that value, by [`CellGuard::map`].
+/// A section, and the value that a cell had when it began; returned by [`RcuCell::load`]. Or a part
+/// of that value, by [`CellGuard::map`].
 ///
 /// While it lives, nothing that is replaced or removed in the cell's domain is freed: keep it for
 /// as long as a function runs, and not while it waits. It belongs to its thread.
