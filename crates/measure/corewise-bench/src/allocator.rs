@@ -71,6 +71,16 @@ fn count_or_install(state: u8, delta: i64) {
     }
 }
 
+/// Counts a new block, unless there is none.
+#[inline]
+fn count_block(block: *mut u8, layout: Layout) {
+    count(if block.is_null() {
+        0
+    } else {
+        layout.size() as i64
+    });
+}
+
 // SAFETY: mimalloc is a correct `GlobalAlloc` that gets the caller's own arguments. Counting
 // neither allocates nor unwinds.
 unsafe impl GlobalAlloc for BenchAllocator {
@@ -78,22 +88,14 @@ unsafe impl GlobalAlloc for BenchAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller guarantees that the layout is not of size 0.
         let block = unsafe { MiMalloc.alloc(layout) };
-        count(if block.is_null() {
-            0
-        } else {
-            layout.size() as i64
-        });
+        count_block(block, layout);
         block
     }
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller guarantees that the layout is not of size 0.
         let block = unsafe { MiMalloc.alloc_zeroed(layout) };
-        count(if block.is_null() {
-            0
-        } else {
-            layout.size() as i64
-        });
+        count_block(block, layout);
         block
     }
     #[inline]

@@ -1,5 +1,5 @@
 //! The benchmark's allocator as the global allocator of a program. What counts bytes, or needs
-//! another environment, runs in a process of its own.
+//! another environment, runs in another process.
 
 use std::process::Command;
 

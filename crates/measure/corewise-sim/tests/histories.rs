@@ -21,16 +21,14 @@ type Recorded = History<u64, EntryOp<u64>, EntryOutcome<u64>>;
 /// What a thread does with the map in one round.
 type Step = fn(&Map, &mut Recorder<u64, EntryOp<u64>, EntryOutcome<u64>>, &mut Random, u64);
 
-/// Records `step` in 64 threads, while one or two more resize the map.
+/// Records `step` in 64 threads, while two more resize the map.
 fn record(config: Config, step: Step) -> Finished<Recorded> {
-    // On a machine two of them convoy: each tries the lock of the resize while the other one holds
-    // it, and the times of accesses hardly change from round to round.
-    let resizers = if config.machine.is_some() { 1 } else { 2 };
+    const RESIZERS: u64 = 2;
     let finished = run(config, move || {
         let map = Arc::new(Map::with_capacity_and_hasher(0, Hashing::Mixed));
         let recording = Arc::new(Recording::new());
         let shared = recording.clone();
-        in_threads(THREADS + resizers, move |thread| {
+        in_threads(THREADS + RESIZERS, move |thread| {
             if thread >= THREADS {
                 for round in 0..12 {
                     let buckets = if (round + thread) % 2 == 0 { 256 } else { 8 };

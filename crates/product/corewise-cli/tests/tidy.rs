@@ -287,6 +287,21 @@ fn sources() -> Vec<PathBuf> {
     all.into_iter().filter(|path| !is_test(path)).collect()
 }
 
+/// The lines of a source file but those of modules of tests within it.
+fn without_tests(text: &str) -> usize {
+    let mut lines = text.lines().peekable();
+    let mut count = 0;
+    while let Some(line) = lines.next() {
+        let is_module = |next: &&str| next.contains("mod ") && next.ends_with('{');
+        if line.starts_with("#[cfg(test)]") && lines.peek().is_some_and(is_module) {
+            lines.find(|line| line.starts_with('}'));
+        } else {
+            count += 1;
+        }
+    }
+    count
+}
+
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
 }
@@ -711,6 +726,22 @@ fn the_readme_is_short() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let lines = readme.lines().count();
     assert!(lines <= 120, "{lines} lines");
+}
+
+/// The benchmark is a part of the project, not most of it. All lines count but those of tests.
+#[test]
+fn the_benchmark_stays_small() {
+    const MOST: usize = 22_000;
+    let bench = root().join("crates/measure/corewise-bench/src");
+    let of_bench = sources()
+        .into_iter()
+        .filter(|path| path.starts_with(&bench));
+    let lines = |path: PathBuf| without_tests(&fs::read_to_string(path).unwrap());
+    let lines: usize = of_bench.map(lines).sum();
+    assert!(lines <= MOST, "{lines} lines");
+    assert!(lines > MOST / 2, "{lines} lines: most were not found");
+    let inside = "a\n#[cfg(test)]\nmod tests {\n    b\n}\nc\n";
+    assert_eq!(without_tests(inside), 2);
 }
 
 #[test]
