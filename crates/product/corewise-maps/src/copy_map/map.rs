@@ -99,7 +99,9 @@ impl<T> Drop for RetiredTable<T> {
     }
 }
 
-impl<T: Table> CopyMap<T> {
+// Bounds of the methods, not of the block: so the compiler shows the message of the trait that keys
+// or values lack.
+impl<T> CopyMap<T> {
     /// Makes an empty map, which grows.
     ///
     /// ```
@@ -107,7 +109,10 @@ impl<T: Table> CopyMap<T> {
     /// let map = LockBased::new();
     /// assert_eq!(map.pin().insert(1, 2), None);
     /// ```
-    pub fn new() -> Self {
+    pub fn new() -> Self
+    where
+        T: Table,
+    {
         Self::builder().build()
     }
 
@@ -123,7 +128,10 @@ impl<T: Table> CopyMap<T> {
     /// assert!(map.buckets() >= 1_000 / 3);
     /// assert_eq!(map.pin().insert(1, 2), None);
     /// ```
-    pub fn with_capacity(entries: usize) -> Self {
+    pub fn with_capacity(entries: usize) -> Self
+    where
+        T: Table,
+    {
         Self::builder().capacity(entries).build()
     }
 
@@ -138,7 +146,10 @@ impl<T: Table> CopyMap<T> {
     /// let map = LockBased::<u64, u64>::with_buckets(100);
     /// assert_eq!(map.buckets(), 128);
     /// ```
-    pub fn with_buckets(buckets: usize) -> Self {
+    pub fn with_buckets(buckets: usize) -> Self
+    where
+        T: Table,
+    {
         Self::builder().buckets(buckets).build()
     }
 
@@ -149,7 +160,10 @@ impl<T: Table> CopyMap<T> {
     /// let map = LockBased::builder().buckets(64).automatic_resize(false).build();
     /// assert_eq!(map.pin().insert(1, 2), None);
     /// ```
-    pub fn builder() -> Builder<T> {
+    pub fn builder() -> Builder<T>
+    where
+        T: Table,
+    {
         Builder::new()
     }
 }
