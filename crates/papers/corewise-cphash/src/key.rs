@@ -22,6 +22,7 @@ pub const MAX_KEY_BYTES: usize = (1 << 31) - 1;
 /// ```
 /// use corewise_cphash::Key;
 /// assert_eq!(Key::from("two"), Key::Bytes(b"two"));
+/// assert_eq!(Key::from(&String::from("two")), Key::Bytes(b"two"));
 /// assert_ne!(Key::from(2), Key::from(&2u64.to_le_bytes()));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +54,12 @@ impl<'a, const N: usize> From<&'a [u8; N]> for Key<'a> {
 impl<'a> From<&'a str> for Key<'a> {
     fn from(text: &'a str) -> Self {
         Self::Bytes(text.as_bytes())
+    }
+}
+
+impl<'a> From<&'a String> for Key<'a> {
+    fn from(text: &'a String) -> Self {
+        text.as_str().into()
     }
 }
 

@@ -370,6 +370,9 @@ impl Adaptive {
 // lock reads `word` and backs out. In spin mode FREE to HELD excludes (1). A holder stores `word`
 // with Release or unlocks the lock of the mode, and the next one reads the same (2).
 unsafe impl RawLock for Adaptive {
+    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+    const UNLOCKED: Self = Self::new();
+
     #[inline]
     fn lock(&self) {
         // Relaxed: a hint. A failed exchange would take the line away from the holder.

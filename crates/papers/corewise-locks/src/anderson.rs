@@ -103,6 +103,9 @@ constructor! { [const N: usize] Anderson<N>,
 // holder of ticket t gives the turn to t + 1. A slot still contains an older ticket then, whose
 // thread has left (1). Release in `unlock`, Acquire in `is_turn_of` (2).
 unsafe impl<const N: usize> RawLock for Anderson<N> {
+    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+    const UNLOCKED: Self = Self::new();
+
     #[inline]
     fn lock(&self) {
         // Relaxed: the ticket is a number; the slot orders the holders.

@@ -81,6 +81,9 @@ impl Clh {
 // SAFETY: a thread returns from `lock` if the queue was empty, or if the thread before it in the
 // queue has unlocked (1). The exchanges of `tail`, and the grant, are Release and Acquire (2).
 unsafe impl RawLock for Clh {
+    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+    const UNLOCKED: Self = Self::new();
+
     #[inline]
     fn lock(&self) {
         let node = Self::fresh_node();

@@ -46,8 +46,7 @@ const SHARED: ReaderFlag = ReaderFlag::shared(0);
 /// ```
 /// use corewise_locks::{DistributedRw, SharedLock};
 ///
-/// static ROUTES: SharedLock<Vec<&str>, DistributedRw<17>> =
-///     SharedLock::with_raw(DistributedRw::new(), Vec::new());
+/// static ROUTES: SharedLock<Vec<&str>, DistributedRw<17>> = SharedLock::new(Vec::new());
 /// ROUTES.write().push("10.0.0.0/8");
 /// let (one, other) = (ROUTES.read(), ROUTES.read());
 /// assert_eq!((one.len(), other.len()), (1, 1));
@@ -112,6 +111,9 @@ impl<const S: usize> DistributedRw<S> {
 // SAFETY: a writer excludes readers and writers (1), and its section happens before those that
 // follow (2): guarantees 1 and 2 of `flag_rw`.
 unsafe impl<const S: usize> RawLock for DistributedRw<S> {
+    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+    const UNLOCKED: Self = Self::new();
+
     fn lock(&self) {
         self.raw.write();
     }

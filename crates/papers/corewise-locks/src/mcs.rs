@@ -44,7 +44,7 @@ use crate::{RawLock, constructor};
 /// ```
 /// use corewise_locks::{Lock, Mcs};
 ///
-/// static NAMES: Lock<Vec<&str>, Mcs> = Lock::with_raw(Mcs::new(), Vec::new());
+/// static NAMES: Lock<Vec<&str>, Mcs> = Lock::new(Vec::new());
 /// NAMES.lock().push("Scott");
 /// assert_eq!(NAMES.lock().len(), 1);
 /// ```
@@ -111,6 +111,9 @@ impl Mcs {
 // granted it the lock; `unlock` grants it to one node or empties the queue (1). The exchanges of
 // `tail` and the grant are Release and Acquire (2).
 unsafe impl RawLock for Mcs {
+    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+    const UNLOCKED: Self = Self::new();
+
     #[inline]
     fn lock(&self) {
         self.lock_reporting_sleep();

@@ -17,6 +17,10 @@ use crate::{Parking, RawLock};
 /// let words: Lock<Vec<&str>, Clh> = Lock::new(vec!["first"]);
 /// words.lock().push("second");
 /// assert_eq!(words.try_lock().unwrap().len(), 2);
+///
+/// static COUNT: Lock<u64> = Lock::new(0);
+/// *COUNT.lock() += 1;
+/// assert_eq!(*COUNT.lock(), 1);
 /// ```
 #[derive(Default)]
 pub struct Lock<T: ?Sized, L = Parking> {
@@ -49,15 +53,20 @@ impl<T: ?Sized, L: RawLock> Lock<T, L> {
 macro_rules! locked_value {
     ($value:ident, $raw:ident) => {
         impl<T, L: $raw> $value<T, L> {
-            /// Creates an unlocked value. In a constant, use [`with_raw`](Self::with_raw).
-            pub fn new(value: T) -> Self {
-                Self::with_raw(L::new(), value)
+            /// Creates an unlocked value.
+            #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+            pub const fn new(value: T) -> Self {
+                Self {
+                    raw: L::UNLOCKED,
+                    value: UnsafeCell::new(value),
+                }
             }
 
-            /// Creates a value behind `raw`, which must be unlocked.
-            pub const fn with_raw(raw: L, value: T) -> Self {
+            /// Creates an unlocked value.
+            #[cfg(any(corewise_loom, corewise_shuttle))]
+            pub fn new(value: T) -> Self {
                 Self {
-                    raw,
+                    raw: L::new(),
                     value: UnsafeCell::new(value),
                 }
             }

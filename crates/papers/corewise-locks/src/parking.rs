@@ -181,6 +181,9 @@ impl Parking {
 // SAFETY: the word becomes HELD or AWAITED by a read-modify-write that found it FREE, and only the
 // holder makes it FREE (1). Release in `unlock`, Acquire in `take` and `mark_awaited` (2).
 unsafe impl RawLock for Parking {
+    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+    const UNLOCKED: Self = Self::new();
+
     #[inline]
     fn lock(&self) {
         if !self.take() {

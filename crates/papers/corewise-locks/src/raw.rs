@@ -19,12 +19,21 @@
 ///
 /// # Safety
 ///
-/// An implementation guarantees that `default` makes an unlocked lock, and:
+/// An implementation guarantees that `default` makes an unlocked lock, that `UNLOCKED` is one, and:
 ///
 /// 1. *Exclusion.* From the return of `lock`, or of a `try_lock` that returned true, until the next
 ///    call of `unlock`, no other `lock` returns and no other `try_lock` returns true.
 /// 2. *Order.* Everything before an `unlock` happens before everything after the next `lock`.
 pub unsafe trait RawLock: Default + Send + Sync + 'static {
+    /// An unlocked lock, for constants. (Model checkers have no constant atomics, so it is missing
+    /// in their builds.)
+    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+    #[allow(
+        clippy::declare_interior_mutable_const,
+        reason = "each use of it makes a lock"
+    )]
+    const UNLOCKED: Self;
+
     /// Creates an unlocked lock.
     fn new() -> Self {
         Self::default()

@@ -19,6 +19,10 @@ use crate::{DistributedRw, RawSharedLock};
 /// limits.write().1 = 3;
 /// let (one, other) = (limits.read(), limits.read());
 /// assert_eq!((one.0, other.1), (1, 3));
+///
+/// static ZONES: DistributedRwLock<Vec<&str>> = DistributedRwLock::new(Vec::new());
+/// ZONES.write().push("UTC");
+/// assert_eq!(ZONES.read().len(), 1);
 /// ```
 #[derive(Default)]
 pub struct SharedLock<T: ?Sized, L> {

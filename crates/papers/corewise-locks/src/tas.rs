@@ -194,6 +194,9 @@ macro_rules! flag_lock {
         // SAFETY: the flag is set by one thread at a time, by a read-modify-write that found it
         // clear, and only the holder clears it (1). Release in `clear`, Acquire in `take` (2).
         unsafe impl RawLock for $name {
+            #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+            const UNLOCKED: Self = Self::new();
+
             #[inline]
             fn lock(&self) {
                 if !self.0.take() {

@@ -36,7 +36,7 @@ use crate::{RawLock, constructor};
 /// ```
 /// use corewise_locks::{Lock, Ticket};
 ///
-/// static SERVED: Lock<Vec<u32>, Ticket> = Lock::with_raw(Ticket::new(), Vec::new());
+/// static SERVED: Lock<Vec<u32>, Ticket> = Lock::new(Vec::new());
 /// SERVED.lock().push(7);
 /// assert_eq!(*SERVED.lock(), [7]);
 /// ```
@@ -74,6 +74,9 @@ impl Ticket {
 // SAFETY: no two threads that wait have the same ticket, and `serving` is one ticket until its
 // holder passes the turn on (1). Release in `unlock`, Acquire in `is_turn_of` (2).
 unsafe impl RawLock for Ticket {
+    #[cfg(not(any(corewise_loom, corewise_shuttle)))]
+    const UNLOCKED: Self = Self::new();
+
     #[inline]
     fn lock(&self) {
         // Relaxed: the ticket is a number; `serving` orders the holders.

@@ -174,7 +174,7 @@ fn a_leaked_read_lock_blocks_writers_only() {
 /// An MCS lock is unlocked after the thread has ended its other thread-locals.
 #[test]
 fn a_guard_in_a_thread_local_is_unlocked_when_its_thread_ends() {
-    static LOCK: Lock<u32, Mcs> = Lock::with_raw(Mcs::new(), 0);
+    static LOCK: Lock<u32, Mcs> = Lock::new(0);
     std::thread_local! {
         static GUARD: std::cell::RefCell<Option<corewise_locks::LockGuard<'static, u32, Mcs>>> =
             const { std::cell::RefCell::new(None) };

@@ -46,21 +46,21 @@ impl Sequential for Counted {
     borrows_end_with_the_read: "E0521",
         "let set = corewise_nr::NodeReplicated::new(|_| corewise_nr::SortedSet::new());
 let mut first = None;",
-        "set.read(|set| first = set.iter().next().map(|(member, score)| (member.to_vec(), score)));",
-        "set.read(|set| first = set.iter().next());",
+        "set.read_with(|set| first = set.iter().next().map(|(member, score)| (member.to_vec(), score)));",
+        "set.read_with(|set| first = set.iter().next());",
         "assert!(first.is_none());";
     handles_borrow_the_structure: "E0505",
         "let set = corewise_nr::NodeReplicated::new(|_| corewise_nr::SortedSet::new());
 let handle = set.handle(None).unwrap();",
         "drop(set.handle(None));",
         "drop(set);",
-        "assert!(handle.read(|set| set.is_empty()));";
+        "assert!(handle.read_with(|set| set.is_empty()));";
     // A handle has a slot to itself, so one thread uses it at a time.
     handles_are_not_shared: "E0277",
         "let set = corewise_nr::NodeReplicated::new(|_| corewise_nr::SortedSet::new());
 let handle = set.handle(None).unwrap();
 std::thread::scope(|scope| {",
-        "scope.spawn(move || handle.read(|set| set.len()));",
-        "scope.spawn(|| handle.read(|set| set.len()));",
+        "scope.spawn(move || handle.read_with(|set| set.len()));",
+        "scope.spawn(|| handle.read_with(|set| set.len()));",
         "});";
 }

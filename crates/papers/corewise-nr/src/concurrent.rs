@@ -50,7 +50,7 @@ impl<D: Sequential> Concurrent<D> for NodeReplicated<D> {
     #[inline]
     fn execute(&self, operation: Operation<D>) -> D::Response {
         match operation {
-            Operation::Read(operation) => self.read(|data| data.read(&operation)),
+            Operation::Read(operation) => self.read(&operation),
             Operation::Write(operation) => self.write(operation),
         }
     }

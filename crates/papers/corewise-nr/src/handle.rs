@@ -39,12 +39,12 @@ impl<D: Sequential> NodeReplicated<D> {
     ///
     /// ```
     /// use corewise_nr::structures::priority_queue::{Read, Response, SkipListQueue, Write};
-    /// use corewise_nr::{Builder, Sequential};
+    /// use corewise_nr::Builder;
     /// let queue = Builder::new().replicas(2).build(|_| SkipListQueue::new()).unwrap();
     /// let [one, other] = queue.replicas()[..] else { unreachable!() };
     /// let (one, other) = (queue.handle(Some(one))?, queue.handle(Some(other))?);
     /// one.write(Write::Insert(2));
-    /// assert_eq!(other.read(|queue| queue.read(&Read::Min)), Response::Key(Some(2)));
+    /// assert_eq!(other.read(&Read::Min), Response::Key(Some(2)));
     /// # Ok::<(), corewise_nr::NoReplica>(())
     /// ```
     pub fn handle(&self, replica: Option<ReplicaId>) -> Result<Handle<'_, D>, NoReplica> {
@@ -63,9 +63,19 @@ impl<D: Sequential> Handle<'_, D> {
     ///
     /// # Panics
     ///
-    /// As [`NodeReplicated::read`].
+    /// As there.
     #[inline]
-    pub fn read<R>(&self, f: impl FnOnce(&D) -> R) -> R {
+    pub fn read(&self, operation: &D::Read) -> D::Response {
+        self.read_with(|data| data.read(operation))
+    }
+
+    /// As [`NodeReplicated::read_with`].
+    ///
+    /// # Panics
+    ///
+    /// As there.
+    #[inline]
+    pub fn read_with<R>(&self, f: impl FnOnce(&D) -> R) -> R {
         self.structure.registry.enter(|| {
             loop {
                 if let Some(reading) = self.structure.try_read(self.claim.place()) {
@@ -106,7 +116,7 @@ impl<D: Sequential> Handle<'_, D> {
     /// As [`NodeReplicated::write`].
     #[inline]
     pub fn write_or_read(&self, operation: D::Write) -> D::Response {
-        match self.read(|data| data.write_as_read(&operation)) {
+        match self.read_with(|data| data.write_as_read(&operation)) {
             Some(response) => response,
             None => self.write(operation),
         }

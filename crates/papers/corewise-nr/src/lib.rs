@@ -58,7 +58,7 @@
 //! let scores = NodeReplicated::new(|_| Scores::default());
 //! scores.write((7, 100));
 //! assert_eq!(scores.write((7, 50)), Some(100));
-//! scores.read(|scores| assert_eq!(scores.by_member.len(), scores.by_score.len()));
+//! scores.read_with(|scores| assert_eq!(scores.by_member.len(), scores.by_score.len()));
 //! ```
 //!
 //! # Deviations from the paper

@@ -56,11 +56,11 @@ const IDLE: Sleeps = Sleeps {
 ///
 /// ```
 /// use corewise_nr::structures::priority_queue::{Read, Response, SkipListQueue, Write};
-/// use corewise_nr::{Builder, Sequential};
+/// use corewise_nr::Builder;
 /// let builder = Builder::new().replicas(2).log(256).max_batch(32);
 /// let queue = builder.build(|_| SkipListQueue::new())?;
 /// queue.write(Write::Insert(5));
-/// assert_eq!(queue.read(|queue| queue.read(&Read::Min)), Response::Key(Some(5)));
+/// assert_eq!(queue.read(&Read::Min), Response::Key(Some(5)));
 /// # Ok::<(), corewise_nr::BuildError>(())
 /// ```
 #[derive(Clone, Debug)]

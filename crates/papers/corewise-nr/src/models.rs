@@ -46,7 +46,7 @@ fn build_with(replicas: usize, log: usize, max_log: usize) -> (SharedSum, Vec<Re
 }
 
 fn read(shared: &SharedSum, replica: ReplicaId) -> u64 {
-    shared.handle(Some(replica)).unwrap().read(|sum| sum.0)
+    shared.handle(Some(replica)).unwrap().read_with(|sum| sum.0)
 }
 
 /// Writes with one handle.
@@ -164,13 +164,13 @@ fn the_log_grows_beside_a_reader_and_a_writer() {
             write_each(shared, one, &[1, 1, 1, 1])
         });
         let handle = shared.handle(Some(ids[1])).unwrap();
-        let before = handle.read(|sum| {
+        let before = handle.read_with(|sum| {
             thread::yield_now();
             sum.0
         });
         assert!(handle.write(Box::new(1)) > before);
         writer.join().unwrap();
-        assert_eq!(handle.read(|sum| sum.0), 5);
+        assert_eq!(handle.read_with(|sum| sum.0), 5);
     });
 }
 
@@ -303,14 +303,14 @@ fn threads_and_replicas_come_and_go() {
             })
         });
         while running.load(SeqCst) > 0 {
-            let before = shared.read(|sum| sum.0);
+            let before = shared.read_with(|sum| sum.0);
             let first = shared.replicas()[0];
             _ = shared.add_replica(None);
-            assert!(shared.read(|sum| sum.0) >= before);
+            assert!(shared.read_with(|sum| sum.0) >= before);
             shared.remove_replica(first).unwrap();
         }
         let _ = writers.map(|writer| writer.join().unwrap());
-        assert_eq!(shared.read(|sum| sum.0), 333);
+        assert_eq!(shared.read_with(|sum| sum.0), 333);
     };
     // loom would take days.
     if !cfg!(corewise_loom) {

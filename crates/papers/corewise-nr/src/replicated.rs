@@ -58,7 +58,8 @@ const MIN_BATCH_ROUNDS: usize = 4;
 
 /// A sequential structure made concurrent: replicas that execute the same log of writes.
 ///
-/// Any number of threads call [`read`](Self::read) and [`write`](Self::write). A thread registers
+/// Any number of threads call [`read`](Self::read), [`read_with`](Self::read_with) and
+/// [`write`](Self::write). A thread registers
 /// itself at its first call, with the replica of its NUMA node if there is one, and leaves when it
 /// ends. [`handle`](Self::handle) registers explicitly.
 ///
@@ -85,8 +86,9 @@ const MIN_BATCH_ROUNDS: usize = 4;
 ///     scope.spawn(|| dictionary.write((1, 10)));
 ///     scope.spawn(|| dictionary.write((2, 20)));
 /// });
-/// assert_eq!(dictionary.read(|inner| inner.0.len()), 2);
 /// assert_eq!(dictionary.write((1, 11)), Some(10));
+/// assert_eq!(dictionary.read(&1), Some(11));
+/// assert_eq!(dictionary.read_with(|inner| inner.0.len()), 2);
 /// ```
 ///
 /// # Guarantees
@@ -103,8 +105,8 @@ const MIN_BATCH_ROUNDS: usize = 4;
 ///    of an operation or a response reaches the caller that owns the value; elsewhere it is
 ///    swallowed. If destructors of replicas panic when the structure is dropped, all run, and the
 ///    first panic goes on. A read that panics affects nothing else, but the hook runs inside it.
-/// 4. *No nesting.* An operation, or a closure given to [`read`](Self::read), that calls the
-///    structure that executes it gets a panic. It must not wait for a thread that uses the
+/// 4. *No nesting.* An operation, or a closure given to [`read_with`](Self::read_with), that calls
+///    the structure that executes it gets a panic. It must not wait for a thread that uses the
 ///    structure either: that would be a deadlock. Destructors of operations run outside, and may
 ///    call the structure; so may those of responses, except at other replicas, which drop their
 ///    responses while they execute the log.
@@ -272,8 +274,22 @@ impl<D: Sequential> NodeReplicated<D> {
         unsafe { &*replica }
     }
 
-    /// Calls `f` with a replica's data, which reflects every operation that returned before the
-    /// call, and returns its result.
+    /// Executes a read on a replica, which reflects every operation that returned before the call,
+    /// and returns the response.
+    ///
+    /// Complexity and source: as [`read_with`](Self::read_with). Blocking.
+    ///
+    /// # Panics
+    ///
+    /// If the operation panics, and if the thread is inside an operation of this structure.
+    #[inline]
+    pub fn read(&self, operation: &D::Read) -> D::Response {
+        self.read_with(|data| data.read(operation))
+    }
+
+    /// As [`read`](Self::read), with any closure: calls `f` with a replica's data, and returns its
+    /// result. For reads that the structure has no operation for, and for those that would copy
+    /// their operands or their result.
     ///
     /// Complexity: loads of two lines of the replica and of one entry of the log, and one write to
     /// a line of the calling thread, if the replica is up to date; else the log since it was is
@@ -285,7 +301,7 @@ impl<D: Sequential> NodeReplicated<D> {
     ///
     /// Source: \[NR\] §3.6.
     #[inline]
-    pub fn read<R>(&self, f: impl FnOnce(&D) -> R) -> R {
+    pub fn read_with<R>(&self, f: impl FnOnce(&D) -> R) -> R {
         self.registry.enter(|| {
             loop {
                 if let Some(reading) = self.try_read(Registry::place(&self.registry)) {
@@ -364,7 +380,7 @@ impl<D: Sequential> NodeReplicated<D> {
     /// Source: \[NR\] practical considerations, *fake update operations*.
     #[inline]
     pub fn write_or_read(&self, operation: D::Write) -> D::Response {
-        match self.read(|data| data.write_as_read(&operation)) {
+        match self.read_with(|data| data.write_as_read(&operation)) {
             Some(response) => response,
             None => self.write(operation),
         }

@@ -5,6 +5,7 @@ mod common;
 mod behaviour;
 mod hostile;
 mod linearizable;
+mod replicated_sorted_set;
 mod sorted_set;
 mod stress;
 mod structures;

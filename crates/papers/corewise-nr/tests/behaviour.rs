@@ -90,7 +90,7 @@ fn an_operation_that_panics_harms_only_its_caller() {
                     for _ in 0..10 {
                         assert!(panics(|| shared.write(TouchyWrite::AddAndPanic(1))));
                         assert!(shared.write(TouchyWrite::Add(1)) > 1);
-                        assert!(panics(|| shared.read(|touchy| touchy.read(&true))));
+                        assert!(panics(|| shared.read(&true)));
                     }
                 });
             }
@@ -98,7 +98,7 @@ fn an_operation_that_panics_harms_only_its_caller() {
         for id in shared.replicas() {
             // Replicas agree on what the panics left.
             assert_eq!(
-                shared.handle(Some(id)).unwrap().read(Touchy::clone),
+                shared.handle(Some(id)).unwrap().read_with(Touchy::clone),
                 Touchy(60)
             );
         }
@@ -146,7 +146,7 @@ fn an_idle_replica_does_not_stop_writers() {
         "{stats:?}"
     );
     let reader = shared.handle(Some(other)).unwrap();
-    assert_eq!(reader.read(|queue| queue.0.len()), 1000);
+    assert_eq!(reader.read_with(|queue| queue.0.len()), 1000);
 }
 
 #[test]
@@ -161,12 +161,12 @@ fn many_threads_use(shared: &NodeReplicated<Queue>) {
     let threads = scaled(200);
     let barrier = Barrier::new(threads as usize);
     together(threads, |value| {
-        shared.read(|queue| queue.0.len());
+        shared.read_with(|queue| queue.0.len());
         barrier.wait();
         shared.write(QueueWrite::Push(value));
-        assert!(shared.read(|queue| queue.0.contains(&value)));
+        assert!(shared.read_with(|queue| queue.0.contains(&value)));
     });
-    let values: BTreeSet<u64> = shared.read(|queue| queue.0.iter().copied().collect());
+    let values: BTreeSet<u64> = shared.read_with(|queue| queue.0.iter().copied().collect());
     assert_eq!(values, (0..threads).collect());
     assert_eq!(
         shared.stats().replicas[0].threads,
@@ -199,14 +199,16 @@ fn responses_need_not_be_sync() {
 #[test]
 fn an_operation_does_not_call_its_structure() {
     let shared = queue(2, 16);
-    assert!(panics(|| shared.read(|_| shared.write(QueueWrite::Pop))));
-    assert!(panics(|| shared.read(|_| shared.read(|_| ()))));
+    assert!(panics(
+        || shared.read_with(|_| shared.write(QueueWrite::Pop))
+    ));
+    assert!(panics(|| shared.read_with(|_| shared.read_with(|_| ()))));
     let handle = shared.handle(None).unwrap();
-    assert!(panics(|| shared.read(|_| handle.read(|_| ()))));
-    assert!(panics(|| shared.read(|_| shared.add_replica(None))));
+    assert!(panics(|| shared.read_with(|_| handle.read_with(|_| ()))));
+    assert!(panics(|| shared.read_with(|_| shared.add_replica(None))));
     // Another structure may be called.
     let other = queue(1, 16);
-    assert_eq!(shared.read(|_| other.write(QueueWrite::Push(1))), None);
+    assert_eq!(shared.read_with(|_| other.write(QueueWrite::Push(1))), None);
     assert_eq!(shared.write(QueueWrite::Push(3)), None);
 }
 
@@ -244,7 +246,7 @@ fn a_dedicated_combiner_executes_the_writes_of_others() {
         stop.store(true, SeqCst);
         combiner.join().unwrap();
     });
-    assert_eq!(shared.read(|queue| queue.0.len()), 300);
+    assert_eq!(shared.read_with(|queue| queue.0.len()), 300);
 }
 
 #[test]
@@ -260,7 +262,7 @@ fn replicas_join_and_leave() {
     assert_eq!(shared.remove_replica(first), Ok(()));
     assert_eq!(shared.remove_replica(first), Err(RemoveError::Gone));
     // The handle moves on.
-    assert_eq!(handle.read(|queue| queue.0.len()), 1);
+    assert_eq!(handle.read_with(|queue| queue.0.len()), 1);
     assert_eq!(handle.replica(), second.number());
     assert!(shared.handle(Some(first)).is_err());
     let third = shared.add_replica(None).unwrap();
@@ -331,7 +333,7 @@ fn coupled_structures_change_together() {
             scope.spawn(move || {
                 for score in 0..scaled(200) {
                     assert!(shared.write((member, score * 7 % 11)).is_some());
-                    shared.read(|scores| {
+                    shared.read_with(|scores| {
                         assert_eq!(scores.by_member.len(), scores.by_score.len());
                         let is_indexed = |(&member, &score): (&u64, &u64)| {
                             scores.by_score.contains(&(score, member))
@@ -372,7 +374,7 @@ impl Drop for Callback {
             return;
         };
         self.counts[1].fetch_add(1, SeqCst);
-        let before = shared.read(|callbacks| callbacks.0);
+        let before = shared.read_with(|callbacks| callbacks.0);
         assert!(shared.write((Self::silent(), false)).0 > before);
         self.counts[0].fetch_add(1, SeqCst);
     }
@@ -424,7 +426,7 @@ fn destructors_may_call_the_structure() {
             }
         });
         let [written, tried] = [0, 1].map(|it| counts[it].load(SeqCst));
-        let writes = shared.read(|callbacks| callbacks.0) as usize;
+        let writes = shared.read_with(|callbacks| callbacks.0) as usize;
         assert_eq!(writes, 3 * each + written);
         // All callbacks of operations are done, except those that are still in the log, and one
         // callback of each response; the others were refused.
@@ -484,7 +486,12 @@ fn replicas_are_made_on_their_nodes() {
     let there = run_on(&[last], allowed_cpus);
     let builder = Builder::new().nodes(vec![vec![last], Vec::new()]);
     let built = builder.build(|_| Placed(vec![allowed_cpus()])).unwrap();
-    let placed = |id| built.handle(Some(id)).unwrap().read(|data| data.0.clone());
+    let placed = |id| {
+        built
+            .handle(Some(id))
+            .unwrap()
+            .read_with(|data| data.0.clone())
+    };
     let ids = built.replicas();
     assert_eq!(placed(ids[0]).first(), Some(&there));
     assert_eq!(placed(ids[1]).first(), Some(&before)); // a node without CPUs

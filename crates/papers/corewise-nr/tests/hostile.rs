@@ -31,7 +31,7 @@ fn build<D: Sequential>(replicas: usize, make: impl FnMut(usize) -> D) -> NodeRe
 
 /// What every replica answers.
 fn at_each<D: Sequential, R>(shared: &NodeReplicated<D>, read: impl Fn(&D) -> R) -> Vec<R> {
-    let at = |id| shared.handle(Some(id)).unwrap().read(&read);
+    let at = |id| shared.handle(Some(id)).unwrap().read_with(&read);
     shared.replicas().into_iter().map(at).collect()
 }
 
@@ -159,7 +159,7 @@ fn a_dedicated_combiner_must_not_be_inside_an_operation() {
     let id = shared.replicas()[0];
     let inside = || panics(|| shared.combine_until(id, || true));
     // There is no work.
-    assert!(shared.handle(Some(id)).unwrap().read(|_| inside()));
+    assert!(shared.handle(Some(id)).unwrap().read_with(|_| inside()));
     assert!(!inside());
 }
 
@@ -537,7 +537,7 @@ fn the_memory_of_the_log_is_bounded_while_a_replica_is_idle_or_read() {
     thread::scope(|scope| {
         let shared = &shared;
         scope.spawn(move || {
-            shared.handle(Some(ids[1])).unwrap().read(|_| {
+            shared.handle(Some(ids[1])).unwrap().read_with(|_| {
                 inside.send(()).unwrap();
                 left.recv().unwrap();
             });

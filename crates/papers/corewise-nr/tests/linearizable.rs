@@ -656,7 +656,7 @@ fn histories_show_faults() {
 
 /// All replicas have the same data.
 fn assert_equal_replicas<D: Recorded + Debug>(shared: &NodeReplicated<D>) {
-    let read = |id| shared.handle(Some(id)).unwrap().read(D::clone);
+    let read = |id| shared.handle(Some(id)).unwrap().read_with(D::clone);
     let all: Vec<D> = shared.replicas().into_iter().map(read).collect();
     let digests: Vec<u64> = all.iter().map(|data| data.digest().unwrap()).collect();
     assert!(digests.iter().all(|&it| it == digests[0]), "{all:?}");
@@ -715,7 +715,7 @@ fn histories_are_linearizable_while_the_log_grows<D: Recorded + Debug>(largest: 
                 let reader = shared.handle(Some(last)).unwrap();
                 // The replica falls behind until others find the log full. At least two threads use
                 // the other replica, and call more than four writes before they wait for these.
-                reader.read(|_| {
+                reader.read_with(|_| {
                     inside.send(()).unwrap();
                     while capacity() == 4 {
                         thread::yield_now();
@@ -729,7 +729,8 @@ fn histories_are_linearizable_while_the_log_grows<D: Recorded + Debug>(largest: 
                 if before < largest {
                     // Not until it has grown: the threads may wait for one that waits for us.
                     let mut looks = 0..20;
-                    reader.read(|_| looks.any(|_| (thread::yield_now(), capacity()).1 > before));
+                    reader
+                        .read_with(|_| looks.any(|_| (thread::yield_now(), capacity()).1 > before));
                 }
             });
         });

@@ -66,7 +66,7 @@ fn use_for_a_while(shared: &NodeReplicated<Sums>, seed: u64, operations: u64) ->
                 assert!(catch_unwind(AssertUnwindSafe(panicking)).is_err());
             }
             _ => {
-                let sums = shared.read(|sums| sums.0[0]);
+                let sums = shared.read_with(|sums| sums.0[0]);
                 assert!(sums >= last, "a read went back in time");
                 last = sums;
                 continue;
@@ -109,7 +109,7 @@ fn stress(builder: Builder) {
     let expected = sums.fold([0; 2], |[a, b], [c, d]| [a + c, b + d]);
     for id in shared.replicas() {
         assert_eq!(
-            shared.handle(Some(id)).unwrap().read(|sums| *sums.0),
+            shared.handle(Some(id)).unwrap().read_with(|sums| *sums.0),
             expected
         );
     }

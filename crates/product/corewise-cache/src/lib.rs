@@ -26,6 +26,8 @@
 
 mod builder;
 mod cache;
+#[cfg(doctest)]
+mod compile_fail;
 mod flight;
 mod initialise;
 mod policy;

@@ -1,5 +1,6 @@
 //! What the cache promises; numbers are those of the crate's header.
 
+mod auto_traits;
 mod concurrent;
 mod reference;
 

@@ -693,11 +693,32 @@ fn the_circle_of_the_modules_of_the_server_is_that_of_the_document() {
 fn published_crates_have_the_licences() {
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         let text = fs::read(root().join(name)).unwrap();
-        for package in ["corewise-atomic", "corewise-rcu", "corewise-maps"] {
+        for package in ["atomic", "rcu", "maps", "cache"].map(|name| format!("corewise-{name}")) {
             let path = root().join("crates/product").join(package).join(name);
             assert!(fs::read(&path).unwrap() == text, "{}", path.display());
         }
     }
+}
+
+/// Who reads the program of a crate's README also finds there how to depend on the crate.
+/// `.ci/package` builds a project with these lines. (The simulator is for this workspace only.)
+#[test]
+fn readmes_with_a_program_name_the_dependency() {
+    let mut found = 0;
+    for path in files("md") {
+        let text = fs::read_to_string(&path).unwrap();
+        let folder = path.parent().unwrap();
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        let is_of_a_crate = path.ends_with("README.md") && path.starts_with(root().join("crates"));
+        if !is_of_a_crate || !text.contains("```rust") || name == "corewise-sim" {
+            continue;
+        }
+        let place = folder.strip_prefix(root()).unwrap().display();
+        let line = format!("{name} = {{ path = \"../corewise/{place}\" }}");
+        assert!(text.contains(&line), "{}: {line}", path.display());
+        found += 1;
+    }
+    assert!(found >= 8, "{found} READMEs have a program");
 }
 
 #[test]

@@ -71,6 +71,16 @@ use corewise_maps::relativistic::DefaultHasher;",
     "let map: LockBased<u64, u64, DefaultHasher, Unlimited> = [(1, 2)].into_iter().collect();",
     "let map: LockBased<u64, u64, DefaultHasher, Limited> = [(1, 2)].into_iter().collect();",
     "drop(map);";
+    clht_stores_words: "E0277",
+    "use corewise_maps::clht::LockBased;",
+    "drop(LockBased::<u64, char>::new());",
+    "drop(LockBased::<String, char>::new());",
+    "";
+    cuckoo_stores_copies: "E0277",
+    "use corewise_maps::cuckoo::CuckooMap;",
+    "drop(CuckooMap::<u64, &str>::new());",
+    "drop(CuckooMap::<u64, String>::new());",
+    "";
     references_do_not_outlive_their_handle: "E0505",
     "let map = corewise_maps::RelativisticMap::from([(1, 2)]);
 let handle = map.pin();
@@ -91,6 +101,21 @@ refused! {
         "let one = map.get_mut(&1); drop(one); let other = map.get_mut(&3);",
         "let one = map.get_mut(&1); let other = map.get_mut(&3); drop(one);",
         "drop(other);";
+    an_entry_borrows_its_map: "E0505",
+        "let map = corewise_maps::RelativisticMap::from([(1, 2)]);",
+        "let entry = map.get_cloned(&1);",
+        "let entry = map.get(&1);",
+        "drop(map); drop(entry);";
+    an_entry_stays_on_its_thread: "E0277",
+        "let map = corewise_maps::RelativisticMap::from([(1, 2)]);",
+        "std::thread::scope(|scope| { scope.spawn(|| { map.insert(3, 4); }); });",
+        "std::thread::scope(|scope| { scope.spawn(|| map.insert(3, 4)); });",
+        "drop(map);";
+    a_map_that_moves_may_hold_what_is_not_shared: "E0277",
+        "let map = corewise_maps::RelativisticMap::from([(1, std::cell::Cell::new(2))]);",
+        "std::thread::scope(|scope| { scope.spawn(move || map.get(&1).unwrap().set(3)); });",
+        "std::thread::scope(|scope| { scope.spawn(|| map.get(&1).unwrap().set(3)); });",
+        "";
     an_owned_handle_serves_one_thread_at_a_time: "E0277",
         "let map = corewise_maps::RelativisticMap::from([(1, 2)]); let handle = map.pin_owned();",
         "std::thread::scope(|scope| { scope.spawn(move || drop(handle)); });",

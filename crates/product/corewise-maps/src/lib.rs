@@ -22,11 +22,14 @@
 //! std::thread::scope(|scope| {
 //!     for name in ["ada", "grace", "ada"] {
 //!         let visits = &visits;
-//!         scope.spawn(move || visits.update_or_insert(name.to_owned(), |n| n + 1, 1));
+//!         scope.spawn(move || {
+//!             visits.update_or_insert(name.to_owned(), |n| n + 1, 1);
+//!         });
 //!     }
 //! });
-//! let visits = visits.pin(); // a handle, which keeps the references that it returns valid
-//! assert_eq!(visits.get("ada"), Some(&2));
+//! assert_eq!(visits.get("ada").as_deref(), Some(&2));
+//! let visits = visits.pin(); // a handle, for several operations and plain references
+//! assert_eq!(visits.get("grace"), Some(&1));
 //! ```
 //!
 //! [`RelativisticSet`] is a set with the same guarantees. [`methods`] lists what `std`, papaya and
@@ -135,7 +138,7 @@ pub mod parts {
         pub use crate::clht::bucket::{Bucket, BucketState, SLOTS, SlotEntry};
         pub use crate::clht::lock_based::LockBasedForm;
         pub use crate::clht::overflow::SpareBucket;
-        pub use crate::clht::table::{Chains, ClhtVariant, SpareMemory};
+        pub use crate::clht::table::{ClhtTable, ClhtVariant, SpareMemory};
     }
 
     #[cfg(target_pointer_width = "64")]

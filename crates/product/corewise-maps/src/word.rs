@@ -45,10 +45,20 @@ pub(crate) mod sealed {
 /// # fn is_a_word<T: corewise_maps::Word>() {}
 /// is_a_word::<&'static std::cell::Cell<u64>>();
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "values of type `{Self}` do not fit in a `clht` map",
+    label = "must be a number of up to 64 bits, a pointer, or one of a few other types",
+    note = "`cuckoo::CuckooMap` takes any types that are `Copy`, `RelativisticMap` any types"
+)]
 pub trait Word: sealed::Sealed {}
 
 /// A [`Word`] that may be a key: two keys are equal exactly if their words are. This excludes
 /// floating-point numbers, and references, which are compared by their targets. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "keys of type `{Self}` do not fit in a `clht` map",
+    label = "must be an integer of up to 64 bits, a raw pointer, or one of a few other types",
+    note = "`cuckoo::CuckooMap` takes any types that are `Copy`, `RelativisticMap` any types"
+)]
 pub trait WordKey: Word + Eq + Hash {}
 
 macro_rules! words {

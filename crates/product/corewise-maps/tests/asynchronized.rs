@@ -2,7 +2,7 @@
 #![cfg(feature = "raw")]
 
 use corewise_maps::copy_map::{CopyMap, TryInsertError};
-use corewise_maps::parts::clht::{BucketState, Chains, ClhtVariant, LockBasedForm};
+use corewise_maps::parts::clht::{BucketState, ClhtTable, ClhtVariant, LockBasedForm};
 use corewise_maps_lab::clht_lock_free::LockFreeForm;
 use corewise_rcu::Domain;
 
@@ -37,10 +37,10 @@ impl Differing for LockFreeForm {
     const REPLACEMENT: (usize, u64) = (2, 1);
 }
 
-type Map<F> = CopyMap<Chains<F, u64, u64>, Hashing>;
+type Map<F> = CopyMap<ClhtTable<F, u64, u64>, Hashing>;
 
 fn map<F: ClhtVariant>(buckets: usize, keys: impl Iterator<Item = u64>) -> Map<F> {
-    let builder = CopyMap::<Chains<F, u64, u64>>::builder().buckets(buckets);
+    let builder = CopyMap::<ClhtTable<F, u64, u64>>::builder().buckets(buckets);
     let builder = builder.automatic_resize(false).domain(Domain::new());
     let map = builder.hasher(Hashing::Own).build();
     keys.for_each(|key| assert_eq!(map.pin().insert(key, !key), None));

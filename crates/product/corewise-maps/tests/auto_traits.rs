@@ -37,10 +37,12 @@ fn the_probe_tells_the_traits_apart() {
 type S = DefaultHasher;
 
 #[test]
-fn relativistic_maps_are_shared_and_sent_if_their_contents_are_both() {
+fn relativistic_maps_are_sent_as_their_contents_are_and_shared_if_these_are_both() {
     expect_of_contents! {
-        RelativisticMap<T, u64>: both, neither, neither, neither;
-        RelativisticMap<u64, T>: both, neither, neither, neither;
+        // A map that moves takes all its entries along; removed ones are dropped by any thread
+        // that shares it.
+        RelativisticMap<T, u64>: both, send, neither, neither;
+        RelativisticMap<u64, T>: both, send, neither, neither;
         RelativisticMap<u64, u64, T>: both, send, sync, neither;
         // They lend references.
         rel::Iter<'static, T, u64>: both, neither, both, neither;
@@ -59,11 +61,11 @@ fn relativistic_maps_are_shared_and_sent_if_their_contents_are_both() {
         rel::IterMut<'static, u64, T>: both, send, sync, neither;
         rel::ValuesMut<'static, u64, T>: both, send, sync, neither;
         // They own a map, or have it alone.
-        rel::IntoIter<u64, T, S>: send, neither, neither, neither;
+        rel::IntoIter<u64, T, S>: send, send, neither, neither;
         rel::DrainMut<'static, u64, T, S>: both, neither, neither, neither;
-        rel::RelativisticSet<T>: both, neither, neither, neither;
+        rel::RelativisticSet<T>: both, send, neither, neither;
         rel::set::Iter<'static, T>: both, neither, both, neither;
-        rel::set::IntoIter<T, S>: send, neither, neither, neither;
+        rel::set::IntoIter<T, S>: send, send, neither, neither;
         // A handle that may move is sent if the map may be shared.
         MapRef<'static, u64, T, S, OwnedGuard<'static>>: send, neither, neither, neither;
         rel::SetRef<'static, T, S, OwnedGuard<'static>>: send, neither, neither, neither;
@@ -75,6 +77,8 @@ fn handles_and_entries_belong_to_their_thread() {
     type G = Guard<'static>;
     expect_traits! {
         MapRef<'static, u64, u64>: false false,
+        rel::Ref<'static, u64, u64>: false false,
+        rel::RefIter<'static, u64, u64>: false false,
         MapRef<'static, u64, u64, S, &'static G>: false false,
         MapRef<'static, u64, u64, S, QsbrGuard<'static>>: false false,
         rel::Entry<'static, 'static, u64, u64, S, G>: false false,

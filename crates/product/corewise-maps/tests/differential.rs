@@ -156,17 +156,42 @@ fn one_shot<S: BuildHasher>(
     model: &mut HashMap<u64, String>,
     rng: &mut SmallRng,
 ) {
-    match rng.random_range(0..3) {
+    let lengthened = |value: &String| format!("{value}+");
+    match rng.random_range(0..7) {
         0 => {
-            let is_new = map.insert(key, value.clone());
-            assert_eq!(is_new, model.insert(key, value).is_none());
+            let old = map.insert(key, value.clone());
+            assert_eq!(old.as_deref(), model.insert(key, value).as_ref());
         }
-        1 => assert_eq!(map.remove(&key), model.remove(&key).is_some()),
+        1 => assert_eq!(map.remove(&key).as_deref(), model.remove(&key).as_ref()),
+        2 => {
+            let new = map.update(&key, lengthened);
+            let expected = model.get_mut(&key);
+            let expected = expected.map(|value| std::mem::replace(value, lengthened(value)));
+            assert_eq!(new.is_some(), expected.is_some());
+            assert_eq!(new.as_deref(), model.get(&key));
+        }
+        3 => {
+            let new = map.update_or_insert(key, lengthened, value.clone());
+            let expected = model
+                .entry(key)
+                .and_modify(|value| *value = lengthened(value));
+            assert_eq!(*new, *expected.or_insert(value));
+        }
+        4 => {
+            let got = map.get_or_insert_with(key, || value.clone());
+            assert_eq!(
+                (*got.key(), &*got),
+                (key, &*model.entry(key).or_insert(value))
+            );
+        }
+        5 => {
+            let entries = map.iter().map(|entry| (*entry.key(), entry.clone()));
+            assert_eq!(entries.collect::<HashMap<_, _>>(), *model);
+        }
         _ => {
             assert_eq!(map.get_cloned(&key).as_ref(), model.get(&key));
             assert_eq!(map.contains_key(&key), model.contains_key(&key));
-            let len = map.get_with(&key, String::len);
-            assert_eq!(len, model.get(&key).map(String::len));
+            assert_eq!(map.get(&key).as_deref(), model.get(&key));
         }
     }
 }

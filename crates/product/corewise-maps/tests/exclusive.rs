@@ -45,7 +45,7 @@ fn maps(entries: u64, alive: &Arc<AtomicIsize>, mut test: impl FnMut(Map)) {
         map.set_automatic_resize(false);
         let guard = domain.pin();
         map.shrink_to_fit();
-        if map.remove(&0) {
+        if map.remove(&0).is_some() {
             map.insert(0, Counted::new(0, alive));
         }
         drop(guard);
@@ -117,7 +117,7 @@ fn a_drain_yields_every_entry_and_the_map_goes_on() {
             for n in 0..2_000 {
                 map.insert(n, Counted::new(n, &alive));
             }
-            assert!((0..2_000).all(|n| map.get_with(&n, |value| value.n) == Some(n)));
+            assert!((0..2_000).all(|n| map.get(&n).is_some_and(|value| value.n == n)));
             map.clear();
             map.settle().unwrap();
             assert_eq!(alive.load(SeqCst), 0);
@@ -208,11 +208,11 @@ fn inconsistent_keys_get_no_value_twice() {
             let key = || Key(n % 50);
             match (n + round) % 8 {
                 0..=2 => drop(map.insert(key(), Counted::new(n, &alive))),
-                3 => map.update_or_insert(
+                3 => drop(map.update_or_insert(
                     key(),
                     |old| Counted::new(old.n, &alive),
                     Counted::new(n, &alive),
-                ),
+                )),
                 4 => drop(
                     map.pin()
                         .entry(key())

@@ -134,8 +134,8 @@ impl Perform for Upserting {
                 };
                 EntryOutcome::Held((held != value).then_some(held))
             }
-            EntryOp::Insert(value) => EntryOutcome::Present(!map.insert(key, value)),
-            EntryOp::Remove => EntryOutcome::Present(map.remove(&key)),
+            EntryOp::Insert(value) => EntryOutcome::Held(map.insert(key, value).map(|old| *old)),
+            EntryOp::Remove => EntryOutcome::Held(map.remove(&key).map(|old| *old)),
             EntryOp::CompareExchange {
                 expected: Some(expected),
                 new: None,

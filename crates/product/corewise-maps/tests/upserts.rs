@@ -44,7 +44,7 @@ fn counts_of_several_threads_add_up() {
         let (handle, more) = (map.pin(), |n: &u64| n + 1);
         match way {
             0 => assert!(*handle.update_or_insert(key, more, 1) >= 1),
-            1 => map.update_or_insert(key, more, 1),
+            1 => assert!(*map.update_or_insert(key, more, 1) >= 1),
             2 => _ = map.pin_owned().update_or_insert_with(key, more, || 1),
             3 => _ = handle.entry(key).and_modify(|n| *n += 1).or_insert(1),
             4 => {

@@ -29,7 +29,7 @@
 //!   ways are measured. Batches differ: 2,048 objects here, 64 in crossbeam-epoch, 32 in seize; so
 //!   does the memory that waits. Only the writers have guards, so grace periods end at once; with
 //!   readers that stay long, crossbeam-epoch and seize do not bound the memory that waits.
-//! - *Cells.* A read finds the value of 64 bytes and reads one word of it. `RcuCell::pin`,
+//! - *Cells.* A read finds the value of 64 bytes and reads one word of it. `RcuCell::load`,
 //!   `ArcSwap::load` and `RwLock::read` end with the round, and while they last the reader holds up
 //!   memory, holds one of eight debt slots, or holds up writers; the rows with an `Arc` may keep
 //!   the value. `arc_swap::Cache` reads a copy of the `Arc` that the thread keeps, which delays the
@@ -374,19 +374,19 @@ fn look(value: &Value) {
     black_box(value[3]);
 }
 
-/// The loops that read. Those that pin differ in a number only, so that each is compiled.
+/// The loops that read. Those that load differ in a number only, so that each is compiled.
 impl Cells {
     #[inline(never)]
-    fn pin<const PLACE: u8>(&self, cell: &RcuCell<Value>) -> f64 {
+    fn load<const PLACE: u8>(&self, cell: &RcuCell<Value>) -> f64 {
         black_box(PLACE);
         let cell = black_box(cell);
-        time(READS, || look(&cell.pin()))
+        time(READS, || look(&cell.load()))
     }
 
-    fn load(&self) -> f64 {
+    fn within(&self) -> f64 {
         let cell = black_box(&self.global);
         let guard = cell.domain().pin();
-        time(READS, || look(cell.load(&guard)))
+        time(READS, || look(cell.within(&guard)))
     }
 
     fn swap_load(&self) -> f64 {
@@ -437,17 +437,19 @@ fn cells(repetitions: u64) {
         arc_swap: ArcSwap::from_pointee([1; 8]),
         lock: RwLock::new(Arc::new([1; 8])),
     };
-    let own = |cells: &Cells| cells.pin::<2>(&cells.own);
+    let own = |cells: &Cells| cells.load::<2>(&cells.own);
     for readers in [1, 2] {
         println!("\nCells: read one word of the value; {readers} at a time");
         let read = |name, read: fn(&Cells) -> f64| {
             candidate(name, move || together(readers, || read(cells)))
         };
         let candidates = vec![
-            read("RcuCell::pin", |cells| cells.pin::<0>(&cells.global)),
-            read("RcuCell::pin, again", |cells| cells.pin::<1>(&cells.global)),
-            read("RcuCell::pin, a separate domain", own),
-            read("RcuCell::load in a section", Cells::load),
+            read("RcuCell::load", |cells| cells.load::<0>(&cells.global)),
+            read("RcuCell::load, again", |cells| {
+                cells.load::<1>(&cells.global)
+            }),
+            read("RcuCell::load, a separate domain", own),
+            read("RcuCell::within a section", Cells::within),
             read("ArcSwap::load", Cells::swap_load),
             read("ArcSwap::load_full", Cells::swap_load_full),
             read("arc_swap::Cache::load", Cells::swap_cache),

@@ -36,7 +36,7 @@ fn parse(text: &str) -> Option<Config> {
 /// Serves requests until it is told to stop: one section for each, so one configuration.
 fn work(config: &RcuCell<Config>, stop: &AtomicBool, served: &AtomicU64) {
     while !stop.load(Relaxed) {
-        let config = config.pin();
+        let config = config.load();
         let reply = format!("{} (version {})", config.greeting, config.version);
         assert!(reply.len() > config.greeting.len());
         served.fetch_add(1, Relaxed);

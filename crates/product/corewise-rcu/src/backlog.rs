@@ -173,7 +173,7 @@ impl<T> RetireList<T> {
     pub const BATCH_BYTES: usize = 64 << 10;
 
     /// Creates an empty list; allocates nothing.
-    pub fn new() -> Self {
+    pub const fn new() -> Self {
         Self {
             open: Vec::new(),
             open_bytes: 0,

@@ -8,7 +8,7 @@
 //! 3. *One owner.* The exchange that takes an address out of the cell makes its caller the owner of
 //!    the box: a [`Replaced`], which frees it or gives its value away after a grace period. The
 //!    value in the cell is owned by the cell.
-//! 4. *References.* A reference from [`RcuCell::load`] borrows the cell and a section of its
+//! 4. *References.* A reference from [`RcuCell::within`] borrows the cell and a section of its
 //!    domain. So `&mut RcuCell` and dropping the cell need not wait for readers of the value in the
 //!    cell: there are none.
 //! 5. *No section around a drop.* The cell drops no value inside a section that it enters itself.
@@ -38,7 +38,7 @@ const OVERHEAD: usize = 128;
 ///
 /// | | progress | cost |
 /// |---|---|---|
-/// | [`pin`](Self::pin), [`load`](Self::load), [`read`](Self::read) | wait-free | a section, see [`Domain::pin`], and a load |
+/// | [`load`](Self::load), [`within`](Self::within), [`read`](Self::read) | wait-free | a section, see [`Domain::pin`], and a load |
 /// | [`store`](Self::store), [`swap`](Self::swap) | lock-free, apart from waiting over the soft limit | a box; then a try to end a grace period: a system call |
 /// | [`rcu`](Self::rcu) | the same; a retry means that another thread has replaced the value | a box for each try; then the same |
 ///
@@ -65,7 +65,7 @@ const OVERHEAD: usize = 128;
 ///     scope.spawn(|| assert!(limits.read(|limits| limits.len()) >= 2));
 ///     scope.spawn(|| limits.rcu(|old| [old.as_slice(), &[30]].concat()));
 /// });
-/// assert_eq!(*limits.pin(), [10, 20, 30]);
+/// assert_eq!(*limits.load(), [10, 20, 30]);
 /// ```
 pub struct RcuCell<T> {
     /// From a box; see 1 above. (Makes the type invariant in `T`.)
@@ -81,18 +81,25 @@ unsafe impl<T: Send> Send for RcuCell<T> {}
 // others have put there.
 unsafe impl<T: Send + Sync> Sync for RcuCell<T> {}
 
-/// A section, and the value that a cell had when it began; returned by [`RcuCell::pin`].
+/// A section, and the value that a cell had when it began; returned by [`RcuCell::load`]. Or a part
+/// of that value, by [`CellGuard::map`].
 ///
 /// While it lives, nothing that is replaced or removed in the cell's domain is freed: keep it for
 /// as long as a function runs, and not while it waits. It belongs to its thread.
 #[must_use = "the section ends when the guard is dropped"]
-pub struct CellGuard<'c, T> {
+pub struct CellGuard<'c, T: ?Sized> {
     /// Not a reference: it would assert that the value lives until a function that takes the guard
     /// returns.
     value: NonNull<T>,
     /// Keeps the value.
-    _guard: Guard<'c>,
+    guard: Guard<'c>,
     _value: PhantomData<&'c T>,
+}
+
+/// A part of the value of an [`RcuCell`], whatever that value is; made by [`RcuCell::map`].
+pub struct MappedCell<'c, T, F> {
+    cell: &'c RcuCell<T>,
+    f: F,
 }
 
 /// A value that was taken out of an [`RcuCell`]; readers may still use it.
@@ -154,16 +161,16 @@ impl<T> RcuCell<T> {
     /// ```
     /// # use corewise_rcu::RcuCell;
     /// let cell = RcuCell::new((1, 2));
-    /// let pair = cell.pin();
+    /// let pair = cell.load();
     /// cell.store((3, 4));
     /// assert_eq!((pair.0, pair.1), (1, 2));
     /// ```
     #[inline(always)]
-    pub fn pin(&self) -> CellGuard<'_, T> {
+    pub fn load(&self) -> CellGuard<'_, T> {
         let guard = self.domain.pin();
         CellGuard {
             value: self.find(),
-            _guard: guard,
+            guard,
             _value: PhantomData,
         }
     }
@@ -179,10 +186,10 @@ impl<T> RcuCell<T> {
     /// # use corewise_rcu::RcuCell;
     /// let (low, high) = (RcuCell::new(1), RcuCell::new(9));
     /// let guard = corewise_rcu::pin();
-    /// assert!(low.load(&guard) < high.load(&guard));
+    /// assert!(low.within(&guard) < high.within(&guard));
     /// ```
     #[inline]
-    pub fn load<'g, G: Section>(&'g self, section: &'g G) -> &'g T {
+    pub fn within<'g, G: Section>(&'g self, section: &'g G) -> &'g T {
         assert_eq!(
             section.domain_id(),
             self.domain.id(),
@@ -200,19 +207,49 @@ impl<T> RcuCell<T> {
     /// As [`Domain::pin`]. A panic of `f` leaves the section.
     #[inline]
     pub fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
-        f(&self.pin())
+        f(&self.load())
     }
 
-    /// Returns a clone of the value, made in a section.
+    /// Returns a clone of the value, made in a section. In a cell with an [`Arc`](std::sync::Arc),
+    /// this is one more owner of what it points to, which outlives the section.
     ///
     /// # Panics
     ///
     /// As [`Domain::pin`].
-    pub fn cloned(&self) -> T
+    ///
+    /// ```
+    /// # use corewise_rcu::RcuCell;
+    /// use std::sync::Arc;
+    /// let names = RcuCell::new(Arc::new(vec!["ada"]));
+    /// let kept: Arc<Vec<&str>> = names.load_full(); // to keep, or to hold over an `.await`
+    /// names.store(Arc::default());
+    /// assert_eq!(*kept, ["ada"]);
+    /// ```
+    pub fn load_full(&self) -> T
     where
         T: Clone,
     {
         self.read(T::clone)
+    }
+
+    /// Returns a view of a part of the value, for code that is to read no more than that part. `f`
+    /// finds the part in the value of the moment, each time that it is [loaded](MappedCell::load).
+    ///
+    /// ```
+    /// # use corewise_rcu::RcuCell;
+    /// struct Config {
+    ///     port: u16,
+    ///     root: String,
+    /// }
+    /// let config = RcuCell::new(Config { port: 80, root: "/srv".into() });
+    /// let root = config.map(|config| config.root.as_str());
+    /// assert_eq!(&*root.load(), "/srv");
+    /// config.store(Config { port: 80, root: "/var".into() });
+    /// assert_eq!(&*root.load(), "/var");
+    /// # assert_eq!(config.load().port, 80);
+    /// ```
+    pub fn map<P: ?Sized, F: Fn(&T) -> &P>(&self, f: F) -> MappedCell<'_, T, F> {
+        MappedCell { cell: self, f }
     }
 
     /// The value, without a section: no other thread uses the cell.
@@ -294,7 +331,7 @@ impl<T: Send + 'static> RcuCell<T> {
     /// # use corewise_rcu::RcuCell;
     /// let count = RcuCell::new(7);
     /// let old = count.rcu(|count| count + 1);
-    /// assert_eq!((*old, count.cloned()), (7, 8));
+    /// assert_eq!((*old, count.load_full()), (7, 8));
     /// ```
     pub fn rcu(&self, mut f: impl FnMut(&T) -> T) -> Replaced<'_, T> {
         let replaced: Result<_, Never> = self.try_rcu(|value| Ok(f(value)));
@@ -309,7 +346,7 @@ impl<T: Send + 'static> RcuCell<T> {
     pub fn try_rcu<E>(&self, mut f: impl FnMut(&T) -> Result<T, E>) -> Result<Replaced<'_, T>, E> {
         let mut backoff = Backoff::new();
         loop {
-            let guard = self.pin();
+            let guard = self.load();
             let exchanged = self.compare_exchange(&guard, f(&guard)?);
             drop(guard);
             // A value that was not stored is dropped here, outside the section.
@@ -322,7 +359,7 @@ impl<T: Send + 'static> RcuCell<T> {
     }
 
     /// Replaces the value if it is still `current`: the same value, not an equal one. `current` is
-    /// a reference from [`load`](Self::load), [`pin`](Self::pin) or the like.
+    /// a reference from [`load`](Self::load), [`within`](Self::within) or the like.
     ///
     /// Values of a zero-sized type cannot be told apart: they are always replaced.
     ///
@@ -333,7 +370,7 @@ impl<T: Send + 'static> RcuCell<T> {
     /// ```
     /// # use corewise_rcu::RcuCell;
     /// let cell = RcuCell::new(String::from("a"));
-    /// let seen = cell.pin();
+    /// let seen = cell.load();
     /// assert!(cell.compare_exchange(&seen, "b".into()).is_ok());
     /// assert_eq!(cell.compare_exchange(&seen, "c".into()).unwrap_err(), "c");
     /// ```
@@ -414,11 +451,50 @@ impl<T> From<T> for RcuCell<T> {
 
 impl<T: fmt::Debug> fmt::Debug for RcuCell<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RcuCell").field(&*self.pin()).finish()
+        f.debug_tuple("RcuCell").field(&*self.load()).finish()
     }
 }
 
-impl<T> Deref for CellGuard<'_, T> {
+impl<T, F> MappedCell<'_, T, F> {
+    /// Enters a section and returns a guard that dereferences to the part; see [`RcuCell::load`].
+    /// Wait-free apart from the closure that finds the part, which runs in the section.
+    ///
+    /// # Panics
+    ///
+    /// As [`Domain::pin`].
+    pub fn load<P: ?Sized>(&self) -> CellGuard<'_, P>
+    where
+        F: Fn(&T) -> &P,
+    {
+        CellGuard::map(self.cell.load(), &self.f)
+    }
+}
+
+impl<'c, T: ?Sized> CellGuard<'c, T> {
+    /// Narrows a guard to a part of its value. The whole value is kept.
+    ///
+    /// An associated function, called as `CellGuard::map(guard, ..)`: a method would hide one of
+    /// the value.
+    ///
+    /// ```
+    /// use corewise_rcu::{CellGuard, RcuCell};
+    /// let cell = RcuCell::new((1, String::from("one")));
+    /// let name: CellGuard<str> = CellGuard::map(cell.load(), |pair| pair.1.as_str());
+    /// assert_eq!(&*name, "one");
+    /// ```
+    pub fn map<P: ?Sized>(guard: Self, f: impl FnOnce(&T) -> &P) -> CellGuard<'c, P> {
+        // `f` accepts every lifetime, so what it returns lives as long as the value, which the
+        // section keeps.
+        let value = NonNull::from(f(&guard));
+        CellGuard {
+            value,
+            guard: guard.guard,
+            _value: PhantomData,
+        }
+    }
+}
+
+impl<T: ?Sized> Deref for CellGuard<'_, T> {
     type Target = T;
 
     #[inline(always)]
@@ -428,13 +504,13 @@ impl<T> Deref for CellGuard<'_, T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for CellGuard<'_, T> {
+impl<T: ?Sized + fmt::Debug> fmt::Debug for CellGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)
     }
 }
 
-impl<T: fmt::Display> fmt::Display for CellGuard<'_, T> {
+impl<T: ?Sized + fmt::Display> fmt::Display for CellGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&**self, f)
     }

@@ -115,28 +115,41 @@ refused! {
     a_value_borrows_the_guard: "E0505",
         "let cell = corewise_rcu::RcuCell::new(1);
 let guard = corewise_rcu::pin();",
-        "let value = &{ *cell.load(&guard) };",
-        "let value = cell.load(&guard);",
+        "let value = &{ *cell.within(&guard) };",
+        "let value = cell.within(&guard);",
         "drop(guard);
 assert_eq!(*value, 1);";
     a_value_borrows_a_temporary_guard: "E0515",
         "use corewise_rcu::RcuCell;",
-        "fn find(cell: &RcuCell<u8>) -> u8 { *cell.pin() }",
-        "fn find(cell: &RcuCell<u8>) -> &u8 { &*cell.pin() }",
+        "fn find(cell: &RcuCell<u8>) -> u8 { *cell.load() }",
+        "fn find(cell: &RcuCell<u8>) -> &u8 { &*cell.load() }",
         "";
     a_value_borrows_the_cell: "E0505",
         "let guard = corewise_rcu::pin();
 let cell = corewise_rcu::RcuCell::new(1);",
-        "let value = &{ *cell.load(&guard) };",
-        "let value = cell.load(&guard);",
+        "let value = &{ *cell.within(&guard) };",
+        "let value = cell.within(&guard);",
         "drop(cell);
 assert_eq!(*value, 1);";
     a_guard_borrows_the_cell: "E0502",
         "let mut cell = corewise_rcu::RcuCell::new(1);",
-        "let value = Box::new(cell.cloned());",
-        "let value = cell.pin();",
+        "let value = Box::new(*cell.load());",
+        "let value = cell.load();",
         "*cell.get_mut() = 2;
 assert_eq!(*value, 1);";
+    a_guard_of_a_part_borrows_the_cell: "E0502",
+        "use corewise_rcu::{CellGuard, RcuCell};
+let mut cell = RcuCell::new((1, 2));",
+        "let value = Box::new(cell.load().0);",
+        "let value = CellGuard::map(cell.load(), |pair| &pair.0);",
+        "cell.get_mut().0 = 2;
+assert_eq!(*value, 1);";
+    a_part_is_one_of_the_value: "",
+        "use corewise_rcu::{CellGuard, RcuCell};
+let (cell, other) = (RcuCell::new(1), 2);",
+        "let value = CellGuard::map(cell.load(), |value| value);",
+        "let value = CellGuard::map(cell.load(), |_| &other);",
+        "assert_eq!(*value, 1);";
     a_value_stays_in_the_closure_that_reads_it: "",
         "let cell = corewise_rcu::RcuCell::new(1);",
         "let value: i32 = cell.read(|value| *value);",

@@ -7,12 +7,12 @@
 //! let config = RcuCell::new(String::from("port = 80"));
 //! std::thread::scope(|scope| {
 //!     scope.spawn(|| {
-//!         let seen = config.pin(); // costs about a nanosecond, and never waits
+//!         let seen = config.load(); // costs about a nanosecond, and never waits
 //!         assert!(seen.starts_with("port")); // `seen` stays as it is until it is dropped
 //!     });
 //!     scope.spawn(|| config.store(String::from("port = 8080")));
 //! });
-//! assert_eq!(*config.pin(), "port = 8080");
+//! assert_eq!(*config.load(), "port = 8080");
 //! ```
 //!
 //! # Which type, and which crate
@@ -20,7 +20,7 @@
 //! | if you need | use |
 //! |---|---|
 //! | one value that many threads read and few replace | [`RcuCell`] |
-//! | the same, but readers keep the value, or await with it | `arc-swap` |
+//! | the same, but readers keep the value, or await with it | an [`RcuCell`] of an `Arc`, with [`RcuCell::load_full`]; or `arc-swap` |
 //! | a value that is set once | [`OnceLock`](std::sync::OnceLock), [`LazyLock`](std::sync::LazyLock) |
 //! | values changed in place, or written as often as read | [`Mutex`](std::sync::Mutex), [`RwLock`](std::sync::RwLock), atomics |
 //! | a map that is read without locks | `corewise-maps` |
@@ -34,6 +34,10 @@
 //! references instead: a read costs three times as much or more, but a value may be kept for as
 //! long as one likes, and replacing one costs a tenth. (Its `Cache`, of which each thread has its
 //! own, reads fastest of all.)
+//!
+//! `new`, `load`, `load_full`, `store`, `swap`, `rcu`, `map` and `into_inner` do what they do in
+//! `arc-swap`, for values of any type instead of `Arc`s. [`RcuCell::compare_exchange`] is its
+//! `compare_and_swap`.
 //!
 //! # Sections and grace periods
 //!
@@ -140,10 +144,10 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`RcuCell::pin`] and reading a word of the value | 1.2 to 1.5 ns |
+//! | [`RcuCell::load`] and reading a word of the value | 1.2 to 1.5 ns |
 //! | as a share of arc-swap 1.9.5 | `load` 0.26 to 0.33, `load_full` 0.04 to 0.15, `Cache::load` 2.9 to 5.0 |
 //! | as a share of `RwLock<Arc<_>>` | `read` 0.06 to 0.28, the same and a clone 0.04 to 0.16 |
-//! | [`RcuCell::load`] in a section | 0.9 ns |
+//! | [`RcuCell::within`] a section | 0.9 ns |
 //! | [`RcuCell::store`], which frees the old value too | 0.5 to 0.7 µs: 15 to 22 times `ArcSwap::store` |
 //! | the same beside a thread that reads | 0.5 µs, in some slices several: 7 to 11 times |
 //!
@@ -182,7 +186,7 @@ mod registry;
 mod stall;
 
 pub use backlog::{Budget, Limits, Pressure, RetireList, default_weight};
-pub use cell::{CellGuard, RcuCell, Replaced};
+pub use cell::{CellGuard, MappedCell, RcuCell, Replaced};
 pub use deferred::{is_reclaiming, reclaiming};
 pub use domain::{BacklogFull, Builder, Domain, Guard, Pinned, Section, pin};
 pub use grace::Cookie;

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::MutexGuard;
 
 use corewise_rcu::{
-    BacklogFull, Budget, Builder, CellGuard, Cookie, Domain, Guard, Limits, OwnedGuard, Pinned,
-    Pressure, Qsbr, QsbrGuard, RcuCell, Replaced, RetireList, Stall, StallHookIsSet,
+    BacklogFull, Budget, Builder, CellGuard, Cookie, Domain, Guard, Limits, MappedCell, OwnedGuard,
+    Pinned, Pressure, Qsbr, QsbrGuard, RcuCell, Replaced, RetireList, Stall, StallHookIsSet,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -38,6 +38,8 @@ assert_impl_all!(RcuCell<Cell<u8>>: Send);
 assert_not_impl_any!(RcuCell<Cell<u8>>: Sync);
 assert_not_impl_any!(RcuCell<Rc<u8>>: Send, Sync);
 assert_not_impl_any!(RcuCell<MutexGuard<'static, u8>>: Send, Sync);
+assert_impl_all!(MappedCell<'static, u8, fn(&u8) -> &u8>: Send, Sync);
+assert_not_impl_any!(MappedCell<'static, Cell<u8>, fn(&u8) -> &u8>: Send, Sync);
 assert_impl_all!(Replaced<'static, u8>: Send, Sync);
 assert_not_impl_any!(Replaced<'static, Cell<u8>>: Send, Sync);
 
@@ -46,6 +48,7 @@ assert_not_impl_any!(Guard<'static>: Send, Sync, Clone);
 assert_not_impl_any!(Qsbr<'static>: Send, Sync, Clone);
 assert_not_impl_any!(QsbrGuard<'static>: Send, Sync);
 assert_not_impl_any!(CellGuard<'static, u8>: Send, Sync, Clone);
+assert_not_impl_any!(CellGuard<'static, str>: Send, Sync, Clone);
 
 // One that a value owns may move, but serves one thread at a time.
 assert_impl_all!(OwnedGuard<'static>: Send);

@@ -87,7 +87,7 @@ fn cell(domain: &Domain, values: usize) -> Parts {
 
 /// Reads the number in the cell twice, in one section.
 fn read((cell, contents): &Parts) -> usize {
-    let guard = cell.pin();
+    let guard = cell.load();
     // At once: afterwards a mutant may have freed the value.
     let at = guard.at;
     let number = contents.read(at);

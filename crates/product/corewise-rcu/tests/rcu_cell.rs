@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{Object, for_a_while};
-use corewise_rcu::{BacklogFull, Builder, Domain, Limits, Pressure, RcuCell};
+use corewise_rcu::{BacklogFull, Builder, CellGuard, Domain, Limits, Pressure, RcuCell};
 use corewise_testkit::stress::{beside, come_and_go};
 
 /// A value that counts how many of its kind are alive.
@@ -55,7 +55,7 @@ fn a_cell_behaves_like_a_variable() {
             }
             _ => {
                 let old = cell
-                    .compare_exchange(&cell.pin(), next.clone())
+                    .compare_exchange(&cell.load(), next.clone())
                     .expect("it is the current value");
                 assert_eq!(
                     old.into_inner(),
@@ -67,10 +67,10 @@ fn a_cell_behaves_like_a_variable() {
                 );
             }
         }
-        assert_eq!(*cell.pin(), variable);
-        assert_eq!(cell.load(&corewise_rcu::pin()), &variable);
+        assert_eq!(*cell.load(), variable);
+        assert_eq!(cell.within(&corewise_rcu::pin()), &variable);
         assert_eq!(cell.read(String::len), variable.len());
-        assert_eq!(cell.cloned(), variable);
+        assert_eq!(cell.load_full(), variable);
         variable.truncate(20);
         cell.store(variable.clone());
     }
@@ -83,7 +83,7 @@ fn the_owner_needs_no_section() {
     cell.get_mut().push(1);
     assert_eq!(format!("{cell:?}"), "RcuCell([1])");
     assert_eq!(
-        format!("{:?} {}", cell.pin(), RcuCell::from(7).pin()),
+        format!("{:?} {}", cell.load(), RcuCell::from(7).load()),
         "[1] 7"
     );
     assert_eq!(format!("{:?}", cell.swap(vec![2])), "Replaced([1])");
@@ -110,11 +110,11 @@ fn a_replaced_value_without_readers_is_dropped_at_once() {
 fn what_a_guard_has_found_stays_until_the_guard_is_gone() {
     let alive = Arc::default();
     let cell = RcuCell::in_domain(Counted::new(0, &alive), Domain::new());
-    let first = cell.pin();
+    let first = cell.load();
     cell.store(Counted::new(1, &alive));
-    let second = cell.pin();
+    let second = cell.load();
     cell.store(Counted::new(2, &alive));
-    assert_eq!((first.0, second.0, cell.pin().0), (0, 1, 2));
+    assert_eq!((first.0, second.0, cell.load().0), (0, 1, 2));
     assert_eq!(alive.load(Relaxed), 3);
     drop((first, second));
     cell.store(Counted::new(3, &alive));
@@ -142,7 +142,7 @@ fn a_replaced_value_is_given_away_after_a_grace_period() {
     let domain = Domain::new();
     let cell = RcuCell::in_domain(String::from("a"), domain.clone());
     let guard = domain.pin();
-    let seen = cell.load(&guard);
+    let seen = cell.within(&guard);
     let old = cell.swap("b".into()).try_into_inner().unwrap_err();
     assert_eq!((seen.as_str(), old.as_str()), ("a", "a"));
     let panic = catch_unwind(AssertUnwindSafe(|| old.into_inner())).unwrap_err();
@@ -162,25 +162,25 @@ fn a_replaced_value_is_given_away_after_a_grace_period() {
 fn a_section_of_another_domain_is_refused() {
     let cell = RcuCell::in_domain(1, Domain::new());
     let guard = corewise_rcu::pin();
-    assert!(catch_unwind(AssertUnwindSafe(|| *cell.load(&guard))).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| *cell.within(&guard))).is_err());
     let mut qsbr = cell.domain().qsbr();
-    assert_eq!(*cell.load(&qsbr.section()), 1);
+    assert_eq!(*cell.within(&qsbr.section()), 1);
     cell.store(2);
     assert!(qsbr.quiescent());
-    assert_eq!(*cell.load(&qsbr.section()), 2);
+    assert_eq!(*cell.within(&qsbr.section()), 2);
 }
 
 #[test]
 fn compare_exchange_tells_equal_values_apart() {
     let cell = RcuCell::new(5);
-    let seen = cell.pin();
+    let seen = cell.load();
     cell.store(6);
     cell.store(5);
     assert_eq!(cell.compare_exchange(&seen, 7).map(drop), Err(7));
     assert_eq!(cell.compare_exchange(&5, 7).map(drop), Err(7));
-    let again = cell.pin();
+    let again = cell.load();
     assert_eq!(*cell.compare_exchange(&again, 7).unwrap(), 5);
-    assert_eq!((*seen, *again, *cell.pin()), (5, 5, 7));
+    assert_eq!((*seen, *again, *cell.load()), (5, 5, 7));
 }
 
 /// All values of such a type have the same address.
@@ -201,7 +201,7 @@ fn a_value_without_a_size_is_dropped_as_often_as_it_was_made() {
     }
     let domain = Domain::new();
     let cell = RcuCell::in_domain(Empty::new(), domain.clone());
-    let guard = cell.pin();
+    let guard = cell.load();
     cell.store(Empty::new());
     drop(cell.rcu(|_| Empty::new()));
     drop(cell.compare_exchange(&guard, Empty::new()));
@@ -219,8 +219,24 @@ fn a_value_without_a_size_is_dropped_as_often_as_it_was_made() {
 fn a_cell_that_is_only_read_takes_any_value() {
     let text = String::from("borrowed");
     let cell = RcuCell::new((Rc::new(text.as_str()), &text));
-    assert_eq!(*cell.pin().0, "borrowed");
+    assert_eq!(*cell.load().0, "borrowed");
     assert_eq!(cell.into_inner().1, "borrowed");
+}
+
+#[test]
+fn a_guard_of_a_part_keeps_the_whole_value() {
+    let alive = Arc::default();
+    let domain = Domain::new();
+    let cell = RcuCell::in_domain(Counted::new(1, &alive), domain.clone());
+    let number = cell.map(|counted| &counted.0);
+    let first = number.load();
+    cell.store(Counted::new(2, &alive));
+    assert_eq!((*first, *number.load()), (1, 2));
+    let same = CellGuard::map(first, |number| number);
+    assert_eq!((*same, alive.load(Relaxed)), (1, 2));
+    drop(same);
+    domain.barrier();
+    assert_eq!(alive.load(Relaxed), 1);
 }
 
 #[test]
@@ -232,9 +248,11 @@ fn a_panic_of_a_closure_changes_nothing() {
     assert!(catch_unwind(AssertUnwindSafe(rcu)).is_err());
     let read = || cell.read(|_| resume_unwind(Box::new(())));
     assert!(catch_unwind(AssertUnwindSafe(read)).is_err());
-    // Neither left a section behind.
+    let part = cell.map(|_| -> &u64 { resume_unwind(Box::new(())) });
+    assert!(catch_unwind(AssertUnwindSafe(|| *part.load())).is_err());
+    // None of them left a section behind.
     domain.synchronize();
-    assert_eq!((cell.pin().0, alive.load(Relaxed)), (1, 1));
+    assert_eq!((cell.load().0, alive.load(Relaxed)), (1, 1));
 }
 
 #[test]
@@ -252,7 +270,7 @@ fn a_panic_of_a_drop_reaches_no_caller_and_leaks_nothing() {
     let cell = RcuCell::in_domain(Panics(Counted::new(1, &alive)), Domain::new());
     for number in (0..10).rev() {
         cell.store(Panics(Counted::new(number, &alive)));
-        assert_eq!((cell.pin().0.0, alive.load(Relaxed)), (number, 1));
+        assert_eq!((cell.load().0.0, alive.load(Relaxed)), (number, 1));
     }
     cell.store(Panics(Counted::new(1, &alive)));
     // The value in the cell is the owner's affair.
@@ -310,9 +328,9 @@ fn a_closure_may_read_and_replace_the_value() {
         if calls == 1 {
             cell.store(value + 10);
         }
-        cell.cloned() * 2
+        cell.load_full() * 2
     });
-    assert_eq!((*old, *cell.pin(), calls), (11, 22, 2));
+    assert_eq!((*old, *cell.load(), calls), (11, 22, 2));
 }
 
 #[test]
@@ -324,7 +342,7 @@ fn the_backlog_is_bounded_while_a_reader_stays() {
     let domain = Builder::default().limits(limits).build("bounded");
     let alive = Arc::default();
     let cell = RcuCell::in_domain(Counted::new(0, &alive), domain.clone());
-    let guard = cell.pin();
+    let guard = cell.load();
     let mut number = 0;
     let full = loop {
         number += 1;
@@ -334,7 +352,7 @@ fn the_backlog_is_bounded_while_a_reader_stays() {
             Err(BacklogFull(value)) => break value,
         }
     };
-    assert_eq!((full.0, cell.pin().0, guard.0), (number, number - 1, 0));
+    assert_eq!((full.0, cell.load().0, guard.0), (number, number - 1, 0));
     drop(guard);
     assert_eq!(cell.try_store(full).unwrap(), Pressure::Fine);
     assert_eq!(alive.load(Relaxed), 1);
@@ -368,7 +386,7 @@ fn no_update_is_lost() {
 fn spawn_readers<'s>(scope: &'s thread::Scope<'s, '_>, cell: &'s RcuCell<Box<Object>>) {
     scope.spawn(|| {
         for_a_while(|_| {
-            let value = cell.pin();
+            let value = cell.load();
             value.check();
             value.check();
         });
@@ -376,7 +394,7 @@ fn spawn_readers<'s>(scope: &'s thread::Scope<'s, '_>, cell: &'s RcuCell<Box<Obj
     scope.spawn(|| {
         for_a_while(|_| {
             let guard = cell.domain().pin();
-            let (one, other) = (cell.load(&guard), cell.load(&guard));
+            let (one, other) = (cell.within(&guard), cell.within(&guard));
             one.check();
             other.check();
             cell.read(|value| value.check());
@@ -386,7 +404,7 @@ fn spawn_readers<'s>(scope: &'s thread::Scope<'s, '_>, cell: &'s RcuCell<Box<Obj
     scope.spawn(|| {
         let mut qsbr = cell.domain().qsbr();
         for_a_while(|_| {
-            cell.load(&qsbr.section()).check();
+            cell.within(&qsbr.section()).check();
             assert!(qsbr.quiescent());
         });
     });
@@ -417,7 +435,7 @@ fn read_and_replace(domain: &Domain) {
                     1 => drop(old.try_into_inner()),
                     _ => drop(old),
                 }
-                let seen = cell.pin();
+                let seen = cell.load();
                 let exchanged = cell.compare_exchange(&seen, Object::new(&alive));
                 seen.check();
                 drop(seen);
@@ -481,7 +499,7 @@ fn a_cell_in_a_static_is_read_while_threads_come_and_go() {
     let is_over = AtomicBool::new(false);
     let read = || {
         while !is_over.load(Relaxed) {
-            let value = CELL.pin();
+            let value = CELL.load();
             assert!(value.iter().all(|word| *word == value[0]));
         }
     };
@@ -493,5 +511,5 @@ fn a_cell_in_a_static_is_read_while_threads_come_and_go() {
             LATE.set(Some(Late));
         })
     });
-    assert_eq!(*CELL.pin(), [2 * rounds; 8]);
+    assert_eq!(*CELL.load(), [2 * rounds; 8]);
 }

@@ -60,7 +60,7 @@ impl<D: Sequential> Execute<D> for Registered<'_, D> {
     #[inline]
     fn execute(&mut self, operation: Operation<D>) -> D::Response {
         match operation {
-            Operation::Read(operation) => self.0.read(|data| data.read(&operation)),
+            Operation::Read(operation) => self.0.read(&operation),
             Operation::Write(operation) => self.0.write(operation),
         }
     }

@@ -156,7 +156,7 @@ mod snapshot;
 use corewise_atomic::Backoff;
 
 use corewise_maps::copy_map::{CopyMap, Full, Unlimited};
-use corewise_maps::parts::clht::{Chains, ClhtVariant, SpareMemory};
+use corewise_maps::parts::clht::{ClhtTable, ClhtVariant, SpareMemory};
 use corewise_maps::parts::{EntryChange, Moved, Put, Raw};
 use corewise_maps::relativistic::DefaultHasher;
 
@@ -164,7 +164,7 @@ use self::chain::{Bucket, Chain, Claim, Frozen, InsertionSearch};
 use self::snapshot::Snapshot;
 
 /// The table of [`LockFree`].
-pub type LockFreeTable<K, V> = Chains<LockFreeForm, K, V>;
+pub type LockFreeTable<K, V> = ClhtTable<LockFreeForm, K, V>;
 
 /// CLHT-lf: one exchange of a word decides an insertion or a removal; lookups cost one cache line
 /// and write nothing. See the [module](self) for how it works.

@@ -62,6 +62,7 @@ pub mod operation;
 mod pages;
 mod range;
 mod records;
+mod replicated;
 mod score;
 mod tree;
 

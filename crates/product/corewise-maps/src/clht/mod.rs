@@ -129,10 +129,10 @@ pub(crate) mod table;
 use crate::copy_map::{CopyMap, Unlimited, operations};
 use crate::relativistic::DefaultHasher;
 
-use table::Chains;
+use table::ClhtTable;
 
 /// The table of [`LockBased`].
-pub type LockBasedTable<K, V> = Chains<lock_based::LockBasedForm, K, V>;
+pub type LockBasedTable<K, V> = ClhtTable<lock_based::LockBasedForm, K, V>;
 
 /// CLHT-lb: a map of words whose updates lock their chain, and whose lookups cost one cache line
 /// and write nothing. See the [module](self) for how it works.

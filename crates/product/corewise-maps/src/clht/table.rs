@@ -91,7 +91,7 @@ impl<'t, S: BucketState> SpareMemory<'t, S> {
 }
 
 /// The table of each variant: an array of chains.
-pub struct Chains<F: ClhtVariant, K, V> {
+pub struct ClhtTable<F: ClhtVariant, K, V> {
     heads: Heads<Bucket<F::State>>,
     budget: Arc<MemoryBudget>,
     overflow: CachePadded<Overflow<F::State>>,
@@ -99,7 +99,7 @@ pub struct Chains<F: ClhtVariant, K, V> {
     _words: PhantomData<fn() -> (K, V)>,
 }
 
-impl<F: ClhtVariant, K: WordKey, V: Word> Chains<F, K, V> {
+impl<F: ClhtVariant, K: WordKey, V: Word> ClhtTable<F, K, V> {
     #[inline(always)]
     fn mask(&self) -> u64 {
         self.heads.len() as u64 - 1
@@ -154,7 +154,7 @@ impl<F: ClhtVariant, K: WordKey, V: Word> Chains<F, K, V> {
 // `ClhtVariant`, and the Acquire load of a state shows what was written before an entry was
 // announced (1, 2). `for_each_in` reads every slot of the chain (3). The buckets of the arrays are
 // atomics (4).
-unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
+unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for ClhtTable<F, K, V> {
     type Key = K;
     type Value = V;
     type Entry = (Raw, Raw);
@@ -339,7 +339,7 @@ unsafe impl<F: ClhtVariant, K: WordKey, V: Word> Table for Chains<F, K, V> {
     }
 }
 
-impl<F: ClhtVariant, K, V> Drop for Chains<F, K, V> {
+impl<F: ClhtVariant, K, V> Drop for ClhtTable<F, K, V> {
     fn drop(&mut self) {
         let bytes = Heads::<Bucket<F::State>>::bytes(self.heads.len());
         self.budget.give(bytes);

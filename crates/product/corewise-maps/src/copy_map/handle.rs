@@ -444,8 +444,9 @@ impl<T: Table, S: BuildHasher, G: Section, L: Limit> CopyMapRef<'_, T, S, G, L> 
         L::answer(there.map(|there| there.unwrap_or(value)))
     }
 
-    /// Returns the value of a key, and inserts the result of `make` if the key is absent. If
-    /// another thread inserts the key while `make` runs, that value is returned.
+    /// Returns the value of a key, and inserts the result of `make` if the key is absent. Several
+    /// threads that find the key absent may call their `make` at the same time. If another thread
+    /// inserts the key while `make` runs, that value is returned.
     ///
     /// Errors and panics are those of [`insert`](Self::insert).
     ///

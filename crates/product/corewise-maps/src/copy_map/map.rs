@@ -38,8 +38,9 @@ const fn share<T: Table>() -> usize {
 /// | any, 32 bytes together; many entries or little memory | [`cuckoo::CuckooMap`](crate::cuckoo::CuckooMap) |
 /// | values of any type | [`RelativisticMap`](crate::RelativisticMap), another map |
 ///
-/// All access is through a handle, which [`pin`](Self::pin) makes. See [`CopyMapRef`] for the
-/// operations and the [module](super) for the guarantees of all tables.
+/// The map itself has the operations that are used most. A handle, which [`pin`](Self::pin) makes,
+/// has all of them, and is cheaper for several in a row: see [`CopyMapRef`], and the
+/// [module](super) for the guarantees of all tables.
 ///
 /// ```
 /// use corewise_maps::clht::LockBased;
@@ -50,12 +51,12 @@ const fn share<T: Table>() -> usize {
 ///         let squares = &squares;
 ///         scope.spawn(move || {
 ///             for n in (thread..1_000).step_by(4) {
-///                 squares.pin().insert(n, n * n);
+///                 squares.insert(n, n * n);
 ///             }
 ///         });
 ///     }
 /// });
-/// assert_eq!(squares.pin().get(&30), Some(900));
+/// assert_eq!(squares.get(&30), Some(900));
 /// assert_eq!(squares.len(), 1_000);
 /// ```
 pub struct CopyMap<T, S = DefaultHasher, L = Unlimited> {
@@ -98,7 +99,9 @@ impl<T> Drop for RetiredTable<T> {
     }
 }
 
-impl<T: Table> CopyMap<T> {
+// Bounds of the methods, not of the block: so the compiler shows the message of the trait that keys
+// or values lack.
+impl<T> CopyMap<T> {
     /// Makes an empty map, which grows.
     ///
     /// ```
@@ -106,7 +109,10 @@ impl<T: Table> CopyMap<T> {
     /// let map = LockBased::new();
     /// assert_eq!(map.pin().insert(1, 2), None);
     /// ```
-    pub fn new() -> Self {
+    pub fn new() -> Self
+    where
+        T: Table,
+    {
         Self::builder().build()
     }
 
@@ -122,7 +128,10 @@ impl<T: Table> CopyMap<T> {
     /// assert!(map.buckets() >= 1_000 / 3);
     /// assert_eq!(map.pin().insert(1, 2), None);
     /// ```
-    pub fn with_capacity(entries: usize) -> Self {
+    pub fn with_capacity(entries: usize) -> Self
+    where
+        T: Table,
+    {
         Self::builder().capacity(entries).build()
     }
 
@@ -137,7 +146,10 @@ impl<T: Table> CopyMap<T> {
     /// let map = LockBased::<u64, u64>::with_buckets(100);
     /// assert_eq!(map.buckets(), 128);
     /// ```
-    pub fn with_buckets(buckets: usize) -> Self {
+    pub fn with_buckets(buckets: usize) -> Self
+    where
+        T: Table,
+    {
         Self::builder().buckets(buckets).build()
     }
 
@@ -148,7 +160,10 @@ impl<T: Table> CopyMap<T> {
     /// let map = LockBased::builder().buckets(64).automatic_resize(false).build();
     /// assert_eq!(map.pin().insert(1, 2), None);
     /// ```
-    pub fn builder() -> Builder<T> {
+    pub fn builder() -> Builder<T>
+    where
+        T: Table,
+    {
         Builder::new()
     }
 }

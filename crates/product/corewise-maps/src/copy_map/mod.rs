@@ -156,6 +156,7 @@ macro_rules! operations {
 pub(crate) use operations;
 
 mod builder;
+mod direct;
 mod handle;
 mod iter;
 mod limit;
@@ -168,6 +169,7 @@ mod traits;
 
 pub use crate::relativistic::Operation;
 pub use builder::Builder;
+pub use direct::PinnedIter;
 pub use handle::{Computed, CopyMapRef};
 #[cfg(feature = "rayon")]
 pub use iter::ParIter;

@@ -87,6 +87,11 @@ impl<V> EntryChange<V> {
 // Any thread may call any safe operation at any time. Each operation takes the table as a
 // `TableVersion`, and answers for the table and its successors together. Foreign code runs before
 // an operation changes anything: if it panics, nothing has happened.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no place for keys or values of these types",
+    note = "`clht::LockBased` takes `WordKey`s and `Word`s, `cuckoo::CuckooMap` all `Copy` types",
+    note = "`RelativisticMap` takes any types"
+)]
 pub unsafe trait Table: Sized {
     /// The type of keys; equal keys must have equal hashes.
     type Key: Copy + Eq + Hash;

@@ -273,7 +273,7 @@ where
             EntryState::Done(value) => value,
             EntryState::Absent(key) => {
                 let copy = |value: &V| modified(value, &mut self.change);
-                self.handle.upsert(self.hash, key, copy, make)
+                &self.handle.upsert(self.hash, key, copy, make).value
             }
         }
     }

@@ -95,7 +95,8 @@ impl<K, V, S> RelativisticMap<K, V, S> {
     /// ```
     pub fn retain_mut(&mut self, mut is_to_stay: impl FnMut(&K, &mut V) -> bool) {
         let handle = self.pin();
-        for link in handle.raw_iter() {
+        // SAFETY: the handle lives longer than the loop (1).
+        for link in unsafe { handle.raw_iter() } {
             let node = link.cast::<Node<K, V>>().as_ptr();
             // SAFETY: a node of this map, kept by the section. No other thread has the map, and the
             // references end before the closure is called again.
@@ -276,8 +277,7 @@ impl<K, V, S> IntoIterator for RelativisticMap<K, V, S> {
     }
 }
 
-/// Yields the entries with their values to be changed, as [`RelativisticMap::iter_mut`]. (A shared
-/// map is iterated through a handle: `for (key, value) in &map.pin()`.)
+/// Yields the entries with their values to be changed, as [`RelativisticMap::iter_mut`].
 impl<'a, K, V, S> IntoIterator for &'a mut RelativisticMap<K, V, S> {
     type Item = (&'a K, &'a mut V);
     type IntoIter = IterMut<'a, K, V>;

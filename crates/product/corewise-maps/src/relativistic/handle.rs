@@ -239,9 +239,12 @@ impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
         self.map.is_empty()
     }
 
+    /// # Safety
+    ///
+    /// 1. The iterator and the nodes that it yields are not used after this handle.
     #[inline(always)]
-    pub(super) fn raw_iter(&self) -> RawIter<'_, Slabs> {
-        // SAFETY: the section is of the map's domain, and what is lent borrows this handle.
+    pub(super) unsafe fn raw_iter(&self) -> RawIter<'m, Slabs> {
+        // SAFETY: the section is of the map's domain, and nothing is used after it (1).
         unsafe { self.map.raw.iter(&*self.section) }
     }
 

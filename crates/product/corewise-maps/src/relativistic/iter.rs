@@ -28,8 +28,8 @@ impl<'h, K, V> Iterator for Nodes<'h, K, V> {
     #[inline]
     fn next(&mut self) -> Option<&'h Node<K, V>> {
         let link = self.raw.next()?;
-        // SAFETY: made by `MapRef::nodes`, whose links belong to such nodes and are kept while the
-        // handle is borrowed.
+        // SAFETY: made by `MapRef::nodes_of_map`, whose links belong to such nodes and are kept as
+        // long as the handle.
         Some(unsafe { Node::of(link).as_ref() })
     }
 }
@@ -49,10 +49,21 @@ pub struct Values<'h, K, V> {
     nodes: Nodes<'h, K, V>,
 }
 
-impl<K, V, S, G: Section> MapRef<'_, K, V, S, G> {
+impl<'m, K, V, S, G: Section> MapRef<'m, K, V, S, G> {
     pub(super) fn nodes(&self) -> Nodes<'_, K, V> {
+        // SAFETY: the iterator and what it yields borrow this handle (1).
+        unsafe { self.nodes_of_map() }
+    }
+
+    /// As [`nodes`](Self::nodes), for an owner of this handle.
+    ///
+    /// # Safety
+    ///
+    /// 1. The iterator and the nodes that it yields are not used after this handle.
+    pub(super) unsafe fn nodes_of_map(&self) -> Nodes<'m, K, V> {
         Nodes {
-            raw: self.raw_iter(),
+            // SAFETY: they are not used after this handle (1).
+            raw: unsafe { self.raw_iter() },
             _nodes: PhantomData,
         }
     }

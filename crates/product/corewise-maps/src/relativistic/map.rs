@@ -52,10 +52,12 @@ impl<K, V> Node<K, V> {
 
 /// A concurrent hash map with wait-free lookups that a resize does not disturb.
 ///
-/// A handle, which [`pin`](Self::pin) creates, has all operations, and keeps the references that it
-/// returns valid: see [`MapRef`](super::MapRef). Handles are cheap: use one for an operation or a
-/// few. The map itself has the operations that return no references, and with `&mut` those of an
-/// exclusive owner. See the [module](super) for the algorithm and its costs.
+/// The map itself has the operations that are used most. Each of them enters a section, and those
+/// that return an entry return it in a [`Ref`](super::Ref), which stays in that section. A handle,
+/// which [`pin`](Self::pin) creates, has all operations, for one section: see
+/// [`MapRef`](super::MapRef). It returns plain references, which are valid as long as the handle
+/// is: use one for a few operations. With `&mut` the map has those of an exclusive owner. See the
+/// [module](super) for the algorithm and its costs.
 ///
 /// ```
 /// use corewise_maps::RelativisticMap;
@@ -64,14 +66,30 @@ impl<K, V> Node<K, V> {
 /// std::thread::scope(|scope| {
 ///     for name in ["ada", "grace", "barbara"] {
 ///         let map = &map;
-///         scope.spawn(move || map.insert(name, name.len()));
+///         scope.spawn(move || {
+///             map.insert(name, name.len());
+///         });
 ///     }
 /// });
+/// assert_eq!(map.get("grace").as_deref(), Some(&5));
 /// let handle = map.pin();
-/// assert_eq!(handle.get("grace"), Some(&5));
 /// assert_eq!(handle.update("grace", |n| n * 2), Some(&10));
 /// assert_eq!(handle.values().sum::<usize>(), 3 + 10 + 7);
 /// ```
+///
+/// # When keys and values are dropped
+///
+/// An entry that is removed or replaced stays valid for the handles and [`Ref`](super::Ref)s that
+/// exist at that time. It is dropped after they are gone, together with others: by a later update
+/// of this map, on the thread of that update; by [`settle`](Self::settle); or with the map. Only
+/// the methods with `&mut` drop or return a value at once.
+///
+/// # Closures
+///
+/// The closures of updates run without a lock, and may use the map. One that is called with an
+/// entry is called again if another thread has changed the entry meanwhile. One that makes the
+/// value of an absent key is called at most once by its own call, but several threads that find the
+/// key absent may call theirs at the same time: one value is inserted, and the others are dropped.
 pub struct RelativisticMap<K, V, S = DefaultHasher> {
     pub(super) raw: RawTable<Slabs>,
     hasher: S,
@@ -79,8 +97,11 @@ pub struct RelativisticMap<K, V, S = DefaultHasher> {
     pub(super) removed: Removed<K, V>,
 }
 
-// SAFETY: the map owns its entries; threads share them by reference, and drop those of others.
-unsafe impl<K: Send + Sync, V: Send + Sync, S: Send> Send for RelativisticMap<K, V, S> {}
+// SAFETY: the map owns its entries, those that are removed and wait for readers too: nothing of
+// them is with its domain. Handles and references borrow the map, so when it moves to another
+// thread no thread has any. From then on that thread alone reads and drops entries, unless the map
+// may be shared (`Sync`). So they must be `Send`, and need not be `Sync`.
+unsafe impl<K: Send, V: Send, S: Send> Send for RelativisticMap<K, V, S> {}
 // SAFETY: threads share the hasher and, by reference, the entries of the map, and drop those of
 // others.
 unsafe impl<K: Send + Sync, V: Send + Sync, S: Sync> Sync for RelativisticMap<K, V, S> {}

@@ -103,6 +103,7 @@ pub use builder::Builder;
 pub use bulk::{Drain, ExtractIf};
 #[cfg(feature = "raw")]
 pub use chain::{Arena, Link};
+pub use direct::{Ref, RefIter};
 pub use entry::{Entry, ModifiedEntry, OccupiedEntry, VacantEntry};
 pub use exclusive::{DrainMut, IntoIter, IterMut, ValuesMut};
 pub use handle::MapRef;

@@ -7,6 +7,8 @@ use corewise_rcu::{BacklogFull, Pressure, Section};
 
 use super::handle::MapRef;
 use super::map::Node;
+#[expect(unused_imports, reason = "for links")]
+use super::map::RelativisticMap;
 use crate::Equivalent;
 
 /// The key is already present; returned by [`MapRef::try_insert`].
@@ -74,7 +76,8 @@ where
     S: BuildHasher,
     G: Section,
 {
-    /// Inserts or replaces a value and returns the old value. The stored key is replaced too.
+    /// Inserts or replaces a value and returns the old value, which is dropped later; see
+    /// [the map](RelativisticMap#when-keys-and-values-are-dropped). The stored key is replaced too.
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;
@@ -169,7 +172,8 @@ where
 
     /// Returns the value of a key, and inserts the result of `make` if the key is absent.
     ///
-    /// If another thread inserts the key first, its value is returned and ours is dropped.
+    /// Several threads that find the key absent may call their `make` at the same time. If another
+    /// thread inserts the key first, its value is returned and ours is dropped.
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;
@@ -179,13 +183,18 @@ where
     /// ```
     #[inline]
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
+        &self.node_or_insert_with(key, make).value
+    }
+
+    /// The node of a key, inserted if the key is absent.
+    #[inline]
+    pub(super) fn node_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &Node<K, V> {
         let hash = self.map().hash(&key);
         if let Some(node) = self.find(hash, &key) {
-            return &node.value;
+            return node;
         }
         match self.make(hash, key, make()).link() {
-            Ok(node) => &node.value,
-            Err((found, _)) => &found.value,
+            Ok(node) | Err((node, _)) => node,
         }
     }
 
@@ -277,7 +286,20 @@ where
     /// let map = RelativisticMap::from([("hits", 1)]);
     /// assert_eq!(map.pin().update("hits", |hits| hits + 1), Some(&2));
     /// ```
-    pub fn update<Q>(&self, key: &Q, mut change: impl FnMut(&V) -> V) -> Option<&V>
+    pub fn update<Q>(&self, key: &Q, change: impl FnMut(&V) -> V) -> Option<&V>
+    where
+        K: Clone,
+        Q: ?Sized + Hash + Equivalent<K>,
+    {
+        self.updated_node(key, change).map(|node| &node.value)
+    }
+
+    /// The node that replaced the one of a key, with the value that `change` made.
+    pub(super) fn updated_node<Q>(
+        &self,
+        key: &Q,
+        mut change: impl FnMut(&V) -> V,
+    ) -> Option<&Node<K, V>>
     where
         K: Clone,
         Q: ?Sized + Hash + Equivalent<K>,
@@ -289,7 +311,7 @@ where
             let fresh = self.make(hash, found.key.clone(), value);
             // SAFETY: this handle found the node, by this hash (1).
             if let Ok(node) = unsafe { fresh.swap(found) } {
-                return Some(&node.value);
+                return Some(node);
             }
         }
     }
@@ -331,7 +353,8 @@ where
         change: impl FnMut(&V) -> V,
         make: impl FnOnce() -> V,
     ) -> &V {
-        self.upsert(self.map().hash(&key), key, change, |_| make())
+        let hash = self.map().hash(&key);
+        &self.upsert(hash, key, change, |_| make()).value
     }
 
     /// Replaces the value of a key, of this hash, or inserts it.
@@ -341,12 +364,12 @@ where
         mut key: K,
         mut change: impl FnMut(&V) -> V,
         make: impl FnOnce(&K) -> V,
-    ) -> &V {
+    ) -> &Node<K, V> {
         let mut found = self.find(hash, &key);
         let (mut make, mut made) = (Some(make), None);
         loop {
             key = match self.change(hash, key, found, &mut change) {
-                Ok(node) => return &node.value,
+                Ok(node) => return node,
                 Err(key) => key,
             };
             // The key is absent. The value is made once, also if it must be inserted again.
@@ -358,7 +381,7 @@ where
                 .expect("made once, and kept if it is not inserted");
             // If another thread inserts the key first, its value is changed.
             let (present, fresh) = match self.make(hash, key, value).link() {
-                Ok(node) => return &node.value,
+                Ok(node) => return node,
                 Err(occupied) => occupied,
             };
             let (own_key, own_value) = fresh.into_parts();
@@ -445,7 +468,8 @@ where
         }
     }
 
-    /// Removes a key and returns its value.
+    /// Removes a key and returns its value, which is dropped later; see
+    /// [the map](RelativisticMap#when-keys-and-values-are-dropped).
     ///
     /// ```
     /// # use corewise_maps::RelativisticMap;
@@ -473,12 +497,21 @@ where
     where
         Q: ?Sized + Hash + Equivalent<K>,
     {
+        self.removed_node(key).map(Node::pair)
+    }
+
+    /// The node of a key, which was removed.
+    #[inline]
+    pub(super) fn removed_node<Q>(&self, key: &Q) -> Option<&Node<K, V>>
+    where
+        Q: ?Sized + Hash + Equivalent<K>,
+    {
         let hash = self.map().hash(key);
         loop {
             let found = self.find(hash, key)?;
             // SAFETY: this handle found the node above (1).
             if unsafe { self.unlink(found) } {
-                return Some(found.pair());
+                return Some(found);
             }
         }
     }

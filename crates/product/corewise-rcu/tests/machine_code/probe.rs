@@ -31,7 +31,7 @@ fn probe_domain_guard(domain: &Domain, place: &AtomicUsize) -> usize {
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn probe_cell(cell: &RcuCell<AtomicUsize>) -> usize {
-    cell.pin().load(Relaxed)
+    cell.load().load(Relaxed)
 }
 
 #[unsafe(no_mangle)]
