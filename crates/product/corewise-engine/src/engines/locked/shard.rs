@@ -664,8 +664,8 @@ impl<R: References> Shard<R> {
         self.set_bytes - self.dying.bytes()
     }
 
-    /// Evicts sets until those that live do not exceed the budget: those first that exceed it alone,
-    /// then the least recently used ones. Returns whether there was one.
+    /// Evicts sets until those that live do not exceed the budget: those first that exceed it
+    /// alone, then the least recently used ones. Returns whether there was one.
     fn evict_sets(&mut self, room: &Room<'_, R>, garbage: &mut Vec<Ptr<R>>) -> bool {
         let before = self.sets;
         for least in [room.budget, 0] {

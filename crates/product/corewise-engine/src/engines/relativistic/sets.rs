@@ -157,8 +157,8 @@ impl Sets {
         self.share() as i64 - self.footprint() as i64
     }
 
-    /// The same without dying sets, and without the footprint's free room: while a set is freed, its
-    /// pages have free room before they go back.
+    /// The same without dying sets, and without the footprint's free room: while a set is freed,
+    /// its pages have free room before they go back.
     fn left_by_living(&self) -> i64 {
         // Relaxed: see `bytes`.
         let dying = self.dying_bytes.load(Ordering::Relaxed);
