@@ -99,14 +99,24 @@ pub(super) fn string(lua: &Lua, args: &MultiValue, at: usize) -> Result<LuaStrin
 }
 
 /// The argument at `at`, which must be a number or a string that is one.
+///
+/// Looks at the time before a long one is read.
 pub(super) fn number(lua: &Lua, args: &MultiValue, at: usize) -> Result<f64> {
     let number = match args.get(at) {
         Some(Value::Integer(number)) => Some(*number as f64),
         Some(Value::Number(number)) => Some(*number),
-        Some(text @ Value::String(_)) => lua.coerce_number(text.clone())?,
+        Some(Value::String(text)) => text_number(lua, text)?,
         _ => None,
     };
     number.ok_or_else(|| expected(lua, args, at, "number"))
+}
+
+/// The number that a text is. Looks at the time before a long one is read.
+pub(super) fn text_number(lua: &Lua, text: &LuaString) -> Result<Option<f64>> {
+    if text.as_bytes().len() > LONG {
+        super::check_room(lua, 0)?;
+    }
+    lua.coerce_number(Value::String(text.clone()))
 }
 
 /// As [`number`], without its fraction.

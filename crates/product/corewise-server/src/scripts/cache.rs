@@ -3,6 +3,7 @@
 use super::run_state::{Kill, RunState};
 use super::{Limits, sha1};
 use corewise_atomic::lock::Mutex;
+use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -108,6 +109,8 @@ impl Cache {
 /// What all loops share of scripts.
 pub(crate) struct Scripts {
     cache: Mutex<Cache>,
+    /// How often they were all forgotten.
+    flushes: AtomicUsize,
     states: Vec<Arc<RunState>>,
     pub(crate) limits: Limits,
 }
@@ -117,6 +120,7 @@ impl Scripts {
     pub(crate) fn new(loops: usize, limits: Limits) -> Self {
         Self {
             cache: Mutex::default(),
+            flushes: AtomicUsize::new(0),
             states: (0..loops).map(|_| Arc::default()).collect(),
             limits,
         }
@@ -167,9 +171,17 @@ impl Scripts {
         (cache.scripts.len() as u64, cache.bytes as u64)
     }
 
-    /// Forgets all scripts.
+    /// Forgets all scripts. Each loop forgets those that it has compiled before its next one.
     pub(crate) fn flush(&self) {
         *self.cache.lock() = Cache::default();
+        // Relaxed: a loop that sees it late compiles or runs a script as it would otherwise.
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often all scripts were forgotten.
+    pub(super) fn flushes(&self) -> usize {
+        // Relaxed: see `flush`.
+        self.flushes.load(Ordering::Relaxed)
     }
 
     /// Ends a script that runs on another loop, one that does not end already if there is one.

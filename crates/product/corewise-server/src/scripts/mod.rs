@@ -28,7 +28,8 @@
 //!    number times the bytes is at most [`MOST_WORK`]. It is more where a script makes its strings
 //!    longer between two looks, or resumes a coroutine that was made when they were shorter.
 //! 4. *Memory.* The state of a thread has at most [`Limits::memory`] bytes, garbage included. What
-//!    functions in Rust collect, and the arguments of a command, have the same bound. A script that
+//!    functions in Rust collect, and the arguments of a command, have the same bound. Compiled
+//!    scripts, which each collection of garbage reads, have a small part of it. A script that
 //!    has no memory or no references left ends as one that has spent its time, and its state is
 //!    dropped.
 //! 5. *Numbers.* The numbers of `math.random` are the same in each run of the server, one after the
@@ -156,6 +157,7 @@ fn with_sandbox(
                 state.insert((Arc::clone(scripts), made))
             }
         };
+        sandbox.follow_flushes(scripts.flushes());
         let result = with(sandbox, deadline);
         if !sandbox.is_clean() {
             *state = None;

@@ -6,7 +6,7 @@ use super::json::Json;
 use super::replies::{self, Argument, Failure, Printer, trimmed};
 use super::run_state::RunState;
 use super::watchdog::{Stopped, Watchdog};
-use super::{Commands, HOOK_EVERY, MOST_WORK, Run, Script, bits, msgpack, sha1, strings};
+use super::{Commands, ELEMENTS, HOOK_EVERY, MOST_WORK, Run, Script, bits, msgpack, sha1, strings};
 use corewise_wire::resp::{RequestQueue, Version, until_nul};
 use mlua::state::{GcIncParams, GcMode};
 use mlua::{
@@ -21,6 +21,10 @@ use std::time::Instant;
 
 /// The most compiled scripts of a thread. They are compiled again when all were forgotten.
 const MAX_COMPILED: usize = 512;
+/// The part of the memory of a state that its compiled scripts may have.
+const COMPILED_PART: usize = 16;
+/// The bytes that a compiled script is taken to have for each byte of its text. Most have fewer.
+const COMPILED_PER_BYTE: usize = 8;
 /// The most bytes of a text that is compiled.
 const MAX_TEXT: usize = 1 << 20;
 /// The most bytes that a state at rest may have more than after its last collection of garbage.
@@ -130,9 +134,14 @@ impl Collector {
     /// Collects garbage if there may be more than these bytes of it.
     fn collect(&self, lua: &Lua, most: usize) -> Result<()> {
         if lua.used_memory().saturating_sub(self.left.get()) > most {
-            lua.gc_collect()?;
-            self.left.set(lua.used_memory());
+            self.collect_all(lua)?;
         }
+        Ok(())
+    }
+
+    fn collect_all(&self, lua: &Lua) -> Result<()> {
+        lua.gc_collect()?;
+        self.left.set(lua.used_memory());
         Ok(())
     }
 }
@@ -169,9 +178,41 @@ pub(super) struct Sandbox {
     /// The tables that all scripts see. They are empty.
     proxies: Table,
     state: Rc<State>,
-    compiled: HashMap<Digest, Function>,
+    compiled: Compiled,
     memory: usize,
     has_failed: bool,
+}
+
+/// The scripts that were compiled. The cost of each collection of garbage grows with their bytes.
+#[derive(Default)]
+struct Compiled {
+    functions: HashMap<Digest, Function>,
+    /// The bytes that they are taken to have.
+    bytes: usize,
+    /// The number of `SCRIPT FLUSH` before.
+    flushes: usize,
+}
+
+impl Compiled {
+    /// Forgets all scripts.
+    fn clear(&mut self) {
+        self.functions.clear();
+        self.bytes = 0;
+    }
+
+    /// Keeps a script, in the place of all others if they have more bytes than `most` with it. One
+    /// that has more alone is not kept.
+    fn insert(&mut self, script: &Script, function: Function, most: usize) {
+        let bytes = script.text.len().saturating_mul(COMPILED_PER_BYTE);
+        if bytes > most {
+            return;
+        }
+        if self.functions.len() >= MAX_COMPILED || self.bytes + bytes > most {
+            self.clear();
+        }
+        self.bytes += bytes;
+        self.functions.insert(script.digest, function);
+    }
 }
 
 /// How a script has ended.
@@ -210,9 +251,21 @@ impl Sandbox {
         }
         let helpers = helpers(&lua, &state)?;
         strings::install(&lua, &all.raw_get("string")?, &helpers, &state.watchdog)?;
+        let tables: Table = all.raw_get("table")?;
         let concat = lua.create_function(|lua, args| strings::concat(lua, &args))?;
-        all.raw_get::<Table>("table")?.raw_set("concat", concat)?;
-        install_random(&lua, &all.raw_get("math")?, &state)?;
+        tables.raw_set("concat", concat)?;
+        let native: Function = tables.raw_get("maxn")?;
+        let maxn = lua.create_function(move |lua, args: MultiValue| {
+            let Some(Value::Table(table)) = args.front() else {
+                return Err(arguments::expected(lua, &args, 0, "table"));
+            };
+            super::check_room(lua, 0)?;
+            native.call::<f64>(table)
+        })?;
+        tables.raw_set("maxn", maxn)?;
+        let math = all.raw_get("math")?;
+        install_extremes(&lua, &math)?;
+        install_random(&lua, &math, &state)?;
         all.raw_set("bit", bits::table(&lua)?)?;
         all.raw_set("cjson", state.json.table(&lua)?)?;
         all.raw_set("cmsgpack", msgpack::table(&lua)?)?;
@@ -239,7 +292,7 @@ impl Sandbox {
             redis,
             proxies,
             state,
-            compiled: HashMap::new(),
+            compiled: Compiled::default(),
             memory,
             has_failed: false,
         })
@@ -267,18 +320,26 @@ impl Sandbox {
         script: &Arc<Script>,
         deadline: Option<Instant>,
     ) -> std::result::Result<(), String> {
-        if self.compiled.contains_key(&script.digest) {
+        if self.compiled.functions.contains_key(&script.digest) {
             return Ok(());
         }
         self.begin(deadline);
         let compiled = self.compile(script);
         self.state.watchdog.end();
+        self.collect_garbage();
         compiled.map(drop)
+    }
+
+    /// Forgets the compiled scripts if there were more `SCRIPT FLUSH` than this state knows.
+    pub(super) fn follow_flushes(&mut self, flushes: usize) {
+        if std::mem::replace(&mut self.compiled.flushes, flushes) != flushes {
+            self.compiled.clear();
+        }
     }
 
     /// The function that a script is.
     fn compile(&mut self, script: &Arc<Script>) -> std::result::Result<Function, String> {
-        if let Some(function) = self.compiled.get(&script.digest) {
+        if let Some(function) = self.compiled.functions.get(&script.digest) {
             return Ok(function.clone());
         }
         let body = script.body();
@@ -308,10 +369,8 @@ impl Sandbox {
                 _ => failed("user_script: it cannot be compiled"),
             });
         };
-        if self.compiled.len() >= MAX_COMPILED {
-            self.compiled.clear();
-        }
-        self.compiled.insert(script.digest, function.clone());
+        let most = self.memory / COMPILED_PART;
+        self.compiled.insert(script, function.clone(), most);
         Ok(function)
     }
 
@@ -390,18 +449,20 @@ impl Sandbox {
         if let Some(random) = self.state.unseeded.take() {
             self.state.random.set(random);
         }
-        self.has_failed |= self.collect(KEPT_GARBAGE).is_err();
-        if self.lua.used_memory() > self.memory / 4 {
-            self.compiled.clear();
-            self.has_failed |= self.collect(0).is_err();
-        }
+        self.collect_garbage();
     }
 
-    /// Collects garbage if there may be more than these bytes of it.
-    fn collect(&self, most: usize) -> Result<()> {
-        match self.lua.app_data_ref::<Bounds>() {
-            Some(bounds) => bounds.collector.collect(&self.lua, most),
-            None => Ok(()),
+    /// Collects garbage if there may be enough of it. Compiled scripts are forgotten if more than a
+    /// quarter of the memory is left then.
+    fn collect_garbage(&mut self) {
+        let Some(bounds) = self.lua.app_data_ref::<Bounds>() else {
+            return;
+        };
+        let collector = &bounds.collector;
+        self.has_failed |= collector.collect(&self.lua, KEPT_GARBAGE).is_err();
+        if collector.left.get() > self.memory / 4 {
+            self.compiled.clear();
+            self.has_failed |= collector.collect_all(&self.lua).is_err();
         }
     }
 
@@ -414,6 +475,9 @@ impl Sandbox {
         let list = |values: &[&[u8]]| -> Result<Table> {
             let table = self.lua.create_table_with_capacity(values.len(), 0)?;
             for (index, value) in values.iter().enumerate() {
+                if index.is_multiple_of(ELEMENTS) || value.len() > arguments::LONG {
+                    super::check_room(&self.lua, 0)?;
+                }
                 table.raw_set(index + 1, self.lua.create_string(value)?)?;
             }
             Ok(table)
@@ -483,6 +547,23 @@ impl Sandbox {
 
 #[cfg(test)]
 impl Sandbox {
+    /// The number of compiled scripts that are kept.
+    pub(super) fn compiled(&self) -> usize {
+        self.compiled.functions.len()
+    }
+
+    /// The bytes that the last collection of garbage has left.
+    pub(super) fn left(&self) -> usize {
+        let bounds = self.lua.app_data_ref::<Bounds>().unwrap();
+        bounds.collector.left.get()
+    }
+
+    /// Collects all garbage.
+    pub(super) fn collect(&self) {
+        let bounds = self.lua.app_data_ref::<Bounds>().unwrap();
+        bounds.collector.collect_all(&self.lua).unwrap();
+    }
+
     pub(super) fn watchdog(&self) -> &Rc<Watchdog> {
         &self.state.watchdog
     }
@@ -665,6 +746,26 @@ fn place(lua: &Lua) -> Result<(Option<String>, Option<f64>)> {
     }
 }
 
+/// Replaces `math.max` and `math.min`, whose arguments may be many long texts.
+fn install_extremes(lua: &Lua, math: &Table) -> Result<()> {
+    type IsBetter = fn(&f64, &f64) -> bool;
+    let extremes: [(&str, IsBetter); 2] = [("max", f64::gt), ("min", f64::lt)];
+    for (name, is_better) in extremes {
+        let function = lua.create_function(move |lua, args: MultiValue| {
+            let mut best = arguments::number(lua, &args, 0)?;
+            for at in 1..args.len() {
+                let number = arguments::number(lua, &args, at)?;
+                if is_better(&number, &best) {
+                    best = number;
+                }
+            }
+            Ok(best)
+        })?;
+        math.raw_set(name, function)?;
+    }
+    Ok(())
+}
+
 /// Replaces `math.random` and `math.randomseed` by the generator of C's `lrand48`.
 fn install_random(lua: &Lua, math: &Table, state: &Rc<State>) -> Result<()> {
     let of_seed = Rc::clone(state);
@@ -841,14 +942,19 @@ fn add_log(lua: &Lua, table: &Table, state: &Rc<State>) -> Result<()> {
         state.logged.set(state.logged.get() + 1);
         let mut line = Vec::new();
         for part in args.iter().skip(1) {
+            let left = MAX_LOGGED_BYTES.saturating_sub(line.len());
+            if left == 0 {
+                break;
+            }
             if let Some(text) = lua.coerce_string(part.clone())? {
+                let text = text.as_bytes();
                 if !line.is_empty() {
                     line.push(b' ');
                 }
-                line.extend_from_slice(&text.as_bytes());
+                line.extend_from_slice(&text[..text.len().min(left)]);
             }
-            line.truncate(MAX_LOGGED_BYTES);
         }
+        line.truncate(MAX_LOGGED_BYTES);
         let line = line.escape_ascii();
         match level {
             0 => tracing::trace!("script: {line}"),

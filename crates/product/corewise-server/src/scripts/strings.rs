@@ -4,7 +4,7 @@ use super::arguments::{self, bad_argument, error, integer_or, string};
 use super::patterns::{Capture, Failure, Matcher, is_plain};
 use super::watchdog::Watchdog;
 use super::{ELEMENTS, new_string};
-use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Value};
+use mlua::{Error, Function, IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Value};
 use std::ops::{Range, RangeInclusive};
 use std::rc::Rc;
 
@@ -23,6 +23,10 @@ pub(super) fn install(
     let matches = lua.create_function(move |lua, args| search(lua, &args, &dog, false))?;
     strings.raw_set("match", matches)?;
     strings.raw_set("rep", lua.create_function(|lua, args| repeat(lua, &args))?)?;
+    strings.raw_set("char", lua.create_function(|lua, args| char(lua, &args))?)?;
+    let native: Function = strings.raw_get("format")?;
+    let format = lua.create_function(move |lua, args| format(lua, args, &native))?;
+    strings.raw_set("format", format)?;
     type Change = fn(&mut [u8]);
     let changes: [(&str, Change); 3] = [
         ("upper", <[u8]>::make_ascii_uppercase),
@@ -52,7 +56,7 @@ pub(super) fn install(
     helpers.raw_set("find_from", find_from)
 }
 
-fn failed(lua: &Lua, failure: &Failure) -> mlua::Error {
+fn failed(lua: &Lua, failure: &Failure) -> Error {
     match failure {
         Failure::Malformed(text) => error(lua, text),
         Failure::Stopped(_) => error(lua, "the script was stopped"),
@@ -143,6 +147,69 @@ fn repeat(lua: &Lua, args: &MultiValue) -> Result<LuaString> {
         return new_string(lua, b"");
     }
     new_string(lua, &text.repeat(count))
+}
+
+/// `char(...)`.
+fn char(lua: &Lua, args: &MultiValue) -> Result<LuaString> {
+    let byte = |at| {
+        let code = arguments::integer(lua, args, at)? as i32; // as in Lua
+        u8::try_from(code).map_err(|_| bad_argument(lua, at + 1, "invalid value"))
+    };
+    let text: Result<Vec<u8>> = (0..args.len()).map(byte).collect();
+    new_string(lua, &text?)
+}
+
+/// `format(format, ...)`: Lua's own is given numbers in the place of long texts that it would read
+/// without a look at the time.
+fn format(lua: &Lua, mut args: MultiValue, native: &Function) -> Result<LuaString> {
+    let text = string(lua, &args, 0)?;
+    let text = text.as_bytes();
+    for (letter, arg) in Directives(&text).zip(args.iter_mut().skip(1)) {
+        let Value::String(text) = &*arg else { continue };
+        if !matches!(letter, b's' | b'q') && text.as_bytes().len() > arguments::LONG {
+            match arguments::text_number(lua, text)? {
+                Some(number) => *arg = Value::Number(number),
+                // Lua's own ends at the first that is none.
+                None => break,
+            }
+        }
+    }
+    native.call(args).map_err(|failure| {
+        let Error::RuntimeError(text) = arguments::cause(&failure) else {
+            return failure;
+        };
+        // mlua appends a traceback.
+        let text = text.split("\nstack traceback:").next().unwrap_or("");
+        let argument = text.strip_prefix("bad argument #").and_then(|rest| {
+            let (number, why) = rest.split_once(" to '?' (")?;
+            Some((number.parse().ok()?, why.strip_suffix(')')?))
+        });
+        match argument {
+            Some((number, why)) => bad_argument(lua, number, why),
+            None => error(lua, text),
+        }
+    })
+}
+
+/// The letters of the directives of a format that have an argument.
+struct Directives<'f>(&'f [u8]);
+
+impl Iterator for Directives<'_> {
+    type Item = u8;
+
+    fn next(&mut self) -> Option<u8> {
+        loop {
+            let at = memchr::memchr(b'%', self.0)? + 1;
+            let is_letter = |byte: &u8| !b"-+ #.0123456789".contains(byte);
+            let end = at + self.0[at..].iter().position(is_letter)?;
+            let letter = self.0[end];
+            let is_literal = end == at && letter == b'%';
+            self.0 = &self.0[end + 1..];
+            if !is_literal {
+                return Some(letter);
+            }
+        }
+    }
 }
 
 /// `concat(table [, separator [, first [, last]]])`.

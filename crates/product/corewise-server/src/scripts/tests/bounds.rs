@@ -126,12 +126,16 @@ fn functions() -> Vec<String> {
 /// Long arguments. `kill` comes before the first call, and the script does not end by itself.
 const SWEEP: &str = "
 local S, T, U = ('x'):rep(1e6), {}, {}
+local N = (' '):rep(1e6) .. '1'
 for i = 1, 1e4 do T[i] = i U[i] = 'text' .. i % 7 end
 local F = function() return 1 end
 local M = setmetatable({}, {__index = function(t, k) return k end, __tostring = function() return S end})
 local J = '[' .. ('1,'):rep(4e5) .. '1]'
 local P = '\\221\\0\\6\\0\\0' .. ('\\1'):rep(4e5)
+local L = {}
+for i = 1, 2e3 do L[i] = N end
 local lists = {
+    L, {('%d'):rep(#L - 1), unpack(L, 2)}, {0, unpack(L, 2)}, {L},
     {S}, {T}, {U}, {F}, {M}, {J}, {P}, {S, S}, {T, S}, {S, T}, {U, S}, {S, 1}, {T, 1}, {U, ''},
     {T, 1, 1}, {1e4, S}, {1e6, 1e6}, {2^31, 2^31}, {F, F}, {F, S}, {T, F}, {U, F}, {M, 1}, {S, 'x', S},
     {S, 'x', 'y'}, {S, 'x', F}, {S, 'x', T}, {S, 'x-', ''}, {'%s%s', S, S}, {'%q', S}, {'get', S, S},
@@ -167,6 +171,66 @@ fn no_function_keeps_a_script_from_being_killed() {
     }
     println!("at most {most:?} without a look at the clock");
     assert!(slow.is_empty(), "{slow:?}");
+}
+
+#[test]
+fn each_call_of_maxn_reads_the_clock() {
+    let mut sandbox = sandbox();
+    let text = "local t = {1} for _ = 1, 100 do table.maxn(t) end return 7";
+    assert_eq!(run(&mut sandbox, text), ":7\r\n");
+    assert!(sandbox.watchdog().looks.count() >= 100);
+}
+
+#[test]
+fn compiled_scripts_are_bounded_by_their_bytes() {
+    let mut sandbox = sandbox();
+    sandbox.collect();
+    let before = sandbox.left();
+    let longest = MEMORY / 16 / 8;
+    let text = |number: usize, len: usize| {
+        let text = format!("local f = function() return {number} end return 7 --");
+        let statements = "x() ".repeat((len - text.len() - 40) / 4);
+        let text = format!("do {text}\nend if nil then {statements} end");
+        format!("{text}{}", " ".repeat(len - text.len()))
+    };
+    let mut most = 0;
+    for number in 0..100 {
+        assert_eq!(run(&mut sandbox, &text(number, longest / 8)), ":7\r\n");
+        most = most.max(sandbox.compiled());
+        sandbox.collect();
+        let left = sandbox.left().saturating_sub(before);
+        assert!(left <= MEMORY / 8, "{left} bytes after {number} scripts");
+    }
+    assert_eq!(most, 8);
+    let kept = sandbox.compiled();
+    assert_eq!(run(&mut sandbox, &text(100, longest + 1)), ":7\r\n");
+    assert_eq!(sandbox.compiled(), kept);
+    sandbox.follow_flushes(1);
+    assert_eq!(sandbox.compiled(), 0);
+    assert!(sandbox.is_clean());
+}
+
+#[test]
+fn the_clock_is_read_while_keys_are_copied() {
+    let mut sandbox = sandbox();
+    let script = Arc::new(Script::parse(sha1::hex(b"return 7"), b"return 7").unwrap());
+    let keys = vec![&b"key"[..]; 100_000];
+    let run = Run {
+        script: &script,
+        keys: &keys,
+        args: &keys,
+        loop_index: 0,
+        version: Version::Resp2,
+        most: MEMORY,
+    };
+    let mut fake = Fake {
+        watchdog: Rc::clone(sandbox.watchdog()),
+    };
+    let mut out = Vec::new();
+    sandbox.run(&run, None, &mut fake, &mut out).unwrap();
+    assert_eq!(out, b":7\r\n");
+    let looks = sandbox.watchdog().looks.count();
+    assert!(looks >= 2 * keys.len() / 256, "{looks}");
 }
 
 /// Scripts that allocate in all libraries, and their replies.
