@@ -270,17 +270,19 @@ impl Counters {
             self.get_hits += 1;
             return;
         }
-        self.count_other(tally, outcome);
+        match tally {
+            Tally::Store => self.count_store(outcome),
+            _ => self.count_other(tally, outcome),
+        }
     }
 
     #[inline(never)]
     fn count_other(&mut self, tally: Tally, outcome: &Outcome<'_>) {
         match tally {
-            Tally::None => {}
+            Tally::None | Tally::Store => {} // stores are counted before
             Tally::Get => self.count_lookup(1, 0, outcome),
             Tally::Touch => self.count_lookup(0, 1, outcome),
             Tally::Gat => self.count_lookup(1, 1, outcome),
-            Tally::Store => self.count_store(outcome),
             Tally::Cas => {
                 self.count_store(outcome);
                 self.cas_badval += u64::from(matches!(outcome, Outcome::Exists));
