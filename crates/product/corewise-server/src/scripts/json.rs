@@ -262,7 +262,7 @@ impl Writer<'_> {
 
     /// The length if the table is an array: its keys are positive integers.
     fn array_len(&self, table: &Table) -> Result<Option<usize>> {
-        let (mut count, mut most, mut is_array) = (0_usize, 0_usize, true);
+        let (mut count, mut most, mut is_array) = (0_usize, 0_i32, true);
         for pair in table.pairs::<Value, Value>() {
             let key = super::replies::number(&pair?.0).unwrap_or(0.0);
             is_array &= key >= 1.0 && key.fract() == 0.0;
@@ -270,9 +270,13 @@ impl Writer<'_> {
             if count.is_multiple_of(ELEMENTS) {
                 check_room(self.lua, self.out.len())?;
             }
-            most = most.max(key as usize);
+            // The length has 32 bits in lua-cjson, which C makes negative for a greater key.
+            if key > f64::from(most) {
+                most = i32::try_from(key as i64).unwrap_or(i32::MIN);
+            }
         }
-        if !is_array || count == 0 {
+        let most = usize::try_from(most).unwrap_or(0);
+        if !is_array || most == 0 {
             return Ok(None);
         }
         let (converts, ratio, safe) = self.settings.sparse;
