@@ -63,6 +63,36 @@ fn block_of(memory: NonNull<u8>, layout: Layout) -> NonNull<[u8]> {
     NonNull::slice_from_raw_parts(memory, layout.size())
 }
 
+impl SetMemory {
+    /// Changes the size of a block of the source, or of one without bytes.
+    ///
+    /// # Safety
+    ///
+    /// 1. As for [`Allocator::grow`] or [`Allocator::shrink`], whichever the layouts ask for.
+    unsafe fn change_size(
+        &self,
+        source: &Arc<Box<dyn BlockSource>>,
+        block: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        let kept = old.size().min(new.size());
+        // SAFETY: the block is one of the source's, since it has bytes, and was allocated with the
+        // old layout (1); the caller uses no bytes beyond the new size (2). Both are by 1.
+        if kept > 0 && old.align() == new.align() && unsafe { source.resize(block, old, new) } {
+            return Ok(block_of(block, new));
+        }
+        let moved = self.allocate(new)?;
+        // SAFETY: both blocks have the bytes that are kept, and do not overlap, because both are
+        // allocated. The old one is not used afterwards, by 1.
+        unsafe {
+            moved.cast::<u8>().copy_from_nonoverlapping(block, kept);
+            self.deallocate(block, old);
+        }
+        Ok(moved)
+    }
+}
+
 // SAFETY: blocks are those of the global allocator, or of a source that every clone keeps alive; by
 // the source's guarantees they are valid until they are deallocated. Blocks of size zero are
 // dangling, and are neither read nor freed.
@@ -98,23 +128,8 @@ unsafe impl Allocator for SetMemory {
             // SAFETY: by the caller's contract, which is that of the global allocator.
             return unsafe { Global.grow(block, old, new) };
         };
-        // SAFETY: the block is one of the source's unless it has no bytes, by the caller's contract
-        // (1); a block that grows loses no bytes (2). Vectors never change the alignment.
-        if old.size() > 0 && old.align() == new.align() && unsafe { source.resize(block, old, new) }
-        {
-            return Ok(block_of(block, new));
-        }
-        let moved = self.allocate(new)?;
-        // SAFETY: the old block has `old.size()` bytes and the new one no fewer, by the caller's
-        // contract, and they do not overlap, because both are allocated. The old one is not used
-        // afterwards.
-        unsafe {
-            moved
-                .cast::<u8>()
-                .copy_from_nonoverlapping(block, old.size());
-            self.deallocate(block, old);
-        }
-        Ok(moved)
+        // SAFETY: by the caller's contract.
+        unsafe { self.change_size(source, block, old, new) }
     }
 
     unsafe fn shrink(
@@ -127,21 +142,8 @@ unsafe impl Allocator for SetMemory {
             // SAFETY: by the caller's contract, which is that of the global allocator.
             return unsafe { Global.shrink(block, old, new) };
         };
-        // SAFETY: the block is one of the source's, since it has no fewer bytes than the new one
-        // (1); the caller uses no bytes beyond the new size (2).
-        if new.size() > 0 && old.align() == new.align() && unsafe { source.resize(block, old, new) }
-        {
-            return Ok(block_of(block, new));
-        }
-        let moved = self.allocate(new)?;
-        // SAFETY: as in `grow`, with the sizes exchanged.
-        unsafe {
-            moved
-                .cast::<u8>()
-                .copy_from_nonoverlapping(block, new.size());
-            self.deallocate(block, old);
-        }
-        Ok(moved)
+        // SAFETY: by the caller's contract.
+        unsafe { self.change_size(source, block, old, new) }
     }
 }
 

@@ -83,7 +83,7 @@ impl Pace {
         self.before.set(self.before.get().min(used));
         let made = used - self.before.get() + bytes;
         let every = (MOST_WORK / made.max(1)).clamp(1, HOOK_EVERY as usize) as u32;
-        // Each coroutine has a number of its own, which it has from the one that made it.
+        // The interval is one coroutine's; a new coroutine begins with that of its creator.
         if every != HOOK_EVERY || self.has_changed.get() {
             self.has_changed.set(true);
             set_hook(lua, every)?;
@@ -251,18 +251,7 @@ impl Sandbox {
         }
         let helpers = helpers(&lua, &state)?;
         strings::install(&lua, &all.raw_get("string")?, &helpers, &state.watchdog)?;
-        let tables: Table = all.raw_get("table")?;
-        let concat = lua.create_function(|lua, args| strings::concat(lua, &args))?;
-        tables.raw_set("concat", concat)?;
-        let native: Function = tables.raw_get("maxn")?;
-        let maxn = lua.create_function(move |lua, args: MultiValue| {
-            let Some(Value::Table(table)) = args.front() else {
-                return Err(arguments::expected(lua, &args, 0, "table"));
-            };
-            super::check_room(lua, 0)?;
-            native.call::<f64>(table)
-        })?;
-        tables.raw_set("maxn", maxn)?;
+        install_tables(&lua, &all.raw_get("table")?)?;
         let math = all.raw_get("math")?;
         install_extremes(&lua, &math)?;
         install_random(&lua, &math, &state)?;
@@ -744,6 +733,21 @@ fn place(lua: &Lua) -> Result<(Option<String>, Option<f64>)> {
             _ => return Ok((None, None)),
         }
     }
+}
+
+/// Replaces functions over tables that would take long without a look at the clock.
+fn install_tables(lua: &Lua, tables: &Table) -> Result<()> {
+    let concat = lua.create_function(|lua, args| strings::concat(lua, &args))?;
+    tables.raw_set("concat", concat)?;
+    let native: Function = tables.raw_get("maxn")?;
+    let maxn = lua.create_function(move |lua, args: MultiValue| {
+        let Some(Value::Table(table)) = args.front() else {
+            return Err(arguments::expected(lua, &args, 0, "table"));
+        };
+        super::check_room(lua, 0)?;
+        native.call::<f64>(table)
+    })?;
+    tables.raw_set("maxn", maxn)
 }
 
 /// Replaces `math.max` and `math.min`, whose arguments may be many long texts.
