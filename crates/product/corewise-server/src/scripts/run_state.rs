@@ -32,9 +32,10 @@ impl RunState {
         self.0.store(READS, Ordering::Relaxed);
     }
 
-    pub(super) fn end(&self) {
+    /// Returns whether the script was killed.
+    pub(super) fn end(&self) -> bool {
         // Relaxed: see the type.
-        self.0.store(IDLE, Ordering::Relaxed);
+        self.0.swap(IDLE, Ordering::Relaxed) == KILLED
     }
 
     pub(super) fn is_killed(&self) -> bool {

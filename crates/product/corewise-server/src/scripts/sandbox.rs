@@ -314,9 +314,10 @@ impl Sandbox {
         }
         self.begin(deadline);
         let compiled = self.compile(script);
-        self.state.watchdog.end();
+        let stopped = self.state.watchdog.end();
         self.collect_garbage();
-        compiled.map(drop)
+        compiled?;
+        stopped.map_or(Ok(()), |why| Err(why.text().into()))
     }
 
     /// Forgets the compiled scripts if there were more `SCRIPT FLUSH` than this state knows.
@@ -420,7 +421,10 @@ impl Sandbox {
             };
             print_error(out, text.as_bytes());
         }
-        state.watchdog.end();
+        if let Some(why) = state.watchdog.end() {
+            out.truncate(start);
+            print_error(out, why.of(run.script).as_bytes());
+        }
         self.tidy_up();
         Ok(())
     }

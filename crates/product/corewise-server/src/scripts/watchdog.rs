@@ -66,12 +66,16 @@ impl Watchdog {
         self.looks.begin();
     }
 
-    /// The script has ended.
-    pub(super) fn end(&self) {
-        self.state.end();
-        self.deadline.set(None);
+    /// The script has ended. Returns why it must fail, if it was killed after the last
+    /// [look](Self::check): who kills a script is told that it does not succeed.
+    pub(super) fn end(&self) -> Option<Stopped> {
         #[cfg(test)]
-        self.looks.note();
+        if self.looks.note() {
+            self.state.kill();
+        }
+        let is_killed = self.state.end();
+        self.deadline.set(None);
+        (is_killed && self.stopped.get().is_none()).then_some(Stopped::Killed)
     }
 
     /// Why the script must end, if it must. Once it must, that stays so.

@@ -4,12 +4,14 @@ use crate::scripts::cache::Script;
 use crate::scripts::run_state::RunState;
 use crate::scripts::sandbox::Sandbox;
 use crate::scripts::watchdog::Watchdog;
-use crate::scripts::{Commands, HOOK_EVERY, MOST_WORK, Run, sha1};
-use corewise_testkit::random::is_short;
+use crate::scripts::{Commands, HOOK_EVERY, Kill, MOST_WORK, Run, sha1};
+use corewise_testkit::random::{fewer, is_short};
 use corewise_wire::resp::{Request, Version};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
+use std::{hint, thread};
 
 const MEMORY: usize = 16 << 20;
 
@@ -45,10 +47,13 @@ fn sandbox() -> Sandbox {
     Sandbox::new(MEMORY, Arc::new(RunState::default())).unwrap()
 }
 
+fn parse(text: &str) -> Arc<Script> {
+    Arc::new(Script::parse(sha1::hex(text.as_bytes()), text.as_bytes()).unwrap())
+}
+
 fn run(sandbox: &mut Sandbox, text: &str) -> String {
-    let script = Arc::new(Script::parse(sha1::hex(text.as_bytes()), text.as_bytes()).unwrap());
     let run = Run {
-        script: &script,
+        script: &parse(text),
         keys: &[b"key"],
         args: &[b"a", b"17"],
         loop_index: 0,
@@ -63,6 +68,36 @@ fn run(sandbox: &mut Sandbox, text: &str) -> String {
         Ok(()) => String::from_utf8_lossy(&out).into_owned(),
         Err(error) => format!("-{error}"),
     }
+}
+
+#[test]
+fn who_is_told_that_a_script_is_killed_is_told_the_truth() {
+    let state = Arc::new(RunState::default());
+    let mut sandbox = Sandbox::new(MEMORY, Arc::clone(&state)).unwrap();
+    let is_over = AtomicBool::new(false);
+    let (kills, failures) = thread::scope(|threads| {
+        let killer = threads.spawn(|| {
+            let (mut kills, mut pause) = (0, 0);
+            while !is_over.load(Relaxed) {
+                kills += usize::from(state.kill() == Kill::Done);
+                pause = (pause + 97) % 1_024;
+                (0..pause).for_each(|_| hint::spin_loop());
+            }
+            kills
+        });
+        let is_killed = |text: &str| text.contains("killed by user");
+        let mut failures = 0;
+        for number in 0..fewer(3_000) {
+            let text = format!("return {number}");
+            match sandbox.load(&parse(&text), None) {
+                Err(text) => failures += usize::from(is_killed(&text)),
+                Ok(()) => failures += usize::from(is_killed(&run(&mut sandbox, &text))),
+            }
+        }
+        is_over.store(true, Relaxed);
+        (killer.join().unwrap(), failures)
+    });
+    assert_eq!(kills, failures);
 }
 
 /// The looks while an instruction is executed this number of times on a text of this length.
