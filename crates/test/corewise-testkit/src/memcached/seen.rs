@@ -1,5 +1,6 @@
 //! Outcomes that outlive the call which reports them.
 
+use corewise_ops::filter::FilterResult;
 use corewise_ops::sorted::SortedResult;
 use corewise_ops::{Absence, Deadline, Flow, ItemFlags, Outcome, ReplySink, Token};
 
@@ -60,6 +61,8 @@ pub enum Seen {
     WrongKind,
     /// See [`Outcome::Sorted`].
     Sorted(SeenSet),
+    /// See [`Outcome::Filter`]: the result without the bytes of a dump, and these.
+    Filter(FilterResult<'static>, Vec<u8>),
 }
 
 /// A copy of a [`SortedResult`].
@@ -174,7 +177,35 @@ impl Seen {
             Outcome::Refused(why) => Self::Refused(why),
             Outcome::WrongKind => Self::WrongKind,
             Outcome::Sorted { result, .. } => Self::Sorted(SeenSet::of(&result)),
+            Outcome::Filter { result, .. } => Self::of_filter(result),
         }
+    }
+
+    fn of_filter(result: FilterResult<'_>) -> Self {
+        let (result, bytes): (_, &[u8]) = match result {
+            FilterResult::Dump { next, bytes } => (FilterResult::Dump { next, bytes: b"" }, bytes),
+            FilterResult::Done => (FilterResult::Done, b""),
+            FilterResult::Missing => (FilterResult::Missing, b""),
+            FilterResult::Exists => (FilterResult::Exists, b""),
+            FilterResult::Flag(flag) => (FilterResult::Flag(flag), b""),
+            FilterResult::Count(count) => (FilterResult::Count(count), b""),
+            FilterResult::Removed {
+                is_removed,
+                must_compact,
+            } => (
+                FilterResult::Removed {
+                    is_removed,
+                    must_compact,
+                },
+                b"",
+            ),
+            FilterResult::Info(info) => (FilterResult::Info(info), b""),
+            FilterResult::Full => (FilterResult::Full, b""),
+            FilterResult::MaxSubfilters => (FilterResult::MaxSubfilters, b""),
+            FilterResult::Invalid => (FilterResult::Invalid, b""),
+            FilterResult::Busy => (FilterResult::Busy, b""),
+        };
+        Self::Filter(result, bytes.to_vec())
     }
 
     /// The value of an item that was found or stored.

@@ -88,9 +88,7 @@ use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use corewise_maps::relativistic::{self as maps, Link, RawTable};
-use corewise_ops::{
-    Absence, Deadline, Flow, ItemKind, ItemView, Now, Op, ReplySink, Update, Updated,
-};
+use corewise_ops::{Absence, Deadline, Flow, ItemView, Now, Op, ReplySink, Update, Updated};
 use corewise_rcu::Guard;
 use evict::{EvictProgress, Evictor};
 use exec::Exec;
@@ -467,7 +465,7 @@ impl Relativistic {
         // SAFETY: by 1 the item was unlinked, and is counted once. By 2 its stripe is held if it
         // owns a set (1).
         unsafe {
-            if Item::<Link>::from_raw(node).kind() == ItemKind::Set {
+            if Item::<Link>::from_raw(node).kind().owns_object() {
                 self.retire_set(node);
             }
             self.heap.count_dead(self.table.domain(), node, bytes);
