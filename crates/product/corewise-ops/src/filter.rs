@@ -127,3 +127,30 @@ pub enum FilterResult<'a> {
     /// A compaction runs, of which a step was made: try again.
     Busy,
 }
+
+impl FilterResult<'_> {
+    /// The result without the bytes of a dump.
+    #[must_use]
+    pub fn without_bytes(self) -> FilterResult<'static> {
+        match self {
+            Self::Dump { next, .. } => FilterResult::Dump { next, bytes: b"" },
+            Self::Done => FilterResult::Done,
+            Self::Missing => FilterResult::Missing,
+            Self::Exists => FilterResult::Exists,
+            Self::Flag(flag) => FilterResult::Flag(flag),
+            Self::Count(count) => FilterResult::Count(count),
+            Self::Removed {
+                is_removed,
+                must_compact,
+            } => FilterResult::Removed {
+                is_removed,
+                must_compact,
+            },
+            Self::Info(info) => FilterResult::Info(info),
+            Self::Full => FilterResult::Full,
+            Self::MaxSubfilters => FilterResult::MaxSubfilters,
+            Self::Invalid => FilterResult::Invalid,
+            Self::Busy => FilterResult::Busy,
+        }
+    }
+}

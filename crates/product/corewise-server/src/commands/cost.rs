@@ -10,6 +10,7 @@ use super::glob::Glob;
 use super::table::{self, Command};
 use super::{Context, bits, first, keys, keyspace, lcs, slowlog, sorted};
 use corewise_engine::Engine;
+use corewise_ops::filter::MAX_CHUNK;
 use corewise_ops::sorted::Bounds;
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, RequestQueue, parse_integer};
@@ -42,6 +43,8 @@ const MATCH_STEP: usize = 2;
 const PREPARED_BYTE: usize = 256;
 /// The least that a large set takes for a member.
 const LEAST_MEMBER: usize = 32;
+/// A slot of a filter that is compacted: it may be looked for in all older subfilters.
+const MOVED: usize = 8;
 /// The longest result of arithmetic: that of `INCRBYFLOAT`.
 const LONGEST_NUMBER: usize = 8 << 10;
 
@@ -74,7 +77,8 @@ fn is_above_most<'q, E: Engine>(
     };
     lengths.removes = any(removes_many);
     lengths.sets =
-        any(|command| writes_several(command) || command.name == "zscan").then(HashMap::new);
+        any(|command| writes_several(command) || matches!(command.name, "zscan" | "cf.compact"))
+            .then(HashMap::new);
     for request in requests.iter() {
         let Some(command) = table::find_exactly(request) else {
             continue;
@@ -318,6 +322,8 @@ fn cost<'q, E: Engine>(
     let clients = || cx.shared.open_connections().saturating_mul(CLIENT);
     let copied = match (command.name, command.keys_of(args).next()) {
         ("copy", Some(key)) => lengths.of_set(cx, key),
+        ("cf.compact", Some(key)) => lengths.of_set(cx, key).saturating_mul(MOVED),
+        ("cf.scandump", _) => MAX_CHUNK,
         // A range of a set reads no more than it prints, and all that a transaction prints is
         // bounded by `Context::most_replies`.
         _ => 0,

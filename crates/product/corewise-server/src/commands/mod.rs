@@ -15,8 +15,8 @@
 //!    keys (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in
 //!    order, and other clients may change the keys between two of them, except in `EXEC` and in
 //!    scripts.
-//! 3. A command that fails changes nothing, except that `MSET` and `MSETNX` may run out of memory
-//!    when they have set some of their keys, and that a script may fail between two commands.
+//! 3. A command that fails changes nothing, except that `MSET`, `MSETNX` and `CF.INSERT` may run out
+//!    of memory when they have done a part, and that a script may fail between two commands.
 //! 4. Error texts are those of Redis 7.0.
 //!
 //! # Long calls
@@ -24,7 +24,8 @@
 //! `DEL EXISTS KEYS TOUCH UNLINK` look at the clock after each part of their work, and are
 //! *unfinished* if their connection has spent its time [`budget`](crate::budget) of the turn: the
 //! request stays at the front of the input, its [`Progress`] in the state of the client, and the
-//! next turn calls it again. `SCAN` ends its step instead. All other calls end in the turn in which
+//! next turn calls it again. So are requests on a [filter](filters) that is compacted: they look at
+//! the clock after each step. `SCAN` ends its step instead. All other calls end in the turn in which
 //! they begin:
 //!
 //! | call | takes time in proportion to |
@@ -32,7 +33,8 @@
 //! | `BITCOUNT BITPOS COPY RENAME RENAMENX SETBIT` and others on one value | the length of the value, one item at most |
 //! | `BITOP` | the values that it reads, [`MAX_READ`] bytes or four items of the largest size |
 //! | `LCS` | [pairs of bytes](lcs), 16,777,216 at most |
-//! | `BITFIELD COMMAND INFO MSET MSETNX WATCH` | the request |
+//! | `BITFIELD CF.INSERT CF.INSERTNX CF.MEXISTS COMMAND INFO MSET MSETNX WATCH` | the request |
+//! | `CF.LOADCHUNK CF.SCANDUMP` | a part of the dump, 16 MiB at most |
 //! | `CLIENT KILL`, `CLIENT LIST` | the connections of the server |
 //! | `EVAL EVALSHA` | the script, whose time is [bounded](crate::scripts) |
 //! | `EXEC` | the [cost] of its requests, which is bounded, and the time of its scripts |
@@ -46,6 +48,7 @@ mod compare;
 mod connection;
 mod cost;
 mod counts;
+mod filters;
 mod float;
 mod form;
 mod glob;
@@ -136,6 +139,10 @@ enum Progress {
         count: i64,
     },
     Listing(keyspace::Listing),
+    /// It waits for a compaction of a filter, which it may have begun.
+    Compaction {
+        is_own: bool,
+    },
 }
 
 impl ClientState {

@@ -182,30 +182,11 @@ impl Seen {
     }
 
     fn of_filter(result: FilterResult<'_>) -> Self {
-        let (result, bytes): (_, &[u8]) = match result {
-            FilterResult::Dump { next, bytes } => (FilterResult::Dump { next, bytes: b"" }, bytes),
-            FilterResult::Done => (FilterResult::Done, b""),
-            FilterResult::Missing => (FilterResult::Missing, b""),
-            FilterResult::Exists => (FilterResult::Exists, b""),
-            FilterResult::Flag(flag) => (FilterResult::Flag(flag), b""),
-            FilterResult::Count(count) => (FilterResult::Count(count), b""),
-            FilterResult::Removed {
-                is_removed,
-                must_compact,
-            } => (
-                FilterResult::Removed {
-                    is_removed,
-                    must_compact,
-                },
-                b"",
-            ),
-            FilterResult::Info(info) => (FilterResult::Info(info), b""),
-            FilterResult::Full => (FilterResult::Full, b""),
-            FilterResult::MaxSubfilters => (FilterResult::MaxSubfilters, b""),
-            FilterResult::Invalid => (FilterResult::Invalid, b""),
-            FilterResult::Busy => (FilterResult::Busy, b""),
+        let bytes = match result {
+            FilterResult::Dump { bytes, .. } => bytes.to_vec(),
+            _ => Vec::new(),
         };
-        Self::Filter(result, bytes.to_vec())
+        Self::Filter(result.without_bytes(), bytes)
     }
 
     /// The value of an item that was found or stored.
