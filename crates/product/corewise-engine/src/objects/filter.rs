@@ -125,13 +125,18 @@ impl Filter {
         if self.cuckoo.compact_step(STEP_WORK) {
             return true;
         }
+        self.take_emptied();
+        self.emptied.is_some()
+    }
+
+    /// Takes the subfilters that a compaction has emptied.
+    fn take_emptied(&mut self) {
         let spares = self.cuckoo.take_spares();
         match &mut self.emptied {
             Some(emptied) => emptied.append(spares),
             None if spares.bytes() > 0 => self.emptied = Some(spares),
             None => {}
         }
-        self.emptied.is_some()
     }
 
     /// Frees a part of what a compaction has emptied.
@@ -186,6 +191,7 @@ impl Filter {
             }
             FilterWrite::Remove { hash, beside } => {
                 let removal = cuckoo.remove(hash, beside)?;
+                self.take_emptied();
                 let result = FilterResult::Removed {
                     is_removed: removal.is_removed,
                     must_compact: removal.must_compact,

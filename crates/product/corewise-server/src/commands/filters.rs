@@ -3,8 +3,11 @@
 //! Every command is a call, because it may have to wait for a compaction: the steps of a
 //! [compaction](corewise_ops::filter::FilterWrite::Step) are made by the requests that wait for it,
 //! over several turns. A request in a transaction does not wait, but runs beside the compaction:
-//! its answer is the same, and its item may be in another slot. `CF.INSERT` and `CF.INSERTNX` are
-//! transactions.
+//! its answer is the same, and its item may be in another slot. `CF.DEL` and `CF.COMPACT` do one
+//! step there, and leave the others to later requests.
+//!
+//! `CF.INSERT` and `CF.INSERTNX` are a sequence of operations, one for each item, and may go on in
+//! the next turn after each: an item may take 65,535 swaps.
 
 use super::{Context, Progress, ReplyForm, first};
 use corewise_engine::Engine;
@@ -269,29 +272,34 @@ fn insert_all<E: Engine>(
     if args.len() == 0 {
         return cx.wrong_arguments(command);
     }
-    resume(cx);
-    if cx.transaction.is_none() && !finish(cx, key, false) {
-        return;
-    }
-    let insertion = |item| FilterWrite::Add {
-        hash: item_hash(item),
-        only_new,
-        create: creates.then_some(create),
-        beside: WhileCompacting::Proceed,
+    let (mut done, mut replies) = match cx.take_progress() {
+        Some(Progress::Insertion { done, replies }) => (done, replies),
+        _ => (0, Vec::new()),
     };
-    cx.atomically([key], |cx| {
-        let count = args.len();
-        for (number, item) in args.enumerate() {
-            let answer = ask(cx, Tally::None, key, FilterOp::Write(insertion(item)));
-            if number == 0 {
-                if !is_inserted_or_full(&answer) {
-                    return cx.error(answer.error());
-                }
-                cx.reply().array(count);
-            }
-            print_insertion(cx, &answer, only_new);
+    let count = args.len();
+    for item in args.skip(done) {
+        let insertion = FilterWrite::Add {
+            hash: item_hash(item),
+            only_new,
+            create: creates.then_some(create),
+            beside: beside(cx),
+        };
+        let answer = ask(cx, Tally::None, key, FilterOp::Write(insertion));
+        if done == 0 && !answer.is_busy() && !is_inserted_or_full(&answer) {
+            return cx.error(answer.error());
         }
-    });
+        let is_busy = answer.is_busy();
+        if !is_busy {
+            done += 1;
+            print_insertion(cx.codec.version(), &answer, only_new, &mut replies);
+        }
+        // Also for an item that may have been looked for long.
+        if is_busy || done < count && cx.must_pause() {
+            return cx.pause(Progress::Insertion { done, replies });
+        }
+    }
+    cx.reply().array(count);
+    cx.out.extend_from_slice(&replies);
 }
 
 /// Whether the answer to the first item of several is an element of the reply.
@@ -302,15 +310,24 @@ fn is_inserted_or_full(answer: &Answer) -> bool {
 
 /// Prints what became of one of several items. Where there is no room it is -1, which RESP3 has for
 /// `CF.INSERTNX` only.
-fn print_insertion<E: Engine>(cx: &mut Context<'_, E>, answer: &Answer, only_new: bool) {
-    let has_booleans = cx.codec.version() == Version::Resp3 && !only_new;
-    let mut reply = cx.reply();
+fn print_insertion(version: Version, answer: &Answer, only_new: bool, out: &mut Vec<u8>) {
+    let has_booleans = version == Version::Resp3 && !only_new;
+    let mut reply = Encoder::new(version, out);
     match *answer {
         Answer::Result(FilterResult::Flag(is_added)) if has_booleans => reply.boolean(is_added),
         Answer::Result(FilterResult::Flag(is_added)) => reply.integer(is_added.into()),
         Answer::NoMemory | Answer::Failed(_) => reply.error(&[answer.error().as_bytes()]),
         Answer::Result(_) if has_booleans => reply.boolean(false),
         Answer::Result(_) => reply.integer(-1),
+    }
+}
+
+/// The swaps that the insertion of an item into a filter takes at most.
+pub(super) fn swaps<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> usize {
+    let op = FilterOp::Read(FilterRead::Info(WhileCompacting::Proceed));
+    match ask(cx, Tally::None, key, op) {
+        Answer::Result(FilterResult::Info(info)) => info.max_iterations.into(),
+        _ => CuckooSettings::default().max_iterations.into(),
     }
 }
 
@@ -386,16 +403,24 @@ pub(super) fn del<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     }
 }
 
-/// `CF.COMPACT key`.
+/// `CF.COMPACT key`. In a transaction it only begins.
 pub(super) fn compact<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
     let (tally, has_begun) = resume(cx);
     if !has_begun {
         let op = FilterOp::Write(FilterWrite::StartCompaction);
-        match wait(cx, tally, key, op) {
+        let answer = if cx.transaction.is_some() {
+            Some(ask(cx, tally, key, op))
+        } else {
+            wait(cx, tally, key, op)
+        };
+        match answer {
             None => return,
-            Some(Answer::Result(FilterResult::Done)) => {}
+            Some(Answer::Result(FilterResult::Done | FilterResult::Busy)) => {}
             Some(_) => return cx.error("Cuckoo filter was not found"),
+        }
+        if cx.transaction.is_some() {
+            return cx.reply().simple("OK");
         }
     }
     if finish(cx, key, true) {

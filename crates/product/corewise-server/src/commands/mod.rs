@@ -24,8 +24,8 @@
 //! `DEL EXISTS KEYS TOUCH UNLINK` look at the clock after each part of their work, and are
 //! *unfinished* if their connection has spent its time [`budget`](crate::budget) of the turn: the
 //! request stays at the front of the input, its [`Progress`] in the state of the client, and the
-//! next turn calls it again. So are requests on a [filter](filters) that is compacted: they look at
-//! the clock after each step. `SCAN` ends its step instead. All other calls end in the turn in which
+//! next turn calls it again. So are requests on a [filter](filters) that is compacted, and those that
+//! insert several items: they look at the clock after each step, and each item. `SCAN` ends its step instead. All other calls end in the turn in which
 //! they begin:
 //!
 //! | call | takes time in proportion to |
@@ -33,7 +33,7 @@
 //! | `BITCOUNT BITPOS COPY RENAME RENAMENX SETBIT` and others on one value | the length of the value, one item at most |
 //! | `BITOP` | the values that it reads, [`MAX_READ`] bytes or four items of the largest size |
 //! | `LCS` | [pairs of bytes](lcs), 16,777,216 at most |
-//! | `BITFIELD CF.INSERT CF.INSERTNX CF.MEXISTS COMMAND INFO MSET MSETNX WATCH` | the request |
+//! | `BITFIELD CF.MEXISTS COMMAND INFO MSET MSETNX WATCH` | the request |
 //! | `CF.LOADCHUNK CF.SCANDUMP` | a part of the dump, 16 MiB at most |
 //! | `CLIENT KILL`, `CLIENT LIST` | the connections of the server |
 //! | `EVAL EVALSHA` | the script, whose time is [bounded](crate::scripts) |
@@ -143,6 +143,11 @@ enum Progress {
     Compaction {
         is_own: bool,
     },
+    /// The replies to the items that were inserted into a filter.
+    Insertion {
+        done: usize,
+        replies: Vec<u8>,
+    },
 }
 
 impl ClientState {
@@ -155,6 +160,7 @@ impl ClientState {
     pub(crate) fn held(&self) -> usize {
         let listing = match &self.progress {
             Some(Progress::Listing(listing)) => listing.held(),
+            Some(Progress::Insertion { replies, .. }) => replies.capacity(),
             _ => 0,
         };
         self.transactions.held() + listing
