@@ -236,6 +236,27 @@ fn check_remove<E: TestEngine>(
     }
 }
 
+fn check_transfer<E: TestEngine>(
+    cache: &mut Cache<E>,
+    model: &mut Model,
+    [from, to]: [&[u8]; 2],
+    copies: bool,
+) {
+    let moved = cache.transfer_set(from, to, copies);
+    assert_eq!(moved, Ok(model.contains_key(from)));
+    let item = match model.get(from) {
+        Some(ModelItem::Filter(filter, items)) if copies => {
+            let copy = filter.try_clone().expect("memory");
+            Some(ModelItem::Filter(copy, items.clone()))
+        }
+        Some(ModelItem::Set) if copies => Some(ModelItem::Set),
+        _ => model.remove(from),
+    };
+    if let Some(item) = item {
+        model.insert(to.to_vec(), item);
+    }
+}
+
 /// Compacts, reserves, copies or moves a filter, or stores another kind.
 fn check_other<E: TestEngine>(
     cache: &mut Cache<E>,
@@ -272,20 +293,7 @@ fn check_other<E: TestEngine>(
             }
         }
         2 | 3 if key != other && !matches!(model.get(key), Some(ModelItem::String)) => {
-            let copies = random.random_bool(0.5);
-            let moved = cache.transfer_set(key, other, copies);
-            assert_eq!(moved, Ok(model.contains_key(key)));
-            let item = match model.get(key) {
-                Some(ModelItem::Filter(filter, items)) if copies => {
-                    let copy = filter.try_clone().expect("memory");
-                    Some(ModelItem::Filter(copy, items.clone()))
-                }
-                Some(ModelItem::Set) if copies => Some(ModelItem::Set),
-                _ => model.remove(key),
-            };
-            if let Some(item) = item {
-                model.insert(other.to_vec(), item);
-            }
+            check_transfer(cache, model, [key, other], random.random_bool(0.5));
         }
         4 => {
             let seen = cache.delete(key, Delete::default());
@@ -519,30 +527,72 @@ fn growth_without_room_is_refused_and_changes_nothing<E: TestEngine>() {
     cache.assert_sets_are_counted();
 }
 
+/// Bytes of which some are other ones than those of a right header.
+fn hostile_header(random: &mut SmallRng, right: &[u8]) -> Vec<u8> {
+    let mut header = right.to_vec();
+    for _ in 0..random.random_range(0..4) {
+        let at = random.random_range(0..header.len());
+        header[at] = match random.random_range(0..3) {
+            0 => 0,
+            1 => 1 << random.random_range(0..8),
+            _ => random.random(),
+        };
+    }
+    header.truncate(random.random_range(30..60));
+    header
+}
+
+/// Chunks that are wrong or that no filter has, and other operations between them.
+fn load_hostile_chunks<E: TestEngine>(cache: &mut Cache<E>, random: &mut SmallRng) {
+    for _ in 0..8 {
+        let chunk = vec![random.random(); random.random_range(0..80)];
+        let iterator = match random.random_range(0..4) {
+            0 => random.random(),
+            1 => -random.random_range(0..100_i64),
+            _ => random.random_range(0..2_000_i64),
+        };
+        let beside = REFUSE;
+        let load = FilterWrite::LoadChunk {
+            iterator,
+            chunk: &chunk,
+            beside,
+        };
+        let remove = FilterWrite::Remove {
+            hash: random.random(),
+            beside,
+        };
+        let (start, step) = (FilterWrite::StartCompaction, FilterWrite::Step);
+        for write in [load, remove, start, step] {
+            let seen = cache.write_filter(b"k", write);
+            assert!(matches!(seen, Seen::Filter(..)), "{seen:?}");
+        }
+        let read = FilterRead::Dump {
+            iterator,
+            most: 50,
+            beside: WhileCompacting::Proceed,
+        };
+        let seen = cache.read_filter(b"k", read);
+        assert!(matches!(seen, Seen::Filter(..)), "{seen:?}");
+        let seen = cache.add_item(b"k", random.random());
+        let is_right = matches!(seen, Seen::Filter(..) | Seen::OutOfMemory);
+        assert!(is_right, "{seen:?}");
+    }
+}
+
 fn hostile_dumps_are_refused_or_bounded<E: TestEngine>() {
     let mut cache = Cache::<E>::new(Setup::tight::<E>(1));
     let mut random = SmallRng::seed_from_u64(3);
     let filter = alone(settings(64, 2, 2));
-    (0..300).for_each(|number| {
-        filter
-            .add(hash(number), REFUSE, &mut |_| true)
-            .expect("room")
-    });
+    for number in 0..300 {
+        let added = filter.add(hash(number), REFUSE, &mut |_| true);
+        assert_eq!(added, Ok(()));
+    }
     let dump = dump_alone(&filter, 50);
     cache.load_filter(b"right", &dump);
     assert!(cache.dump_filter(b"right", 50) == dump);
     let (mut loaded, mut refused) = (0, 0);
     for _ in 0..fewer(2_000) {
-        let mut header = dump[0].1.clone();
-        for _ in 0..random.random_range(0..4) {
-            let at = random.random_range(0..header.len());
-            header[at] = match random.random_range(0..3) {
-                0 => 0,
-                1 => 1 << random.random_range(0..8),
-                _ => random.random(),
-            };
-        }
-        header.truncate(random.random_range(30..60));
+        let header = hostile_header(&mut random, &dump[0].1);
         cache.delete(b"k", Delete::default());
         match cache.write_filter(b"k", FilterWrite::LoadHeader(&header)) {
             Seen::Filter(FilterResult::Done, _) => loaded += 1,
@@ -552,45 +602,7 @@ fn hostile_dumps_are_refused_or_bounded<E: TestEngine>() {
             }
             other => panic!("{other:?}"),
         }
-        for _ in 0..8 {
-            let chunk = vec![random.random(); random.random_range(0..80)];
-            let iterator = match random.random_range(0..4) {
-                0 => random.random(),
-                1 => -random.random_range(0..100_i64),
-                _ => random.random_range(0..2_000_i64),
-            };
-            let beside = REFUSE;
-            let load = FilterWrite::LoadChunk {
-                iterator,
-                chunk: &chunk,
-                beside,
-            };
-            let remove = FilterWrite::Remove {
-                hash: random.random(),
-                beside,
-            };
-            for write in [
-                load,
-                remove,
-                FilterWrite::StartCompaction,
-                FilterWrite::Step,
-            ] {
-                let seen = cache.write_filter(b"k", write);
-                assert!(matches!(seen, Seen::Filter(..)), "{seen:?}");
-            }
-            let read = FilterRead::Dump {
-                iterator,
-                most: 50,
-                beside: WhileCompacting::Proceed,
-            };
-            let seen = cache.read_filter(b"k", read);
-            assert!(matches!(seen, Seen::Filter(..)), "{seen:?}");
-            let seen = cache.add_item(b"k", random.random());
-            assert!(
-                matches!(seen, Seen::Filter(..) | Seen::OutOfMemory),
-                "{seen:?}"
-            );
-        }
+        load_hostile_chunks(&mut cache, &mut random);
         cache.assert_memory_within_budget();
     }
     assert!(

@@ -77,17 +77,25 @@ pub(super) enum Slotted {
         bytes: usize,
         account: usize,
     },
-    /// Of an object of these bytes, which this account counts.
-    Claim {
-        kind: ItemKind,
-        bytes: usize,
-        account: usize,
-    },
+    Claim(Claimed),
     /// The second key has an item with an empty object. Its account may be that of the first.
-    Ready { is_same_account: bool },
+    Ready {
+        is_same_account: bool,
+    },
     /// The object, and the bytes by which the account of both keys counts more than their items
     /// have.
-    Moved { object: Object, carried: usize },
+    Moved {
+        object: Object,
+        carried: usize,
+    },
+}
+
+/// An object that is about to move: its bytes, and the account that counts them.
+#[derive(Clone, Copy)]
+pub(super) struct Claimed {
+    pub(super) kind: ItemKind,
+    pub(super) bytes: usize,
+    pub(super) account: usize,
 }
 
 impl Draft {

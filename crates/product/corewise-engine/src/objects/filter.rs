@@ -5,9 +5,9 @@
 //! [objects](super)), so that a filter may be evicted, replaced and freed without a grace period.
 //!
 //! A compaction runs in steps: each operation that must wait for it does one, and so does a client
-//! whose removal has begun it. Nothing else does, so one that is left unfinished, because its client
-//! has gone, goes on with the next write to the filter. Its emptied subfilters are freed with the
-//! operations that follow, a piece at a time.
+//! whose removal has begun it. Nothing else does, so one that is left unfinished, because its
+//! client has gone, goes on with the next write to the filter. Its emptied subfilters are freed
+//! with the operations that follow, a piece at a time.
 
 use super::heap::ObjectMemory;
 use super::object::{Object, filter_of};

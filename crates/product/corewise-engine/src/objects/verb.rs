@@ -1,6 +1,6 @@
 //! What operations on sorted sets do, for every engine.
 
-use super::draft::{Changeable, Draft, Slotted};
+use super::draft::{Changeable, Claimed, Draft, Slotted};
 use super::flat::{self, FlatView};
 use super::{Object, ObjectRef, Set, bytes, bytes_of, growth, object_of, set_of};
 use crate::engines::verbs::{Attempt, ItemStore, NoItem, Ptr, Report, refusal, rewrite};
@@ -929,11 +929,11 @@ fn take_object<K: ItemStore>(
                 account: items.set_account(),
             })
         }
-        Taken::Claim => Ok(Slotted::Claim {
+        Taken::Claim => Ok(Slotted::Claim(Claimed {
             kind: object.kind(),
             bytes: before,
             account: items.set_account(),
-        }),
+        })),
         Taken::Set => {
             let contents = object.take_contents(items.object_memory());
             let contents = contents.ok_or(NoItem::OutOfMemory)?;
@@ -1015,21 +1015,12 @@ unsafe fn put_from_slot<K: ItemStore>(
                 return refusal(why, report);
             }
         }
-        Some(Slotted::Claim {
-            kind,
-            bytes,
-            account,
-        }) => {
-            let counted = (bytes, account);
+        Some(Slotted::Claim(claimed)) => {
             // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
-            match unsafe { claim(items, &place, old, kind, counted) } {
+            match unsafe { claim(items, &place, old, claimed) } {
                 Ok(ready) => slot.fill(Box::new(ready)),
                 Err(why) => {
-                    slot.fill(Box::new(Slotted::Claim {
-                        kind,
-                        bytes,
-                        account,
-                    }));
+                    slot.fill(Box::new(Slotted::Claim(claimed)));
                     return refusal(why, report);
                 }
             }
@@ -1088,7 +1079,7 @@ unsafe fn put_copy<K: ItemStore>(
     result
 }
 
-/// Links an item with an empty object for one of these bytes, which the account counts.
+/// Links an item with an empty object for the one that is claimed.
 ///
 /// # Safety
 ///
@@ -1097,14 +1088,13 @@ unsafe fn claim<K: ItemStore>(
     items: &mut K,
     place: &Place<'_>,
     old: Option<Ptr<K::Links>>,
-    kind: ItemKind,
-    (bytes, account): (usize, usize),
+    claimed: Claimed,
 ) -> Result<Slotted, NoItem> {
-    let is_same_account = account == items.set_account();
+    let is_same_account = claimed.account == items.set_account();
     if !is_same_account {
-        items.make_set_room(0, bytes)?;
+        items.make_set_room(0, claimed.bytes)?;
     }
-    let empty = Object::empty(kind, items.object_memory()).ok_or(NoItem::OutOfMemory)?;
+    let empty = Object::empty(claimed.kind, items.object_memory()).ok_or(NoItem::OutOfMemory)?;
     // SAFETY: `old` is the item of the key and still linked, by 1.
     unsafe { store_object(items, place, old, empty) }.map_err(|(_, why)| why)?;
     Ok(Slotted::Ready { is_same_account })

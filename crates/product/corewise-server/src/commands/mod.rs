@@ -15,18 +15,18 @@
 //!    keys (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in
 //!    order, and other clients may change the keys between two of them, except in `EXEC` and in
 //!    scripts.
-//! 3. A command that fails changes nothing, except that `MSET`, `MSETNX` and `CF.INSERT` may run out
-//!    of memory when they have done a part, and that a script may fail between two commands.
-//! 4. Error texts are those of Redis 7.0.
+//! 3. A command that fails changes nothing, except that `MSET`, `MSETNX` and `CF.INSERT` may run
+//!    out of memory when they have done a part, and that a script may fail between two commands.
+//! 4. Error texts are those of Redis 7.0, and of RedisBloom for `CF.*`.
 //!
 //! # Long calls
 //!
 //! `DEL EXISTS KEYS TOUCH UNLINK` look at the clock after each part of their work, and are
 //! *unfinished* if their connection has spent its time [`budget`](crate::budget) of the turn: the
 //! request stays at the front of the input, its [`Progress`] in the state of the client, and the
-//! next turn calls it again. So are requests on a [filter](filters) that is compacted, and those that
-//! insert several items: they look at the clock after each step, and each item. `SCAN` ends its step instead. All other calls end in the turn in which
-//! they begin:
+//! next turn calls it again. So are requests on a [filter](filters) that is compacted, and those
+//! that insert several items: they look at the clock after each step, and each item. `SCAN` ends
+//! its step instead. All other calls end in the turn in which they begin:
 //!
 //! | call | takes time in proportion to |
 //! |---|---|
