@@ -93,7 +93,12 @@ pub(crate) unsafe fn compact<L>(
 /// Frees a part of an object that no item owns; returns the bytes freed, and what is left.
 pub(crate) fn free_part(object: Object) -> (usize, Option<Object>) {
     let before = object.bytes();
-    let rest = object.free_some();
+    let mut rest = object.free_some();
+    // The first step on a set makes the list of what is left, which may take more than small arrays
+    // did.
+    while let Some(more) = rest.take_if(|rest| rest.bytes() > before) {
+        rest = more.free_some();
+    }
     let after = rest.as_ref().map_or(0, Object::bytes);
     (before - after, rest)
 }
@@ -170,7 +175,36 @@ pub(crate) fn growth(bytes: usize, count: usize, member_bytes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corewise_nr::sorted_set::Bounds;
     use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 64 }))]
+
+        /// Parts take together what the set has taken, however small the arrays are of which it
+        /// consists.
+        #[test]
+        fn parts_of_a_dying_set_sum_up(
+            members in 1_u32..4_000,
+            ranges in prop::collection::vec((any::<u16>(), 1_i64..40), 0..400),
+        ) {
+            let mut set = SortedSet::new().boxed();
+            for number in 0..members {
+                set.insert(&number.to_be_bytes(), number.into()).unwrap();
+            }
+            for (first, count) in ranges {
+                let first = i64::from(first) % set.len().max(1) as i64;
+                set.detach_range(Bounds::Rank(first, first + count - 1));
+            }
+            let (all, mut freed, mut rest) = (bytes(&set), 0, Some(Object::Set(set)));
+            while let Some(object) = rest {
+                let part;
+                (part, rest) = free_part(object);
+                freed += part;
+            }
+            prop_assert_eq!(freed, all);
+        }
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 24 }))]
