@@ -106,6 +106,10 @@ pub(crate) unsafe trait ItemStore {
     /// bytes.
     fn charge_set(&mut self, before: usize, after: usize);
 
+    /// Notes that the key's set has memory of removed members, which
+    /// [maintenance](crate::Session::maintain) then frees in [steps](crate::objects::settle).
+    fn note_unsettled_set(&mut self);
+
     /// What counts the bytes of the key's set, as a number: there may be one for each shard.
     fn set_account(&self) -> usize;
 

@@ -1067,7 +1067,7 @@ impl Session for RelativisticSession {
     fn maintain(&mut self, now: Now) -> bool {
         let engine = Arc::clone(&self.engine);
         engine.flush_if_due(now);
-        let frees = engine.sets.bytes() > 0 && engine.sets.free_some();
+        let frees = engine.sets.bytes() > 0 && engine.sets.free_some() | engine.settle_some();
         let compacts = engine.compact_sets();
         engine.budget();
         engine.heap.collect(engine.table.domain());
