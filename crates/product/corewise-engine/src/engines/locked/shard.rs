@@ -657,8 +657,12 @@ impl<R: References> Shard<R> {
         let growth = |shard: &Self| room.keep.map_or_else(|| shard.growth(), |_| 0);
         while self.bytes() - room.returned + room.need + growth(self) > room.budget {
             if !self.free_or_evict(room, garbage) {
-                self.tally.refuse();
-                return false;
+                // What replaces an item that is not smaller needs none; the budget was lowered.
+                let is_replaced = room.need <= room.returned;
+                if !is_replaced {
+                    self.tally.refuse();
+                }
+                return is_replaced;
             }
         }
         true
