@@ -628,18 +628,51 @@ impl<'a, L> Item<'a, L> {
     #[inline]
     #[must_use]
     pub fn view(self, before: Before, flags: ItemFlags, footprint: usize) -> ItemView<'a> {
-        let mut flags = flags;
+        if self.is_string() {
+            self.view_of_string(before, flags, footprint)
+        } else {
+            self.view_without_value(before, flags, footprint)
+        }
+    }
+
+    /// As [`view`](Self::view), of an item that is a string.
+    #[inline]
+    #[must_use]
+    pub fn view_of_string(
+        self,
+        before: Before,
+        flags: ItemFlags,
+        footprint: usize,
+    ) -> ItemView<'a> {
+        debug_assert!(self.is_string());
+        self.view_with(self.value(), ItemKind::String, (before, flags), footprint)
+    }
+
+    /// As [`view`](Self::view), of an item that is not a string, whose value no sink may see.
+    #[cold]
+    fn view_without_value(
+        self,
+        before: Before,
+        flags: ItemFlags,
+        footprint: usize,
+    ) -> ItemView<'a> {
+        self.view_with(b"", self.kind(), (before, flags), footprint)
+    }
+
+    #[inline(always)]
+    fn view_with(
+        self,
+        value: &'a [u8],
+        kind: ItemKind,
+        (before, mut flags): (Before, ItemFlags),
+        footprint: usize,
+    ) -> ItemView<'a> {
         if before.state & state::FETCHED != 0 {
             flags = flags.with(ItemFlags::FETCHED);
         }
         if self.state() & state::STALE != 0 {
             flags = flags.with(ItemFlags::STALE);
         }
-        let (kind, value) = if self.is_string() {
-            (ItemKind::String, self.value())
-        } else {
-            self.without_value()
-        };
         ItemView {
             key: self.key(),
             value,
@@ -652,12 +685,6 @@ impl<'a, L> Item<'a, L> {
             footprint,
             size_class: crate::size_class::of(footprint),
         }
-    }
-
-    /// The kind of an item that is not a string, whose value no sink may see.
-    #[cold]
-    fn without_value(self) -> (ItemKind, &'a [u8]) {
-        (self.kind(), b"")
     }
 
     /// The item's state that an operation is about to change.

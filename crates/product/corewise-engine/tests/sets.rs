@@ -29,6 +29,8 @@ for_every_engine! {
     a_removal_of_nearly_all_members_keeps_the_others
     members_drawn_from_a_large_set_are_distinct
     pages_of_sets_that_are_deleted_in_part_are_counted
+    maintenance_frees_the_members_that_a_range_had
+    removals_from_flat_sets_need_no_room
     a_lower_limit_is_kept_without_a_write
     a_set_that_has_no_room_under_another_key_stays
     a_copy_is_counted_before_it_is_put
@@ -707,6 +709,80 @@ fn pages_of_sets_that_are_deleted_in_part_are_counted<E: TestEngine>() {
         let len = cache.len_of_set(name.as_bytes());
         assert!(len == 0 || len == before, "{len} members, {before} before");
     }
+}
+
+/// The records of the members lie among those of the others.
+fn maintenance_frees_the_members_that_a_range_had<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let len = 6_000;
+    for number in 0..len {
+        add_number(&mut cache, 0, number);
+    }
+    let full = cache.engine.stats().set_bytes;
+    let upper = Bounds::Score(Bound::Included(50.0), Bound::Unbounded);
+    let removed = cache.write_set(b"key 0", SortedWrite::RemoveRange(upper));
+    assert_eq!(removed, Seen::Sorted(SeenSet::Number(u64::from(len) / 2)));
+    // Nothing uses the set meanwhile.
+    cache.maintain();
+    let stats = cache.engine.stats();
+    assert!(
+        stats.set_bytes < full * 2 / 3,
+        "{full} bytes before: {stats:?}"
+    );
+    assert_eq!(cache.len_of_set(b"key 0"), u64::from(len / 2));
+    cache.assert_sets_are_counted();
+    // One that is gone, or under another key.
+    let rest = SortedWrite::RemoveRange(Bounds::Rank(0, 1_499));
+    cache.write_set(b"key 0", rest);
+    assert_eq!(cache.transfer_set(b"key 0", b"key 1", false), Ok(true));
+    cache.maintain();
+    assert!(cache.engine.stats().set_bytes < full * 2 / 5);
+    cache.assert_sets_are_counted();
+    cache.write_set(b"key 1", SortedWrite::RemoveRange(Bounds::Rank(0, 699)));
+    cache.delete(b"key 1", Delete::default());
+    cache.maintain();
+    cache.assert_no_sets();
+}
+
+/// Under `-M`, also where the memory is exceeded.
+fn removals_from_flat_sets_need_no_room<E: TestEngine>() {
+    let mut cache = Cache::<E>::new(Setup::refusing::<E>(1));
+    let members = [&b"one"[..], b"two", b"three", b"four"];
+    let names: Vec<String> = (0..20).map(|number| format!("flat {number}")).collect();
+    for name in &names {
+        let pairs = members.map(|member| (1.0, member));
+        cache.add(name.as_bytes(), &pairs);
+    }
+    fill_set(&mut cache, 0);
+    while cache
+        .set(
+            format!("string {}", cache.engine.stats().items).as_bytes(),
+            b"",
+        )
+        .is_stored()
+    {}
+    let number = |number| Seen::Sorted(SeenSet::Number(number));
+    let remove = |cache: &mut Cache<E>, member: &[u8]| {
+        for name in &names {
+            let seen = cache.write_set(name.as_bytes(), SortedWrite::Remove(&[member]));
+            assert_eq!(seen, number(1), "{name}: {:?}", cache.engine.stats());
+        }
+    };
+    remove(&mut cache, b"one");
+    // Of connections. (An engine that has its items in segments writes the copy to free memory.)
+    if cache.engine.name() != "relativistic" {
+        let limit = cache.engine.memory_limit();
+        cache.engine.set_overhead(limit / 4);
+        assert_eq!(cache.add(b"flat", &[(1.0, b"one")]), Seen::OutOfMemory);
+        remove(&mut cache, b"two");
+        let lowest = SortedWrite::RemoveRange(Bounds::Rank(0, 0));
+        for name in &names {
+            assert_eq!(cache.write_set(name.as_bytes(), lowest), number(1));
+            assert_eq!(cache.len_of_set(name.as_bytes()), 1);
+        }
+    }
+    assert_eq!(cache.engine.stats().evictions, 0);
+    cache.assert_sets_are_counted();
 }
 
 fn a_set_that_outgrows_its_share_is_refused_and_stays<E: TestEngine>() {

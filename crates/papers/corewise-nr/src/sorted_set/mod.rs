@@ -833,6 +833,26 @@ impl SortedSet {
         !self.cut.is_empty()
     }
 
+    /// Does up to `steps` steps of what removals have left to do: a step frees some detached
+    /// members, or moves a few records to the room of others, as a removal does (guarantee 4).
+    /// Returns whether there may be more to do.
+    ///
+    /// ```
+    /// use corewise_nr::sorted_set::{Bounds, SortedSet};
+    ///
+    /// let mut set = SortedSet::new();
+    /// for number in 0..1_000_u32 {
+    ///     set.insert(&number.to_be_bytes(), number.into())?;
+    /// }
+    /// set.detach_range(Bounds::Rank(0, 899));
+    /// while set.settle(10) {}
+    /// assert!(!set.has_detached());
+    /// # Ok::<(), corewise_nr::sorted_set::SortedSetError>(())
+    /// ```
+    pub fn settle(&mut self, steps: usize) -> bool {
+        (0..steps).all(|_| self.compact())
+    }
+
     /// A copy without the members within the bounds; ranks are counted from the lowest score. Takes
     /// time in proportion to the others. Scans of this set can be continued in the copy.
     ///

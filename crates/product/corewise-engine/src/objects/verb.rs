@@ -389,7 +389,8 @@ unsafe fn read<K: ItemStore>(
     }))
 }
 
-/// Frees some members of a set that a long range had. Others are freed by writes.
+/// Frees some members of a set that a long range had. Others are freed by writes, and by
+/// maintenance.
 ///
 /// # Safety
 ///
@@ -638,8 +639,12 @@ unsafe fn change<K: ItemStore>(
         // The set is freed in steps then.
         (true, Ok((SortedResult::Number(len as u64), true)))
     } else {
+        let had_detached = set.has_detached();
         let applied = apply(set, write);
         items.charge_set(before, bytes(set));
+        if set.has_detached() && !had_detached {
+            items.note_unsettled_set();
+        }
         (set.is_empty(), applied)
     };
     // SAFETY: the node is one of the store's items and still linked, by 1.
@@ -656,7 +661,7 @@ unsafe fn change<K: ItemStore>(
 
 /// A write that removes at least this number of members moves the others to another set, if they
 /// are few: maintenance frees the old one, in steps. Otherwise the set frees the removed members,
-/// also in steps, when it is used.
+/// also in steps, when it is used and by maintenance.
 const MANY_REMOVED: usize = 4 << 10;
 const FEW_KEPT: usize = 1 << 10;
 
@@ -836,7 +841,7 @@ unsafe fn store_set<K: ItemStore>(
     old: Option<Ptr<K::Links>>,
     set: Set,
 ) -> Result<(), (Set, NoItem)> {
-    let bytes = bytes(&set);
+    let (bytes, has_detached) = (bytes(&set), set.has_detached());
     let memory = set.source().clone();
     let pointer = Set::into_raw(set);
     let value = pointer.expose_provenance().to_ne_bytes();
@@ -846,6 +851,9 @@ unsafe fn store_set<K: ItemStore>(
     match unsafe { rewrite(items, &contents, old, None) } {
         Ok(_) => {
             items.charge_set(0, bytes);
+            if has_detached {
+                items.note_unsettled_set();
+            }
             Ok(())
         }
         // SAFETY: no item that points to the set was linked, so nothing owns it. The box was in
@@ -1111,6 +1119,9 @@ unsafe fn fill<K: ItemStore>(
     let before = bytes(set) + carried;
     *set = Set::into_inner(moved);
     items.charge_set(before, bytes(set));
+    if set.has_detached() {
+        items.note_unsettled_set();
+    }
     // What watches compare, where the item stays the same.
     item.set_cas(items.next_cas());
 }

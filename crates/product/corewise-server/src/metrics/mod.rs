@@ -270,7 +270,9 @@ impl Counters {
             self.get_hits += 1;
             return;
         }
+        // A call would save and restore what the caller has.
         match tally {
+            Tally::None => {}
             Tally::Store => self.count_store(outcome),
             _ => self.count_other(tally, outcome),
         }
@@ -279,7 +281,7 @@ impl Counters {
     #[inline(never)]
     fn count_other(&mut self, tally: Tally, outcome: &Outcome<'_>) {
         match tally {
-            Tally::None | Tally::Store => {} // stores are counted before
+            Tally::None | Tally::Store => {} // not counted, or before
             Tally::Get => self.count_lookup(1, 0, outcome),
             Tally::Touch => self.count_lookup(0, 1, outcome),
             Tally::Gat => self.count_lookup(1, 1, outcome),

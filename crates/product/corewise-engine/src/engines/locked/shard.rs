@@ -591,6 +591,36 @@ impl<R: References> Shard<R> {
         freed.is_some()
     }
 
+    /// Notes that the set of a key with this hash is to be settled.
+    pub(super) fn note_unsettled_set(&mut self, hash: u64) {
+        self.dying.note_unsettled(hash);
+    }
+
+    /// Frees some memory of removed members of a set. Returns whether there was one to look for.
+    pub(super) fn settle_some(&mut self, hasher: impl Fn(&[u8]) -> u64) -> bool {
+        let Some(hash) = self.dying.next_unsettled() else {
+            return false;
+        };
+        // SAFETY: an item in the table is alive until it is unlinked (1).
+        let found = self.table.find(hash, |&node| unsafe {
+            let owner = item(node);
+            owner.kind() == ItemKind::Set && hasher(owner.key()) == hash
+        });
+        if let Some(&node) = found {
+            // SAFETY: in the table, so that it is alive and owns its set (1, both). Only the thread
+            // that has the shard follows the pointer; the reference ends below (2).
+            let set = unsafe { objects::set_of(item(node)) };
+            let before = objects::bytes(set);
+            let has_more = objects::settle(set);
+            let after = objects::bytes(set);
+            self.charge_set(before, after);
+            if has_more {
+                self.dying.note_unsettled(hash);
+            }
+        }
+        true
+    }
+
     /// Counts a set that took `before` bytes and takes `after` bytes; a new one took none.
     pub(super) fn charge_set(&mut self, before: usize, after: usize) {
         self.sets += usize::from(before == 0);
@@ -627,8 +657,12 @@ impl<R: References> Shard<R> {
         let growth = |shard: &Self| room.keep.map_or_else(|| shard.growth(), |_| 0);
         while self.bytes() - room.returned + room.need + growth(self) > room.budget {
             if !self.free_or_evict(room, garbage) {
-                self.tally.refuse();
-                return false;
+                // What replaces an item that is not smaller needs none; the budget was lowered.
+                let is_replaced = room.need <= room.returned;
+                if !is_replaced {
+                    self.tally.refuse();
+                }
+                return is_replaced;
             }
         }
         true

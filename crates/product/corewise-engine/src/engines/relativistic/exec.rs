@@ -541,6 +541,10 @@ unsafe impl ItemStore for LockedOp<'_> {
         self.session_state.has_charged |= before != after;
     }
 
+    fn note_unsettled_set(&mut self) {
+        self.engine.sets.note_unsettled(self.hash);
+    }
+
     fn set_account(&self) -> usize {
         0
     }

@@ -458,20 +458,45 @@ impl Relativistic {
     /// 2. If the item owns a set, the caller holds the stripe of its key.
     #[inline]
     unsafe fn count_unlinked(&self, counters: &SessionCounters, node: Ptr) {
+        // SAFETY: the caller's section keeps the item alive, by 1; 1 and 2 are those of the callee.
+        unsafe {
+            if Item::<Link>::from_raw(node).kind() == ItemKind::Set {
+                self.count_unlinked_set(counters, node);
+            } else {
+                self.count_unlinked_item(counters, node);
+            }
+        }
+    }
+
+    /// As [`Self::count_unlinked`], of an item that owns a set.
+    ///
+    /// # Safety
+    ///
+    /// 1. As of [`Self::count_unlinked`], 1 and 2.
+    #[cold]
+    unsafe fn count_unlinked_set(&self, counters: &SessionCounters, node: Ptr) {
+        // SAFETY: by 1 the item was unlinked under its stripe, and is counted once (1, both).
+        unsafe {
+            self.retire_set(node);
+            self.count_unlinked_item(counters, node);
+        }
+    }
+
+    /// As [`Self::count_unlinked`], of the item without its set.
+    ///
+    /// # Safety
+    ///
+    /// 1. As of [`Self::count_unlinked`], 1.
+    #[inline]
+    unsafe fn count_unlinked_item(&self, counters: &SessionCounters, node: Ptr) {
         // SAFETY: the caller's section keeps the item alive, by 1.
         let bytes = self.heap.footprint(unsafe { Item::from_raw(node) });
         counters.unlinked(bytes);
         if self.generation().has_older && self.is_flushed(node) {
             self.flushed.unlinked(bytes);
         }
-        // SAFETY: by 1 the item was unlinked, and is counted once. By 2 its stripe is held if it
-        // owns a set (1).
-        unsafe {
-            if Item::<Link>::from_raw(node).kind() == ItemKind::Set {
-                self.retire_set(node);
-            }
-            self.heap.count_dead(self.table.domain(), node, bytes);
-        }
+        // SAFETY: by 1 the item was unlinked, and is counted once (1).
+        unsafe { self.heap.count_dead(self.table.domain(), node, bytes) };
     }
 
     // ---- appenders
@@ -1042,7 +1067,7 @@ impl Session for RelativisticSession {
     fn maintain(&mut self, now: Now) -> bool {
         let engine = Arc::clone(&self.engine);
         engine.flush_if_due(now);
-        let frees = engine.sets.bytes() > 0 && engine.sets.free_some();
+        let frees = engine.sets.bytes() > 0 && engine.sets.free_some() | engine.settle_some();
         let compacts = engine.compact_sets();
         engine.budget();
         engine.heap.collect(engine.table.domain());
