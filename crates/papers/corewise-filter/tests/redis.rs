@@ -189,3 +189,27 @@ fn a_filter_of_several_pieces_is_dumped_and_compacted_in_steps() {
     let mut memory = filter.into_memory();
     while memory.free_some(1) {}
 }
+
+/// A copy, also of a filter that is being compacted, is another filter with the same bytes.
+#[test]
+fn a_copy_has_the_same_bytes_and_goes_on_alone() {
+    let filter = new([64, 2, 20, 2]);
+    let hash = |n: u64| item_hash(&n.to_le_bytes());
+    (0..2_000).for_each(|n| add(&filter, hash(n)).unwrap());
+    filter.start_compaction().unwrap();
+    filter.compact_step(1);
+    let copy = filter.try_clone().unwrap();
+    assert!(copy.is_compacting() && filter.is_compacting());
+    while copy.compact_step(STEP_WORK) {}
+    assert!(filter.is_compacting());
+    while filter.compact_step(STEP_WORK) {}
+    assert!(dump(&copy, 1 << 20) == dump(&filter, 1 << 20));
+    assert!((0..2_000).all(|n| remove(&copy, hash(n))));
+    assert!((0..2_000).all(|n| filter.contains(hash(n))));
+    let (mut memory, bytes) = (filter.into_memory(), copy.bytes());
+    memory.append(copy.into_memory());
+    let left = memory.bytes();
+    assert!(left > 0 && bytes > 0);
+    assert!(!memory.free_some(1 << 10));
+    assert_eq!(memory.bytes(), 0);
+}

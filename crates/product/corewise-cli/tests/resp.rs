@@ -20,6 +20,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 for_every_engine! { of corewise:
     conversations_have_exact_replies
+    filters_have_truth_values_in_resp3
     an_item_expires_after_a_millisecond
     both_protocols_see_the_same_items
     counts_of_both_protocols_are_reset
@@ -53,10 +54,36 @@ fn commands_are_described_as_by_redis_in_one_engine() {
 
 /// To add a case, add lines to the file.
 fn conversations_have_exact_replies(engine: Engine) {
-    play_each(include_str!("conversations/resp.txt"), |text| {
-        let server = start(engine, &[]);
-        converse_in_resp(&server, text);
-    });
+    for file in [
+        include_str!("conversations/resp.txt"),
+        include_str!("conversations/filters.txt"),
+    ] {
+        play_each(file, |text| {
+            let server = start(engine, &[]);
+            converse_in_resp(&server, text);
+        });
+    }
+}
+
+fn filters_have_truth_values_in_resp3(engine: Engine) {
+    let (server, mut client) = start_and_connect(engine, &[]);
+    client.send(b"hello 3\r\ncf.add k a\r\n");
+    client.read_until(b"#t\r\n");
+    client.ask("cf.addnx k a\r\n", "#f\r\n");
+    client.ask("cf.exists k a\r\n", "#t\r\n");
+    client.ask("cf.mexists k a none\r\n", "*2\r\n#t\r\n#f\r\n");
+    client.ask("cf.insert k items b\r\n", "*1\r\n#t\r\n");
+    client.ask("cf.insertnx k items b c\r\n", "*2\r\n:0\r\n:1\r\n");
+    client.ask("cf.count k a\r\n", ":1\r\n");
+    client.ask("cf.del k b\r\n", "#t\r\n");
+    client.ask("cf.scandump k 999999\r\n", "*2\r\n:0\r\n_\r\n");
+    client.send(b"cf.info k\r\n");
+    client.read_until(b"%8\r\n+Size\r\n:1080\r\n");
+    // To memcached it is a miss.
+    let mut text = server.connect();
+    text.ask("get k\r\n", "END\r\n");
+    text.ask("append k 0 0 1\r\nx\r\n", "NOT_STORED\r\n");
+    text.ask("delete k\r\n", "DELETED\r\n");
 }
 
 fn an_item_expires_after_a_millisecond(engine: Engine) {
@@ -1125,7 +1152,8 @@ fn commands_are_described_as_by_redis(engine: Engine) {
             .iter()
             .any(|other| other.starts_with(&format!("{name}|")));
         // Redis 7 does not have the others.
-        !has_subcommands && !["delex", "delifeq"].contains(&name.as_str())
+        let is_newer = ["delex", "delifeq"].contains(&name.as_str()) || name.starts_with("cf.");
+        !has_subcommands && !is_newer
     };
     for name in names.iter().filter(is_compared) {
         let words = ["command".to_owned(), "info".to_owned(), name.clone()];

@@ -286,7 +286,7 @@ pub struct EngineStats {
     pub expired_unfetched: u64,
     /// Stores refused for lack of memory.
     pub out_of_memory: u64,
-    /// Sorted sets that are not flat.
+    /// Sorted sets that are not flat, and filters.
     pub sets: u64,
     /// Bytes of these sets, and of those that are yet to be freed (also in `bytes`).
     pub set_bytes: u64,

@@ -436,7 +436,8 @@ impl<'a, L> Item<'a, L> {
         match self.header().shape >> KIND_SHIFT {
             0 => ItemKind::String,
             1 => ItemKind::FlatSet,
-            _ => ItemKind::Set,
+            2 => ItemKind::Set,
+            _ => ItemKind::Filter,
         }
     }
 

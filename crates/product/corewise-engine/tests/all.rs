@@ -7,6 +7,7 @@ mod common;
 mod differential;
 mod engine;
 mod expiry;
+mod filters;
 mod global_lock;
 mod linearizable;
 mod locked;

@@ -67,7 +67,12 @@ impl<E: TestEngine> Cache<E> {
 
     /// Moves or copies a set, as `RENAME` and `COPY` do: whether the second key has it, or why
     /// nothing was done.
-    fn transfer_set(&mut self, from: &[u8], to: &[u8], copies: bool) -> Result<bool, Seen> {
+    pub(crate) fn transfer_set(
+        &mut self,
+        from: &[u8],
+        to: &[u8],
+        copies: bool,
+    ) -> Result<bool, Seen> {
         let slot = &SetSlot::new();
         let take = |taken| SortedWrite::Take { slot, taken };
         let deadline = Deadline::NEVER;
@@ -97,10 +102,10 @@ impl<E: TestEngine> Cache<E> {
 
     /// The bytes and the number of sets that the engine counts are those of the sets that it has.
     /// All that is dying must have been freed.
-    fn assert_sets_are_counted(&mut self) {
+    pub(crate) fn assert_sets_are_counted(&mut self) {
         let mut keys = Vec::new();
         self.scan(64, |item| {
-            if item.kind == ItemKind::Set {
+            if item.kind.owns_object() {
                 assert!(item.value.is_empty(), "no pointer is shown");
                 keys.push((item.key.to_vec(), item.footprint as u64));
             }
@@ -119,7 +124,7 @@ impl<E: TestEngine> Cache<E> {
     }
 
     /// Fails unless all memory that the engine holds lies within the budget.
-    fn assert_memory_within_budget(&self) {
+    pub(crate) fn assert_memory_within_budget(&self) {
         self.assert_within_budget();
         let stats = self.engine.stats();
         let segments = (stats.segments - stats.segments_free) * stats.segment_bytes;
@@ -128,7 +133,7 @@ impl<E: TestEngine> Cache<E> {
         assert!(held <= self.engine.memory_limit(), "{held}: {stats:?}");
     }
 
-    fn assert_no_sets(&self) {
+    pub(crate) fn assert_no_sets(&self) {
         let stats = self.engine.stats();
         assert_eq!((stats.sets, stats.set_bytes), (0, 0), "{stats:?}");
     }

@@ -29,8 +29,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod filter;
 pub mod sorted;
 
+use filter::{FilterOp, FilterResult};
 use sorted::{SortedOp, SortedResult};
 
 /// Identifies one operation of a session until it completes.
@@ -159,12 +161,14 @@ pub enum Verb<'a> {
     Edit(Edit<'a>),
     /// Read or change a sorted set.
     Sorted(&'a SortedOp<'a>),
+    /// Read or change a cuckoo filter.
+    Filter(&'a FilterOp<'a>),
 }
 
 /// What the value of an item is.
 ///
-/// [`Verb::Sorted`] is for sorted sets. A [`Get`] or an [`Edit`] that does not allow
-/// [any kind](Get::any_kind), a [`Verb::Arith`], an append or prepend, a store that compares cas
+/// [`Verb::Sorted`] is for sorted sets, [`Verb::Filter`] for filters. A [`Get`] or an [`Edit`] that
+/// does not allow [any kind](Get::any_kind), a [`Verb::Arith`], an append or prepend, a store that compares cas
 /// values, and a [`Delete`] that keeps the item are for strings. On an item of another kind they
 /// do nothing, and the outcome is [`Outcome::WrongKind`]. All other operations treat items of all
 /// kinds alike.
@@ -178,6 +182,17 @@ pub enum ItemKind {
     FlatSet = 1,
     /// A larger sorted set, which the item owns.
     Set = 2,
+    /// A cuckoo filter, which the item owns.
+    Filter = 3,
+}
+
+impl ItemKind {
+    /// Whether the item owns an object: it has a pointer to what its value is.
+    #[inline]
+    #[must_use]
+    pub const fn owns_object(self) -> bool {
+        matches!(self, Self::Set | Self::Filter)
+    }
 }
 
 /// Parameters of a read.
@@ -736,6 +751,15 @@ pub enum Outcome<'a> {
         /// Whether there was a set before.
         is_found: bool,
         /// Whether it changed the set, or its item.
+        is_changed: bool,
+    },
+    /// A [`FilterOp`] was carried out.
+    Filter {
+        /// Its result.
+        result: FilterResult<'a>,
+        /// Whether there was a filter before.
+        is_found: bool,
+        /// Whether it changed the filter, or its item.
         is_changed: bool,
     },
 }

@@ -111,6 +111,7 @@ impl Script {
             Verb::Arith(_) => "arith",
             Verb::Edit(_) => "edit",
             Verb::Sorted(_) => "sorted",
+            Verb::Filter(_) => "filter",
         };
         self.executed
             .push(format!("{name} {}", String::from_utf8_lossy(op.key)));
@@ -188,6 +189,7 @@ impl Queued {
             Verb::Arith(arith) => Verb::Arith(arith),
             Verb::Get(get) => Verb::Get(get),
             Verb::Sorted(_) => panic!("it keeps no arguments of sorted sets"),
+            Verb::Filter(_) => panic!("it keeps no arguments of filters"),
         };
         Self {
             token: op.token,

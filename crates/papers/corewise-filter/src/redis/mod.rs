@@ -751,6 +751,26 @@ impl RedisCuckoo {
         memory
     }
 
+    /// A copy without spares; `None` if there is no memory. A compaction that runs goes on in the
+    /// copy too.
+    ///
+    /// Complexity: copies all subfilters, under the lock.
+    #[must_use]
+    pub fn try_clone(&self) -> Option<Self> {
+        let state = self.writer.lock();
+        let count = self.in_use().count();
+        let mut copy = Self::with_subfilters(self.shape, count, &mut |_| true)?;
+        for (to, from) in copy.in_use().zip(self.in_use()) {
+            to.copy_from(from);
+        }
+        let copied = copy.writer.get_mut();
+        copied.items = state.items;
+        copied.deletions = state.deletions;
+        copied.compaction = state.compaction;
+        drop(state);
+        Some(copy)
+    }
+
     /// The memory of the filter, to be freed in steps.
     #[must_use]
     pub fn into_memory(self) -> CuckooMemory {
@@ -778,6 +798,20 @@ pub struct CuckooMemory {
 }
 
 impl CuckooMemory {
+    /// The bytes of the pieces that are left.
+    ///
+    /// Complexity: looks at each piece.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let pieces = self.pieces.iter().flatten();
+        pieces.map(|piece| size_of_val::<[_]>(piece) as u64).sum()
+    }
+
+    /// Adds the memory of another filter.
+    pub fn append(&mut self, mut other: Self) {
+        self.pieces.append(&mut other.pieces);
+    }
+
     /// Frees up to `pieces` pieces of up to 1 MiB; returns whether there are more.
     ///
     /// Complexity: a system call for each piece, which frees up to 256 pages of 4 KiB.

@@ -156,6 +156,15 @@ impl Subfilter {
         word.store(others | u64::from(value) << shift, Relaxed);
     }
 
+    /// Stores the slots of a subfilter of the same size, whose stores its caller excludes. Only
+    /// while no other thread has this one.
+    pub(super) fn copy_from(&self, other: &Self) {
+        for index in 0..self.slots().div_ceil(8) {
+            // Relaxed: who gets the copy is given it by other means.
+            self.word(index).store(other.eight(index * 8), Relaxed);
+        }
+    }
+
     /// Appends the slots of a range.
     pub(super) fn append_to(&self, out: &mut Vec<u8>, first: u64, end: u64) {
         for index in first / 8..end.div_ceil(8) {

@@ -119,7 +119,7 @@ impl CommandInfo {
 
     /// Whether Redis 7 does not have it.
     pub(crate) fn is_newer(&self) -> bool {
-        ["delex", "delifeq"].contains(&&*self.name)
+        ["delex", "delifeq"].contains(&&*self.name) || self.name.starts_with("cf.")
     }
 
     /// Its shortest request, with these keys in turn. All other arguments are 1.

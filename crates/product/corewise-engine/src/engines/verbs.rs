@@ -6,7 +6,7 @@
 
 use crate::counter;
 use crate::item::{Before, Contents, Item, ItemNode, state};
-use corewise_nr::SetMemory;
+use crate::objects::ObjectMemory;
 use corewise_ops::{
     Absence, Arith, Change, Decided, Delete, Edit, Flow, Get, ItemFlags, ItemKind, ItemView, Now,
     Outcome, Store, StoreMode, Update, Updated,
@@ -113,8 +113,8 @@ pub(crate) unsafe trait ItemStore {
     /// What counts the bytes of the key's set, as a number: there may be one for each shard.
     fn set_account(&self) -> usize;
 
-    /// What the key's set takes its memory from.
-    fn set_memory(&self) -> &SetMemory;
+    /// What the key's object takes its memory from.
+    fn object_memory(&self) -> &ObjectMemory;
 
     /// A cas value greater than those of the key's earlier items.
     fn next_cas(&mut self) -> u64;

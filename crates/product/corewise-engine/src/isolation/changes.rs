@@ -37,7 +37,9 @@ impl<K: ReplySink> ReplySink for NotingSink<'_, K> {
         self.is_changed |= match &outcome {
             // A get that wins an item has created or marked it.
             Outcome::Found(item) => self.touches || item.flags.contains(ItemFlags::WON),
-            Outcome::Edited { is_changed, .. } | Outcome::Sorted { is_changed, .. } => *is_changed,
+            Outcome::Edited { is_changed, .. }
+            | Outcome::Sorted { is_changed, .. }
+            | Outcome::Filter { is_changed, .. } => *is_changed,
             Outcome::Stored(_) | Outcome::Counter { .. } | Outcome::Deleted => true,
             Outcome::TooLarge | Outcome::OutOfMemory => self.removes_on_failure,
             Outcome::Missing(_)

@@ -1,10 +1,11 @@
 //! A set while it is changed: a flat one as a copy, which becomes a larger one when it must.
 
-use super::{Set, flat};
+use super::{Object, Set, flat};
 use corewise_nr::SetMemory;
 use corewise_nr::sorted_set::{
     Bounds, Conditions, Inserted, MAX_MEMBERS, SortedSet, SortedSetError,
 };
+use corewise_ops::ItemKind;
 
 /// A set that can be changed.
 pub(super) trait Changeable {
@@ -70,18 +71,31 @@ pub(super) enum Draft {
 pub(super) enum Slotted {
     /// A copy of a flat set, which is moved as one too.
     Flat(Vec<u8>),
-    /// A copy of a set, until it is put, and the bytes that this account counts for it.
+    /// A copy of an object, until it is put, and the bytes that this account counts for it.
     Copy {
-        set: Option<Set>,
+        object: Option<Object>,
         bytes: usize,
         account: usize,
     },
-    /// Of a set of these bytes, which this account counts.
-    Claim { bytes: usize, account: usize },
-    /// The second key has an item with an empty set. Its account may be that of the first.
-    Ready { is_same_account: bool },
-    /// The set, and the bytes by which the account of both keys counts more than their items have.
-    Moved { set: Set, carried: usize },
+    Claim(Claimed),
+    /// The second key has an item with an empty object. Its account may be that of the first.
+    Ready {
+        is_same_account: bool,
+    },
+    /// The object, and the bytes by which the account of both keys counts more than their items
+    /// have.
+    Moved {
+        object: Object,
+        carried: usize,
+    },
+}
+
+/// An object that is about to move: its bytes, and the account that counts them.
+#[derive(Clone, Copy)]
+pub(super) struct Claimed {
+    pub(super) kind: ItemKind,
+    pub(super) bytes: usize,
+    pub(super) account: usize,
 }
 
 impl Draft {

@@ -186,7 +186,7 @@ unsafe impl Send for Regions {}
 /// A heap for the sets of an engine. See the [module](self).
 pub(crate) struct SetHeap {
     shared: Arc<Shared>,
-    memory: SetMemory,
+    memory: ObjectMemory,
     /// The slack from which on another compaction is worth a try, and the footprint when the
     /// present one began.
     worthwhile: AtomicUsize,
@@ -198,7 +198,34 @@ struct Shared {
     footprint: AtomicUsize,
     /// Bytes of blocks, in whole units.
     used: AtomicUsize,
+    /// Bytes of objects that are no blocks.
+    outside: AtomicUsize,
     regions: Mutex<Regions>,
+}
+
+/// What the objects of an engine take their memory from, or count it at.
+#[derive(Clone, Default)]
+pub(crate) struct ObjectMemory {
+    sets: SetMemory,
+    shared: Option<Arc<Shared>>,
+}
+
+impl ObjectMemory {
+    /// The memory of sets.
+    pub(crate) fn sets(&self) -> &SetMemory {
+        &self.sets
+    }
+
+    /// Counts memory that an object has from the global allocator: it had `before` bytes and has
+    /// `after`.
+    pub(crate) fn count_outside(&self, before: usize, after: usize) {
+        if let Some(shared) = &self.shared {
+            // Relaxed: see `SetHeap::footprint`. Wraps to a lower number.
+            shared
+                .outside
+                .fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
 }
 
 impl SetHeap {
@@ -209,19 +236,29 @@ impl SetHeap {
         let shared = Arc::new(Shared {
             footprint: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
+            outside: AtomicUsize::new(0),
             regions: Mutex::new(Regions::new(most.min(NONE as usize))),
         });
         Self {
-            memory: SetMemory::new(Source(Arc::clone(&shared))),
+            memory: ObjectMemory {
+                sets: SetMemory::new(Source(Arc::clone(&shared))),
+                shared: Some(Arc::clone(&shared)),
+            },
             shared,
             worthwhile: AtomicUsize::new(0),
             begun_at: AtomicUsize::new(0),
         }
     }
 
-    /// What sets are made with.
-    pub(crate) fn memory(&self) -> &SetMemory {
+    /// What objects are made with.
+    pub(crate) fn memory(&self) -> &ObjectMemory {
         &self.memory
+    }
+
+    /// Bytes of objects that are not in the heap: all of them count as resident.
+    pub(crate) fn outside(&self) -> usize {
+        // Relaxed: see `footprint`.
+        self.shared.outside.load(Ordering::Relaxed)
     }
 
     /// Bytes that are resident for the sets.

@@ -1,43 +1,49 @@
-//! Sorted sets as values of items.
+//! Sorted sets and filters as values of items.
 //!
 //! ```text
 //!  flat set   kind FlatSet   value: the members, at most 113, of 1,024 bytes in all
 //!  set        kind Set       value: a pointer ──▶ SortedSet
+//!  filter     kind Filter    value: a pointer ──▶ Filter
 //! ```
 //!
 //! A flat set is written as an append is: a changed copy replaces the item. A set that outgrows it
-//! becomes a [`SortedSet`], which is changed in place, and stays one until it is empty.
+//! becomes a [`SortedSet`], which is changed in place, and stays one until it is empty. A
+//! [`Filter`] is changed in place too.
+//!
+//! Sets and filters are *objects*. An engine knows them as [`Object`]s: what it counts, evicts and
+//! frees. Where it names sets, it means both.
 //!
 //! # Guarantees
 //!
-//! 1. *One owner.* A `SortedSet` belongs to the one linked item that points to it. The thread that
-//!    unlinks the item, or replaces it, takes the set. An engine that moves an item lets the copy
-//!    be the owner. An item that was not linked owns nothing.
+//! 1. *One owner.* An object belongs to the one linked item that points to it. The thread that
+//!    unlinks the item, or replaces it, takes the object. An engine that moves an item lets the
+//!    copy be the owner. An item that was not linked owns nothing.
 //! 2. *Exclusion.* A thread that follows the pointer excludes all others that may: it holds the
-//!    stripe, shard or partition of the item's key, or only it can reach the item. So a set needs
-//!    neither a lock nor a grace period, and reads of one set do not run side by side. Threads
-//!    that exclude no others may read the header, the key, and a flat set.
-//! 3. *Accounting.* An engine counts [`bytes`] of each set that a linked item owns, and of those
-//!    that it has yet to free.
-//! 4. *Room first.* A write makes room for its largest [growth] before it changes a set.
+//!    stripe, shard or partition of the item's key, or only it can reach the item. So an object
+//!    needs neither a lock nor a grace period, and reads of one object do not run side by side.
+//!    Threads that exclude no others may read the header, the key, and a flat set.
+//! 3. *Accounting.* An engine counts [the bytes](Object::bytes) of each object that a linked item
+//!    owns, and of those that it has yet to free.
+//! 4. *Room first.* A write makes room for its largest [growth] before it changes a set, and for a
+//!    whole filter, or part of one, before it is allocated.
 
 mod draft;
+mod filter;
 mod flat;
 mod heap;
+mod object;
 mod verb;
 
 use crate::item::Item;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
-use corewise_nr::SetMemory;
-use corewise_nr::sorted_set::{BoxedSet, MostMoved, SortedSet};
-use std::ptr;
+use corewise_nr::sorted_set::{MostMoved, SortedSet};
 use std::sync::Arc;
 
-pub(crate) use heap::SetHeap;
+pub(crate) use filter::{Filter, execute as execute_filter};
+pub(crate) use heap::{ObjectMemory, SetHeap};
+pub(crate) use object::{Object, Set, bytes_of, set_of, take};
+use object::{ObjectRef, object_of, set_pointer};
 pub(crate) use verb::execute;
-
-/// The set of an item.
-pub(crate) type Set = BoxedSet;
 
 /// The share of an engine's memory that one set may take, in quarters: a larger one could only
 /// grow by evicting itself.
@@ -46,40 +52,6 @@ pub(crate) const MOST_QUARTERS: u64 = 3;
 /// Whether a set may take this number of bytes of a memory that no other part of the engine has.
 pub(crate) fn may_take(bytes: usize, memory: usize) -> bool {
     bytes as u64 <= memory as u64 / 4 * MOST_QUARTERS
-}
-
-/// The pointer in an item of the kind `Set`.
-fn pointer<L>(item: Item<'_, L>) -> *mut SortedSet {
-    let mut bytes = [0; size_of::<usize>()];
-    bytes.copy_from_slice(item.value());
-    ptr::with_exposed_provenance_mut(usize::from_ne_bytes(bytes))
-}
-
-/// The set of an item.
-///
-/// # Safety
-///
-/// 1. The item is of the kind `Set` and was linked, and its set was not [taken](take).
-/// 2. During `'s` no other reference to the set exists (guarantee 2), and it is not taken.
-pub(crate) unsafe fn set_of<'s, L>(item: Item<'_, L>) -> &'s mut SortedSet {
-    // SAFETY: the pointer is that of a box that became the item's when it was linked, and which
-    // nothing has freed, by 1. 2.
-    unsafe { &mut *pointer(item) }
-}
-
-/// Takes the set out of an item, which is no longer used as one that owns a set.
-///
-/// # Safety
-///
-/// 1. The item is of the kind `Set` and was linked; its set was not taken, and is not taken again.
-/// 2. No reference to the set exists.
-pub(crate) unsafe fn take<L>(item: Item<'_, L>) -> Set {
-    // SAFETY: the pointer is that of a box that became the item's when it was linked; nothing else
-    // owns it, by 1 and 2. The box was in the set's own memory.
-    unsafe {
-        let set = pointer(item);
-        Set::from_raw_in(set, (*set).source().clone())
-    }
 }
 
 /// What a compaction does to a set while others are excluded.
@@ -97,10 +69,10 @@ pub(crate) unsafe fn compact<L>(
     from: usize,
     moves: &mut usize,
 ) -> Option<usize> {
-    if from == 0 && heap.is_condemned(pointer(item).addr()) {
+    if from == 0 && heap.is_condemned(set_pointer(item).addr()) {
         // SAFETY: the item gets the set again before it is used as one that owns a set (1). No
         // reference to it exists (2).
-        let moved = Set::into_inner(unsafe { take(item) }).boxed();
+        let moved = Set::into_inner(unsafe { object::take_set(item) }).boxed();
         let pointer = Set::into_raw(moved).expose_provenance();
         // SAFETY: the value is a pointer, and read by nothing else, by 1 (1).
         unsafe { item.overwrite_value(&pointer.to_ne_bytes()) };
@@ -118,19 +90,16 @@ pub(crate) unsafe fn compact<L>(
     })
 }
 
-/// Chunks, arrays and pages of a set that are freed in one step: 512 KiB at most.
-const FREED_AT_ONCE: usize = 8;
-
-/// Frees a part of a set that no item owns; returns the bytes freed, and what is left.
-pub(crate) fn free_part(mut set: Set) -> (usize, Option<Set>) {
-    let before = bytes(&set);
-    let mut has_more = set.drop_some(FREED_AT_ONCE);
+/// Frees a part of an object that no item owns; returns the bytes freed, and what is left.
+pub(crate) fn free_part(object: Object) -> (usize, Option<Object>) {
+    let before = object.bytes();
+    let mut rest = object.free_some();
     // The first step makes the list of what is left, which may take more than small arrays did.
-    while has_more && bytes(&set) > before {
-        has_more = set.drop_some(FREED_AT_ONCE);
+    while rest.as_ref().is_some_and(|rest| rest.bytes() > before) {
+        rest = rest.and_then(Object::free_some);
     }
-    let after = if has_more { bytes(&set) } else { 0 };
-    (before - after, has_more.then_some(set))
+    let after = rest.as_ref().map_or(0, Object::bytes);
+    (before - after, rest)
 }
 
 /// Steps of a set's work after removals that maintenance does at once: they free 512 members, or
@@ -166,22 +135,22 @@ impl Unsettled {
     }
 }
 
-/// The sets of a shard that maintenance has to do with: the dying ones, which no item owns and
-/// which are not yet freed, and those that are to be [settled](settle).
+/// The objects of a shard that maintenance has to do with: the dying ones, which no item owns and
+/// which are not yet freed, and sets that are to be [settled](settle).
 #[derive(Default)]
 pub(crate) struct Graveyard {
-    sets: Vec<Set>,
+    objects: Vec<Object>,
     bytes: usize,
     unsettled: Unsettled,
-    /// The number of such sets of all shards.
+    /// The number of such objects of all shards.
     of_all: Arc<AtomicUsize>,
-    memory: SetMemory,
+    memory: ObjectMemory,
 }
 
 impl Graveyard {
-    pub(crate) fn new(of_all: &Arc<AtomicUsize>, memory: &SetMemory) -> Self {
+    pub(crate) fn new(of_all: &Arc<AtomicUsize>, memory: &ObjectMemory) -> Self {
         Self {
-            sets: Vec::new(),
+            objects: Vec::new(),
             bytes: 0,
             unsettled: Unsettled::default(),
             of_all: Arc::clone(of_all),
@@ -189,23 +158,23 @@ impl Graveyard {
         }
     }
 
-    /// The memory of the shard's sets.
-    pub(crate) fn memory(&self) -> &SetMemory {
+    /// The memory of the shard's objects.
+    pub(crate) fn memory(&self) -> &ObjectMemory {
         &self.memory
     }
 
-    /// Bytes that dying sets still take.
+    /// Bytes that dying objects still take.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Frees a part of a set and keeps the rest for later steps; returns the bytes freed.
-    pub(crate) fn add(&mut self, set: Set) -> usize {
-        let (freed, rest) = free_part(set);
+    /// Frees a part of an object and keeps the rest for later steps; returns the bytes freed.
+    pub(crate) fn add(&mut self, object: Object) -> usize {
+        let (freed, rest) = free_part(object);
         if let Some(rest) = rest {
-            self.bytes += bytes(&rest);
-            self.sets.push(rest);
-            // Relaxed: the sets are reached through their shard's lock.
+            self.bytes += rest.bytes();
+            self.objects.push(rest);
+            // Relaxed: the objects are reached through their shard's lock.
             self.of_all.fetch_add(1, Ordering::Relaxed);
         }
         freed
@@ -213,11 +182,11 @@ impl Graveyard {
 
     /// Does a step; returns the bytes freed, or `None` if there is nothing to free.
     pub(crate) fn free_some(&mut self) -> Option<usize> {
-        let set = self.sets.pop()?;
-        self.bytes -= bytes(&set);
+        let object = self.objects.pop()?;
+        self.bytes -= object.bytes();
         // Relaxed: see `add`.
         self.of_all.fetch_sub(1, Ordering::Relaxed);
-        Some(self.add(set))
+        Some(self.add(object))
     }
 
     /// Adds the set of a key with this hash, to be settled.
@@ -278,10 +247,10 @@ mod tests {
                 let first = i64::from(first) % set.len().max(1) as i64;
                 set.detach_range(Bounds::Rank(first, first + count - 1));
             }
-            let (all, mut freed, mut rest) = (bytes(&set), 0, Some(set));
-            while let Some(set) = rest {
+            let (all, mut freed, mut rest) = (bytes(&set), 0, Some(Object::Set(set)));
+            while let Some(object) = rest {
                 let part;
-                (part, rest) = free_part(set);
+                (part, rest) = free_part(object);
                 freed += part;
             }
             prop_assert_eq!(freed, all);

@@ -1,13 +1,11 @@
 //! What operations on sorted sets do, for every engine.
 
-use super::draft::{Changeable, Draft, Slotted};
+use super::draft::{Changeable, Claimed, Draft, Slotted};
 use super::flat::{self, FlatView};
-use super::{Set, bytes, growth, set_of};
+use super::{Object, ObjectRef, Set, bytes, bytes_of, growth, object_of, set_of};
 use crate::engines::verbs::{Attempt, ItemStore, NoItem, Ptr, Report, refusal, rewrite};
 use crate::item::{Contents, Item};
-use corewise_nr::sorted_set::{
-    Bounds, Direction, Inserted, MAX_MEMBERS, SortedSet, SortedSetError,
-};
+use corewise_nr::sorted_set::{Bounds, Direction, Inserted, SortedSet, SortedSetError};
 use corewise_ops::sorted::{
     Conditions, MemberRange, MemberScan, Members, Scores, SetSlot, SortedOp, SortedRead,
     SortedResult, SortedWrite, Taken,
@@ -15,7 +13,6 @@ use corewise_ops::sorted::{
 use corewise_ops::{Deadline, ItemKind, Outcome};
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::mem;
 
 /// Executes an operation on the set of a key.
 pub(crate) fn execute<K: ItemStore>(
@@ -31,7 +28,17 @@ pub(crate) fn execute<K: ItemStore>(
     let old = items.find().ok();
     // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
     let kind = old.map(|node| unsafe { items.item(node) }.kind());
-    if kind == Some(ItemKind::String) && !matches!(op, SortedOp::Write(SortedWrite::Put { .. })) {
+    let is_for_kind = match kind {
+        None | Some(ItemKind::FlatSet | ItemKind::Set) => true,
+        Some(ItemKind::String) => matches!(op, SortedOp::Write(SortedWrite::Put { .. })),
+        // Of any object.
+        Some(ItemKind::Filter) => matches!(
+            op,
+            SortedOp::Write(SortedWrite::Put { .. } | SortedWrite::Take { .. })
+                | SortedOp::Read(SortedRead::Usage)
+        ),
+    };
+    if !is_for_kind {
         return Ok(report(Outcome::WrongKind));
     }
     // SAFETY: as above, of all.
@@ -314,13 +321,14 @@ where
         // SAFETY: the item is linked, so it owns its set (1). The store excludes all others that
         // may follow the pointer, until it is dropped (2).
         ItemKind::Set => View::Set(unsafe { set_of(item) }),
-        _ => View::Flat(item.value()),
+        ItemKind::FlatSet => View::Flat(item.value()),
+        _ => View::Flat(b""),
     }
 }
 
 /// # Safety
 ///
-/// 1. As described for [`ItemStore`], of `old`, which is a set.
+/// 1. As described for [`ItemStore`], of `old`, which is a set, or a filter if its usage is read.
 unsafe fn read<K: ItemStore>(
     items: &mut K,
     old: Option<Ptr<K::Links>>,
@@ -329,9 +337,15 @@ unsafe fn read<K: ItemStore>(
 ) -> Attempt {
     let mut footprint = 0;
     if let Some(node) = old {
-        // SAFETY: by 1 (1, both).
+        // SAFETY: by 1 (1, all).
         unsafe {
             footprint = items.footprint(node);
+            let item = items.item(node);
+            if item.kind().owns_object() {
+                // The item is linked, so it owns its object (1). The store excludes all others
+                // that may follow the pointer; the reference ends here (2).
+                footprint += bytes_of(item);
+            }
             if !matches!(read, SortedRead::Usage) {
                 items.hit(node);
             }
@@ -347,10 +361,7 @@ unsafe fn read<K: ItemStore>(
     let number = |number: usize| SortedResult::Number(number as u64);
     let result = match *read {
         SortedRead::Len => number(view.len()),
-        SortedRead::Usage => number(match view {
-            View::Flat(_) => footprint,
-            View::Set(set) => footprint + bytes(set),
-        }),
+        SortedRead::Usage => number(footprint),
         SortedRead::Score(member) => SortedResult::Score(view.score(member)),
         SortedRead::Scores(members) => {
             scores = ScoresOf { view, members };
@@ -694,7 +705,7 @@ unsafe fn replace_set<K: ItemStore>(items: &mut K, node: Ptr<K::Links>, set: Set
         deadline: item.deadline(),
     };
     // SAFETY: the node is the item of its key and still linked, by 1.
-    unsafe { store_set(items, &place, Some(node), set) }.is_ok()
+    unsafe { store_object(items, &place, Some(node), Object::Set(set)) }.is_ok()
 }
 
 fn outcome<'r>(
@@ -732,7 +743,7 @@ unsafe fn redraft<K: ItemStore>(
     if let Err(why) = make_room_to_add(items, View::Flat(present), write) {
         return refusal(why, report);
     }
-    let mut draft = Draft::Flat(present.to_vec(), items.set_memory().clone());
+    let mut draft = Draft::Flat(present.to_vec(), items.object_memory().sets().clone());
     let applied = apply(&mut draft, write);
     if matches!(applied, Ok((_, true))) {
         if draft.is_empty() {
@@ -761,11 +772,11 @@ unsafe fn redraft<K: ItemStore>(
     Ok(report(outcome(applied, old.is_some())))
 }
 
-/// What an item has beside its set.
-struct Place<'p> {
-    key: &'p [u8],
-    client_flags: u32,
-    deadline: Deadline,
+/// What an item has beside its object.
+pub(super) struct Place<'p> {
+    pub(super) key: &'p [u8],
+    pub(super) client_flags: u32,
+    pub(super) deadline: Deadline,
 }
 
 /// Makes an item of a draft and links it in place of `old`.
@@ -786,7 +797,8 @@ unsafe fn store<K: ItemStore>(
         }
         Draft::Set(set) => {
             // SAFETY: `old` is the item of the key and still linked, by 1.
-            unsafe { store_copy(items, place, old, set, false) }.map_err(|(_, why)| why)
+            unsafe { store_copy(items, place, old, Object::Set(set), false) }
+                .map_err(|(_, why)| why)
         }
     }
 }
@@ -811,7 +823,7 @@ unsafe fn store_flat<K: ItemStore>(
     }
 }
 
-/// As [`store_flat`], of a set, which `has_room` if its bytes are counted already.
+/// As [`store_flat`], of an object, which `has_room` if its bytes are counted already.
 ///
 /// # Safety
 ///
@@ -820,33 +832,32 @@ unsafe fn store_copy<K: ItemStore>(
     items: &mut K,
     place: &Place<'_>,
     old: Option<Ptr<K::Links>>,
-    set: Set,
+    object: Object,
     has_room: bool,
-) -> Result<(), (Set, NoItem)> {
-    if !has_room && let Err(why) = items.make_set_room(0, bytes(&set)) {
-        return Err((set, why));
+) -> Result<(), (Object, NoItem)> {
+    if !has_room && let Err(why) = items.make_set_room(0, object.bytes()) {
+        return Err((object, why));
     }
     // SAFETY: `old` is the item of the key and still linked, by 1.
-    unsafe { store_set(items, place, old, set) }
+    unsafe { store_object(items, place, old, object) }
 }
 
-/// As [`store_copy`], of a set that has room.
+/// As [`store_copy`], of an object that has room.
 ///
 /// # Safety
 ///
 /// 1. As described for [`ItemStore`], of `old`, which the key has.
-unsafe fn store_set<K: ItemStore>(
+pub(super) unsafe fn store_object<K: ItemStore>(
     items: &mut K,
     place: &Place<'_>,
     old: Option<Ptr<K::Links>>,
-    set: Set,
-) -> Result<(), (Set, NoItem)> {
-    let (bytes, has_detached) = (bytes(&set), set.has_detached());
-    let memory = set.source().clone();
-    let pointer = Set::into_raw(set);
-    let value = pointer.expose_provenance().to_ne_bytes();
+    object: Object,
+) -> Result<(), (Object, NoItem)> {
+    let (bytes, has_detached) = (object.bytes(), object.has_detached());
+    let pointer = object.into_pointer();
+    let (value, kind) = pointer.value();
     let mut contents = Contents::new(place.key, &value, place.client_flags, place.deadline);
-    contents.kind = ItemKind::Set;
+    contents.kind = kind;
     // SAFETY: `old` is the item of the key and still linked, by 1.
     match unsafe { rewrite(items, &contents, old, None) } {
         Ok(_) => {
@@ -856,15 +867,14 @@ unsafe fn store_set<K: ItemStore>(
             }
             Ok(())
         }
-        // SAFETY: no item that points to the set was linked, so nothing owns it. The box was in
-        // this memory.
-        Err(why) => Err((unsafe { Set::from_raw_in(pointer, memory) }, why)),
+        // SAFETY: no item that points to the object was linked (1).
+        Err(why) => Err((unsafe { pointer.object() }, why)),
     }
 }
 
 /// # Safety
 ///
-/// 1. As described for [`ItemStore`], of `old`, which is a set.
+/// 1. As described for [`ItemStore`], of `old`, which is a set or a filter.
 unsafe fn take_to_slot<K: ItemStore>(
     items: &mut K,
     old: Option<Ptr<K::Links>>,
@@ -879,13 +889,13 @@ unsafe fn take_to_slot<K: ItemStore>(
         // SAFETY: the node is one of the store's items and still linked, by 1. A set that is about
         // to move is not to be evicted for its new item.
         unsafe { items.hit(node) };
-        if item.kind() == ItemKind::Set {
+        if item.kind().owns_object() {
             // SAFETY: as in `change` (1 and 2).
-            let set = unsafe { set_of(item) };
-            len = set.len();
-            // One that another set is to move to is not copied.
+            let object = unsafe { object_of(item) };
+            len = object.len();
+            // A set that another is to move to is not copied.
             if len > 0 || taken != Taken::Copy {
-                match take_set(items, set, slot, taken) {
+                match take_object(items, object, slot, taken) {
                     Ok(slotted) => slot.fill(Box::new(slotted)),
                     Err(why) => return refusal(why, report),
                 }
@@ -908,32 +918,34 @@ unsafe fn take_to_slot<K: ItemStore>(
     }))
 }
 
-/// What a slot gets of the set of an item.
-fn take_set<K: ItemStore>(
+/// What a slot gets of the object of an item.
+fn take_object<K: ItemStore>(
     items: &mut K,
-    set: &mut SortedSet,
+    mut object: ObjectRef<'_>,
     slot: &SetSlot,
     taken: Taken,
 ) -> Result<Slotted, NoItem> {
-    let before = bytes(set);
+    let before = object.bytes();
     match taken {
         Taken::Copy => {
             items.make_set_room(0, before)?;
+            let copy = object.copy().ok_or(NoItem::OutOfMemory)?;
             recount(items, 0, before);
             Ok(Slotted::Copy {
-                set: Some(set.clone().boxed()),
+                object: Some(copy),
                 bytes: before,
                 account: items.set_account(),
             })
         }
-        Taken::Claim => Ok(Slotted::Claim {
+        Taken::Claim => Ok(Slotted::Claim(Claimed {
+            kind: object.kind(),
             bytes: before,
             account: items.set_account(),
-        }),
+        })),
         Taken::Set => {
-            let empty = set.emptied();
-            let set_taken = mem::replace(set, empty).boxed();
-            let after = bytes(set);
+            let contents = object.take_contents(items.object_memory());
+            let contents = contents.ok_or(NoItem::OutOfMemory)?;
+            let after = object.bytes();
             // In one account, the bytes stay counted while the set is in the slot.
             let carried = match emptied(slot) {
                 Some(Slotted::Ready {
@@ -945,7 +957,7 @@ fn take_set<K: ItemStore>(
                 }
             };
             Ok(Slotted::Moved {
-                set: set_taken,
+                object: contents,
                 carried,
             })
         }
@@ -1000,31 +1012,31 @@ unsafe fn put_from_slot<K: ItemStore>(
             }
         }
         Some(Slotted::Copy {
-            set: Some(set),
+            object: Some(object),
             bytes,
             account,
         }) => {
-            len = set.len();
+            len = object.len();
             let counted = (bytes, account);
             // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
-            if let Err(why) = unsafe { put_copy(items, &place, old, set, counted, slot) } {
+            if let Err(why) = unsafe { put_copy(items, &place, old, object, counted, slot) } {
                 return refusal(why, report);
             }
         }
-        Some(Slotted::Claim { bytes, account }) => {
+        Some(Slotted::Claim(claimed)) => {
             // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
-            match unsafe { claim(items, &place, old, bytes, account) } {
+            match unsafe { claim(items, &place, old, claimed) } {
                 Ok(ready) => slot.fill(Box::new(ready)),
                 Err(why) => {
-                    slot.fill(Box::new(Slotted::Claim { bytes, account }));
+                    slot.fill(Box::new(Slotted::Claim(claimed)));
                     return refusal(why, report);
                 }
             }
         }
-        Some(Slotted::Moved { set, carried }) => {
-            len = set.len();
+        Some(Slotted::Moved { object, carried }) => {
+            len = object.len();
             // SAFETY: `old` is what `find` returned last, and it is still linked, by 1.
-            unsafe { fill(items, old, set, carried) };
+            unsafe { fill(items, old, object, carried) };
         }
         // The set was evicted before it could be moved.
         Some(Slotted::Ready { .. }) => {
@@ -1034,7 +1046,7 @@ unsafe fn put_from_slot<K: ItemStore>(
             }
             is_found = false;
         }
-        Some(Slotted::Copy { set: None, .. }) | None => is_changed = false,
+        Some(Slotted::Copy { object: None, .. }) | None => is_changed = false,
     }
     Ok(report(Outcome::Sorted {
         result: SortedResult::Number(len as u64),
@@ -1052,30 +1064,30 @@ unsafe fn put_copy<K: ItemStore>(
     items: &mut K,
     place: &Place<'_>,
     old: Option<Ptr<K::Links>>,
-    set: Set,
+    object: Object,
     (bytes, account): (usize, usize),
     slot: &SetSlot,
 ) -> Result<(), NoItem> {
     let is_counted = account == items.set_account();
     // SAFETY: `old` is the item of the key and still linked, by 1.
-    let (set, result) = match unsafe { store_copy(items, place, old, set, is_counted) } {
+    let (object, result) = match unsafe { store_copy(items, place, old, object, is_counted) } {
         Ok(()) if is_counted => {
             // The item counts them now.
             recount(items, bytes, 0);
             return Ok(());
         }
         Ok(()) => (None, Ok(())),
-        Err((set, why)) => (Some(set), Err(why)),
+        Err((object, why)) => (Some(object), Err(why)),
     };
     slot.fill(Box::new(Slotted::Copy {
-        set,
+        object,
         bytes,
         account,
     }));
     result
 }
 
-/// Links an item with an empty set for a set of these bytes, which the account counts.
+/// Links an item with an empty object for the one that is claimed.
 ///
 /// # Safety
 ///
@@ -1084,20 +1096,19 @@ unsafe fn claim<K: ItemStore>(
     items: &mut K,
     place: &Place<'_>,
     old: Option<Ptr<K::Links>>,
-    bytes: usize,
-    account: usize,
+    claimed: Claimed,
 ) -> Result<Slotted, NoItem> {
-    let is_same_account = account == items.set_account();
+    let is_same_account = claimed.account == items.set_account();
     if !is_same_account {
-        items.make_set_room(0, bytes)?;
+        items.make_set_room(0, claimed.bytes)?;
     }
-    let empty = SortedSet::with_memory(MAX_MEMBERS, 0, items.set_memory()).boxed();
+    let empty = Object::empty(claimed.kind, items.object_memory()).ok_or(NoItem::OutOfMemory)?;
     // SAFETY: `old` is the item of the key and still linked, by 1.
-    unsafe { store_set(items, place, old, empty) }.map_err(|(_, why)| why)?;
+    unsafe { store_object(items, place, old, empty) }.map_err(|(_, why)| why)?;
     Ok(Slotted::Ready { is_same_account })
 }
 
-/// Gives a set to the item that [`claim`] has made.
+/// Gives its contents to the item that [`claim`] has made.
 ///
 /// # Safety
 ///
@@ -1105,21 +1116,22 @@ unsafe fn claim<K: ItemStore>(
 unsafe fn fill<K: ItemStore>(
     items: &mut K,
     old: Option<Ptr<K::Links>>,
-    moved: Set,
+    moved: Object,
     carried: usize,
 ) {
     // SAFETY: as in `read`, by 1.
     let claimed = old.map(|node| unsafe { Item::from_raw(node) });
-    let Some(item) = claimed.filter(|item| item.kind() == ItemKind::Set) else {
-        // The item was evicted, and so the set is.
+    let Some(item) = claimed.filter(|item| item.kind().owns_object()) else {
+        // The item was evicted, and so the object is.
         return recount(items, carried, 0);
     };
     // SAFETY: as in `change` (1 and 2).
-    let set = unsafe { set_of(item) };
-    let before = bytes(set) + carried;
-    *set = Set::into_inner(moved);
-    items.charge_set(before, bytes(set));
-    if set.has_detached() {
+    let mut object = unsafe { object_of(item) };
+    let before = object.bytes() + carried;
+    let rest = object.fill(moved);
+    debug_assert!(rest.is_none(), "the claim was of this kind");
+    items.charge_set(before, object.bytes());
+    if object.has_detached() {
         items.note_unsettled_set();
     }
     // What watches compare, where the item stays the same.

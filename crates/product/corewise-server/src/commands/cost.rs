@@ -8,7 +8,7 @@
 
 use super::glob::Glob;
 use super::table::{self, Command};
-use super::{Context, bits, first, keys, keyspace, lcs, slowlog, sorted};
+use super::{Context, bits, filters, first, keys, keyspace, lcs, slowlog, sorted};
 use corewise_engine::Engine;
 use corewise_ops::sorted::Bounds;
 use corewise_wire::Tally;
@@ -42,6 +42,8 @@ const MATCH_STEP: usize = 2;
 const PREPARED_BYTE: usize = 256;
 /// The least that a large set takes for a member.
 const LEAST_MEMBER: usize = 32;
+/// A swap of a fingerprint in a filter: a read of memory that is in no cache.
+const SWAP: usize = 64;
 /// The longest result of arithmetic: that of `INCRBYFLOAT`.
 const LONGEST_NUMBER: usize = 8 << 10;
 
@@ -75,6 +77,9 @@ fn is_above_most<'q, E: Engine>(
     lengths.removes = any(removes_many);
     lengths.sets =
         any(|command| writes_several(command) || command.name == "zscan").then(HashMap::new);
+    lengths.makes_filters = any(|command| {
+        writes_several(command) || matches!(command.name, "cf.reserve" | "cf.loadchunk")
+    });
     for request in requests.iter() {
         let Some(command) = table::find_exactly(request) else {
             continue;
@@ -124,6 +129,8 @@ struct Lengths<'q> {
     strings: Option<HashMap<&'q [u8], usize>>,
     /// The bytes of sets, if the transaction copies, moves or scans any.
     sets: Option<HashMap<&'q [u8], usize>>,
+    /// The transaction may make filters, whose settings are not known.
+    makes_filters: bool,
     /// The transaction removes members that others of its requests may add.
     removes: bool,
     /// Members that requests before may have added, to all sets.
@@ -318,8 +325,16 @@ fn cost<'q, E: Engine>(
     let clients = || cx.shared.open_connections().saturating_mul(CLIENT);
     let copied = match (command.name, command.keys_of(args).next()) {
         ("copy", Some(key)) => lengths.of_set(cx, key),
-        // A range of a set reads no more than it prints, and all that a transaction prints is
-        // bounded by `Context::most_replies`.
+        ("cf.add" | "cf.addnx" | "cf.insert" | "cf.insertnx", Some(key)) => {
+            let swaps = if lengths.makes_filters {
+                usize::from(u16::MAX)
+            } else {
+                filters::swaps(cx, key)
+            };
+            args.len().saturating_mul(swaps * SWAP)
+        }
+        // A range of a set reads no more than it prints, as a part of a dump, and all that a
+        // transaction prints is bounded by `Context::most_replies`.
         _ => 0,
     };
     let extra = match command.name {
@@ -349,6 +364,8 @@ fn cost<'q, E: Engine>(
         // Without options it reads nothing.
         "set" if args.len() == 2 => 0,
         _ if is_of_sets(&command) => lengths.of_members(cx, command, args),
+        // They read no strings.
+        _ if command.group == "module" => 0,
         _ if command.reads_strings() => {
             let keys = command.keys_of(args).map(|key| lengths.of(cx, key));
             keys.sum()

@@ -326,6 +326,7 @@ impl<'i> ReplyForm<'i> {
             | Outcome::NotStored
             | Outcome::Edited { .. }
             | Outcome::Sorted { .. }
+            | Outcome::Filter { .. }
             | Outcome::Exists => UNEXPECTED,
         }
     }
@@ -348,6 +349,7 @@ pub(super) fn type_name(kind: ItemKind) -> &'static str {
     match kind {
         ItemKind::String => "string",
         ItemKind::FlatSet | ItemKind::Set => "zset",
+        ItemKind::Filter => "MBbloomCF",
     }
 }
 

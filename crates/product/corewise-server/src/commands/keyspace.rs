@@ -229,6 +229,7 @@ fn encoding(item: &ItemView<'_>) -> &'static str {
         ItemKind::String => encoding_of_string(item.value),
         ItemKind::FlatSet => "listpack",
         ItemKind::Set => "skiplist",
+        ItemKind::Filter => "raw",
     }
 }
 
@@ -266,7 +267,7 @@ pub(super) fn memory<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     }
 }
 
-/// The bytes of a sorted set and its item; `None` if the key has none.
+/// The bytes of a sorted set or a filter, and its item; `None` if the key has none.
 pub(super) fn set_usage<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> Option<u64> {
     number_of_set(cx, key, SortedRead::Usage)
 }

@@ -15,24 +15,26 @@
 //!    keys (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in
 //!    order, and other clients may change the keys between two of them, except in `EXEC` and in
 //!    scripts.
-//! 3. A command that fails changes nothing, except that `MSET` and `MSETNX` may run out of memory
-//!    when they have set some of their keys, and that a script may fail between two commands.
-//! 4. Error texts are those of Redis 7.0.
+//! 3. A command that fails changes nothing, except that `MSET`, `MSETNX` and `CF.INSERT` may run
+//!    out of memory when they have done a part, and that a script may fail between two commands.
+//! 4. Error texts are those of Redis 7.0, and of RedisBloom for `CF.*`.
 //!
 //! # Long calls
 //!
 //! `DEL EXISTS KEYS TOUCH UNLINK` look at the clock after each part of their work, and are
 //! *unfinished* if their connection has spent its time [`budget`](crate::budget) of the turn: the
 //! request stays at the front of the input, its [`Progress`] in the state of the client, and the
-//! next turn calls it again. `SCAN` ends its step instead. All other calls end in the turn in which
-//! they begin:
+//! next turn calls it again. So are requests on a [filter](filters) that is compacted, and those
+//! that insert several items: they look at the clock after each step, and each item. `SCAN` ends
+//! its step instead. All other calls end in the turn in which they begin:
 //!
 //! | call | takes time in proportion to |
 //! |---|---|
 //! | `BITCOUNT BITPOS COPY RENAME RENAMENX SETBIT` and others on one value | the length of the value, one item at most |
 //! | `BITOP` | the values that it reads, [`MAX_READ`] bytes or four items of the largest size |
 //! | `LCS` | [pairs of bytes](lcs), 16,777,216 at most |
-//! | `BITFIELD COMMAND INFO MSET MSETNX WATCH` | the request |
+//! | `BITFIELD CF.MEXISTS COMMAND INFO MSET MSETNX WATCH` | the request |
+//! | `CF.LOADCHUNK CF.SCANDUMP` | a part of the dump, 16 MiB at most |
 //! | `CLIENT KILL`, `CLIENT LIST` | the connections of the server |
 //! | `EVAL EVALSHA` | the script, whose time is [bounded](crate::scripts) |
 //! | `EXEC` | the [cost] of its requests, which is bounded, and the time of its scripts |
@@ -46,6 +48,7 @@ mod compare;
 mod connection;
 mod cost;
 mod counts;
+mod filters;
 mod float;
 mod form;
 mod glob;
@@ -136,6 +139,15 @@ enum Progress {
         count: i64,
     },
     Listing(keyspace::Listing),
+    /// It waits for a compaction of a filter, which it may have begun.
+    Compaction {
+        is_own: bool,
+    },
+    /// The replies to the items that were inserted into a filter.
+    Insertion {
+        done: usize,
+        replies: Vec<u8>,
+    },
 }
 
 impl ClientState {
@@ -148,6 +160,7 @@ impl ClientState {
     pub(crate) fn held(&self) -> usize {
         let listing = match &self.progress {
             Some(Progress::Listing(listing)) => listing.held(),
+            Some(Progress::Insertion { replies, .. }) => replies.capacity(),
             _ => 0,
         };
         self.transactions.held() + listing

@@ -160,7 +160,8 @@ impl<'i> Operation<'i> {
         match &mut self.verb {
             Verb::Get(get) => get.any_kind = true,
             Verb::Edit(edit) => edit.any_kind = true,
-            Verb::Store(_) | Verb::Delete(_) | Verb::Arith(_) | Verb::Sorted(_) => {}
+            Verb::Store(_) | Verb::Delete(_) | Verb::Arith(_) => {}
+            Verb::Sorted(_) | Verb::Filter(_) => {}
         }
         self
     }

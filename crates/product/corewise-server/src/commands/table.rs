@@ -6,8 +6,8 @@
 
 use super::operation::{Action, Parsed};
 use super::{
-    Context, acl, bits, client, cluster, command, compare, connection, keys, keyspace, latency,
-    lcs, pubsub, scripting, server, several, slowlog, sorted, strings, transactions,
+    Context, acl, bits, client, cluster, command, compare, connection, filters, keys, keyspace,
+    latency, lcs, pubsub, scripting, server, several, slowlog, sorted, strings, transactions,
 };
 use crate::codec::Parse;
 use corewise_engine::Engine;
@@ -92,6 +92,19 @@ rows! {
     "bitfield_ro", -2, "readonly fast", "bitmap", "", [("RO access", [1, 0, 1])], Get, calls, bits::bitfield_ro;
     "bitop", -4, "write denyoom", "bitmap", "", [("OW update", [2, 0, 1]), ("RO access", [3, -1, 1])], Get, calls, bits::bitop;
     "bitpos", -3, "readonly", "bitmap", "", [("RO access", [1, 0, 1])], Get, calls, bits::bitpos;
+    "cf.add", 3, "write denyoom fast", "module", "", [("RW insert", [1, 0, 1])], None, calls, filters::add;
+    "cf.addnx", 3, "write denyoom fast", "module", "", [("RW access insert", [1, 0, 1])], None, calls, filters::addnx;
+    "cf.compact", 2, "write", "module", "", [("RW update", [1, 0, 1])], None, calls, filters::compact;
+    "cf.count", 3, "readonly fast", "module", "", [("RO access", [1, 0, 1])], Get, calls, filters::count;
+    "cf.del", 3, "write fast", "module", "", [("RW delete", [1, 0, 1])], None, calls, filters::del;
+    "cf.exists", 3, "readonly fast", "module", "", [("RO access", [1, 0, 1])], Get, calls, filters::exists;
+    "cf.info", 2, "readonly fast", "module", "", [("RO", [1, 0, 1])], Get, calls, filters::info;
+    "cf.insert", -4, "write denyoom", "module", "", [("RW insert", [1, 0, 1])], None, calls, filters::insert;
+    "cf.insertnx", -4, "write denyoom", "module", "", [("RW access insert", [1, 0, 1])], None, calls, filters::insertnx;
+    "cf.loadchunk", 4, "write denyoom", "module", "", [("RW insert", [1, 0, 1])], None, calls, filters::loadchunk;
+    "cf.mexists", -3, "readonly fast", "module", "", [("RO access", [1, 0, 1])], Get, calls, filters::mexists;
+    "cf.reserve", -3, "write denyoom fast", "module", "", [("OW insert", [1, 0, 1])], None, calls, filters::reserve;
+    "cf.scandump", 3, "readonly", "module", "", [("RO access", [1, 0, 1])], Get, calls, filters::scandump;
     "client", -2, "", "connection", "", [], None, calls, client::client_command;
     "client|caching", 3, "noscript loading stale", "connection", "", [], None, calls, batched;
     "client|getname", 2, "noscript loading stale", "connection", "", [], None, calls, batched;

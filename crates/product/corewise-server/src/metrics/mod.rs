@@ -310,8 +310,10 @@ impl Counters {
         match outcome {
             Outcome::Edited { old: Some(_), .. } => self.get_hits += gets,
             Outcome::Edited { old: None, .. } => self.get_misses += gets,
-            Outcome::Sorted { is_found: true, .. } => self.get_hits += gets,
-            Outcome::Sorted { .. } => self.get_misses += gets,
+            Outcome::Sorted { is_found: true, .. } | Outcome::Filter { is_found: true, .. } => {
+                self.get_hits += gets;
+            }
+            Outcome::Sorted { .. } | Outcome::Filter { .. } => self.get_misses += gets,
             // If it is of the wrong kind, the key has an item, which is what Redis counts.
             Outcome::Found(_) | Outcome::WrongKind => {
                 self.get_hits += gets;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use corewise_ops::filter::FilterResult;
 use corewise_ops::sorted::{Members, Scores, SortedOp, SortedRead, SortedResult, SortedWrite};
 use corewise_ops::{
     Absence, Arith, Change, Deadline, Decided, Delete, Edit, Flow, Get, ItemFlags, ItemKind,
@@ -134,6 +135,7 @@ impl MemcachedModel {
             Verb::Arith(arith) => self.arith(op, arith, sink),
             Verb::Edit(edit) => self.edit(op, &edit, sink),
             Verb::Sorted(sorted) => self.sorted(op, sorted, sink),
+            Verb::Filter(_) => self.no_filter(op, sink),
         }
     }
 
@@ -143,6 +145,20 @@ impl MemcachedModel {
         let old = self.items.get(key).map(|item| item.view(key));
         let change = update.update(old.as_ref());
         self.carry_out(key, change);
+    }
+
+    /// There are no filters, and none is made.
+    fn no_filter(&self, op: &Op<'_>, sink: &mut dyn ReplySink) -> Flow {
+        let outcome = if self.items.contains_key(op.key) {
+            Outcome::WrongKind
+        } else {
+            Outcome::Filter {
+                result: FilterResult::Missing,
+                is_found: false,
+                is_changed: false,
+            }
+        };
+        sink.complete(op.token, outcome)
     }
 
     /// There are no sorted sets, and no room for any: each key without a string has an empty one.

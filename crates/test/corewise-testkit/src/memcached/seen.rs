@@ -1,5 +1,6 @@
 //! Outcomes that outlive the call which reports them.
 
+use corewise_ops::filter::FilterResult;
 use corewise_ops::sorted::SortedResult;
 use corewise_ops::{Absence, Deadline, Flow, ItemFlags, Outcome, ReplySink, Token};
 
@@ -60,6 +61,8 @@ pub enum Seen {
     WrongKind,
     /// See [`Outcome::Sorted`].
     Sorted(SeenSet),
+    /// See [`Outcome::Filter`]: the result without the bytes of a dump, and these.
+    Filter(FilterResult<'static>, Vec<u8>),
 }
 
 /// A copy of a [`SortedResult`].
@@ -174,7 +177,16 @@ impl Seen {
             Outcome::Refused(why) => Self::Refused(why),
             Outcome::WrongKind => Self::WrongKind,
             Outcome::Sorted { result, .. } => Self::Sorted(SeenSet::of(&result)),
+            Outcome::Filter { result, .. } => Self::of_filter(result),
         }
+    }
+
+    fn of_filter(result: FilterResult<'_>) -> Self {
+        let bytes = match result {
+            FilterResult::Dump { bytes, .. } => bytes.to_vec(),
+            _ => Vec::new(),
+        };
+        Self::Filter(result.without_bytes(), bytes)
     }
 
     /// The value of an item that was found or stored.

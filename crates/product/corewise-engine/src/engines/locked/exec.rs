@@ -12,11 +12,10 @@ use crate::alloc::ItemAllocator;
 use crate::engines::sharded::{Context, Shards};
 use crate::engines::verbs::{self, Attempt, ItemStore, NoItem};
 use crate::item::{Before, Contents, Item};
-use crate::objects;
-use corewise_nr::SetMemory;
+use crate::objects::{self, ObjectMemory};
 use corewise_ops::{
-    Absence, Flow, Get, ItemFlags, ItemKind, ItemView, Now, Op, Outcome, ReplySink, Store,
-    StoreMode, Update, Updated, Verb,
+    Absence, Flow, Get, ItemFlags, ItemView, Now, Op, Outcome, ReplySink, Store, StoreMode, Update,
+    Updated, Verb,
 };
 
 /// One operation about to be executed.
@@ -84,6 +83,9 @@ impl<'e, A: ItemAllocator, R: References> Exec<'e, A, R> {
             }),
             Verb::Sorted(sorted) => self.inside(op.key, |inside| {
                 objects::execute(inside, op.key, sorted, &mut report)
+            }),
+            Verb::Filter(filter) => self.inside(op.key, |inside| {
+                objects::execute_filter(inside, op.key, filter, &mut report)
             }),
         };
         // Room is made inside the lock, so this engine never asks for it.
@@ -172,7 +174,7 @@ unsafe fn returned<R: References>(node: Ptr<R>) -> usize {
     unsafe {
         let owner = item(node);
         let of_set = match owner.kind() {
-            ItemKind::Set => objects::bytes(objects::set_of(owner)),
+            kind if kind.owns_object() => objects::bytes_of(owner),
             _ => 0,
         };
         footprint(node) + of_set
@@ -309,8 +311,8 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         std::ptr::from_ref(&*self.shard).addr()
     }
 
-    fn set_memory(&self) -> &SetMemory {
-        self.shard.set_memory()
+    fn object_memory(&self) -> &ObjectMemory {
+        self.shard.object_memory()
     }
 
     fn next_cas(&mut self) -> u64 {

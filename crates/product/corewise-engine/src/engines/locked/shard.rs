@@ -8,10 +8,9 @@ use crate::engines::expiry::DueTime;
 use crate::engines::lru;
 use crate::engines::tally::Tally;
 use crate::item::{Item, ItemNode};
-use crate::objects::{self, Graveyard};
+use crate::objects::{self, Graveyard, ObjectMemory};
 use corewise_atomic::hint::prefetch;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
-use corewise_nr::SetMemory;
 use corewise_ops::{Absence, Deadline, ItemFlags, ItemKind, ItemView, Now};
 use hashbrown::HashTable;
 use std::cell::Cell;
@@ -456,7 +455,7 @@ impl<R: References> Shard<R> {
     unsafe fn give_up(&mut self, node: Ptr<R>, garbage: &mut Vec<Ptr<R>>) {
         // SAFETY: alive, by our 1 (1).
         let item = unsafe { item(node) };
-        if item.kind() == ItemKind::Set {
+        if item.kind().owns_object() {
             // SAFETY: the item was linked, and its set is taken here only (1). Only the thread that
             // has the shard follows the pointer (2).
             let set = unsafe { objects::take(item) };
@@ -579,8 +578,8 @@ impl<R: References> Shard<R> {
         self.tally.refuse();
     }
 
-    /// The memory of sets.
-    pub(super) fn set_memory(&self) -> &SetMemory {
+    /// The memory of objects.
+    pub(super) fn object_memory(&self) -> &ObjectMemory {
         self.dying.memory()
     }
 
@@ -714,8 +713,8 @@ impl<R: References> Shard<R> {
                     next = links(node).newer;
                     let owner = item(node);
                     if Some(node) != room.keep
-                        && owner.kind() == ItemKind::Set
-                        && objects::bytes(objects::set_of(owner)) > least
+                        && owner.kind().owns_object()
+                        && objects::bytes_of(owner) > least
                     {
                         self.evict(node, room, garbage);
                     }

@@ -32,7 +32,7 @@ use crate::item::{self, Item};
 use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use corewise_maps::relativistic::Link;
-use corewise_ops::{Deadline, ItemKind, Now};
+use corewise_ops::{Deadline, Now};
 use corewise_rcu::Guard;
 
 /// Items visited in one section.
@@ -424,7 +424,7 @@ unsafe fn visit(site: &Site<'_>, guard: &Guard<'_>, walk: &Walk, node: Ptr, forc
         Purpose::Evict => {
             let bytes = match found.kind() {
                 // Neither a tax on a large set nor a bonus for its tiny item.
-                ItemKind::Set => walk.mean,
+                kind if kind.owns_object() => walk.mean,
                 _ => engine.heap.footprint(found),
             };
             let draw = walk.draw(link.reduced_hash(), site.now);
@@ -672,7 +672,7 @@ impl Site<'_> {
         // SAFETY: the claim or the guard keeps the item alive, by 2.
         let (found, link): (Item<'_, Link>, &Link) =
             unsafe { (Item::from_raw(node), &(*node.as_ptr()).links) };
-        let owns_set = found.kind() == ItemKind::Set;
+        let owns_set = found.kind().owns_object();
         // A thread that follows its pointer holds the stripe.
         let _stripe = (owns_set && !mutant!("evicts_sets_without_stripe"))
             .then(|| self.engine.stripe(link.reduced_hash()).lock());

@@ -13,15 +13,15 @@ use super::heap::Ptr;
 use super::session_state::{SessionState, Wanted};
 use super::{Relativistic, Stripe};
 use crate::contention;
-use crate::engines::verbs::{self, ItemStore, NeedsRoom, NoItem};
+use crate::engines::verbs::{self, Attempt, ItemStore, NeedsRoom, NoItem, Report};
 use crate::item::{Contents, Item, state};
-use crate::objects;
+use crate::objects::{self, ObjectMemory};
 use crate::reservation::Reservation;
 use corewise_atomic::barrier;
 use corewise_atomic::lock::MutexGuard;
 use corewise_atomic::mutant;
 use corewise_maps::relativistic::Link;
-use corewise_nr::SetMemory;
+use corewise_ops::filter::FilterOp;
 use corewise_ops::sorted::SortedOp;
 use corewise_ops::{
     Absence, Flow, Get, Now, Op, Outcome, ReplySink, Store, StoreMode, Update, Updated, Verb,
@@ -58,7 +58,18 @@ impl<'e> Exec<'e> {
                 None => self.change(op, &mut report),
             },
             Verb::Store(store) if is_whole(&store) => self.store(op.key, &store, &mut report),
-            Verb::Sorted(sorted) => self.sorted(op.key, sorted, &mut report),
+            Verb::Sorted(sorted) => {
+                let is_write = matches!(sorted, SortedOp::Write(_));
+                self.on_object(op.key, is_write, &mut report, |inside, report| {
+                    objects::execute(inside, op.key, sorted, report)
+                })
+            }
+            Verb::Filter(filter) => {
+                let is_write = matches!(filter, FilterOp::Write(_));
+                self.on_object(op.key, is_write, &mut report, |inside, report| {
+                    objects::execute_filter(inside, op.key, filter, report)
+                })
+            }
             _ => self.change(op, &mut report),
         }
     }
@@ -240,6 +251,7 @@ impl<'e> Exec<'e> {
                 }
                 Verb::Edit(edit) => verbs::edit(inside, op.key, &edit, report),
                 Verb::Sorted(sorted) => objects::execute(inside, op.key, sorted, report),
+                Verb::Filter(filter) => objects::execute_filter(inside, op.key, filter, report),
             });
             match attempt {
                 Ok(flow) => return flow,
@@ -252,17 +264,18 @@ impl<'e> Exec<'e> {
         self.give_up(report)
     }
 
-    /// Executes an operation on a sorted set.
+    /// Executes an operation on an object.
     #[cold]
-    fn sorted(
+    fn on_object(
         &mut self,
         key: &[u8],
-        sorted: &SortedOp<'_>,
-        report: &mut dyn FnMut(Outcome<'_>) -> Flow,
+        is_write: bool,
+        report: Report<'_>,
+        mut execute: impl FnMut(&mut LockedOp<'_>, Report<'_>) -> Attempt,
     ) -> Flow {
         self.session_state.refused = false;
         let mut old_bytes = 0;
-        if matches!(sorted, SortedOp::Write(_)) {
+        if is_write {
             let state;
             (state, old_bytes) = self.peek(key);
             self.enter(state);
@@ -270,7 +283,7 @@ impl<'e> Exec<'e> {
                 .evict_ahead(self.engine, self.now, old_bytes);
         }
         for _ in 0..ATTEMPTS {
-            let attempt = self.inside(key, |inside| objects::execute(inside, key, sorted, report));
+            let attempt = self.inside(key, |inside| execute(inside, &mut *report));
             if std::mem::take(&mut self.session_state.has_charged) {
                 // What the set has taken is taken from the segments.
                 self.engine.budget_for_sets();
@@ -549,7 +562,7 @@ unsafe impl ItemStore for LockedOp<'_> {
         0
     }
 
-    fn set_memory(&self) -> &SetMemory {
+    fn object_memory(&self) -> &ObjectMemory {
         self.engine.sets.memory()
     }
 

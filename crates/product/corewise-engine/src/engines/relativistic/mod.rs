@@ -88,9 +88,7 @@ use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use corewise_maps::relativistic::{self as maps, Link, RawTable};
-use corewise_ops::{
-    Absence, Deadline, Flow, ItemKind, ItemView, Now, Op, ReplySink, Update, Updated,
-};
+use corewise_ops::{Absence, Deadline, Flow, ItemView, Now, Op, ReplySink, Update, Updated};
 use corewise_rcu::Guard;
 use evict::{EvictProgress, Evictor};
 use exec::Exec;
@@ -460,7 +458,7 @@ impl Relativistic {
     unsafe fn count_unlinked(&self, counters: &SessionCounters, node: Ptr) {
         // SAFETY: the caller's section keeps the item alive, by 1; 1 and 2 are those of the callee.
         unsafe {
-            if Item::<Link>::from_raw(node).kind() == ItemKind::Set {
+            if Item::<Link>::from_raw(node).kind().owns_object() {
                 self.count_unlinked_set(counters, node);
             } else {
                 self.count_unlinked_item(counters, node);

@@ -50,6 +50,7 @@ impl ReplySink for Sink {
             | Outcome::Edited { .. }
             | Outcome::WrongKind
             | Outcome::Sorted { .. }
+            | Outcome::Filter { .. }
             | Outcome::Refused(_) => {
                 panic!("an outcome that no operation here has")
             }

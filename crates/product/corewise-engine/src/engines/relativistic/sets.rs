@@ -1,4 +1,5 @@
-//! The memory of the [sorted sets](crate::objects) that items own.
+//! The memory of the [objects](crate::objects) that items own: sorted sets, and filters, which are
+//! meant where sets are named.
 //!
 //! Sets take their memory from a [heap](SetHeap), whose footprint [`budget`](Relativistic::budget)
 //! takes from the segments. A set that no item owns any more is *dying*: `maintain` and sessions
@@ -27,11 +28,10 @@ use super::evict::{EvictProgress, Site};
 use super::heap::Ptr;
 use super::session_state::{Patience, STEP_BYTES, SessionState};
 use crate::item::{Item, state};
-use crate::objects::{self, Set, SetHeap, Unsettled};
+use crate::objects::{self, Object, ObjectMemory, SetHeap, Unsettled};
 use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use corewise_maps::relativistic::Link;
-use corewise_nr::SetMemory;
 use corewise_ops::{ItemKind, Now};
 use std::ptr::NonNull;
 
@@ -63,7 +63,7 @@ pub(super) struct Sets {
     most: AtomicU64,
     /// No set has more bytes than this.
     largest: AtomicU64,
-    dying: Mutex<Vec<Set>>,
+    dying: Mutex<Vec<Object>>,
     unsettled: Mutex<Unsettled>,
     hand: Mutex<Hand>,
     compactor: Mutex<Compactor>,
@@ -105,7 +105,7 @@ impl Sets {
 
     /// Bytes that are resident for sets.
     fn footprint(&self) -> u64 {
-        self.heap.footprint() as u64
+        (self.heap.footprint() + self.heap.outside()) as u64
     }
 
     pub(super) fn heap(&self) -> &SetHeap {
@@ -124,8 +124,8 @@ impl Sets {
         self.is_compacting.store(is_compacting, Ordering::Relaxed);
     }
 
-    /// What sets are made with.
-    pub(super) fn memory(&self) -> &SetMemory {
+    /// What objects are made with.
+    pub(super) fn memory(&self) -> &ObjectMemory {
         self.heap.memory()
     }
 
@@ -191,18 +191,18 @@ impl Sets {
     }
 
     /// Frees a set that no item owns, in steps.
-    fn retire(&self, set: Set) {
+    fn retire(&self, set: Object) {
         // Relaxed, both: a statistic; see `bytes`.
         self.live.fetch_sub(1, Ordering::Relaxed);
         self.dying_bytes
-            .fetch_add(objects::bytes(&set) as u64, Ordering::Relaxed);
+            .fetch_add(set.bytes() as u64, Ordering::Relaxed);
         if let Some(set) = self.free_of(set) {
             self.dying.lock().push(set);
         }
     }
 
     /// Frees a part of a dying set; returns what is left.
-    fn free_of(&self, set: Set) -> Option<Set> {
+    fn free_of(&self, set: Object) -> Option<Object> {
         let (freed, rest) = objects::free_part(set);
         // Relaxed, both: see `bytes`.
         for sum in [&self.bytes, &self.dying_bytes] {
@@ -278,7 +278,7 @@ impl Relativistic {
     ///
     /// # Safety
     ///
-    /// 1. The caller has unlinked the item, which is of the kind `Set`, under the stripe of its
+    /// 1. The caller has unlinked the item, which owns an object, under the stripe of its
     ///    key, and calls this once.
     #[cold]
     pub(super) unsafe fn retire_set(&self, node: Ptr) {
@@ -329,7 +329,7 @@ impl Relativistic {
     ///
     /// # Safety
     ///
-    /// 1. The caller's section keeps the item, which is of the kind `Set` and was linked.
+    /// 1. The caller's section keeps the item, which owns an object and was linked.
     unsafe fn bytes_of_set(&self, node: Ptr) -> usize {
         // SAFETY: the caller's section keeps the item alive, by 1.
         let (item, link): (Item<'_, Link>, &Link) =
@@ -340,7 +340,7 @@ impl Relativistic {
         }
         // SAFETY: the item was linked and is not removed, so it owns its set (1). The stripe
         // excludes all others that follow the pointer; the reference ends here (2).
-        objects::bytes(unsafe { objects::set_of(item) })
+        unsafe { objects::bytes_of(item) }
     }
 
     /// Frees all sets of a table that is dropped.
@@ -354,7 +354,7 @@ impl Relativistic {
             let visit = |link: NonNull<Link>| {
                 // SAFETY: the guard keeps visited items alive.
                 let item: Item<'_, Link> = unsafe { Item::from_raw(link.cast()) };
-                if item.kind() == ItemKind::Set {
+                if item.kind().owns_object() {
                     // SAFETY: a linked item owns its set, and each is visited once, because nothing
                     // changes the table (1). The engine is dropped, so there are no references (2).
                     drop(unsafe { objects::take(item) });
@@ -381,7 +381,7 @@ impl Hand {
             let node: Ptr = link.cast();
             // SAFETY: the guard keeps visited items alive.
             let item: Item<'_, Link> = unsafe { Item::from_raw(node) };
-            if item.kind() != ItemKind::Set || sets.left_by_living() >= left {
+            if !item.kind().owns_object() || sets.left_by_living() >= left {
                 return;
             }
             // SAFETY: the guard is of the table's domain, and has kept the item since it was found
@@ -411,7 +411,7 @@ impl Hand {
     ///
     /// # Safety
     ///
-    /// 1. The caller's section keeps the item, which is of the kind `Set` and was linked.
+    /// 1. The caller's section keeps the item, which owns an object and was linked.
     unsafe fn spares(
         &self,
         engine: &Relativistic,

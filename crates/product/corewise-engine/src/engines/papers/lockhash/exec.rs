@@ -4,8 +4,7 @@ use super::partition::{Links, Partition, Ptr, Returned, item};
 use crate::engines::sharded::Context;
 use crate::engines::verbs::{self, ItemStore, NoItem};
 use crate::item::{Contents, Item};
-use crate::objects;
-use corewise_nr::SetMemory;
+use crate::objects::{self, ObjectMemory};
 use corewise_ops::{Absence, Flow, Now, Outcome, StoreMode, Update, Updated, Verb};
 
 /// An operation about to be executed. It has a reference to the item that it found and one to the
@@ -50,6 +49,7 @@ impl<'x> Execution<'x> {
             Verb::Arith(arith) => verbs::arith(self, arith, &mut report),
             Verb::Edit(edit) => verbs::edit(self, self.key, &edit, &mut report),
             Verb::Sorted(sorted) => objects::execute(self, self.key, sorted, &mut report),
+            Verb::Filter(filter) => objects::execute_filter(self, self.key, filter, &mut report),
         };
         // Room is made at once, so these engines never ask for it.
         attempt.unwrap_or(Flow::Continue)
@@ -178,8 +178,8 @@ unsafe impl ItemStore for Execution<'_> {
         std::ptr::from_ref(&*self.partition).addr()
     }
 
-    fn set_memory(&self) -> &SetMemory {
-        self.partition.set_memory()
+    fn object_memory(&self) -> &ObjectMemory {
+        self.partition.object_memory()
     }
 
     fn next_cas(&mut self) -> u64 {

@@ -10,9 +10,8 @@ use crate::engines::lru;
 use crate::engines::sharded::{Context, Rules};
 use crate::engines::tally::Tally;
 use crate::item::{self, Contents, Item, ItemNode};
-use crate::objects::{self, Graveyard};
+use crate::objects::{self, Graveyard, ObjectMemory};
 use corewise_cphash::raw::{END, RawElement, RawPartition, block_bytes};
-use corewise_nr::SetMemory;
 use corewise_ops::{Absence, Deadline, ItemFlags, ItemKind, ItemView, Now};
 use std::ptr::NonNull;
 
@@ -272,7 +271,7 @@ impl Partition {
     pub(super) unsafe fn unlink(&mut self, node: Ptr) {
         // SAFETY: the item is alive, ours and linked, by our 1 (1, all).
         unsafe {
-            if item(node).kind() == ItemKind::Set {
+            if item(node).kind().owns_object() {
                 self.free_set(node);
             }
             let bytes = self.footprint(node);
@@ -372,7 +371,7 @@ impl Partition {
                 _ => 0,
             };
             let of_set = match item(node).kind() {
-                ItemKind::Set => objects::bytes(objects::set_of(item(node))),
+                kind if kind.owns_object() => objects::bytes_of(item(node)),
                 _ => 0,
             };
             Returned { of_item, of_set }
@@ -458,8 +457,8 @@ impl Partition {
                 // partition follows the pointer, and nothing refers to the sets of items without
                 // references; the reference ends here (2).
                 unsafe {
-                    if item(node).kind() == ItemKind::Set && raw.references(element(node)) == 0 {
-                        let fits = objects::bytes(objects::set_of(item(node))) <= budget;
+                    if item(node).kind().owns_object() && raw.references(element(node)) == 0 {
+                        let fits = objects::bytes_of(item(node)) <= budget;
                         owners.push((fits, links!(node).moved_s, node));
                     }
                 }
@@ -477,8 +476,8 @@ impl Partition {
         self.sets < before
     }
 
-    /// The memory of sets.
-    pub(super) fn set_memory(&self) -> &SetMemory {
+    /// The memory of objects.
+    pub(super) fn object_memory(&self) -> &ObjectMemory {
         self.dying.memory()
     }
 
