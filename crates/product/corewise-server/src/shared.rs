@@ -48,6 +48,8 @@ pub(crate) struct LoopState {
     pub(crate) input_bytes: AtomicU64,
     /// The part of it in its connections' output buffers.
     pub(crate) output_bytes: AtomicU64,
+    /// Memory of the sorted set that its thread computes.
+    pub(crate) computed_bytes: AtomicU64,
     /// The loop's counts.
     pub(crate) counts: Published,
     /// The loop's counts per size class.

@@ -8,7 +8,7 @@
 
 use super::glob::Glob;
 use super::table::{self, Command};
-use super::{Context, bits, filters, first, keys, keyspace, lcs, slowlog, sorted};
+use super::{Context, aggregates, bits, filters, first, keys, keyspace, lcs, slowlog, sorted};
 use corewise_engine::Engine;
 use corewise_ops::sorted::Bounds;
 use corewise_wire::Tally;
@@ -166,6 +166,9 @@ impl<'q> Lengths<'q> {
         mut args: Args<'q>,
     ) -> usize {
         let whole = args;
+        if let Some(steps) = self.steps(cx, command, whole) {
+            return steps.saturating_mul(aggregates::STEP);
+        }
         let [key, number] = first(&mut args);
         match command.name {
             "zscan" => {
@@ -185,6 +188,14 @@ impl<'q> Lengths<'q> {
                 let members = self.members(cx, key, Bounds::ALL);
                 most.min(members).saturating_mul(REMOVED)
             }
+            "zmpop" => match aggregates::most_popped(whole) {
+                0 | 1 => 0,
+                most => {
+                    let keys = command.keys_of(whole);
+                    let members = keys.map(|key| self.members(cx, key, Bounds::ALL)).sum();
+                    most.min(members).saturating_mul(REMOVED)
+                }
+            },
             "zrandmember" if whole.len() > 1 => {
                 let count = parse_integer(number).unwrap_or(0);
                 let drawn = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
@@ -210,6 +221,27 @@ impl<'q> Lengths<'q> {
         }
     }
 
+    /// The steps of a command that combines sets, or stores a part of one.
+    fn steps<E: Engine>(
+        &mut self,
+        cx: &mut Context<'_, E>,
+        command: Command,
+        args: Args<'q>,
+    ) -> Option<usize> {
+        aggregates::steps(command.name, &[])?;
+        let stored = match command.name {
+            "zrangestore" => aggregates::most_stored(args),
+            _ => usize::MAX,
+        };
+        // The sizes of sets that are followed include what was added.
+        let added = if self.sets.is_none() { self.added } else { 0 };
+        let sources = command.keys_of(args).skip(writes_several(&command).into());
+        let lens: Vec<usize> = sources
+            .map(|key| self.members(cx, key, Bounds::ALL).saturating_add(added))
+            .collect();
+        Some(aggregates::steps(command.name, &lens)?.min(stored))
+    }
+
     /// Notes how large the sets may be that a request writes.
     fn follow_sets<E: Engine>(
         &mut self,
@@ -228,10 +260,16 @@ impl<'q> Lengths<'q> {
         if self.sets.is_none() {
             return;
         }
-        if writes_several(&command) {
+        let mut written = usize::MAX;
+        if is_of_sets(&command) && writes_several(&command) {
+            // The destination gets the members of all sources at most.
+            let sources = keys().skip(1).map(|key| self.of_set(cx, key));
+            largest = sources.fold(0, usize::saturating_add);
+            written = 1;
+        } else if writes_several(&command) {
             largest = keys().map(|key| self.of_set(cx, key)).max().unwrap_or(0);
         }
-        for key in keys() {
+        for key in keys().take(written) {
             let after = self.of_set(cx, key).max(largest).saturating_add(added);
             if let Some(sets) = &mut self.sets {
                 sets.insert(key, after);

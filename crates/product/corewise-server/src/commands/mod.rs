@@ -10,11 +10,11 @@
 //! # Guarantees
 //!
 //! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
-//! 2. `BITOP COPY EVAL EVALSHA MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` are atomic: they
-//!    are transactions of [`isolation`](corewise_engine::isolation). All other commands on several
-//!    keys (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in
-//!    order, and other clients may change the keys between two of them, except in `EXEC` and in
-//!    scripts.
+//! 2. `BITOP COPY EVAL EVALSHA MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` and the commands of
+//!    [`aggregates`] are atomic: they are transactions of [`isolation`](corewise_engine::isolation).
+//!    All other commands on several keys (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of
+//!    operations, one for each key in order, and other clients may change the keys between two of
+//!    them, except in `EXEC` and in scripts.
 //! 3. A command that fails changes nothing, except that `MSET`, `MSETNX` and `CF.INSERT` may run
 //!    out of memory when they have done a part, and that a script may fail between two commands.
 //! 4. Error texts are those of Redis 7.0, and of RedisBloom for `CF.*`.
@@ -37,9 +37,11 @@
 //! | `CF.LOADCHUNK CF.SCANDUMP` | a part of the dump, 16 MiB at most |
 //! | `CLIENT KILL`, `CLIENT LIST` | the connections of the server |
 //! | `EVAL EVALSHA` | the script, whose time is [bounded](crate::scripts) |
+//! | those of [`aggregates`] | the members that they read, 4 Mi at most |
 //! | `EXEC` | the [cost] of its requests, which is bounded, and the time of its scripts |
 
 mod acl;
+mod aggregates;
 mod bits;
 mod client;
 mod cluster;
@@ -684,8 +686,9 @@ pub(crate) fn requests_on(key: &str) -> Vec<(&'static str, String, bool)> {
         let elements = isize::from(command.arity).abs();
         let last = if last < 0 { elements + last } else { last };
         let words = (1..elements).map(|at| {
-            let is_key = (first..=last).contains(&at) && (at - first) % step == 0;
-            if is_key { key } else { "1" }
+            let in_range = (first..=last).contains(&at) && (at - first) % step == 0;
+            let is_numbered = command.numbered_at().is_some_and(|n| at == n as isize + 1);
+            if in_range || is_numbered { key } else { "1" }
         });
         let words: Vec<&str> = std::iter::once(command.name).chain(words).collect();
         (command.name, words.join(" "), command.reads_strings())

@@ -168,7 +168,7 @@ fn transfer_set<E: Engine>(
 }
 
 /// Executes a write on a set: whether there was one, or the error text.
-fn write_set<E: Engine>(
+pub(super) fn write_set<E: Engine>(
     cx: &mut Context<'_, E>,
     key: &[u8],
     write: SortedWrite<'_>,
