@@ -70,7 +70,8 @@ pub(super) enum Draft {
 pub(super) enum Slotted {
     /// A copy of a flat set, which is moved as one too, or a new flat set.
     Flat(Vec<u8>),
-    /// A copy of a set, or a new one, until it is put, and the bytes that this account counts for it.
+    /// A copy of a set, or a new one, until it is put, and the bytes that this account counts for
+    /// it.
     Copy {
         set: Option<Set>,
         bytes: usize,
