@@ -156,8 +156,8 @@ pub enum Taken {
 /// A set is copied in three steps: a [`Taken::Copy`] is taken from the first key and put under the
 /// second; then follows [`SortedWrite::EndCopy`] of the first key, also if the set was not put.
 ///
-/// A new set is made in the same way: [`SortedWrite::Gather`], as often as needed, then the other two
-/// steps, all of the key that gets the set.
+/// A new set is made in the same way: [`SortedWrite::Gather`], as often as needed, then the other
+/// two steps, all of the key that gets the set.
 ///
 /// A set moves in four steps: a [`Taken::Claim`] is taken from the first key and put under the
 /// second, then a [`Taken::Set`]. Only the first `Put` may find no memory, and has changed nothing

@@ -15,8 +15,9 @@
 //! | `ZDIFF` | the members of the first source, times the sources |
 //! | `ZRANGESTORE` | the members of the range |
 //!
-//! A result of `n` members is sorted too, in `O(n log n)`. All of it is one call: the clients of the
-//! loop wait, and so do those that use the keys. The engine's locks are released after each part.
+//! A result of `n` members is sorted too, in `O(n log n)`. All of it is one call: the clients of
+//! the loop wait, and so do those that use the keys. The engine's locks are released after each
+//! part.
 //! A command of more than [`MOST_STEPS`] is refused; in `EXEC` [each step](STEP) has its price.
 //!
 //! The memory of the results of all loops is bounded by [`most_computed`]. It is looked at after
@@ -109,7 +110,7 @@ impl<'c> Computed<'c> {
 
 impl Drop for Computed<'_> {
     fn drop(&mut self) {
-        // Relaxed: as above.
+        // Relaxed: a gauge.
         self.own.computed_bytes.store(0, Ordering::Relaxed);
     }
 }

@@ -10,9 +10,9 @@
 //! # Guarantees
 //!
 //! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
-//! 2. `BITOP COPY EVAL EVALSHA MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` and the commands of
-//!    [`aggregates`] are atomic: they are transactions of [`isolation`](corewise_engine::isolation).
-//!    All other commands on several keys (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of
+//! 2. `BITOP COPY EVAL EVALSHA MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` and the commands
+//!    of [`aggregates`] are atomic: they are transactions of
+//!    [`isolation`](corewise_engine::isolation). All other commands on several keys (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of
 //!    operations, one for each key in order, and other clients may change the keys between two of
 //!    them, except in `EXEC` and in scripts.
 //! 3. A command that fails changes nothing, except that `MSET`, `MSETNX` and `CF.INSERT` may run

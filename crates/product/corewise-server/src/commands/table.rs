@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 /// Where a command has keys: the position of the first, of the last from the first (from the end,
-/// if negative), and their distance.
+/// if negative), and their distance; or as [`numbered`] says.
 pub(super) type KeyRange = [i8; 3];
 
 /// The range of keys whose number is in the request, at this position: they are behind it.
