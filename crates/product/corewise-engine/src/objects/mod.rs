@@ -94,9 +94,10 @@ pub(crate) unsafe fn compact<L>(
 pub(crate) fn free_part(object: Object) -> (usize, Option<Object>) {
     let before = object.bytes();
     let mut rest = object.free_some();
-    // The first step makes the list of what is left, which may take more than small arrays did.
-    while rest.as_ref().is_some_and(|rest| rest.bytes() > before) {
-        rest = rest.and_then(Object::free_some);
+    // The first step on a set makes the list of what is left, which may take more than small arrays
+    // did.
+    while let Some(more) = rest.take_if(|rest| rest.bytes() > before) {
+        rest = more.free_some();
     }
     let after = rest.as_ref().map_or(0, Object::bytes);
     (before - after, rest)
