@@ -776,8 +776,8 @@ impl SortedSet {
 
     /// Removes members like [`remove_range`](Self::remove_range), but those of a long range leave
     /// the index, and their memory is freed, in steps: some with each member that is added or
-    /// removed, others by [`free_detached`](Self::free_detached). Until then it takes longer to
-    /// find a member.
+    /// removed, others by [`free_detached`](Self::free_detached) or [`settle`](Self::settle). Until
+    /// then it takes longer to find a member.
     ///
     /// ```
     /// use corewise_nr::sorted_set::{Bounds, SortedSet};
