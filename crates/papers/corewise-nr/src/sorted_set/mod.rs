@@ -587,6 +587,38 @@ impl SortedSet {
         Ok(result.expect("nothing is refused without a condition"))
     }
 
+    /// Adds to the score of a member several times, and moves it once. Returns the score after each
+    /// addition. `None` if nothing was done: one of the scores is no normal number, or a single
+    /// [`increment`](Self::increment) would be an error.
+    ///
+    /// ```
+    /// use corewise_nr::SortedSet;
+    ///
+    /// let mut scores = SortedSet::new();
+    /// assert_eq!(scores.increment_all(b"ada", [2.0, 5.0]), Some(vec![2.0, 7.0]));
+    /// assert_eq!(scores.increment_all(b"ada", [f64::NAN]), None);
+    /// assert_eq!(scores.score(b"ada"), Some(7.0));
+    /// ```
+    pub fn increment_all(
+        &mut self,
+        member: &[u8],
+        deltas: impl IntoIterator<Item = f64>,
+    ) -> Option<Vec<f64>> {
+        let mut score = self.score(member);
+        let add = |delta| {
+            let sum = score.map_or(delta, |score| score + delta);
+            score = Some(sum);
+            sum
+        };
+        let scores: Vec<f64> = deltas.into_iter().map(add).collect();
+        // Of the others, zeros have two signs, of which a set may keep the first.
+        if !scores.iter().all(|score| score.is_normal()) {
+            return None;
+        }
+        self.insert(member, *scores.last()?).ok()?;
+        Some(scores)
+    }
+
     /// Like [`increment`](Self::increment), under conditions (`ZADD` with `INCR`). Returns `None`
     /// if a condition does not hold.
     ///
