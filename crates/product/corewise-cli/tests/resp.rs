@@ -241,7 +241,7 @@ fn connections_choose_their_version(engine: Engine) {
         "-ERR Client names cannot contain spaces, newlines or special characters.\r\n",
     );
     client.ask(
-        "ping\r\nping hi\r\necho hi\r\nselect 0\r\nselect 1\r\n",
+        "ping\r\nping hi\r\necho hi\r\nselect 0\r\nselect 16\r\n",
         "+PONG\r\n$2\r\nhi\r\n$2\r\nhi\r\n+OK\r\n-ERR DB index is out of range\r\n",
     );
     let mut other = connect(&server);

@@ -29,7 +29,7 @@
 
 use crate::alloc::{ITEM_ALIGN, ItemAllocator};
 use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use corewise_ops::{Deadline, ItemFlags, ItemKind, ItemView, Now};
+use corewise_ops::{Deadline, ItemFlags, ItemKind, ItemView, Now, database};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, addr_of};
 
@@ -37,7 +37,7 @@ use std::ptr::{NonNull, addr_of};
 pub const HEADER_BYTES: usize = 24;
 /// The longest value an item can hold.
 pub const MAX_VALUE_BYTES: usize = (1 << 28) - 1;
-/// The longest key an item can hold.
+/// The longest key an item can hold, beside the [prefix](database) of its stored form.
 pub const MAX_KEY_BYTES: usize = 64 << 10;
 
 /// The key length in the header of an item whose key is this long or longer; the true length lies
@@ -101,7 +101,7 @@ const _: () = {
 /// The contents from which an item is made.
 #[derive(Clone, Copy)]
 pub struct Contents<'a> {
-    /// At most [`MAX_KEY_BYTES`] bytes.
+    /// The stored key: at most [`MAX_KEY_BYTES`] bytes, and the prefix.
     pub key: &'a [u8],
     /// The value in two parts, stored one after the other (append and prepend).
     pub value: [&'a [u8]; 2],
@@ -137,7 +137,9 @@ impl<'a> Contents<'a> {
     /// Whether the header can express the lengths of key and value.
     #[must_use]
     pub fn fits_header(&self) -> bool {
-        self.key.len() <= MAX_KEY_BYTES && self.value_len() <= MAX_VALUE_BYTES
+        let has_short_key =
+            self.key.len() <= MAX_KEY_BYTES || database::split(self.key).1.len() <= MAX_KEY_BYTES;
+        has_short_key && self.value_len() <= MAX_VALUE_BYTES
     }
 
     /// Bytes of key, value, the length of a long key, and client flags other than 0.
@@ -810,7 +812,13 @@ mod tests {
 
     #[test]
     fn lengths_that_do_not_fit_the_header_are_refused() {
-        let long = [0; MAX_KEY_BYTES + 1];
+        let long = [b'x'; MAX_KEY_BYTES + 1];
+        assert!(create(&GlobalHeap, 0u64, &contents(&long, b""), NOW).is_none());
+        let of_database = [7; MAX_KEY_BYTES + 1];
+        with_item(&contents(&of_database, b""), |item| {
+            assert_eq!(item.key(), of_database);
+        });
+        let long = [7; MAX_KEY_BYTES + 2];
         assert!(create(&GlobalHeap, 0u64, &contents(&long, b""), NOW).is_none());
     }
 }

@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod database;
 pub mod filter;
 pub mod sorted;
 
@@ -129,8 +130,8 @@ impl Deadline {
 pub struct Op<'a> {
     /// Returned with the outcome.
     pub token: Token,
-    /// The key, up to 65,536 arbitrary bytes (codecs enforce the rules of their protocol). Borrowed
-    /// only until `submit` returns.
+    /// The [stored key](database): up to 65,536 arbitrary bytes (codecs enforce the rules of their
+    /// protocol), and the prefix. Borrowed only until `submit` returns.
     pub key: &'a [u8],
     /// The operation.
     pub verb: Verb<'a>,

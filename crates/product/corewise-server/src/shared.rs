@@ -94,6 +94,8 @@ pub(crate) struct ClientView {
     pub(crate) command: Command,
     /// The version of RESP.
     pub(crate) version: u8,
+    /// The database that it has selected.
+    pub(crate) database: u8,
     /// The requests that wait for `EXEC`, if there is a transaction.
     pub(crate) queued: Option<usize>,
     /// Bytes of requests that have not been executed, and the room behind them.

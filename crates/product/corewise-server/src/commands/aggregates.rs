@@ -735,20 +735,20 @@ fn store<E: Engine>(
         cx.reply().integer(0);
         return Ok(());
     }
-    let slot = &SetSlot::new();
+    let (slot, place) = (&SetSlot::new(), (cx.codec.database(), key));
     let mut stored = Ok(false);
     for pairs in members.chunks_mut(PART) {
         for (score, _) in &mut *pairs {
             *score += 0.0; // there is one zero in a set
         }
-        stored = write_set(cx, key, SortedWrite::Gather { slot, pairs });
+        stored = write_set(cx, place, SortedWrite::Gather { slot, pairs });
         if stored.is_err() {
             break;
         }
     }
     let deadline = Deadline::NEVER;
-    let stored = stored.and_then(|_| write_set(cx, key, SortedWrite::Put { slot, deadline }));
-    let ended = write_set(cx, key, SortedWrite::EndCopy(slot));
+    let stored = stored.and_then(|_| write_set(cx, place, SortedWrite::Put { slot, deadline }));
+    let ended = write_set(cx, place, SortedWrite::EndCopy(slot));
     stored.and(ended)?;
     cx.reply().integer(members.len() as i64);
     Ok(())

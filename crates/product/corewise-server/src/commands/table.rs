@@ -184,8 +184,8 @@ rows! {
     "expire", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], Touch, keys::expire, batched;
     "expireat", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], Touch, keys::expireat, batched;
     "expiretime", 2, "readonly fast", "generic", "", [("RO access", [1, 0, 1])], Get, keys::expiretime, batched;
-    "flushall", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], None, calls, server::flush;
-    "flushdb", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], None, calls, server::flush;
+    "flushall", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], None, calls, server::flushall;
+    "flushdb", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], None, calls, server::flushdb;
     "get", 2, "readonly fast", "string", "", [("RO access", [1, 0, 1])], Get, strings::get, batched;
     "getbit", 3, "readonly fast", "bitmap", "", [("RO access", [1, 0, 1])], Get, bits::getbit, batched;
     "getdel", 2, "write fast", "string", "", [("RW access delete", [1, 0, 1])], Get, strings::getdel, batched;
@@ -215,6 +215,7 @@ rows! {
     "module", -2, "", "server", "", [], None, calls, server::module;
     "module|help", 2, "loading stale", "server", "", [], None, calls, batched;
     "module|list", 2, "admin noscript", "server", "nondeterministic_output_order", [], None, calls, batched;
+    "move", 3, "write fast", "generic", "", [("RW access delete", [1, 0, 1])], None, calls, several::move_key;
     "mset", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:all_succeeded", [("OW update", [1, -1, 2])], Store, calls, several::mset;
     "msetnx", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:agg_min", [("OW insert", [1, -1, 2])], Store, calls, several::msetnx;
     "multi", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::multi;
@@ -422,6 +423,49 @@ impl Row {
             elements >= -arity
         } else {
             elements == arity
+        }
+    }
+
+    /// The keys among the arguments of a request, each with its database, if `database` is
+    /// selected and there are `databases`.
+    pub(super) fn places_of<'i>(
+        &self,
+        args: Args<'i>,
+        database: u8,
+        databases: u8,
+    ) -> impl Iterator<Item = (u8, &'i [u8])> + use<'i> {
+        let other = self.other_database(args, databases).unwrap_or(database);
+        let moved = { args }.next().filter(|_| self.name == "move");
+        let of = move |index| if index == 1 { other } else { database };
+        let keys = self.keys_of(args).enumerate();
+        keys.map(move |(index, key)| (of(index), key))
+            .chain(moved.map(|key| (other, key)))
+    }
+
+    /// The database of the second key of a request that names one.
+    fn other_database(&self, args: Args<'_>, databases: u8) -> Option<u8> {
+        let mut words = args;
+        match self.name {
+            "move" => connection::database(words.nth(1)?, databases).ok(),
+            "copy" => {
+                let mut found = None;
+                words.nth(1)?;
+                while let Some(option) = words.next() {
+                    if option.eq_ignore_ascii_case(b"db") {
+                        found = connection::database(words.next()?, databases).ok();
+                    }
+                }
+                found
+            }
+            _ => None,
+        }
+    }
+
+    /// The database that is selected after a request, if it may select another one than `database`.
+    pub(super) fn database_after(&self, mut args: Args<'_>, database: u8, databases: u8) -> u8 {
+        match (self.name, args.next()) {
+            ("select", Some(index)) => connection::database(index, databases).unwrap_or(database),
+            _ => database,
         }
     }
 

@@ -550,11 +550,10 @@ impl<R: References> Shard<R> {
     /// 1. The item is alive.
     unsafe fn charge(&mut self, node: Ptr<R>) {
         // SAFETY: the caller guarantees that the item is alive (1).
-        let bytes = unsafe { footprint(node) };
+        let (bytes, item) = unsafe { (footprint(node), item(node)) };
         self.item_bytes += bytes;
-        self.tally.charge(bytes);
-        // SAFETY: the caller guarantees that the item is alive (1).
-        self.due.note(unsafe { item(node) }.deadline());
+        self.tally.charge(item.key(), bytes);
+        self.due.note(item.deadline());
     }
 
     /// # Safety
@@ -562,9 +561,9 @@ impl<R: References> Shard<R> {
     /// 1. The item is alive.
     unsafe fn discharge(&mut self, node: Ptr<R>) {
         // SAFETY: the caller guarantees that the item is alive (1).
-        let bytes = unsafe { footprint(node) };
+        let (bytes, item) = unsafe { (footprint(node), item(node)) };
         self.item_bytes -= bytes;
-        self.tally.discharge(bytes);
+        self.tally.discharge(item.key(), bytes);
     }
 
     // ---- memory

@@ -527,7 +527,7 @@ unsafe impl ItemStore for LockedOp<'_> {
             unsafe { reservation.disown_item() };
         }
         self.session_state.counters.total_items.add(1);
-        self.session_state.counters.linked(bytes);
+        self.session_state.counters.linked(item.key(), bytes);
         // SAFETY: the item is written whole and has just been linked (1).
         unsafe { engine.heap.settle(fresh, bytes) };
         Ok(())

@@ -254,7 +254,7 @@ impl Partition {
             self.raw.link(element(node));
             let bytes = self.footprint(node);
             self.live_bytes += bytes;
-            self.tally.charge(bytes);
+            self.tally.charge(item(node).key(), bytes);
             self.due.note(item(node).deadline());
         }
         self.tally.link();
@@ -280,7 +280,7 @@ impl Partition {
                 self.dead_bytes -= bytes;
             } else {
                 self.live_bytes -= bytes;
-                self.tally.discharge(bytes);
+                self.tally.discharge(item(node).key(), bytes);
             }
             self.raw.unlink(element(node));
         }
