@@ -15,7 +15,7 @@ for_every_engine! { of corewise:
     memcached_sees_database_0
     a_flush_of_a_database_leaves_the_others
     a_walk_over_keys_is_one_over_a_database
-    databases_are_as_many_as_configured
+    there_are_as_many_databases_as_the_options_say
     a_watch_is_of_a_key_in_its_database
     a_script_needs_all_keys_for_other_databases
     the_longest_key_has_room_in_every_database
@@ -296,7 +296,7 @@ fn a_walk_over_keys_is_one_over_a_database(engine: Engine) {
     }
 }
 
-fn databases_are_as_many_as_configured(engine: Engine) {
+fn there_are_as_many_databases_as_the_options_say(engine: Engine) {
     const NONE: &str = "-ERR DB index is out of range\r\n";
     let server = start(engine, &["--databases", "2"]);
     let mut client = connect(&server);

@@ -169,10 +169,10 @@ pub enum Verb<'a> {
 /// What the value of an item is.
 ///
 /// [`Verb::Sorted`] is for sorted sets, [`Verb::Filter`] for filters. A [`Get`] or an [`Edit`] that
-/// does not allow [any kind](Get::any_kind), a [`Verb::Arith`], an append or prepend, a store that compares cas
-/// values, and a [`Delete`] that keeps the item are for strings. On an item of another kind they
-/// do nothing, and the outcome is [`Outcome::WrongKind`]. All other operations treat items of all
-/// kinds alike.
+/// does not allow [any kind](Get::any_kind), a [`Verb::Arith`], an append or prepend, a store that
+/// compares cas values, and a [`Delete`] that keeps the item are for strings. On an item of another
+/// kind they do nothing, and the outcome is [`Outcome::WrongKind`]. All other operations treat
+/// items of all kinds alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ItemKind {

@@ -286,7 +286,7 @@ impl Function {
     }
 }
 
-/// The score, 0 for what is no number.
+/// The score, or 0 if it is no number.
 fn number(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }

@@ -400,6 +400,29 @@ fn walk<E: Engine>(cx: &Context<'_, E>, of_each: usize) -> usize {
     items.saturating_mul(of_each)
 }
 
+/// What a request on objects costs, but for the members of sets that it removes.
+fn of_object<'q, E: Engine>(
+    cx: &mut Context<'_, E>,
+    command: Command,
+    args: Args<'q>,
+    lengths: &mut Lengths<'q>,
+) -> usize {
+    match (command.name, places_of(cx, command, args).next()) {
+        ("copy" | "move", Some(key)) => lengths.of_set(cx, key),
+        ("cf.add" | "cf.addnx" | "cf.insert" | "cf.insertnx", Some((_, key))) => {
+            let swaps = if lengths.makes_filters || lengths.selects {
+                usize::from(u16::MAX)
+            } else {
+                filters::swaps(cx, key)
+            };
+            args.len().saturating_mul(swaps * SWAP)
+        }
+        // A range of a set reads no more than it prints, as a part of a dump, and all that a
+        // transaction prints is bounded by `Context::most_replies`.
+        _ => 0,
+    }
+}
+
 /// What a request costs at most.
 fn cost<'q, E: Engine>(
     cx: &mut Context<'_, E>,
@@ -409,20 +432,7 @@ fn cost<'q, E: Engine>(
 ) -> usize {
     let words = args.map(|arg| ARGUMENT + arg.len()).sum::<usize>();
     let clients = || cx.shared.open_connections().saturating_mul(CLIENT);
-    let copied = match (command.name, places_of(cx, command, args).next()) {
-        ("copy" | "move", Some(key)) => lengths.of_set(cx, key),
-        ("cf.add" | "cf.addnx" | "cf.insert" | "cf.insertnx", Some(key)) => {
-            let swaps = if lengths.makes_filters || lengths.selects {
-                usize::from(u16::MAX)
-            } else {
-                filters::swaps(cx, key.1)
-            };
-            args.len().saturating_mul(swaps * SWAP)
-        }
-        // A range of a set reads no more than it prints, as a part of a dump, and all that a
-        // transaction prints is bounded by `Context::most_replies`.
-        _ => 0,
-    };
+    let copied = of_object(cx, command, args, lengths);
     let extra = match command.name {
         "bitcount" | "bitpos" => {
             let keys = places_of(cx, command, args);

@@ -10,12 +10,12 @@
 //! # Guarantees
 //!
 //! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
-//! 2. `BITOP COPY EVAL EVALSHA MOVE MSET MSETNX RENAME RENAMENX EXEC FLUSHALL` and the commands of
-//!    [`aggregates`] are atomic: they are transactions of [`isolation`](corewise_engine::isolation),
-//!    and so is `FLUSHDB` in database 0 if no other one has keys. All other commands on several keys
-//!    (`DEL EXISTS FLUSHDB LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in
-//!    order, and other clients may change the keys between two of them, except in `EXEC` and in
-//!    scripts.
+//! 2. `BITOP COPY EVAL EVALSHA MOVE MSET MSETNX RENAME RENAMENX EXEC FLUSHALL` and the commands
+//!    of [`aggregates`] are atomic: they are transactions of
+//!    [`isolation`](corewise_engine::isolation), and so is `FLUSHDB` in database 0 if no other one
+//!    has keys. All other commands on several keys (`DEL EXISTS FLUSHDB LCS MGET TOUCH UNLINK`) are
+//!    a sequence of operations, one for each key in order, and other clients may change the keys
+//!    between two of them, except in `EXEC` and in scripts.
 //! 3. A command that fails changes nothing, except that `MSET`, `MSETNX` and `CF.INSERT` may run
 //!    out of memory when they have done a part, and that a script may fail between two commands.
 //! 4. Error texts are those of Redis 7.0, and of RedisBloom for `CF.*`.
