@@ -425,8 +425,7 @@ fn a_combination_shows_a_moving_member_once(engine: Engine) {
     reader.ask("zadd a 1 m\r\n", ":1\r\n");
     let moves = |from, to| {
         let mut writer = connect(&server);
-        let moves =
-            format!("multi\r\nzunionstore {to} 2 a b\r\ndel {from}\r\nexec\r\n");
+        let moves = format!("multi\r\nzunionstore {to} 2 a b\r\ndel {from}\r\nexec\r\n");
         move || {
             for _ in 0..fewer(1_000) {
                 writer.ask(&moves, "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n");
