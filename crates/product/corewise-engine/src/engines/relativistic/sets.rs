@@ -310,9 +310,9 @@ impl Relativistic {
         // SAFETY: the guard is of the table's domain, and keeps the found item alive.
         let found = unsafe { self.table.find(&guard, hash, is_set) };
         if let Some(link) = found {
-            // SAFETY: the item was found in the table, from which none with a set is removed without
-            // the stripe, so it owns its set (1, both). The stripe excludes all others that follow
-            // the pointer; the reference ends below (2).
+            // SAFETY: the item was found in the table, from which none with a set is removed
+            // without the stripe, so it owns its set (1, both). The stripe excludes all others that
+            // follow the pointer; the reference ends below (2).
             let set = unsafe { objects::set_of(Item::<Link>::from_raw(link.cast())) };
             let before = objects::bytes(set);
             let has_more = objects::settle(set);

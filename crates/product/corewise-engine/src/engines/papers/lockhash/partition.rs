@@ -523,8 +523,8 @@ impl Partition {
             unsafe { item(value.cast()) }.kind() == ItemKind::Set
         };
         if let Some(found) = self.raw.find(hash, is_set) {
-            // SAFETY: the item was just found, so it is linked, and owns its set (1, both). Only the
-            // thread that has the partition follows the pointer; the reference ends below (2).
+            // SAFETY: the item was just found, so it is linked, and owns its set (1, both). Only
+            // the thread that has the partition follows the pointer; the reference ends below (2).
             let set = unsafe { objects::set_of(item(found.value().cast())) };
             let before = objects::bytes(set);
             let has_more = objects::settle(set);
