@@ -5,6 +5,9 @@ use super::mover::Mover;
 use super::pages::Pages;
 use crate::SetMemory;
 
+/// Runs that are freed at once: together no more than an array of the index.
+const RUNS: usize = 32;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Cut {
@@ -61,8 +64,12 @@ impl Cut {
         id
     }
 
-    /// Frees a run, and returns whether there was one. Its records are forgotten.
-    pub(super) fn drop_run(&mut self) -> bool {
+    /// Frees some runs, and returns whether there were any. Their records are forgotten.
+    pub(super) fn drop_some(&mut self) -> bool {
+        (0..RUNS).take_while(|_| self.drop_run()).count() > 0
+    }
+
+    fn drop_run(&mut self) -> bool {
         let Some(run) = self.runs.pop() else {
             return false;
         };

@@ -269,7 +269,7 @@ impl Parts {
     /// Frees a page, an array or a chunk, and returns whether there was one. Lists are left.
     fn drop_one(&mut self) -> bool {
         let Items { records, index } = &mut self.items;
-        self.cut.drop_run() || self.tree.drop_page() || index.drop_array() || records.drop_chunk()
+        self.cut.drop_some() || self.tree.drop_page() || index.drop_array() || records.drop_chunk()
     }
 }
 

@@ -124,7 +124,11 @@ const FREED_AT_ONCE: usize = 8;
 /// Frees a part of a set that no item owns; returns the bytes freed, and what is left.
 pub(crate) fn free_part(mut set: Set) -> (usize, Option<Set>) {
     let before = bytes(&set);
-    let has_more = set.drop_some(FREED_AT_ONCE);
+    let mut has_more = set.drop_some(FREED_AT_ONCE);
+    // The first step makes the list of what is left, which may take more than small arrays did.
+    while has_more && bytes(&set) > before {
+        has_more = set.drop_some(FREED_AT_ONCE);
+    }
     let after = if has_more { bytes(&set) } else { 0 };
     (before - after, has_more.then_some(set))
 }
@@ -201,7 +205,36 @@ pub(crate) fn growth(bytes: usize, count: usize, member_bytes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corewise_nr::sorted_set::Bounds;
     use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 64 }))]
+
+        /// Parts take together what the set has taken, however small the arrays are of which it
+        /// consists.
+        #[test]
+        fn parts_of_a_dying_set_sum_up(
+            members in 1_u32..4_000,
+            ranges in prop::collection::vec((any::<u16>(), 1_i64..40), 0..400),
+        ) {
+            let mut set = SortedSet::new().boxed();
+            for number in 0..members {
+                set.insert(&number.to_be_bytes(), number.into()).unwrap();
+            }
+            for (first, count) in ranges {
+                let first = i64::from(first) % set.len().max(1) as i64;
+                set.detach_range(Bounds::Rank(first, first + count - 1));
+            }
+            let (all, mut freed, mut rest) = (bytes(&set), 0, Some(set));
+            while let Some(set) = rest {
+                let part;
+                (part, rest) = free_part(set);
+                freed += part;
+            }
+            prop_assert_eq!(freed, all);
+        }
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 24 }))]

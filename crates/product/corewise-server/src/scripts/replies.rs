@@ -33,17 +33,15 @@ pub(super) fn to_lua(lua: &Lua, reply: &mut &[u8]) -> Result<Value> {
         b'*' | b'>' => {
             let table = lua.create_table_with_capacity(len(), 0)?;
             for index in 1..=len() {
-                if index.is_multiple_of(ELEMENTS) {
-                    check_room(lua, 0)?;
-                    make_room(lua, 0)?;
-                }
+                look(lua, index)?;
                 table.raw_set(index, to_lua(lua, reply)?)?;
             }
             Value::Table(table)
         }
         b'%' => {
             let map = lua.create_table_with_capacity(0, len())?;
-            for _ in 0..len() {
+            for index in 1..=len() {
+                look(lua, index)?;
                 let key = to_lua(lua, reply)?;
                 map.raw_set(key, to_lua(lua, reply)?)?;
             }
@@ -51,7 +49,8 @@ pub(super) fn to_lua(lua: &Lua, reply: &mut &[u8]) -> Result<Value> {
         }
         b'~' => {
             let set = lua.create_table_with_capacity(0, len())?;
-            for _ in 0..len() {
+            for index in 1..=len() {
+                look(lua, index)?;
                 set.raw_set(to_lua(lua, reply)?, true)?;
             }
             single("set", Value::Table(set))?
@@ -71,6 +70,15 @@ pub(super) fn to_lua(lua: &Lua, reply: &mut &[u8]) -> Result<Value> {
         }
         _ => Value::Nil,
     })
+}
+
+/// Reads the clock and makes room, once for [`ELEMENTS`] elements of a reply.
+fn look(lua: &Lua, index: usize) -> Result<()> {
+    if index.is_multiple_of(ELEMENTS) {
+        check_room(lua, 0)?;
+        make_room(lua, 0)?;
+    }
+    Ok(())
 }
 
 /// The table that stands for an error of a command.
