@@ -93,6 +93,9 @@ impl<K: Kind, T: MeasuredMap<K>> DynTable for Erased<K, T> {
     fn contention(&self) -> Option<Contention> {
         self.table.contention()
     }
+    fn measurements(&self) -> Measurements {
+        self.table.measurements()
+    }
     fn resize_to(&self, buckets: usize) -> Option<()> {
         self.calls
             .map(|(resize_to, _)| resize_to(&self.table, buckets))

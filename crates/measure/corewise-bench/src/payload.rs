@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use corewise_measure::stats::Spread;
 use serde::{Deserialize, Serialize};
 
+pub use crate::table::Measurements;
+
 /// A value with its spread over repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
@@ -63,9 +65,6 @@ pub(crate) fn operations(section: &str) -> Option<&'static str> {
         _ => None,
     }
 }
-
-/// Further measurements of a subject in a repetition, by name.
-pub type Measurements = BTreeMap<String, f64>;
 
 /// The measurements of a row: the median over its repetitions, with its interval.
 pub type MeasuredRow = BTreeMap<String, Interval>;

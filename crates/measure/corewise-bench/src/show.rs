@@ -6,7 +6,7 @@
 //! |---|---|
 //! | with a rate | `rate` |
 //! | with latencies | `get hit 50 %`, `get hit 99 %`, ... for each operation and outcome |
-//! | of a section with its own figures | see `sections` |
+//! | of a section with its own figures | see `docs/METHODOLOGY.md` |
 //! | with a rate | `instructions`, `L1 load misses`, ...: of an operation; `processors in use`, `MB/s from memory` |
 //! | of tables that count | `contended`, `aborts`: shares of critical sections |
 //!

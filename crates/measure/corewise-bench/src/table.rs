@@ -19,6 +19,7 @@
 //!    registration), and its card states what that is.
 
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -81,6 +82,9 @@ pub trait Kind: Send + Sync + 'static {
     fn stamp(value: &Self::Value) -> u64;
 }
 
+/// What a subject itself has measured, by name.
+pub type Measurements = BTreeMap<String, f64>;
+
 /// A concurrent hash table under test.
 pub trait MeasuredMap<K: Kind>: Send + Sync + Sized + 'static {
     /// A thread's handle.
@@ -108,6 +112,11 @@ pub trait MeasuredMap<K: Kind>: Send + Sync + Sized + 'static {
     /// many of them aborted; `None` if the table does not count them.
     fn contention(&self) -> Option<Contention> {
         None
+    }
+
+    /// Returns what the table itself has measured; called after the last operation.
+    fn measurements(&self) -> Measurements {
+        Measurements::default()
     }
 }
 

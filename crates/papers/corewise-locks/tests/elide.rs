@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use corewise_locks::elide::{
-    AttemptOutcome, Cause, Cop, Counts, Elided, NoTransactions, Policy, Retry, Rtm, Scm, ScmOpt,
-    Scripted, Slr, SlrScm, Subscribe, Transaction, Tx,
+    AttemptOutcome, Cause, Cop, Counts, Elided, ElidedParts, NoTransactions, Policy, Retry, Rtm,
+    Scm, ScmOpt, Scripted, Slr, SlrScm, Subscribe, Transaction, Tx,
 };
 use corewise_locks::{Clh, DistributedRw, Mcs, Tas, Ticket, Ttas, TtasBackoff};
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
@@ -366,6 +366,47 @@ fn sections_of_two_locks_nest() {
     );
     assert_eq!((of_inner.committed, of_inner.fallbacks), (1, 0));
     assert_eq!((halves(&outer), halves(&inner)), ((1, 1), (1, 1)));
+}
+
+/// Each part has its own locks: under the lock of one, sections of the other go on. Those of the
+/// same part, of several threads, take effect one after the other.
+#[test]
+fn parts_do_not_wait_for_each_other() {
+    let locked: ElidedParts<Pair, Ttas, Retry<0>> = ElidedParts::new(Pair::default(), 2, None);
+    locked.run(0, |_, _| locked.run(1, |[one, _], tx| tx.store(one, 7)));
+    assert_eq!(locked.get()[0].load(SeqCst), 7);
+    assert_eq!(locked.counts().fallbacks, 2);
+
+    fn sums<P: Policy>() {
+        let pair = Pair::default();
+        let parts: ElidedParts<Pair, Mcs, P, _> = ElidedParts::new(pair, 2, Some(Scripted::new()));
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let parts = &parts;
+                scope.spawn(move || {
+                    let mut random = Random::from_seed(thread as u64);
+                    for _ in 0..rounds() {
+                        let script: Vec<_> = (0..4).map(|_| random_outcome(&mut random)).collect();
+                        let _script = Scripted::play(script, AttemptOutcome::Commit);
+                        let part = random.index(2);
+                        parts.run(part, |pair, tx| {
+                            tx.store(&pair[part], tx.load(&pair[part]) + 1)
+                        });
+                    }
+                });
+            }
+        });
+        let sum: u64 = parts.get().iter().map(|half| half.load(SeqCst)).sum();
+        let counts = parts.counts();
+        let sections = (THREADS * rounds()) as u64;
+        assert_eq!(
+            (sum, counts.committed + counts.fallbacks),
+            (sections, sections)
+        );
+        assert!(counts.all_aborted() > 0, "{counts:?}");
+    }
+    sums::<Retry<3>>();
+    sums::<SlrScm>();
 }
 
 /// Loads after stores in one section see them, of any type.

@@ -182,6 +182,33 @@ fn a_fine_table_that_is_full_refuses() {
     assert!(!table.is_empty());
 }
 
+/// Threads that race for overflow buckets get one each: those of all buckets are in one list.
+#[test]
+fn overflow_buckets_are_taken_once() {
+    let table: Fine<SlrScm, Scripted> = Fine::new(0, Some(Scripted::new()));
+    let inserted: u64 = std::thread::scope(|scope| {
+        let insert = |thread: u64| {
+            let table = &table;
+            scope.spawn(move || {
+                let keys = (0..1_000).map(|key| key * 4 + thread);
+                keys.filter(|key| table.insert(*key, *key) == Ok(None))
+                    .count() as u64
+            })
+        };
+        let threads: Vec<_> = (0..4).map(insert).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    });
+    // A thread may have found the list empty although another one put its bucket back.
+    let later = (4_000..5_000).filter(|key| table.insert(*key, *key) == Ok(None));
+    let all = inserted + later.count() as u64;
+    let present = (0..5_000).filter(|key| table.get(*key) == Some(*key));
+    // 16 buckets and three overflow buckets, of three slots.
+    assert_eq!((all, present.count(), table.len()), (57, 57, 57));
+}
+
 /// Histories of few keys are linearizable, also while the table grows.
 fn has_linearizable_histories(table: &impl Map) {
     let history = record_threads(3, 150, |thread, recorder| {

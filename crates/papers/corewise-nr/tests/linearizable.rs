@@ -836,4 +836,10 @@ fn baselines_are_linearizable() {
     }
     sorted_set(ReadersWriterLocked::new(SortedSet::default()));
     sorted_set(FlatCombiningPlus::new(SortedSet::default()));
+    sorted_set(FlatCombining::with_combining(SortedSet::default()));
+    fn priority_queue(structure: impl Concurrent<SkipListQueue<u64>>) {
+        check(4, &structure, || ());
+    }
+    priority_queue(FlatCombining::with_combining(SkipListQueue::new()));
+    priority_queue(FlatCombiningPlus::with_combining(SkipListQueue::new()));
 }

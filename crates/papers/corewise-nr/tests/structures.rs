@@ -2,15 +2,19 @@
 //! recorded histories.
 #![cfg(not(any(corewise_loom, corewise_shuttle)))]
 
+use std::cell::RefCell;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use corewise_nr::Sequential;
+use corewise_nr::baseline::{Batch, Combine};
+use corewise_nr::sorted_set::{self, Conditions, Direction};
 use corewise_nr::structures::dictionary::{self, SkipListDictionary};
 use corewise_nr::structures::lock_free::{LockFreePriorityQueue, LockFreeSkipList, OutOfNodes};
 use corewise_nr::structures::priority_queue::{self, SkipListQueue};
 use corewise_nr::structures::skip_list::SkipList;
+use corewise_nr::{Operation, Sequential, SortedSet};
 use corewise_testkit::history::models::{EntryOp, EntryOutcome, MapEntry};
 use corewise_testkit::history::record_threads;
 use corewise_testkit::random::{Random, fewer};
@@ -110,13 +114,13 @@ impl std::hash::Hash for Job {
 }
 
 impl Ord for Job {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+    fn cmp(&self, other: &Self) -> Ordering {
         self.urgency.cmp(&other.urgency)
     }
 }
 
 impl PartialOrd for Job {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
@@ -350,13 +354,13 @@ fn a_panic_in_a_comparison_harms_nothing() {
     #[derive(Debug, PartialEq, Eq)]
     struct Key(Number);
     impl Ord for Key {
-        fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        fn cmp(&self, other: &Self) -> Ordering {
             assert!(self.0.0 < 1_000 && other.0.0 < 1_000, "expected");
             self.0.cmp(&other.0)
         }
     }
     impl PartialOrd for Key {
-        fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
             Some(self.cmp(other))
         }
     }
@@ -374,4 +378,202 @@ fn a_panic_in_a_comparison_harms_nothing() {
         assert_eq!(list.insert(Key(Number(key)), key), Ok(true));
     }
     assert_eq!(list.iter().count(), 20);
+}
+
+/// All orders of some places.
+fn orders(places: &[usize]) -> Vec<Vec<usize>> {
+    if places.is_empty() {
+        return vec![Vec::new()];
+    }
+    let first_of = |at: usize| {
+        let mut rest = places.to_vec();
+        let first = rest.remove(at);
+        let behind = orders(&rest).into_iter();
+        behind.map(move |rest| [vec![first], rest].concat())
+    };
+    (0..places.len()).flat_map(first_of).collect()
+}
+
+/// Batches of random operations are executed as in one of the orders of their operations: with its
+/// responses, and its structure in the end.
+fn is_combined_in_some_order<D>(
+    mut data: D,
+    mut operation: impl FnMut(&mut Random) -> Operation<D>,
+    is_same: impl Fn(&D, &D) -> bool,
+) where
+    D: Combine + Clone,
+    D: Sequential<Read: Clone, Write: Clone, Response: PartialEq + std::fmt::Debug>,
+{
+    let (mut random, mut combined) = (Random(3), 0);
+    for _ in 0..fewer(400) {
+        let operations: Vec<Operation<D>> = (0..5).map(|_| operation(&mut random)).collect();
+        let copy = |operation: &Operation<D>| match operation {
+            Operation::Read(read) => Operation::Read(read.clone()),
+            Operation::Write(write) => Operation::Write(write.clone()),
+        };
+        let before = data.clone();
+        let mut batch = Batch::of(operations.iter().map(copy).collect());
+        data.clone().combine(&mut batch);
+        combined += (0..batch.len())
+            .filter(|place| batch.is_answered(*place))
+            .count();
+        let responses = Batch::of(operations.iter().map(copy).collect()).execute(&mut data);
+        let found = orders(&[0, 1, 2, 3, 4]).into_iter().any(|order| {
+            let mut one_by_one = before.clone();
+            let agrees = order.into_iter().all(|place| {
+                let response = match &operations[place] {
+                    Operation::Read(read) => one_by_one.read(read),
+                    Operation::Write(write) => one_by_one.write(write),
+                };
+                response == responses[place]
+            });
+            agrees && is_same(&one_by_one, &data)
+        });
+        assert!(found, "{responses:?}");
+    }
+    assert!(combined > 0, "no operation was combined");
+}
+
+#[test]
+fn combined_operations_of_a_queue_have_an_order() {
+    use priority_queue::{Read, Write};
+    let operation = |random: &mut Random| match random.below(8) {
+        0 => Operation::Read(Read::Min),
+        1 => Operation::Read(Read::Len),
+        2..=4 => Operation::Write(Write::RemoveMin),
+        _ => Operation::Write(Write::Insert(random.below(6))),
+    };
+    let is_same = |one: &SkipListQueue<u64>, other: &_| one.digest() == Sequential::digest(other);
+    is_combined_in_some_order(SkipListQueue::new(), operation, is_same);
+}
+
+#[test]
+fn combined_operations_of_a_dictionary_have_an_order() {
+    use dictionary::{Read, Write};
+    let mut value = 0;
+    let operation = |random: &mut Random| {
+        let keys = if random.below(2) == 0 { 4 } else { 60 };
+        let key = random.below(keys);
+        value += 1;
+        match random.below(8) {
+            0 => Operation::Read(Read::Len),
+            1 => Operation::Read(Read::Get(key)),
+            2 | 3 => Operation::Write(Write::TryInsert(key, value)),
+            4 | 5 => Operation::Write(Write::Insert(key, value)),
+            _ => Operation::Write(Write::Remove(key)),
+        }
+    };
+    let is_same = |one: &SkipListDictionary<u64, u64>, other: &SkipListDictionary<_, _>| {
+        one.digest() == other.digest()
+    };
+    is_combined_in_some_order(SkipListDictionary::new(), operation, is_same);
+}
+
+#[test]
+fn combined_operations_of_a_sorted_set_have_an_order() {
+    use sorted_set::operation::{Read, Write};
+    let operation = |random: &mut Random| {
+        let member: Box<[u8]> = Box::new([random.below(3) as u8]);
+        let conditions = Conditions::default();
+        match random.below(10) {
+            0 => Operation::Read(Read::Rank(member, Direction::Ascending)),
+            1 => Operation::Write(Write::Remove(member)),
+            kind => Operation::Write(Write::Increment {
+                member,
+                delta: match kind {
+                    2 => f64::INFINITY,
+                    3 => f64::NEG_INFINITY,
+                    _ => random.below(5) as f64 - 2.0,
+                },
+                conditions,
+            }),
+        }
+    };
+    is_combined_in_some_order(SortedSet::new(), operation, SortedSet::eq);
+}
+
+/// Increments of one member are combined, which the test above cannot tell.
+#[test]
+fn increments_of_one_member_are_combined() {
+    use sorted_set::operation::{Response, Write};
+    let increment = |member: &[u8], delta| {
+        Operation::Write(Write::Increment {
+            member: member.into(),
+            delta,
+            conditions: Conditions::default(),
+        })
+    };
+    let operations = || {
+        vec![
+            increment(b"a", 2.0),
+            increment(b"b", 3.0),
+            increment(b"a", 5.0),
+        ]
+    };
+    let mut set = SortedSet::new();
+    let mut batch: Batch<SortedSet> = Batch::of(operations());
+    set.combine(&mut batch);
+    assert_eq!(
+        [0, 1, 2].map(|place| batch.is_answered(place)),
+        [true, false, true]
+    );
+    assert_eq!((set.score(b"a"), set.score(b"b")), (Some(7.0), None));
+    let responses = Batch::of(operations()).execute(&mut SortedSet::new());
+    let scores = [2.0, 3.0, 7.0].map(|score| Response::Incremented(Ok(Some(score))));
+    assert_eq!(responses, scores);
+}
+
+type Hook = Box<dyn FnMut()>;
+
+thread_local! {
+    /// Called by each comparison of this thread, but by those within the call.
+    static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+}
+
+/// A key whose comparisons let other things happen meanwhile.
+#[derive(PartialEq, Eq)]
+struct Hooked(u64);
+
+impl Ord for Hooked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if let Some(mut hook) = HOOK.take() {
+            hook();
+            HOOK.set(Some(hook));
+        }
+        self.0.cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Hooked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Inserts a key while others come to its place: the lower neighbour of what it is compared with.
+fn insert_beside(insert: impl Fn(u64) + Clone + 'static) {
+    const OTHERS: u64 = 50;
+    insert(OTHERS);
+    let (mut others, of_hook) = ((1..OTHERS).rev(), insert.clone());
+    let hook = move || others.next().into_iter().for_each(&of_hook);
+    HOOK.set(Some(Box::new(hook)));
+    insert(0);
+    HOOK.set(None);
+}
+
+#[test]
+fn failed_exchanges_are_counted() {
+    let (list, queue) = (
+        Rc::new(LockFreeSkipList::new()),
+        Rc::new(LockFreePriorityQueue::new()),
+    );
+    list.insert(Hooked(51), ()).unwrap();
+    queue.insert(Hooked(51)).unwrap();
+    assert_eq!((list.failed_exchanges(), queue.failed_exchanges()), (0, 0));
+    let (of_list, of_queue) = (list.clone(), queue.clone());
+    insert_beside(move |key| assert_eq!(of_list.insert(Hooked(key), ()), Ok(true)));
+    insert_beside(move |key| of_queue.insert(Hooked(key)).unwrap());
+    assert!(list.failed_exchanges() > 0 && queue.failed_exchanges() > 0);
+    assert_eq!(list.iter().count(), 52);
+    assert!(list.iter().map(|(key, ())| key.0).eq(0..52));
 }

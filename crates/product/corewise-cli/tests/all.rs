@@ -8,6 +8,7 @@ mod binary;
 mod clients;
 mod command;
 mod cphash;
+mod databases;
 mod dump;
 mod info;
 mod large_values;

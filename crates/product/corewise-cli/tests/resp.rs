@@ -241,7 +241,7 @@ fn connections_choose_their_version(engine: Engine) {
         "-ERR Client names cannot contain spaces, newlines or special characters.\r\n",
     );
     client.ask(
-        "ping\r\nping hi\r\necho hi\r\nselect 0\r\nselect 1\r\n",
+        "ping\r\nping hi\r\necho hi\r\nselect 0\r\nselect 16\r\n",
         "+PONG\r\n$2\r\nhi\r\n$2\r\nhi\r\n+OK\r\n-ERR DB index is out of range\r\n",
     );
     let mut other = connect(&server);
@@ -734,6 +734,11 @@ const LINES: &[&str] = &[
     "command getkeys get a b", "command getkeys mget a b c", "command getkeys bitop not a b",
     "command getkeys lcs a b len", "command getkeys memory usage a",
     "command getkeys memory foo a", "command list x",
+    "command getkeys zunion 2 a b c", "command getkeys zinter 0 a", "command getkeys zdiff x a",
+    "command getkeys zunionstore d 2 a b", "command getkeys zinterstore d 2 a",
+    "command getkeys zdiffstore d -1 a", "command getkeys zintercard 1 a limit 2",
+    "command getkeys zrangestore a b 0 1", "command getkeys zmpop 2 a min",
+    "command getkeys eval x 1 a b", "command getkeys eval x 2 a", "command getkeys eval x x a",
     "command list filterby foo x", "command list filterby module x", "command info foo hello",
     "config set a", "config set a b c", "config set foo 1", "keys", "randomkey x", "scan x",
     "scan -", "scan 1x", "scan 18446744073709551616", "config set maxmemory x",

@@ -4,13 +4,18 @@
 use crate::common;
 use crate::resp::{Reply, Requests, compare_with_redis, scan};
 
-use common::resp::{commands_on_one_key, connect, request, start};
+use common::resp::{commands_on_one_key, connect, converse, request, start, start_and_connect};
 use common::{Client, Engine, Redis, skip};
+use corewise_testkit::random::fewer;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 for_every_engine! { of corewise:
     random_conversations_on_sets_agree_with_redis
+    combinations_agree_with_redis_in_transactions_and_scripts
+    a_combination_shows_a_moving_member_once
+    large_sets_are_combined_in_parts
+    a_combination_without_memory_changes_nothing
     zeros_nuls_and_large_scores_agree_with_redis
     a_long_member_is_matched_with_a_long_pattern
     memcached_sees_a_set_as_a_miss
@@ -186,6 +191,88 @@ impl SetRequests {
         words
     }
 
+    /// The number of some keys, and the keys.
+    fn numbered(&mut self) -> Vec<String> {
+        let keys: Vec<String> = (0..self.0.0.random_range(1..5))
+            .map(|_| self.key())
+            .collect();
+        let count = match self.0.0.random_range(0..30) {
+            0 => self.pick(&["0", "-1", "x", "9"]),
+            _ => keys.len().to_string(),
+        };
+        std::iter::once(count).chain(keys).collect()
+    }
+
+    /// Commands on several sets.
+    fn combine(&mut self) -> Vec<String> {
+        let name = self.pick(&[
+            "ZUNION",
+            "zinter",
+            "ZDIFF",
+            "ZINTERCARD",
+            "zunionstore",
+            "ZUNIONSTORE",
+            "ZINTERSTORE",
+            "ZDIFFSTORE",
+            "ZMPOP",
+            "zrangestore",
+        ]);
+        let lower = name.to_lowercase();
+        let mut words = vec![name];
+        if lower == "zrangestore" {
+            words.push(self.key());
+            let mut range = self.range();
+            while !range[0].eq_ignore_ascii_case("zrange") {
+                range = self.range();
+            }
+            // `WITHSCORES` is an error here.
+            range.retain(|word| {
+                !word.eq_ignore_ascii_case("withscores") || self.0.0.random_bool(0.1)
+            });
+            words.extend(range.into_iter().skip(1));
+            return words;
+        }
+        if lower.ends_with("store") {
+            words.push(self.key());
+        }
+        let numbered = self.numbered();
+        let count = numbered.len() - 1;
+        words.extend(numbered);
+        if lower == "zmpop" {
+            words.push(self.pick(&["MIN", "max", "MAX", "mean"]));
+        }
+        let options: &[&str] = match lower.as_str() {
+            "zunion" | "zinter" => &["weights", "AGGREGATE", "WITHSCORES"],
+            "zunionstore" | "zinterstore" => &["WEIGHTS", "aggregate"],
+            "zdiff" => &["withscores"],
+            "zintercard" => &["LIMIT"],
+            "zmpop" => &["count"],
+            _ => &[],
+        };
+        for option in options.iter().chain(&["COUNT", "withscores", "foo"]) {
+            let odds = if options.contains(option) { 0.4 } else { 0.01 };
+            if !self.0.0.random_bool(odds) {
+                continue;
+            }
+            words.push((*option).to_owned());
+            match option.to_lowercase().as_str() {
+                // Redis's large sets would keep the sign of a zero.
+                "weights" if lower.ends_with("store") => {
+                    words.extend((0..count).map(|_| self.pick(&["1", "2", "0.5", "3.25", "inf"])));
+                }
+                "weights" => words.extend((0..count).map(|_| {
+                    self.pick(&[
+                        "1", "2", "-1", "0.1", "0", "-inf", "1e308", "3", "1", "2", "x",
+                    ])
+                })),
+                "aggregate" => words.push(self.pick(&["sum", "MIN", "max", "avg"])),
+                "limit" | "count" => words.push(self.pick(&["1", "2", "3", "10", "0", "-1", "x"])),
+                _ => {}
+            }
+        }
+        words
+    }
+
     fn random_members(&mut self) -> Vec<String> {
         // What is drawn does not depend on chance.
         let counts = [
@@ -221,7 +308,8 @@ impl SetRequests {
         let of = |name: &str, words: Vec<String>| {
             std::iter::once(name.to_owned()).chain(words).collect()
         };
-        match self.0.0.random_range(0..27) {
+        match self.0.0.random_range(0..30) {
+            27.. => self.combine(),
             0..6 => self.add(),
             6..10 => self.range(),
             10..13 => self.lex(),
@@ -290,6 +378,144 @@ fn random_conversations_on_sets_agree_with_redis(engine: Engine) {
     });
 }
 
+/// As single requests, as those of a transaction, and as those of a script.
+fn combinations_agree_with_redis_in_transactions_and_scripts(engine: Engine) {
+    const SCRIPT: &str = "return redis.pcall(unpack(ARGV))";
+    const KEYS: [&str; 7] = ["a", "b", "c", "d", "e", "lex", "lexlex"];
+    let server = start(engine, &[]);
+    let Some(redis) = Redis::start() else {
+        return skip("redis-server is not installed");
+    };
+    let random = Xoshiro256PlusPlus::seed_from_u64(engine.seed(56));
+    let mut requests = SetRequests(Requests(random, vec!["TYPE".to_owned()]));
+    for version in ["2", "3"] {
+        let mut clients = [connect(&server), redis.connect()];
+        for client in &mut clients {
+            client.ask("flushall\r\n", "+OK\r\n");
+            client.send(&request(&["HELLO", version]));
+            Reply::read(client, &["hello".to_owned()]);
+        }
+        let words = |line: &str| vec![line.to_owned()];
+        let mut agree = |words: &[String]| {
+            let [ours, theirs] = clients.each_mut().map(|client| {
+                client.send(&request(words));
+                // Without a name: nothing about the reply is left out.
+                Reply::read(client, &[String::new()])
+            });
+            assert!(ours.agrees_with(&theirs), "{words:?}: {ours:?} {theirs:?}");
+        };
+        for _ in 0..fewer(150) {
+            (0..3).for_each(|_| agree(&requests.add()));
+            agree(&requests.combine());
+            agree(&words("multi"));
+            (0..3).for_each(|_| agree(&requests.combine()));
+            agree(&words("exec"));
+            let mut script = vec!["eval".to_owned(), SCRIPT.to_owned(), KEYS.len().to_string()];
+            script.extend(KEYS.map(str::to_owned));
+            script.extend(requests.combine());
+            agree(&script);
+        }
+    }
+}
+
+/// A member that a transaction moves is in one of the sets, whenever they are united.
+fn a_combination_shows_a_moving_member_once(engine: Engine) {
+    let server = start(engine, &["-t", "2"]);
+    let mut reader = connect(&server);
+    reader.ask("zadd a 1 m\r\n", ":1\r\n");
+    let moves = |from, to| {
+        let mut writer = connect(&server);
+        let moves = format!("multi\r\nzunionstore {to} 2 a b\r\ndel {from}\r\nexec\r\n");
+        move || {
+            for _ in 0..fewer(1_000) {
+                writer.ask(&moves, "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n");
+                let deleted = writer.line();
+                assert!([":0", ":1"].contains(&&*deleted), "{deleted}");
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(moves("a", "b"));
+        scope.spawn(moves("b", "a"));
+        for _ in 0..fewer(1_000) {
+            reader.ask(
+                "zunion 2 a b withscores\r\n",
+                "*2\r\n$1\r\nm\r\n$1\r\n1\r\n",
+            );
+            reader.ask("zintercard 2 a b\r\n", ":0\r\n");
+        }
+    });
+}
+
+/// Adds the numbers of a range to a set, as members whose scores they are.
+fn add_numbers(client: &mut Client, key: &str, numbers: std::ops::Range<u32>) {
+    let numbers: Vec<u32> = numbers.collect();
+    for part in numbers.chunks(1_000) {
+        let mut words = vec!["zadd".to_owned(), key.to_owned()];
+        words.extend(
+            part.iter()
+                .flat_map(|number| [number.to_string(), number.to_string()]),
+        );
+        client.send(&request(&words));
+        assert_eq!(client.line(), format!(":{}", part.len()));
+    }
+}
+
+fn large_sets_are_combined_in_parts(engine: Engine) {
+    let (_server, mut client) = start_and_connect(engine, &[]);
+    add_numbers(&mut client, "a", 0..4_096);
+    add_numbers(&mut client, "b", 2_000..7_000);
+    converse(
+        &mut client,
+        &[
+            ("zunionstore u 2 a b", ":7000\r\n"),
+            ("zinterstore i 2 a b aggregate max", ":2096\r\n"),
+            ("zdiffstore d 2 a b", ":2000\r\n"),
+            ("zintercard 2 b a", ":2096\r\n"),
+            ("zintercard 2 b a limit 1500", ":1500\r\n"),
+            ("zrangestore r a 10 -1", ":4086\r\n"),
+            (
+                "zrangestore s a (3000 0 byscore rev limit 500 2000",
+                ":2000\r\n",
+            ),
+            ("zrange s 0 0", "*1\r\n$3\r\n500\r\n"),
+            ("zscore u 1999", "$4\r\n1999\r\n"),
+            ("zscore u 2000", "$4\r\n4000\r\n"),
+            ("zscore u 6999", "$4\r\n6999\r\n"),
+            ("zscore i 4095", "$4\r\n4095\r\n"),
+            ("zrange d -1 -1", "*1\r\n$4\r\n1999\r\n"),
+            ("zrange r 0 0", "*1\r\n$2\r\n10\r\n"),
+            // A source may be the destination.
+            ("zunionstore a 3 a b a weights 1 1 0", ":7000\r\n"),
+            ("zdiffstore a 2 a b", ":2000\r\n"),
+            (
+                "zmpop 2 none a max count 2",
+                "*2\r\n$1\r\na\r\n*2\r\n*2\r\n$4\r\n1999\r\n$4\r\n1999\r\n*2\r\n$4\r\n1998\r\n$4\r\n1998\r\n",
+            ),
+        ],
+    );
+    let keys = "u ".repeat(700);
+    client.ask(
+        format!("zintercard 700 {keys}\r\n"),
+        "-ERR the sets have too many members for one command\r\n",
+    );
+}
+
+fn a_combination_without_memory_changes_nothing(engine: Engine) {
+    let (_server, mut client) = start_and_connect(engine, &["-m", "16"]);
+    for (key, from) in [("a", 0), ("b", 30_000), ("c", 60_000)] {
+        add_numbers(&mut client, key, from..from + 30_000);
+    }
+    client.ask("set k v\r\n", "+OK\r\n");
+    client.ask(
+        "zunionstore k 3 a b c\r\n",
+        "-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+    );
+    client.ask("get k\r\n", "$1\r\nv\r\n");
+    client.ask("zrangestore k a 0 99\r\n", ":100\r\n");
+    client.ask("zcard k\r\n", ":100\r\n");
+}
+
 /// Requests whose replies are those of Redis byte by byte.
 const ON_EDGES: &[&[&str]] = &[
     &["ZINCRBY", "z", "-0", "new"],
@@ -341,6 +567,20 @@ const ON_EDGES: &[&[&str]] = &[
     // Too long for a small set.
     &["ZADD", "one", "1e17", LONG],
     &["ZSCAN", "one", "0"],
+    &["ZUNION", "2", "s", "e", "WEIGHTS", "0", "-1", "WITHSCORES"],
+    &[
+        "ZINTER",
+        "2",
+        "s",
+        "s",
+        "WEIGHTS",
+        "inf",
+        "-inf",
+        "WITHSCORES",
+    ],
+    &["ZUNIONSTORE", "e2", "1", "e", "WEIGHTS", "0.1"],
+    &["ZRANGE", "e2", "0", "-1", "WITHSCORES"],
+    &["ZMPOP", "2", "none", "e2", "MAX", "COUNT", "2"],
     &["ZSCAN", "s", "-1"],
     &["ZSCAN", "s", "1", "COUNT", "1"],
     &["ZSCAN", "s", "18446744073709551616"],

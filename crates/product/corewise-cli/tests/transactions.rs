@@ -798,6 +798,12 @@ fn a_torn_mset_is_found_out(engine: Engine) {
 
 // ---- conversations
 
+#[rustfmt::skip]
+const OTHERS: &[&str] = &[
+    "flushall", "ping", "nonsense", "select 1x", "select 1", "select 0", "flushdb", "move a 1",
+    "object encoding", "client setname", "config foo", "memory usage", "command count x",
+];
+
 /// Requests of two clients that interfere, and the names of the commands on one key.
 struct Requests(Random, Vec<String>);
 
@@ -835,25 +841,14 @@ impl Requests {
             11 => self
                 .pick(&["unwatch", "discard", "discard", "reset"])
                 .to_owned(),
-            12 => self
-                .pick(&[
-                    "flushall",
-                    "ping",
-                    "nonsense",
-                    "select 1x",
-                    "object encoding",
-                    "client setname",
-                    "config foo",
-                    "memory usage",
-                    "command count x",
-                ])
-                .to_owned(),
+            12 => self.pick(OTHERS).to_owned(),
             13 => format!("mset{}", self.pairs()),
             14 => format!("msetnx{}", self.pairs()),
             15 => format!("rename {key} {other}"),
             16 => format!("renamenx {key} {other}"),
             17 => {
-                let options = self.pick(&["", " replace", " db 0", " db 16", " db x", " foo"]);
+                let options =
+                    self.pick(&["", " replace", " db 0", " db 1", " db 16", " db x", " foo"]);
                 format!("copy {key} {other}{options}")
             }
             18 => {

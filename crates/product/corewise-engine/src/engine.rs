@@ -27,6 +27,7 @@
 //! 5. No engine blocks its caller for another session's progress beyond a bounded critical section.
 
 use crate::reservation::Reservation;
+use corewise_ops::database::DATABASES;
 use corewise_ops::{Deadline, ItemView, Now, Op, ReplySink, Store, Update, Updated, Verb};
 use std::sync::Arc;
 use std::task::Waker;
@@ -266,6 +267,11 @@ pub(crate) fn op_of<'a>(op: &Op<'a>, reservation: &'a Reservation) -> Op<'a> {
 pub struct EngineStats {
     /// Items reachable now.
     pub items: u64,
+    /// The part of `items` whose keys have the [prefix](corewise_ops::database) of this number.
+    pub prefixed: [u64; DATABASES],
+    /// Flushed items of these keys that are not yet unlinked, at most. (`prefixed` and these
+    /// together are no fewer than the items that can be found, while no operation runs.)
+    pub dead_prefixed: [u64; DATABASES],
     /// Items ever linked.
     pub total_items: u64,
     /// Bytes charged against the budget: items as the allocator gave them, the tables, and sets.
@@ -321,6 +327,24 @@ pub struct EngineStats {
     pub lock_waits: u64,
     /// Nanoseconds spent waiting for those locks, over all threads.
     pub lock_wait_ns: u64,
+}
+
+impl EngineStats {
+    /// The items of a [database](corewise_ops::database).
+    #[must_use]
+    pub fn items_of(&self, database: u8) -> u64 {
+        match database {
+            0 => self.items.saturating_sub(self.prefixed[1..].iter().sum()),
+            n => self.prefixed.get(usize::from(n)).copied().unwrap_or(0),
+        }
+    }
+
+    /// Whether a database other than 0 has no items for certain, if no operation runs.
+    #[must_use]
+    pub fn is_empty(&self, database: u8) -> bool {
+        let of = |counts: &[u64; DATABASES]| counts.get(usize::from(database)).copied();
+        of(&self.prefixed) == Some(0) && of(&self.dead_prefixed) == Some(0)
+    }
 }
 
 /// Counters and gauges of one size class.

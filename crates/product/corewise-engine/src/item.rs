@@ -29,7 +29,7 @@
 
 use crate::alloc::{ITEM_ALIGN, ItemAllocator};
 use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use corewise_ops::{Deadline, ItemFlags, ItemKind, ItemView, Now};
+use corewise_ops::{Deadline, ItemFlags, ItemKind, ItemView, Now, database};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, addr_of};
 
@@ -37,7 +37,7 @@ use std::ptr::{NonNull, addr_of};
 pub const HEADER_BYTES: usize = 24;
 /// The longest value an item can hold.
 pub const MAX_VALUE_BYTES: usize = (1 << 28) - 1;
-/// The longest key an item can hold.
+/// The longest key an item can hold, beside the [prefix](database) of its stored form.
 pub const MAX_KEY_BYTES: usize = 64 << 10;
 
 /// The key length in the header of an item whose key is this long or longer; the true length lies
@@ -101,7 +101,7 @@ const _: () = {
 /// The contents from which an item is made.
 #[derive(Clone, Copy)]
 pub struct Contents<'a> {
-    /// At most [`MAX_KEY_BYTES`] bytes.
+    /// The stored key: at most [`MAX_KEY_BYTES`] bytes, and the prefix.
     pub key: &'a [u8],
     /// The value in two parts, stored one after the other (append and prepend).
     pub value: [&'a [u8]; 2],
@@ -137,7 +137,9 @@ impl<'a> Contents<'a> {
     /// Whether the header can express the lengths of key and value.
     #[must_use]
     pub fn fits_header(&self) -> bool {
-        self.key.len() <= MAX_KEY_BYTES && self.value_len() <= MAX_VALUE_BYTES
+        let has_short_key =
+            self.key.len() <= MAX_KEY_BYTES || database::split(self.key).1.len() <= MAX_KEY_BYTES;
+        has_short_key && self.value_len() <= MAX_VALUE_BYTES
     }
 
     /// Bytes of key, value, the length of a long key, and client flags other than 0.
@@ -629,18 +631,51 @@ impl<'a, L> Item<'a, L> {
     #[inline]
     #[must_use]
     pub fn view(self, before: Before, flags: ItemFlags, footprint: usize) -> ItemView<'a> {
-        let mut flags = flags;
+        if self.is_string() {
+            self.view_of_string(before, flags, footprint)
+        } else {
+            self.view_without_value(before, flags, footprint)
+        }
+    }
+
+    /// As [`view`](Self::view), of an item that is a string.
+    #[inline]
+    #[must_use]
+    pub fn view_of_string(
+        self,
+        before: Before,
+        flags: ItemFlags,
+        footprint: usize,
+    ) -> ItemView<'a> {
+        debug_assert!(self.is_string());
+        self.view_with(self.value(), ItemKind::String, (before, flags), footprint)
+    }
+
+    /// As [`view`](Self::view), of an item that is not a string, whose value no sink may see.
+    #[cold]
+    fn view_without_value(
+        self,
+        before: Before,
+        flags: ItemFlags,
+        footprint: usize,
+    ) -> ItemView<'a> {
+        self.view_with(b"", self.kind(), (before, flags), footprint)
+    }
+
+    #[inline(always)]
+    fn view_with(
+        self,
+        value: &'a [u8],
+        kind: ItemKind,
+        (before, mut flags): (Before, ItemFlags),
+        footprint: usize,
+    ) -> ItemView<'a> {
         if before.state & state::FETCHED != 0 {
             flags = flags.with(ItemFlags::FETCHED);
         }
         if self.state() & state::STALE != 0 {
             flags = flags.with(ItemFlags::STALE);
         }
-        let (kind, value) = if self.is_string() {
-            (ItemKind::String, self.value())
-        } else {
-            self.without_value()
-        };
         ItemView {
             key: self.key(),
             value,
@@ -653,12 +688,6 @@ impl<'a, L> Item<'a, L> {
             footprint,
             size_class: crate::size_class::of(footprint),
         }
-    }
-
-    /// The kind of an item that is not a string, whose value no sink may see.
-    #[cold]
-    fn without_value(self) -> (ItemKind, &'a [u8]) {
-        (self.kind(), b"")
     }
 
     /// The item's state that an operation is about to change.
@@ -783,7 +812,13 @@ mod tests {
 
     #[test]
     fn lengths_that_do_not_fit_the_header_are_refused() {
-        let long = [0; MAX_KEY_BYTES + 1];
+        let long = [b'x'; MAX_KEY_BYTES + 1];
+        assert!(create(&GlobalHeap, 0u64, &contents(&long, b""), NOW).is_none());
+        let of_database = [7; MAX_KEY_BYTES + 1];
+        with_item(&contents(&of_database, b""), |item| {
+            assert_eq!(item.key(), of_database);
+        });
+        let long = [7; MAX_KEY_BYTES + 2];
         assert!(create(&GlobalHeap, 0u64, &contents(&long, b""), NOW).is_none());
     }
 }

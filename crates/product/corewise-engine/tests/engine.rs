@@ -6,6 +6,7 @@ use common::{
     Cache, Collect, NOW, Seen, Setup, TestEngine, client_flags, incr, later, stamped, store,
 };
 use corewise_engine::Session;
+use corewise_ops::database::stored;
 use corewise_ops::{
     Absence, Arith, Deadline, Delete, Get, ItemFlags, Op, Store, StoreMode, Verb, Vivify,
 };
@@ -32,6 +33,7 @@ for_every_engine! {
     a_flush_hides_everything_stored_before_it_and_nothing_after
     a_delayed_flush_comes_with_the_first_operation_after_its_time
     a_later_flush_replaces_one_that_has_not_come
+    items_are_counted_by_the_databases_of_their_keys
     an_item_over_the_limit_is_refused
     a_long_batch_completes_in_order
     operations_on_one_key_see_those_before_them_in_their_batch
@@ -639,4 +641,43 @@ fn a_paused_batch_tells_how_far_it_came<E: TestEngine>() {
         let last = &sink.seen[99].1;
         assert!(matches!(last, Seen::Counter { value: 99, .. }), "{last:?}");
     }
+}
+
+fn items_are_counted_by_the_databases_of_their_keys<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let sizes = |cache: &Cache<E>| {
+        let stats = cache.engine.stats();
+        [0, 1, 15].map(|database| stats.items_of(database))
+    };
+    let keys: [(u8, &[u8]); 7] = [
+        (0, b"a"),
+        (0, b""),
+        (0, b"\x01a"),
+        (1, b"a"),
+        (1, b""),
+        (15, b"a"),
+        (15, b"\x01"),
+    ];
+    let request = store(StoreMode::Set, b"v");
+    for value in [b"v", b"w"] {
+        for (database, key) in keys {
+            let request = store(StoreMode::Set, value);
+            assert!(cache.store(&stored(database, key), request).is_stored());
+        }
+        assert_eq!(sizes(&cache), [3, 2, 2]);
+    }
+    cache.delete(&stored(1, b"a"), Delete::default());
+    cache.delete(b"absent", Delete::default());
+    assert_eq!(sizes(&cache), [3, 1, 2]);
+    assert!(!cache.engine.stats().is_empty(1));
+    assert!(cache.engine.stats().is_empty(2));
+    cache.engine.flush_all(Deadline::PAST, NOW);
+    assert_eq!(sizes(&cache), [0; 3]);
+    // Flushed items are still there, and are replaced and removed.
+    assert!(cache.store(&stored(15, b"a"), request).is_stored());
+    assert_eq!(sizes(&cache), [0, 0, 1]);
+    cache.maintain();
+    assert_eq!(sizes(&cache), [0, 0, 1]);
+    let stats = cache.engine.stats();
+    assert_eq!([1, 15].map(|n| stats.is_empty(n)), [true, false]);
 }

@@ -29,10 +29,14 @@ for_every_engine! {
     a_removal_of_nearly_all_members_keeps_the_others
     members_drawn_from_a_large_set_are_distinct
     pages_of_sets_that_are_deleted_in_part_are_counted
+    maintenance_frees_the_members_that_a_range_had
+    removals_from_flat_sets_need_no_room
     a_lower_limit_is_kept_without_a_write
     a_set_that_has_no_room_under_another_key_stays
     a_copy_is_counted_before_it_is_put
     a_copy_without_room_is_refused
+    a_new_set_is_counted_while_it_grows
+    a_new_set_without_room_leaves_the_item
     a_lower_limit_takes_sets_and_no_strings
     a_set_that_exceeds_a_lower_limit_is_evicted_alone
     a_large_set_that_is_evicted_takes_no_other_with_it
@@ -96,6 +100,34 @@ impl<E: TestEngine> Cache<E> {
         let moved = number(self.write_set(from, take(Taken::Set)));
         self.write_set(to, put);
         Ok(moved? > 0)
+    }
+
+    /// Makes a set of these members in parts of `at_once`, which replaces what the key has: whether
+    /// there was room for it.
+    fn replace_set(&mut self, key: &[u8], pairs: &[(f64, &[u8])], at_once: usize) -> bool {
+        let slot = &SetSlot::new();
+        let deadline = Deadline::NEVER;
+        let (mut len, mut has_room) = (0, true);
+        for pairs in pairs.chunks(at_once) {
+            match self.write_set(key, SortedWrite::Gather { slot, pairs }) {
+                Seen::Sorted(SeenSet::Number(number)) => len = number,
+                seen => {
+                    assert_eq!(seen, Seen::OutOfMemory);
+                    has_room = false;
+                    break;
+                }
+            }
+        }
+        if has_room {
+            match self.write_set(key, SortedWrite::Put { slot, deadline }) {
+                Seen::OutOfMemory => has_room = false,
+                seen => assert_eq!(seen, Seen::Sorted(SeenSet::Number(len))),
+            }
+        }
+        let ended = self.write_set(key, SortedWrite::EndCopy(slot));
+        assert_eq!(ended, Seen::Sorted(SeenSet::Number(0)));
+        assert!(slot.take().is_none());
+        has_room
     }
 
     /// The bytes and the number of sets that the engine counts are those of the sets that it has.
@@ -554,13 +586,39 @@ fn check_transfer<E: TestEngine>(
     }
 }
 
+/// Replaces an item of any kind by a new set.
+fn check_replace<E: TestEngine>(
+    cache: &mut Cache<E>,
+    draw: &mut Draw,
+    model: &mut Model,
+    key: &[u8],
+) {
+    let count = if draw.0.random_ratio(1, 4) { 150 } else { 5 };
+    // Of a member that comes twice, the last score stays.
+    let members: BTreeMap<Vec<u8>, f64> = (0..count)
+        .map(|_| (draw.member(), draw.score() + 0.0))
+        .collect();
+    let mut set: Vec<(f64, Vec<u8>)> = members
+        .into_iter()
+        .map(|(member, score)| (score, member))
+        .collect();
+    let pairs: Vec<(f64, &[u8])> = set
+        .iter()
+        .map(|(score, member)| (*score, &member[..]))
+        .collect();
+    assert!(cache.replace_set(key, &pairs, draw.0.random_range(1..60)));
+    sort(&mut set);
+    model.insert(key.to_vec(), ModelItem::Set(set));
+}
+
 fn operations_agree_with_a_model<E: TestEngine>() {
     let (mut cache, mut model) = (Cache::<E>::roomy(), Model::new());
     let mut draw = Draw(SmallRng::seed_from_u64(55));
     let (mut sets, mut flat) = (0, 0);
     for step in 0..fewer(12_000) {
         let key = draw.key();
-        match draw.0.random_range(0..20) {
+        match draw.0.random_range(0..21) {
+            20 => check_replace(&mut cache, &mut draw, &mut model, key),
             0..8 => check_add(&mut cache, &mut draw, &mut model, key),
             8..11 => check_increment(&mut cache, &mut draw, &mut model, key),
             11..13 => check_remove(&mut cache, &mut draw, &mut model, key),
@@ -712,6 +770,80 @@ fn pages_of_sets_that_are_deleted_in_part_are_counted<E: TestEngine>() {
         let len = cache.len_of_set(name.as_bytes());
         assert!(len == 0 || len == before, "{len} members, {before} before");
     }
+}
+
+/// The records of the members lie among those of the others.
+fn maintenance_frees_the_members_that_a_range_had<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    let len = 6_000;
+    for number in 0..len {
+        add_number(&mut cache, 0, number);
+    }
+    let full = cache.engine.stats().set_bytes;
+    let upper = Bounds::Score(Bound::Included(50.0), Bound::Unbounded);
+    let removed = cache.write_set(b"key 0", SortedWrite::RemoveRange(upper));
+    assert_eq!(removed, Seen::Sorted(SeenSet::Number(u64::from(len) / 2)));
+    // Nothing uses the set meanwhile.
+    cache.maintain();
+    let stats = cache.engine.stats();
+    assert!(
+        stats.set_bytes < full * 2 / 3,
+        "{full} bytes before: {stats:?}"
+    );
+    assert_eq!(cache.len_of_set(b"key 0"), u64::from(len / 2));
+    cache.assert_sets_are_counted();
+    // One that is gone, or under another key.
+    let rest = SortedWrite::RemoveRange(Bounds::Rank(0, 1_499));
+    cache.write_set(b"key 0", rest);
+    assert_eq!(cache.transfer_set(b"key 0", b"key 1", false), Ok(true));
+    cache.maintain();
+    assert!(cache.engine.stats().set_bytes < full * 2 / 5);
+    cache.assert_sets_are_counted();
+    cache.write_set(b"key 1", SortedWrite::RemoveRange(Bounds::Rank(0, 699)));
+    cache.delete(b"key 1", Delete::default());
+    cache.maintain();
+    cache.assert_no_sets();
+}
+
+/// Under `-M`, also where the memory is exceeded.
+fn removals_from_flat_sets_need_no_room<E: TestEngine>() {
+    let mut cache = Cache::<E>::new(Setup::refusing::<E>(1));
+    let members = [&b"one"[..], b"two", b"three", b"four"];
+    let names: Vec<String> = (0..20).map(|number| format!("flat {number}")).collect();
+    for name in &names {
+        let pairs = members.map(|member| (1.0, member));
+        cache.add(name.as_bytes(), &pairs);
+    }
+    fill_set(&mut cache, 0);
+    while cache
+        .set(
+            format!("string {}", cache.engine.stats().items).as_bytes(),
+            b"",
+        )
+        .is_stored()
+    {}
+    let number = |number| Seen::Sorted(SeenSet::Number(number));
+    let remove = |cache: &mut Cache<E>, member: &[u8]| {
+        for name in &names {
+            let seen = cache.write_set(name.as_bytes(), SortedWrite::Remove(&[member]));
+            assert_eq!(seen, number(1), "{name}: {:?}", cache.engine.stats());
+        }
+    };
+    remove(&mut cache, b"one");
+    // Of connections. (An engine that has its items in segments writes the copy to free memory.)
+    if cache.engine.name() != "relativistic" {
+        let limit = cache.engine.memory_limit();
+        cache.engine.set_overhead(limit / 4);
+        assert_eq!(cache.add(b"flat", &[(1.0, b"one")]), Seen::OutOfMemory);
+        remove(&mut cache, b"two");
+        let lowest = SortedWrite::RemoveRange(Bounds::Rank(0, 0));
+        for name in &names {
+            assert_eq!(cache.write_set(name.as_bytes(), lowest), number(1));
+            assert_eq!(cache.len_of_set(name.as_bytes()), 1);
+        }
+    }
+    assert_eq!(cache.engine.stats().evictions, 0);
+    cache.assert_sets_are_counted();
 }
 
 fn a_set_that_outgrows_its_share_is_refused_and_stays<E: TestEngine>() {
@@ -1024,6 +1156,62 @@ fn a_copy_without_room_is_refused<E: TestEngine>() {
         assert_eq!(cache.engine.stats().set_bytes, before);
     }
     assert_eq!(cache.len_of_set(b"key 0"), len);
+    cache.assert_sets_are_counted();
+}
+
+fn a_new_set_is_counted_while_it_grows<E: TestEngine>() {
+    let mut cache = Cache::<E>::roomy();
+    assert!(cache.set(b"key", b"value").is_stored());
+    let slot = &SetSlot::new();
+    let mut last = 0;
+    for part in 0..20_u64 {
+        let members: Vec<String> = (0..100).map(|number| format!("{part} {number}")).collect();
+        let pairs: Vec<(f64, &[u8])> = members.iter().map(|name| (1.0, name.as_bytes())).collect();
+        let gather = SortedWrite::Gather {
+            slot,
+            pairs: &pairs,
+        };
+        let len = 100 * (part + 1);
+        assert_eq!(
+            cache.write_set(b"key", gather),
+            Seen::Sorted(SeenSet::Number(len))
+        );
+        let bytes = cache.engine.stats().set_bytes;
+        assert!(
+            bytes >= last && bytes > 8 * len,
+            "{bytes} bytes of {len} members"
+        );
+        last = bytes;
+    }
+    assert_eq!(cache.get(b"key").value(), Some(&b"value"[..]));
+    // The command has failed, for another reason.
+    cache.write_set(b"key", SortedWrite::EndCopy(slot));
+    cache.assert_no_sets();
+    assert_eq!(cache.get(b"key").value(), Some(&b"value"[..]));
+}
+
+fn a_new_set_without_room_leaves_the_item<E: TestEngine>() {
+    let mut cache = Cache::<E>::new(Setup::refusing::<E>(1));
+    for key in 0..100 {
+        fill_set(&mut cache, key);
+    }
+    let before = cache.engine.stats().set_bytes;
+    let members: Vec<String> = (0..400).map(|number| format!("member {number}")).collect();
+    let pairs: Vec<(f64, &[u8])> = members.iter().map(|name| (1.0, name.as_bytes())).collect();
+    for key in 0..20 {
+        let key = format!("key {key}");
+        let len = cache.len_of_set(key.as_bytes());
+        assert!(!cache.replace_set(key.as_bytes(), &pairs, 16));
+        assert_eq!(cache.len_of_set(key.as_bytes()), len);
+        assert_eq!(cache.engine.stats().set_bytes, before);
+    }
+    cache.assert_sets_are_counted();
+    for key in 0..100 {
+        cache.delete(format!("key {key}").as_bytes(), Delete::default());
+    }
+    cache.maintain();
+    assert!(cache.replace_set(b"key 0", &pairs, 16));
+    assert_eq!(cache.len_of_set(b"key 0"), 400);
     cache.assert_sets_are_counted();
 }
 

@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod database;
 pub mod filter;
 pub mod sorted;
 
@@ -129,8 +130,8 @@ impl Deadline {
 pub struct Op<'a> {
     /// Returned with the outcome.
     pub token: Token,
-    /// The key, up to 65,536 arbitrary bytes (codecs enforce the rules of their protocol). Borrowed
-    /// only until `submit` returns.
+    /// The [stored key](database): up to 65,536 arbitrary bytes (codecs enforce the rules of their
+    /// protocol), and the prefix. Borrowed only until `submit` returns.
     pub key: &'a [u8],
     /// The operation.
     pub verb: Verb<'a>,
@@ -168,11 +169,10 @@ pub enum Verb<'a> {
 /// What the value of an item is.
 ///
 /// [`Verb::Sorted`] is for sorted sets, [`Verb::Filter`] for filters. A [`Get`] or an [`Edit`] that
-/// does not allow [any kind](Get::any_kind), a [`Verb::Arith`], an append or prepend, a store
-/// that compares cas
-/// values, and a [`Delete`] that keeps the item are for strings. On an item of another kind they
-/// do nothing, and the outcome is [`Outcome::WrongKind`]. All other operations treat items of all
-/// kinds alike.
+/// does not allow [any kind](Get::any_kind), a [`Verb::Arith`], an append or prepend, a store that
+/// compares cas values, and a [`Delete`] that keeps the item are for strings. On an item of another
+/// kind they do nothing, and the outcome is [`Outcome::WrongKind`]. All other operations treat
+/// items of all kinds alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ItemKind {

@@ -124,6 +124,16 @@ pub enum SortedWrite<'a> {
         /// When the new item expires.
         deadline: Deadline,
     },
+    /// Adds members to the set in the slot, which the first such write makes there, whatever the
+    /// key has: [`SortedResult::Number`], of the members in the slot. The bytes of the set are
+    /// counted as those of a copy. If it fails, the slot has the members that it had before, or
+    /// more.
+    Gather {
+        /// What gets the members.
+        slot: &'a SetSlot,
+        /// Scores, which are numbers, and members.
+        pairs: &'a [(f64, &'a [u8])],
+    },
     /// Empties the slot that has had a copy of the item, or of one that the key had before:
     /// [`SortedResult::Number`] 0. The bytes of the copy are no longer counted, but for an item
     /// that has it.
@@ -145,6 +155,9 @@ pub enum Taken {
 ///
 /// A set is copied in three steps: a [`Taken::Copy`] is taken from the first key and put under the
 /// second; then follows [`SortedWrite::EndCopy`] of the first key, also if the set was not put.
+///
+/// A new set is made in the same way: [`SortedWrite::Gather`], as often as needed, then the other
+/// two steps, all of the key that gets the set.
 ///
 /// A set moves in four steps: a [`Taken::Claim`] is taken from the first key and put under the
 /// second, then a [`Taken::Set`]. Only the first `Put` may find no memory, and has changed nothing

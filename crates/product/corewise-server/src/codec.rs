@@ -4,7 +4,7 @@ use crate::commands::{self, CommandCounts, ReplyForm, RespSession};
 use crate::metrics::Counters;
 use crate::shared::Shared;
 use bumpalo::Bump;
-use corewise_ops::{Now, Outcome};
+use corewise_ops::{Now, Outcome, database};
 use corewise_wire::memcached::{Admin, ReplyEncoder};
 use corewise_wire::{Announced, Step, Tally, binary, cphash, memcached, resp};
 use std::time::Duration;
@@ -29,6 +29,37 @@ pub(crate) struct Parse<'i> {
     pub(crate) is_timed: bool,
     /// Holds what steps borrow and the input does not have.
     pub(crate) scratch: &'i Bump,
+}
+
+/// The [stored key](database) of a key, in the scratch memory if it is another one.
+#[inline]
+pub(crate) fn stored_key<'i>(database: u8, key: &'i [u8], scratch: &'i Bump) -> &'i [u8] {
+    if database::is_stored_as_is(database, key) {
+        return key;
+    }
+    with_prefix(database, key, scratch)
+}
+
+#[cold]
+fn with_prefix<'i>(database: u8, key: &[u8], scratch: &'i Bump) -> &'i [u8] {
+    let stored = scratch.alloc_slice_fill_copy(1 + key.len(), database);
+    stored[1..].copy_from_slice(key);
+    stored
+}
+
+/// The step with the stored key of database 0, which is that of memcached's protocols.
+#[inline]
+fn of_database_0<'i, F, C>(mut step: Step<'i, F, C>, parse: &Parse<'i>) -> Step<'i, F, C> {
+    if let Step::Op { key, .. } = &mut step {
+        *key = stored_key(0, key, parse.scratch);
+    }
+    step
+}
+
+/// The same for a store whose value is received separately.
+fn announced_in_0<'i>(mut store: Announced<'i>, parse: &Parse<'i>) -> Announced<'i> {
+    store.key = stored_key(0, store.key, parse.scratch);
+    store
 }
 
 impl<'i> Parse<'i> {
@@ -170,15 +201,22 @@ impl Protocol for memcached::Codec {
 
     #[inline]
     fn next<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
-        self.next(input, &parse.limits.memcached, parse.now, parse.scratch)
+        of_database_0(
+            self.next(input, &parse.limits.memcached, parse.now, parse.scratch),
+            parse,
+        )
     }
 
     fn refuse<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
-        self.refuse(input, &parse.limits.memcached, parse.now, parse.scratch)
+        of_database_0(
+            self.refuse(input, &parse.limits.memcached, parse.now, parse.scratch),
+            parse,
+        )
     }
 
     fn announced<'i>(&self, input: &'i [u8], parse: &Parse<'i>) -> Option<Announced<'i>> {
-        self.announced(input, &parse.limits.memcached, parse.now, parse.scratch)
+        let store = self.announced(input, &parse.limits.memcached, parse.now, parse.scratch)?;
+        Some(announced_in_0(store, parse))
     }
 
     fn next_apart<'i>(
@@ -188,7 +226,10 @@ impl Protocol for memcached::Codec {
         parse: &Parse<'i>,
     ) -> StepOf<'i, Self> {
         let limits = &parse.limits.memcached;
-        self.next_apart(head, end, limits, parse.now, parse.scratch)
+        of_database_0(
+            self.next_apart(head, end, limits, parse.now, parse.scratch),
+            parse,
+        )
     }
 }
 
@@ -198,15 +239,22 @@ impl Protocol for cphash::Codec {
 
     #[inline]
     fn next<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
-        self.next(input, &parse.limits.memcached, parse.scratch)
+        of_database_0(
+            self.next(input, &parse.limits.memcached, parse.scratch),
+            parse,
+        )
     }
 
     fn refuse<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
-        self.refuse(input, &parse.limits.memcached, parse.scratch)
+        of_database_0(
+            self.refuse(input, &parse.limits.memcached, parse.scratch),
+            parse,
+        )
     }
 
     fn announced<'i>(&self, input: &'i [u8], parse: &Parse<'i>) -> Option<Announced<'i>> {
-        self.announced(input, &parse.limits.memcached, parse.scratch)
+        let store = self.announced(input, &parse.limits.memcached, parse.scratch)?;
+        Some(announced_in_0(store, parse))
     }
 
     fn next_apart<'i>(
@@ -215,7 +263,10 @@ impl Protocol for cphash::Codec {
         _: [u8; 2],
         parse: &Parse<'i>,
     ) -> StepOf<'i, Self> {
-        self.next_apart(head, &parse.limits.memcached, parse.scratch)
+        of_database_0(
+            self.next_apart(head, &parse.limits.memcached, parse.scratch),
+            parse,
+        )
     }
 }
 
@@ -225,15 +276,22 @@ impl Protocol for binary::Codec {
 
     #[inline]
     fn next<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
-        self.next(input, &parse.limits.memcached, parse.now, parse.scratch)
+        of_database_0(
+            self.next(input, &parse.limits.memcached, parse.now, parse.scratch),
+            parse,
+        )
     }
 
     fn refuse<'i>(&mut self, input: &'i [u8], parse: &Parse<'i>) -> StepOf<'i, Self> {
-        self.refuse(input, &parse.limits.memcached, parse.now, parse.scratch)
+        of_database_0(
+            self.refuse(input, &parse.limits.memcached, parse.now, parse.scratch),
+            parse,
+        )
     }
 
     fn announced<'i>(&self, input: &'i [u8], parse: &Parse<'i>) -> Option<Announced<'i>> {
-        self.announced(input, &parse.limits.memcached)
+        let store = self.announced(input, &parse.limits.memcached)?;
+        Some(announced_in_0(store, parse))
     }
 
     fn next_apart<'i>(
@@ -242,7 +300,10 @@ impl Protocol for binary::Codec {
         _: [u8; 2],
         parse: &Parse<'i>,
     ) -> StepOf<'i, Self> {
-        self.next_apart(head, &parse.limits.memcached, parse.now, parse.scratch)
+        of_database_0(
+            self.next_apart(head, &parse.limits.memcached, parse.now, parse.scratch),
+            parse,
+        )
     }
 }
 

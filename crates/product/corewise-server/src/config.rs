@@ -1,5 +1,6 @@
 //! Configuration of a server, and the errors of starting and running it.
 
+use corewise_ops::database::DATABASES;
 use corewise_topology::PinPolicy;
 use std::fmt;
 use std::net::SocketAddr;
@@ -210,6 +211,8 @@ pub struct Config {
     pub enable_scripts: bool,
     /// How long a script may take, or all scripts of a transaction together.
     pub script_time: Duration,
+    /// The number of databases of RESP, 1 to [`DATABASES`].
+    pub databases: u8,
     /// Bytes that the scripts of one event loop may take.
     pub script_memory: usize,
     /// The keys that a script may use.
@@ -249,6 +252,7 @@ impl Default for Config {
             verbosity: 0,
             enable_scripts: true,
             script_time: Duration::from_secs(5),
+            databases: DATABASES as u8,
             script_memory: 64 << 20,
             script_keys: ScriptKeys::Declared,
         }

@@ -201,13 +201,18 @@ impl Conn {
     pub(crate) fn view(&self) -> ClientView {
         let held = self.held();
         let client = self.client.as_ref();
-        let (command, version) = match &self.codec {
-            Codec::Resp(session) => (session.last(), session.version().number()),
-            _ => (Command::default(), 0),
+        let (command, version, database) = match &self.codec {
+            Codec::Resp(session) => (
+                session.last(),
+                session.version().number(),
+                session.database(),
+            ),
+            _ => (Command::default(), 0, 0),
         };
         ClientView {
             command,
             version,
+            database,
             queued: client.and_then(|client| client.queued()),
             query: self.input.len(),
             query_room: self.input.capacity() - self.input.len(),

@@ -15,7 +15,7 @@
 //!    closed after [`Config::slow_reader_timeout`](crate::Config::slow_reader_timeout).
 
 use corewise_engine::{Cursor, Engine, ScanStep, size_class};
-use corewise_ops::{ItemKind, ItemView, Now};
+use corewise_ops::{ItemKind, ItemView, Now, database};
 use corewise_wire::memcached::{Classes, DumpFormat, MAX_KEY_LEN, StatsWriter, reply};
 
 /// Items and buckets visited in one step.
@@ -133,12 +133,15 @@ impl Dump {
 }
 
 impl LineFormat {
-    /// Prints a line, unless the key is one of RESP that memcached's protocol cannot name, or that
-    /// would break the line.
+    /// Prints a line, unless the key is one of RESP that memcached's protocol cannot name, for its
+    /// length or its database, or that would break the line.
     fn print(&mut self, item: &ItemView<'_>, now: Now, out: &mut Vec<u8>) {
+        let (database, key) = database::split(item.key);
+        let item = &ItemView { key, ..*item };
         let breaks_line = |byte: &u8| matches!(byte, b'\r' | b'\n');
         let is_raw = matches!(self, Self::Cachedump { .. });
-        if !(1..=MAX_KEY_LEN).contains(&item.key.len())
+        if database != 0
+            || !(1..=MAX_KEY_LEN).contains(&item.key.len())
             || is_raw && item.key.iter().any(breaks_line)
         {
             return;

@@ -123,7 +123,7 @@ impl Script {
             let members = LongMembers(self.members);
             let result = match read {
                 SortedRead::Range(_) => SortedResult::Members(&members),
-                SortedRead::Count(_) => SortedResult::Number(self.members as u64),
+                SortedRead::Count(_) | SortedRead::Len => SortedResult::Number(self.members as u64),
                 _ => SortedResult::Number(self.members as u64 * 1_000),
             };
             let outcome = Outcome::Sorted {

@@ -48,6 +48,8 @@ pub(crate) struct LoopState {
     pub(crate) input_bytes: AtomicU64,
     /// The part of it in its connections' output buffers.
     pub(crate) output_bytes: AtomicU64,
+    /// Memory of the sorted set that its thread computes.
+    pub(crate) computed_bytes: AtomicU64,
     /// The loop's counts.
     pub(crate) counts: Published,
     /// The loop's counts per size class.
@@ -92,6 +94,8 @@ pub(crate) struct ClientView {
     pub(crate) command: Command,
     /// The version of RESP.
     pub(crate) version: u8,
+    /// The database that it has selected.
+    pub(crate) database: u8,
     /// The requests that wait for `EXEC`, if there is a transaction.
     pub(crate) queued: Option<usize>,
     /// Bytes of requests that have not been executed, and the room behind them.

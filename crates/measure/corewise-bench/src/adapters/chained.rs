@@ -47,30 +47,8 @@ impl<K: Kind, A: chained::ChainedTable> Resize<K> for Chained<K, A> {
     }
 }
 
-impl<K: Kind, A: chained::ChainedTable> MapHandle<K> for &Chained<K, A> {
-    #[inline]
-    fn get(&mut self, key: &K::Query) -> Option<u64> {
-        self.map.pin().get(key).map(K::stamp)
-    }
-    #[inline]
-    fn get_many<'q>(
-        &mut self,
-        keys: impl ExactSizeIterator<Item = &'q K::Query>,
-        out: &mut [Option<u64>],
-    ) where
-        K::Query: 'q,
-    {
-        let map = self.map.pin();
-        stamps_of::<K>(out, |found| map.get_many(keys, found));
-    }
-    #[inline]
-    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
-        self.map.pin().insert(K::own(key), value)
-    }
-    #[inline]
-    fn remove(&mut self, key: &K::Query) -> Option<u64> {
-        self.map.pin().remove(key).map(K::stamp)
-    }
+pins_each_time! {
+    [K: Kind, A: chained::ChainedTable] Chained<K, A>, |map, key, value| map.insert(key, value)
 }
 
 /// Declares the chained tables. Names begin with `chained:`. These tables take part only if they

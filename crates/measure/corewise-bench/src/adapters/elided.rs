@@ -8,14 +8,12 @@
 
 use std::ops::Deref;
 
-use corewise_locks::Mcs;
-use corewise_locks::elide::{Cause, Counts, Policy, Retry, Rtm, SlrScm, Subscribe};
+use corewise_locks::elide::{Cause, Counts, Policy, Retry, Rtm, Scm, Slr, SlrScm, Subscribe};
+use corewise_locks::{Mcs, Ttas};
 use corewise_maps_lab::elided_clht::{
     Coarse, Fine, HtmRetry, ScmTtas, ScmTtasOpt, SlrMcs, SlrScmMcs, Versioned,
 };
-use corewise_maps_lab::elided_filter::{
-    ElidedFilter, RetryFilter, ScmFilter, SlrFilter, SlrScmFilter,
-};
+use corewise_maps_lab::elided_filter::ElidedFilter;
 
 use crate::adapters::listed;
 use crate::entry::Entry;
@@ -118,7 +116,7 @@ maps! {
     |entries| Self(SlrScmMcs::new(entries, Rtm::detect().ok())),
     |table: &Self| Some(transactions(&table.counts()));
 
-    // Twice the entries: groups are not equally full, and it does not grow.
+    // Twice the entries: it does not grow, and an overflow bucket stays with its bucket.
     [P: Policy] Fine<P>,
     |entries: usize| Self::new(2 * entries.max(LEAST_ENTRIES), Rtm::detect().ok()),
     |table: &Self| Some(transactions(&table.counts()));
@@ -128,35 +126,45 @@ maps! {
     |_| None;
 }
 
-impl<L: Subscribe + 'static, P: Policy> MeasuredFilter for ElidedFilter<L, P> {
+/// A filter whose insertions search before the section (consistency-oblivious), or in it.
+struct Filter<L, P, const SEARCHES_BEFORE: bool = true>(ElidedFilter<L, P>);
+
+impl<L: Subscribe + 'static, P: Policy, const SEARCHES_BEFORE: bool> MeasuredFilter
+    for Filter<L, P, SEARCHES_BEFORE>
+{
     fn build(setup: &Setup) -> Self {
         // It has room for a sixteenth more than it is asked for.
-        Self::new(setup.capacity / 17 * 16, Rtm::detect().ok())
+        let items = setup.capacity / 17 * 16;
+        Self(ElidedFilter::new(items, Rtm::detect().ok()))
     }
     #[inline]
     fn insert(&self, item: u64) -> bool {
-        self.insert_cop(item).is_ok()
+        let inserted = match SEARCHES_BEFORE {
+            true => self.0.insert_cop(item),
+            false => self.0.insert(item),
+        };
+        inserted.is_ok()
     }
     #[inline]
     fn remove(&self, item: u64) -> bool {
-        Self::remove(self, item)
+        self.0.remove(item)
     }
     #[inline]
     fn contains(&self, item: u64) -> bool {
-        Self::contains(self, item)
+        self.0.contains(item)
     }
     /// A lookup compares eight fingerprints of 16 bits, none of which is 0.
     fn false_positive_rate(&self) -> f64 {
-        8.0 * self.len() as f64 / self.slots() as f64 / 65_535.0
+        8.0 * self.0.len() as f64 / self.0.slots() as f64 / 65_535.0
     }
     fn slots(&self) -> usize {
-        Self::slots(self)
+        self.0.slots()
     }
     fn bytes(&self) -> usize {
-        2 * Self::slots(self)
+        2 * self.0.slots()
     }
     fn contention(&self) -> Option<Contention> {
-        Some(transactions(&self.counts()))
+        Some(transactions(&self.0.counts()))
     }
 }
 
@@ -168,7 +176,7 @@ fn filter<F: MeasuredFilter>(name: &str) -> Entry {
     elides(listed(name).subject::<FilterSubject<F>>())
 }
 
-pub(super) fn entries() -> [Entry; 15] {
+pub(super) fn entries() -> [Entry; 17] {
     [
         map::<Coarse<Mcs, Retry<0>>>("elided:mcs"),
         elides(map::<SlrMcs>("elided:slr-mcs")),
@@ -179,11 +187,13 @@ pub(super) fn entries() -> [Entry; 15] {
         elides(map::<ScmTtasOpt>("elided:scm-ttas-opt")),
         elides(map::<Fine<SlrScm>>("elided:fine")),
         map::<Versioned>("elided:versioned"),
-        filter::<RetryFilter<5>>("elided-filter:retry-5"),
-        filter::<RetryFilter<10>>("elided-filter:retry-10"),
-        filter::<RetryFilter<20>>("elided-filter:retry-20"),
-        filter::<SlrFilter>("elided-filter:slr"),
-        filter::<ScmFilter>("elided-filter:scm"),
-        filter::<SlrScmFilter>("elided-filter:slr-scm"),
+        filter::<Filter<Ttas, Retry<5>>>("elided-filter:retry-5"),
+        filter::<Filter<Ttas, Retry<10>>>("elided-filter:retry-10"),
+        filter::<Filter<Ttas, Retry<20>>>("elided-filter:retry-20"),
+        filter::<Filter<Mcs, Retry<10>>>("elided-filter:retry-mcs"),
+        filter::<Filter<Ttas, Retry<10>, false>>("elided-filter:without-cop"),
+        filter::<Filter<Mcs, Slr>>("elided-filter:slr"),
+        filter::<Filter<Ttas, Scm>>("elided-filter:scm"),
+        filter::<Filter<Mcs, SlrScm>>("elided-filter:slr-scm"),
     ]
 }

@@ -13,6 +13,39 @@ macro_rules! shared_by_threads {
     };
 }
 
+/// The handle of a map of nodes that RCU reclaims: each operation pins the map, and an insertion is
+/// `$insert` of the pinned one.
+macro_rules! pins_each_time {
+    ([$($of:tt)*] $table:ty, |$map:ident, $key:ident, $value:ident| $insert:expr) => {
+        impl<$($of)*> MapHandle<K> for &$table {
+            #[inline]
+            fn get(&mut self, key: &K::Query) -> Option<u64> {
+                self.map.pin().get(key).map(K::stamp)
+            }
+            #[inline]
+            fn get_many<'q>(
+                &mut self,
+                keys: impl ExactSizeIterator<Item = &'q K::Query>,
+                out: &mut [Option<u64>],
+            ) where
+                K::Query: 'q,
+            {
+                let map = self.map.pin();
+                stamps_of::<K>(out, |found| map.get_many(keys, found));
+            }
+            #[inline]
+            fn insert(&mut self, key: &K::Query, $value: K::Value) -> bool {
+                let ($map, $key) = (self.map.pin(), K::own(key));
+                $insert
+            }
+            #[inline]
+            fn remove(&mut self, key: &K::Query) -> Option<u64> {
+                self.map.pin().remove(key).map(K::stamp)
+            }
+        }
+    };
+}
+
 mod caches;
 mod cards;
 mod chained;

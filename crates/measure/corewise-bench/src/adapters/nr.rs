@@ -6,24 +6,29 @@
 
 use std::fmt::Debug;
 
-use corewise_nr::baseline::{FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked};
+use corewise_nr::baseline::{
+    Batch, Combine, FlatCombining, FlatCombiningPlus, ReadersWriterLocked, SpinLocked,
+};
 use corewise_nr::sorted_set::Direction;
+use corewise_nr::structures::dictionary::{self, SkipListDictionary};
 use corewise_nr::structures::lock_free::{LockFreePriorityQueue, LockFreeSkipList};
 use corewise_nr::structures::priority_queue::{Read, Response, SkipListQueue, Write};
-use corewise_nr::structures::skip_list::SkipList;
 use corewise_nr::{
     Builder, Concurrent, Handle as NodeHandle, NodeReplicated, Operation, Sequential, SortedSet,
 };
 
 use crate::adapters::listed;
 use crate::entry::Entry;
-use crate::subject::{QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject, WithHandles};
+use crate::subject::{
+    Measurements, QueueHandle, QueueSubject, SortedSetHandle, SortedSetSubject, WithHandles,
+};
 use crate::table::{MapHandle, MeasuredMap, Setup, U64};
 use crate::work::Part;
 
 /// A sequential structure, empty by default, that every method here can make concurrent.
 trait Structure:
-    Sequential<Read: Clone + PartialEq + Debug, Write: Clone + PartialEq + Debug, Response: Clone>
+    Combine
+    + Sequential<Read: Clone + PartialEq + Debug, Write: Clone + PartialEq + Debug, Response: Clone>
     + Default
     + 'static
 {
@@ -31,7 +36,7 @@ trait Structure:
 
 impl Structure for PriorityQueue {}
 impl Structure for Ranking {}
-impl Structure for Entries {}
+impl Structure for Dictionary {}
 
 /// What makes a sequential structure concurrent.
 trait Method: Send + Sync + 'static {
@@ -39,6 +44,10 @@ trait Method: Send + Sync + 'static {
     type Handle<'s, D: Structure>: Execute<D>;
     fn make<D: Structure>() -> Self::Of<D>;
     fn handle<D: Structure>(of: &Self::Of<D>, thread: usize) -> Self::Handle<'_, D>;
+    /// Returns its exchanges that failed, if it counts them.
+    fn failed_exchanges<D: Structure>(_: &Self::Of<D>) -> Option<u64> {
+        None
+    }
 }
 
 /// A thread's access to a structure.
@@ -78,6 +87,15 @@ impl Method for ByNode {
     fn handle<D: Structure>(of: &NodeReplicated<D>, _: usize) -> Registered<'_, D> {
         Registered(of.handle(None).expect("no replica leaves"))
     }
+    fn failed_exchanges<D: Structure>(of: &NodeReplicated<D>) -> Option<u64> {
+        Some(failed_appends(of))
+    }
+}
+
+/// Exchanges of the log's tail that failed.
+fn failed_appends<D: Structure>(of: &NodeReplicated<D>) -> u64 {
+    let replicas = of.stats().replicas;
+    replicas.iter().map(|replica| replica.failed_appends).sum()
 }
 
 /// A number of replicas, wherever the threads are: they take turns in choosing one.
@@ -95,16 +113,19 @@ impl<const REPLICAS: usize> Method for Replicated<REPLICAS> {
         let replica = replicas[thread % replicas.len()];
         Registered(of.handle(Some(replica)).expect("no replica leaves"))
     }
+    fn failed_exchanges<D: Structure>(of: &NodeReplicated<D>) -> Option<u64> {
+        Some(failed_appends(of))
+    }
 }
 
 macro_rules! baselines {
-    ($($name:ident: $type:ident),*) => {$(
+    ($($name:ident: $type:ident::$make:ident),*) => {$(
         struct $name;
         impl Method for $name {
             type Of<D: Structure> = $type<D>;
             type Handle<'s, D: Structure> = &'s $type<D>;
             fn make<D: Structure>() -> $type<D> {
-                $type::new(D::default())
+                $type::$make(D::default())
             }
             fn handle<D: Structure>(of: &$type<D>, _: usize) -> &$type<D> {
                 of
@@ -113,10 +134,11 @@ macro_rules! baselines {
     )*};
 }
 
-baselines!(Spin: SpinLocked, ReadersWriter: ReadersWriterLocked, Combining: FlatCombining,
-    CombiningPlus: FlatCombiningPlus);
+baselines!(Spin: SpinLocked::new, ReadersWriter: ReadersWriterLocked::new,
+    Combining: FlatCombining::with_combining, CombiningPlus: FlatCombiningPlus::with_combining);
 
 type PriorityQueue = SkipListQueue<u64>;
+type Dictionary = SkipListDictionary<u64, u64>;
 
 /// A structure made concurrent.
 struct Shared<M: Method, D: Structure>(M::Of<D>);
@@ -132,6 +154,15 @@ impl<M: Method, D: Structure> WithHandles for Shared<M, D> {
     fn handle(&self, part: Part) -> Access<'_, M, D> {
         Access(M::handle(&self.0, part.thread))
     }
+    fn measurements(&self) -> Measurements {
+        failed_exchanges(M::failed_exchanges(&self.0))
+    }
+}
+
+/// The exchanges that failed (\[NR\] §4.1), where they are counted.
+fn failed_exchanges(failed: Option<u64>) -> Measurements {
+    let named = |failed| ("failed exchanges".into(), failed as f64);
+    failed.map(named).into_iter().collect()
 }
 
 impl<M: Method> QueueHandle for Access<'_, M, PriorityQueue> {
@@ -177,6 +208,12 @@ impl Sequential for Ranking {
     }
 }
 
+/// One by one: of the operations of a batch on 10,000 members, few are of one member, and to find
+/// those takes longer than they save.
+impl Combine for Ranking {
+    fn combine(&mut self, _: &mut Batch<Self>) {}
+}
+
 impl<M: Method> SortedSetHandle for Access<'_, M, Ranking> {
     #[inline]
     fn rank(&mut self, member: u32) -> Option<u64> {
@@ -190,62 +227,44 @@ impl<M: Method> SortedSetHandle for Access<'_, M, Ranking> {
     }
 }
 
-/// A dictionary whose insert keeps a value that is present.
-#[derive(Default)]
-struct Entries(SkipList<u64, u64>);
-
-#[derive(Clone, Debug, PartialEq)]
-enum Update {
-    Insert(u64, u64),
-    Remove(u64),
-}
-
-impl Sequential for Entries {
-    type Read = u64;
-    type Write = Update;
-    /// What was there before.
-    type Response = Option<u64>;
-    fn read(&self, key: &u64) -> Option<u64> {
-        self.0.get(key).copied()
-    }
-    fn write(&mut self, update: &Update) -> Option<u64> {
-        match *update {
-            Update::Insert(key, value) => {
-                let there = self.0.get(&key).copied();
-                there.or_else(|| self.0.insert(key, value))
-            }
-            Update::Remove(key) => self.0.remove(&key),
-        }
-    }
-}
-
-impl<M: Method> MeasuredMap<U64> for Shared<M, Entries> {
-    type Handle<'t> = Access<'t, M, Entries>;
+impl<M: Method> MeasuredMap<U64> for Shared<M, Dictionary> {
+    type Handle<'t> = Access<'t, M, Dictionary>;
     fn build(_: &Setup) -> Self {
         Self(M::make())
     }
     /// Threads of the harness have no numbers here, but their handles are created in turn.
-    fn handle(&self) -> Access<'_, M, Entries> {
+    fn handle(&self) -> Access<'_, M, Dictionary> {
         use std::sync::atomic::{AtomicUsize, Ordering};
         static TURN: AtomicUsize = AtomicUsize::new(0);
         // Relaxed: only the number counts.
         Access(M::handle(&self.0, TURN.fetch_add(1, Ordering::Relaxed)))
     }
+    fn measurements(&self) -> Measurements {
+        failed_exchanges(M::failed_exchanges(&self.0))
+    }
 }
 
-impl<M: Method> MapHandle<U64> for Access<'_, M, Entries> {
+impl<M: Method> MapHandle<U64> for Access<'_, M, Dictionary> {
     #[inline]
     fn get(&mut self, key: &u64) -> Option<u64> {
-        self.0.execute(Operation::Read(*key))
+        value_of(self.0.execute(Operation::Read(dictionary::Read::Get(*key))))
     }
     #[inline]
     fn insert(&mut self, key: &u64, value: u64) -> bool {
-        let insert = Update::Insert(*key, value);
-        self.0.execute(Operation::Write(insert)).is_none()
+        let insert = dictionary::Write::TryInsert(*key, value);
+        value_of(self.0.execute(Operation::Write(insert))).is_none()
     }
     #[inline]
     fn remove(&mut self, key: &u64) -> Option<u64> {
-        self.0.execute(Operation::Write(Update::Remove(*key)))
+        let remove = dictionary::Write::Remove(*key);
+        value_of(self.0.execute(Operation::Write(remove)))
+    }
+}
+
+fn value_of(response: dictionary::Response<u64>) -> Option<u64> {
+    match response {
+        dictionary::Response::Value(value) => value,
+        dictionary::Response::Len(_) => None,
     }
 }
 
@@ -256,6 +275,9 @@ impl WithHandles for LockFree {
         Self(LockFreePriorityQueue::new())
     }
     shared_by_threads!(Part);
+    fn measurements(&self) -> Measurements {
+        failed_exchanges(Some(self.0.failed_exchanges()))
+    }
 }
 
 impl QueueHandle for &LockFree {
@@ -280,6 +302,9 @@ impl MeasuredMap<U64> for LockFreeDictionary {
         Self(LockFreeSkipList::new())
     }
     shared_by_threads!();
+    fn measurements(&self) -> Measurements {
+        failed_exchanges(Some(self.0.failed_exchanges()))
+    }
 }
 
 impl MapHandle<U64> for &LockFreeDictionary {
@@ -428,7 +453,7 @@ mod peer {
 
 fn entry<M: Method>(name: &str) -> Entry {
     listed(name)
-        .map::<U64, Shared<M, Entries>>()
+        .map::<U64, Shared<M, Dictionary>>()
         .subject::<QueueSubject<Shared<M, PriorityQueue>>>()
         .subject::<SortedSetSubject<Shared<M, Ranking>>>()
 }
@@ -449,4 +474,29 @@ pub(super) fn entries() -> Vec<Entry> {
         #[cfg(feature = "bench")]
         entry::<peer::Crate>("nr:crate").max_threads(peer::MAX_THREADS),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subject::Capability;
+
+    #[test]
+    fn replicated_and_lock_free_structures_count_exchanges_that_fail() {
+        for entry in entries() {
+            let name = &*entry.card.name;
+            let expected = ["nr:nodes", "nr:1", "nr:2", "nr:lf"].contains(&name);
+            let setup = Setup {
+                threads: 1,
+                ..Setup::default()
+            };
+            let map = entry.maker("u64").expect(name)(&setup);
+            let queue = entry.subject_maker(Capability::Queue, 1).expect(name)(&setup);
+            for subject in [map, queue] {
+                let measured = subject.measurements();
+                let counts = measured.get("failed exchanges").copied();
+                assert_eq!(counts, expected.then_some(0.0), "{name}");
+            }
+        }
+    }
 }

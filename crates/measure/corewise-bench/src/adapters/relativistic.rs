@@ -42,30 +42,8 @@ impl<K: Kind> Resize<K> for Relativistic<K> {
     }
 }
 
-impl<K: Kind> MapHandle<K> for &Relativistic<K> {
-    #[inline]
-    fn get(&mut self, key: &K::Query) -> Option<u64> {
-        self.map.pin().get(key).map(K::stamp)
-    }
-    #[inline]
-    fn get_many<'q>(
-        &mut self,
-        keys: impl ExactSizeIterator<Item = &'q K::Query>,
-        out: &mut [Option<u64>],
-    ) where
-        K::Query: 'q,
-    {
-        let map = self.map.pin();
-        stamps_of::<K>(out, |found| map.get_many(keys, found));
-    }
-    #[inline]
-    fn insert(&mut self, key: &K::Query, value: K::Value) -> bool {
-        self.map.pin().try_insert(K::own(key), value).is_ok()
-    }
-    #[inline]
-    fn remove(&mut self, key: &K::Query) -> Option<u64> {
-        self.map.pin().remove(key).map(K::stamp)
-    }
+pins_each_time! {
+    [K: Kind] Relativistic<K>, |map, key, value| map.try_insert(key, value).is_ok()
 }
 
 /// The same map, read by threads that announce quiescent states: the readers of \[ATC11\] ran in a

@@ -18,37 +18,8 @@
 //! and writes them, `work` has the phases that every repetition has, and `plot` has what plots are
 //! drawn with.
 //!
-//! Sections that measure nothing but a mix are presets of one type, in `mix`.
-//!
-//! # Plots and figures
-//!
-//! | section | plot | shows | figures besides rate and latencies |
-//! |---|---|---|---|
-//! | scaling | `plot-scaling-N` | throughput against threads, with the ideal line | |
-//! | updates | `plot-updates-N` | throughput over the share of updates | |
-//! | workingset | `plot-workingset-N` | throughput against entries, with the caches | |
-//! | distribution | `plot-distribution-N` | throughput by distribution | |
-//! | resizing | `plot-resizing-N` | throughput while resizing | |
-//! | hot | `plot-hot-N` | pairs of remove and insert of the same key | `pair` |
-//! | batch | `plot-batch-N` | lookups in batches, by their size | `single`: the rate one by one, `batch over single` |
-//! | resize | `plot-resize-fixed-N`, `plot-resize-moving-N`, `plot-resize-table-N` | \[ATC11\] figures 3 to 7 | |
-//! | resize | `plot-resize-N` | operations beside a resizing thread, and at both sizes at rest | `of the slower size`, `of the faster size`, `resizes a second`, `in progress`, `beside another's resize` |
-//! | latency | `plot-latency-N` | percentiles by operation, closed loop | |
-//! | growth | `plot-growth-N` | inserts into tables that start empty | `longest`: the longest operation of a repetition |
-//! | tails | `plot-tails-N` | inserts beside a reader, and slow operations | `writer > 50 µs`, ... of 10,000 operations; `writer, empty loop > 50 µs` in the same time; `writer, longest`, ... |
-//! | memory | `plot-memory-N` | bytes per entry | `live`, `live, most`, `resident`, `resident, most`, `emptied`, `dropped`: bytes an entry; `garbage, most` |
-//! | pinning | `plot-pinning-N` | throughput by pin policy | |
-//! | filter | `plot-filter-N` | lookups and updates against threads | `construction`: items filled in a second, `bits an item`, `false positives`; nearly full ones also `load when full`, `bits an item when full`, `false positives when full` |
-//! | queue | `plot-queue-N` | operations of priority queues against threads | |
-//! | sortedset | `plot-sortedset-N` | operations of sorted sets against threads | |
-//! | cache | `plot-cache-N` | operations of caches by number of keys | `resident entries` |
-//! | lock | `plot-lock-N` | sections a second against threads | `fairness`: sections of the slowest thread over those of the fastest |
-//! | sync | `plot-sync-N` | throughput by lock, with contention | |
-//!
-//! Rows of elided locks have the figures of \[CHTBench\] tables 4.2 to 4.4 in any section:
-//! `sections`, `transactions`, `aborts`; `under the lock`, the share of the sections that did not
-//! end as transactions; and shares of transactions: `abort rate`, and by cause `conflicts`,
-//! `capacity aborts`, `explicit aborts`, `other aborts`.
+//! Sections that measure nothing but a mix are presets of one type, in `mix`. The plots and figures
+//! of each are listed in `docs/METHODOLOGY.md`.
 //!
 //! # Adding a section
 //!

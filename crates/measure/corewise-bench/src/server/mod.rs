@@ -19,24 +19,7 @@
 //! paper used mutrace), its hit ratio, and its resident set over its memory limit. All of them are
 //! from the report of `corewise load`.
 //!
-//! # Differences from the paper
-//!
-//! * The clients are threads of one `corewise load`: closed loop, one request outstanding on each
-//!   connection, each reply compared byte by byte. The rate is what they count, and not what the
-//!   server counts. Another phase fills the server first; the paper's clients fill it during the
-//!   warm-up.
-//! * Engines alternate at each point instead of running one after the other, so that disturbances
-//!   of the machine affect all of them.
-//! * A machine with fewer CPUs gets fewer server threads, and the report notes it.
-//!
-//! # Bias
-//!
-//! * Clients and server share the machine: beyond `threads + clients = CPUs` a point also measures
-//!   how the scheduler divides it.
-//! * Servers of Redis's protocol are measured by GET and SET of that protocol.
-//! * The maximum of three samples favours a noisy engine; the median is beside it.
-//! * The kernel samples how CPU time divides into user mode and kernel, in ticks. The samples end
-//!   when all their replies have arrived.
+//! What differs from the paper, and what biases the figure, is in `docs/METHODOLOGY.md`.
 
 mod args;
 mod process;

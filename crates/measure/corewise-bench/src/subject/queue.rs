@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::stream::{GET, INSERT};
-use crate::subject::{Capability, External, Operate, WithHandles, Work};
+use crate::subject::{Capability, External, Measurements, Operate, WithHandles, Work};
 use crate::table::Setup;
 use crate::work::{Evidence, OpCounts, Part, Sums, indices, is_given_up};
 
@@ -151,6 +151,10 @@ where
             found.gain(key, 0);
         }
         found
+    }
+
+    fn measurements(&self) -> Measurements {
+        self.queue.measurements()
     }
 
     fn problems(&self, _: &Plan, evidence: &Evidence) -> Option<Vec<String>> {

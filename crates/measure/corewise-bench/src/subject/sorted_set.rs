@@ -7,7 +7,7 @@
 use crate::dyn_table::DynTable;
 use crate::plan::Plan;
 use crate::stream::{GET, INSERT};
-use crate::subject::{Capability, External, Operate, WithHandles, Work};
+use crate::subject::{Capability, External, Measurements, Operate, WithHandles, Work};
 use crate::table::Setup;
 use crate::work::{Evidence, OpCounts, Part, Sums, indices};
 
@@ -111,6 +111,10 @@ where
             }
         }
         found
+    }
+
+    fn measurements(&self) -> Measurements {
+        self.0.measurements()
     }
 
     fn problems(&self, plan: &Plan, evidence: &Evidence) -> Option<Vec<String>> {

@@ -551,6 +551,20 @@ fn a_quick_run_has_the_parameters_for_it() {
     assert_eq!(Suite::parse(&quick.to_toml()), Ok(quick));
 }
 
+/// Five repetitions are the fewest with a verdict. (The section `memory` has none.)
+#[test]
+fn quick_runs_have_verdicts() {
+    for (name, _) in SUITES {
+        let suite = Suite::find(name).expect(name).quickly();
+        let tasks = suite.tasks(&Params::default(), &Topology::flat(2), false);
+        for task in tasks.expect("valid") {
+            let of = &task.workload;
+            let is_judged = of.section_name() != "memory";
+            assert!(!is_judged || task.repetitions >= 5, "{name}: {}", of.id());
+        }
+    }
+}
+
 #[test]
 fn the_suites_of_papers_end_in_time() {
     let minutes = |suite: &Suite| {

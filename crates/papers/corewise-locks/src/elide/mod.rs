@@ -26,6 +26,7 @@
 //! ```text
 //! Elided: main lock, in its own line | auxiliary MCS lock, in its own line | data
 //!         counts: elsewhere, a line for each thread
+//! ElidedParts: for each part, main lock | auxiliary MCS lock; data; counts of all parts as above
 //! ```
 //!
 //! # A section
@@ -79,7 +80,7 @@ mod tx;
 
 use std::cell::{Cell, UnsafeCell};
 
-use corewise_atomic::{CachePadded, mutant, thread_local};
+use corewise_atomic::{CachePadded, Slots, mutant, thread_local};
 
 pub use abort::{Abort, Cause};
 pub use cop::Cop;
@@ -299,7 +300,7 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
     {
         let data = self.data();
         let section = |backend| section(data, &Tx::new(backend));
-        self.drive(&Side::WRITE, Closure(section))
+        self.locks().drive(&Side::WRITE, Closure(section))
     }
 
     /// Runs a section that only reads. Its fallback holds the lock together with other readers.
@@ -315,7 +316,7 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
     {
         let data = self.data();
         let section = |backend| section(data, &ReadTx::new(backend));
-        self.drive(&Side::READ, Closure(section))
+        self.locks().drive(&Side::READ, Closure(section))
     }
 
     /// Runs an operation whose prefix is not in the transaction; see [`Cop`].
@@ -332,7 +333,7 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
             data: self.data(),
             plan: None,
         };
-        self.drive(&Side::WRITE, planned)
+        self.locks().drive(&Side::WRITE, planned)
     }
 
     /// The counts since the lock was created.
@@ -371,6 +372,29 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
         unsafe { &*self.data.get() }
     }
 
+    /// The two locks, with what a section needs besides.
+    #[inline(always)]
+    fn locks(&self) -> LockPair<'_, L, P, B> {
+        LockPair {
+            main: &self.main,
+            aux: &self.aux,
+            backend: self.backend,
+            counters: &self.counters,
+            policy: std::marker::PhantomData,
+        }
+    }
+}
+
+/// A main lock and its auxiliary lock, borrowed for one section.
+struct LockPair<'e, L, P, B> {
+    main: &'e L,
+    aux: &'e Lock<(), Mcs>,
+    backend: Option<B>,
+    counters: &'e Counters,
+    policy: std::marker::PhantomData<fn() -> P>,
+}
+
+impl<L: Subscribe, P: Policy, B: Transaction> LockPair<'_, L, P, B> {
     /// Attempts, then takes the lock: the steps of the module's header.
     #[inline]
     fn drive<S: Section<B>>(&self, side: &Side<L>, mut section: S) -> S::Output {
@@ -392,7 +416,7 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
             }
             self.counters.count(Event::Started);
             let subscription = Subscription {
-                lock: &*self.main,
+                lock: self.main,
                 is_locked: side.is_locked,
                 at: P::READS_LOCK,
                 is_inside: P::LOCKS_INSIDE && side.is_exclusive && aux.is_some(),
@@ -435,7 +459,7 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
     fn wait_until_free(&self, side: &Side<L>) -> bool {
         let mut wait = QueueWait::new();
         let mut yields = 0;
-        while (side.is_locked)(&self.main) {
+        while (side.is_locked)(self.main) {
             yields += u32::from(wait.pause());
             if yields >= WAIT_YIELDS {
                 return false;
@@ -447,9 +471,9 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
     #[cold]
     fn run_locked<S: Section<B>>(&self, side: &Side<L>, mut section: S) -> S::Output {
         self.counters.count(Event::Fallback);
-        (side.lock)(&self.main);
+        (side.lock)(self.main);
         let _held = HeldLock {
-            lock: &*self.main,
+            lock: self.main,
             unlock: side.unlock,
         };
         if let Some(backend) = self.backend {
@@ -462,7 +486,7 @@ impl<T, L: Subscribe, P: Policy, B: Transaction> Elided<T, L, P, B> {
     #[cold]
     fn run_nested<S: Section<B>>(&self, backend: B, side: &Side<L>, mut section: S) -> S::Output {
         let is_exclusive = EXCLUSIVE.with(Cell::get) != 0;
-        let is_locked = || (side.is_locked)(&self.main);
+        let is_locked = || (side.is_locked)(self.main);
         let may_begin = B::NESTS && !is_exclusive && section.prepare();
         if !may_begin || P::READS_LOCK == When::Begin && is_locked() {
             backend.abort::<CODE_NESTED>();
@@ -493,7 +517,72 @@ impl<T: Send, L: Subscribe, P: Opaque> Elided<T, L, P, Rtm> {
             // `Exclusive` keeps sections of the same thread away.
             section(unsafe { &mut *self.data.get() })
         };
-        self.drive(&Side::WRITE, Closure(section))
+        self.locks().drive(&Side::WRITE, Closure(section))
+    }
+}
+
+/// A value of many parts, each with an elided lock: a section takes the lock of its part.
+///
+/// What sections of several parts share is not protected, in transactions and under the locks. The
+/// locks are not padded, because there may be millions; the parts have their counts together.
+///
+/// ```
+/// use corewise_locks::elide::{ElidedParts, Rtm, SlrScm};
+/// use corewise_locks::Mcs;
+/// use std::sync::atomic::AtomicU64;
+///
+/// let buckets: ElidedParts<[AtomicU64; 2], Mcs, SlrScm> =
+///     ElidedParts::new(Default::default(), 2, Rtm::detect().ok());
+/// buckets.run(1, |buckets, tx| tx.store(&buckets[1], tx.load(&buckets[1]) + 1));
+/// assert_eq!(buckets.get()[1].load(std::sync::atomic::Ordering::Relaxed), 1);
+/// ```
+pub struct ElidedParts<T, L, P, B = Rtm> {
+    locks: Slots<(L, Lock<(), Mcs>)>,
+    backend: Option<B>,
+    counters: Counters,
+    policy: std::marker::PhantomData<fn() -> P>,
+    data: T,
+}
+
+impl<T: Sync, L: Subscribe, P: Policy, B: Transaction> ElidedParts<T, L, P, B> {
+    /// Creates a value of some parts with a source of transactions, or without.
+    pub fn new(data: T, parts: usize, backend: Option<B>) -> Self {
+        Self {
+            locks: Slots::from_fn(parts, |_| (L::new(), Lock::new(()))),
+            backend,
+            counters: Counters::new(),
+            policy: std::marker::PhantomData,
+            data,
+        }
+    }
+
+    /// Runs a section of a part that may read and write.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such part, or the section panics under the lock.
+    #[inline]
+    pub fn run<R>(&self, part: usize, section: impl for<'t> Fn(&'t T, &Tx<'t, B>) -> R) -> R {
+        let (main, aux) = &self.locks[part];
+        let pair: LockPair<'_, L, P, B> = LockPair {
+            main,
+            aux,
+            backend: self.backend,
+            counters: &self.counters,
+            policy: self.policy,
+        };
+        let section = |backend| section(&self.data, &Tx::new(backend));
+        pair.drive(&Side::WRITE, Closure(section))
+    }
+
+    /// The value, outside of sections.
+    pub fn get(&self) -> &T {
+        &self.data
+    }
+
+    /// The counts of all parts together, since the value was created.
+    pub fn counts(&self) -> Counts {
+        self.counters.sum()
     }
 }
 
@@ -535,5 +624,11 @@ impl<L> Drop for HeldLock<'_, L> {
 impl<T, L, P, B> std::fmt::Debug for Elided<T, L, P, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Elided(..)")
+    }
+}
+
+impl<T, L, P, B> std::fmt::Debug for ElidedParts<T, L, P, B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ElidedParts(..)")
     }
 }

@@ -1,7 +1,7 @@
 //! HTM-CLHT: a cache-line hash table whose updates are sections of an elided lock (thesis §4.4.4).
 //!
-//! [`Coarse`] has one lock for the whole table, and [`Fine`] one for each of 64 groups of buckets
-//! (§4.5.4). [`Versioned`] is for processors without transactions: its updates are optimistic
+//! [`Coarse`] has one lock for the whole table, and [`Fine`] one for each bucket (§4.5.4).
+//! [`Versioned`] is for processors without transactions: its updates are optimistic
 //! sections with a version for each group. The layout of a bucket, the order of its stores and the
 //! lookup are those of [`clht`](corewise_maps::clht); here no bucket has a lock bit.
 //!
@@ -24,7 +24,7 @@
 //!
 //! An *update* is a section. Overflow buckets exist before, because a transaction that allocates is
 //! likely to abort. A section that needs one and finds none returns, and the table grows under the
-//! lock.
+//! lock. In [`Fine`] the thread takes an unused one, and runs the section again.
 //!
 //! A *resize* copies all entries to an array of twice the size, under the lock. Sections wait
 //! meanwhile; lookups do not: the old array does not change any more. Old arrays are freed with the
@@ -38,7 +38,7 @@
 //!    entry of it was removed meanwhile.
 //! 3. *Updates* block as sections of [`Elided`] do.
 //! 4. *Bounds.* [`Coarse`] grows up to 2^[`GENERATIONS`] times its first size. [`Fine`] does not
-//!    grow: an insertion that finds no overflow bucket in its group returns [`TableFull`].
+//!    grow: an insertion that needs an overflow bucket when none is left returns [`TableFull`].
 
 mod versioned;
 
@@ -49,9 +49,10 @@ use corewise_atomic::sync::Arc;
 use corewise_atomic::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use corewise_atomic::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, fence};
 use corewise_locks::elide::{
-    Counts, Elided, Policy, Retry, Rtm, Scm, ScmOpt, Slr, SlrScm, Subscribe, Transaction, Tx,
+    Counts, Elided, ElidedParts, Policy, Retry, Rtm, Scm, ScmOpt, Slr, SlrScm, Subscribe,
+    Transaction, Tx,
 };
-use corewise_locks::{Mcs, Ttas};
+use corewise_locks::{Lock, Mcs, Ttas};
 
 pub use versioned::{ATTEMPTS, Versioned};
 
@@ -64,8 +65,6 @@ const FEWEST_HEADS: usize = if cfg!(any(corewise_loom, corewise_shuttle)) {
 } else {
     16
 };
-/// Groups of buckets of [`Fine`].
-const GROUPS: usize = 64;
 /// The number of arrays that a table can have in its life.
 pub const GENERATIONS: usize = 40;
 /// Bits of the state that say which slots are used; the rest counts removals.
@@ -234,13 +233,34 @@ impl Array {
         }
     }
 
-    /// Inserts a key that is absent at its place; false if that needs an overflow bucket and none
-    /// is left.
+    /// Inserts a key that is absent at its place; false if that needs an overflow bucket and its
+    /// group has none left.
     fn insert_at<'t, B: Transaction>(
         &'t self,
         tx: &Tx<'t, B>,
         place: KeyLocation<'t>,
+        pair: (u64, u64),
+    ) -> bool {
+        let KeyLocation::Behind(_) = place else {
+            return self.insert_with(tx, place, pair, None);
+        };
+        let group = self.group(hash_of(pair.0));
+        let of_group = self.overflow.len() / self.taken.len();
+        let taken = tx.load(&self.taken[group]);
+        if taken as usize >= of_group {
+            return false;
+        }
+        tx.store(&self.taken[group], taken + 1);
+        self.insert_with(tx, place, pair, Some(group * of_group + taken as usize))
+    }
+
+    /// As [`insert_at`](Self::insert_at), with the index of an unused overflow bucket, or none.
+    fn insert_with<'t, B: Transaction>(
+        &'t self,
+        tx: &Tx<'t, B>,
+        place: KeyLocation<'t>,
         (key, value): (u64, u64),
+        unused: Option<usize>,
     ) -> bool {
         let last = match place {
             KeyLocation::Key(bucket, slot) | KeyLocation::Free(bucket, slot) => {
@@ -252,15 +272,10 @@ impl Array {
             }
             KeyLocation::Behind(last) => last,
         };
-        let group = self.group(hash_of(key));
-        let of_group = self.overflow.len() / self.taken.len();
-        let taken = tx.load(&self.taken[group]);
-        if taken as usize >= of_group {
+        let Some(index) = unused else {
             return false;
-        }
-        let index = group * of_group + taken as usize;
+        };
         let new = &self.overflow[index];
-        tx.store(&self.taken[group], taken + 1);
         tx.store(&new.keys[0], key);
         tx.store(&new.values[0], value);
         tx.store(&new.state, 1);
@@ -444,11 +459,11 @@ pub struct Coarse<L, P, B = Rtm> {
 
 /// Implements what all tables have. A table has `put` and `remove`.
 macro_rules! table_of_words {
-    ([$($generics:tt)*] $table:ty, $tables:ident, $full:literal) => {
+    ([$($generics:tt)*] $table:ty, $tables:ident $(.$get:ident())?, $full:literal) => {
         impl<$($generics)*> $table {
             /// The value of a key. Takes no lock.
             pub fn get(&self, key: u64) -> Option<u64> {
-                self.$tables.get(key)
+                self.$tables$(.$get())?.get(key)
             }
 
             /// Inserts a pair, and returns the value that it replaces.
@@ -475,7 +490,7 @@ macro_rules! table_of_words {
             /// The number of entries, counted one by one; exact only while no thread updates the
             /// table.
             pub fn len(&self) -> usize {
-                self.$tables.len()
+                self.$tables$(.$get())?.len()
             }
 
             /// Whether there is no entry; as [`len`](Self::len).
@@ -541,7 +556,7 @@ impl<L: Subscribe, P: Policy, B: Transaction> Coarse<L, P, B> {
 /// The code with which a section that grows the table leaves its transaction.
 const GROWS: u8 = 1;
 
-/// A table with an elided MCS lock for each of 64 groups of buckets (§4.5.4). It does not grow.
+/// A table with an elided MCS lock for each bucket (§4.5.4). It does not grow.
 ///
 /// ```
 /// use corewise_locks::elide::{Scripted, SlrScm};
@@ -552,56 +567,75 @@ const GROWS: u8 = 1;
 /// assert_eq!((table.get(1), table.remove(1), table.get(1)), (Some(2), Some(2), None));
 /// ```
 pub struct Fine<P, B = Rtm> {
-    groups: Vec<Elided<Arc<Tables>, Mcs, P, B>>,
-    beside: Arc<Tables>,
+    tables: ElidedParts<Tables, Mcs, P, B>,
+    /// The indices of the overflow buckets that are in no chain. Sections of different buckets
+    /// would race for them, so a thread takes one outside of sections.
+    unused: Lock<Vec<usize>, Mcs>,
 }
 
-table_of_words! { [P: Policy, B: Transaction] Fine<P, B>, beside, "If the key's group has no room." }
+table_of_words! {
+    [P: Policy, B: Transaction] Fine<P, B>, tables.get(), "If no overflow bucket is left."
+}
 
 impl<P: Policy, B: Transaction> Fine<P, B> {
     /// Creates a table for `capacity` entries, with a source of transactions or without.
     pub fn new(capacity: usize, backend: Option<B>) -> Self {
-        let beside = Arc::new(Tables::new(capacity, GROUPS));
-        let group = |_| Elided::new(beside.clone(), backend);
+        let tables = Tables::new(capacity, 1);
+        let array = tables.current_array();
+        let (buckets, overflow) = (array.heads.len(), array.overflow.len());
         Self {
-            groups: (0..GROUPS).map(group).collect(),
-            beside,
+            tables: ElidedParts::new(tables, buckets, backend),
+            unused: Lock::new((0..overflow).rev().collect()),
         }
     }
 
-    fn group(&self, key: u64) -> &Elided<Arc<Tables>, Mcs, P, B> {
-        &self.groups[hash_of(key) as usize & (GROUPS - 1)]
+    /// The number of the key's bucket, which is that of its lock.
+    fn bucket(&self, key: u64) -> usize {
+        self.tables.get().current_array().index(hash_of(key))
     }
 
     fn put(&self, pair: (u64, u64), replaces: bool) -> Result<Option<u64>, TableFull> {
-        let put = self
-            .group(pair.0)
-            .run(|tables, tx| tables.put(tx, pair, replaces));
-        match put {
-            Put::New => Ok(None),
-            Put::There(old) => Ok(Some(old)),
-            Put::Crowded(_) => Err(TableFull),
+        let mut unused = None;
+        loop {
+            let (put, is_behind) = self.tables.run(self.bucket(pair.0), |tables, tx| {
+                let (generation, place) = tables.place(tx, pair.0);
+                let put = match place {
+                    KeyLocation::Key(..) => tables.put_at(tx, (generation, place), pair, replaces),
+                    _ if tables
+                        .array(generation)
+                        .insert_with(tx, place, pair, unused) =>
+                    {
+                        Put::New
+                    }
+                    _ => Put::Crowded(generation),
+                };
+                (put, matches!(place, KeyLocation::Behind(_)))
+            });
+            let old = match put {
+                Put::New => None,
+                Put::There(old) => Some(old),
+                Put::Crowded(_) => {
+                    unused = Some(self.unused.lock().pop().ok_or(TableFull)?);
+                    continue;
+                }
+            };
+            // What is not behind a chain needed no bucket: another thread has made room since.
+            if let Some(index) = unused.filter(|_| !is_behind) {
+                self.unused.lock().push(index);
+            }
+            return Ok(old);
         }
     }
 
     /// Removes a key and returns its value.
     pub fn remove(&self, key: u64) -> Option<u64> {
         self.get(key)?; // an update without effect is no transaction
-        self.group(key).run(|tables, tx| tables.remove(tx, key))
+        let bucket = self.bucket(key);
+        self.tables.run(bucket, |tables, tx| tables.remove(tx, key))
     }
 
     /// The counts of all locks together.
     pub fn counts(&self) -> Counts {
-        let mut sum = Counts::default();
-        for counts in self.groups.iter().map(Elided::counts) {
-            sum.started += counts.started;
-            sum.committed += counts.committed;
-            sum.fallbacks += counts.fallbacks;
-            sum.aided += counts.aided;
-            for (sum, count) in sum.aborted.iter_mut().zip(counts.aborted) {
-                *sum += count;
-            }
-        }
-        sum
+        self.tables.counts()
     }
 }

@@ -45,6 +45,31 @@ struct Item<D: Sequential> {
 }
 
 impl<D: Sequential> Batch<D> {
+    /// A batch to execute outside of a combiner, as in a test of [`Combine`].
+    #[must_use]
+    pub fn of(operations: Vec<Operation<D>>) -> Self {
+        let item = |operation| Item {
+            operation,
+            outcome: None,
+        };
+        Self(operations.into_iter().map(item).collect())
+    }
+
+    /// Executes the operations, and returns their responses in order.
+    ///
+    /// # Panics
+    ///
+    /// If one of them does.
+    pub fn execute(mut self, data: &mut D) -> Vec<D::Response>
+    where
+        D: Combine,
+    {
+        data.combine(&mut self);
+        self.execute_rest(data);
+        let outcomes = self.0.into_iter().filter_map(|item| item.outcome);
+        outcomes.map(unwrap).collect()
+    }
+
     /// The number of operations.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -62,6 +87,20 @@ impl<D: Sequential> Batch<D> {
     /// If there is none.
     pub fn operation(&self, place: usize) -> &Operation<D> {
         &self.0[place].operation
+    }
+
+    /// The places of operations with the same key, in order, where there are several of them.
+    pub fn groups<K: Ord>(&self, key: impl Fn(&Self, usize) -> Option<K>) -> Vec<Vec<usize>> {
+        if self.len() < 2 {
+            return Vec::new();
+        }
+        let keyed = |place| Some((key(self, place)?, place));
+        let mut all: Vec<(K, usize)> = (0..self.len()).filter_map(keyed).collect();
+        all.sort();
+        let groups = all.chunk_by(|one, other| one.0 == other.0);
+        let groups = groups.filter(|group| group.len() > 1);
+        let places = |group: &[(K, usize)]| group.iter().map(|(_, place)| *place).collect();
+        groups.map(places).collect()
     }
 
     /// Answers the operation at a place, which the structure has executed. A second answer
@@ -282,9 +321,20 @@ pub struct FlatCombiningPlus<D: Sequential> {
 }
 
 impl<D: Sequential> FlatCombiningPlus<D> {
-    /// Combines writes of a structure.
+    /// Combines writes of a structure, and executes them one by one.
     pub fn new(data: D) -> Self {
-        let combiner = Combiner::new(data, None);
+        Self::with(Combiner::new(data, None))
+    }
+
+    /// Combines writes of a structure, which executes a batch in [`Combine::combine`].
+    pub fn with_combining(data: D) -> Self
+    where
+        D: Combine,
+    {
+        Self::with(Combiner::new(data, Some(D::combine)))
+    }
+
+    fn with(combiner: Combiner<D>) -> Self {
         let slots = combiner.registry.slots();
         Self {
             combiner,

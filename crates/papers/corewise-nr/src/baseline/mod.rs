@@ -6,7 +6,7 @@
 //! | RWL | [`ReadersWriterLocked`] | reads | one by one |
 //! | FC | [`FlatCombining`] | nothing | combined |
 //! | FC, structure-specific | [`FlatCombining::with_combining`] | nothing | combined in [`Combine::combine`] |
-//! | FC+ | [`FlatCombiningPlus`] | reads | combined |
+//! | FC+ | [`FlatCombiningPlus`] | reads | combined; there is a `with_combining`, too |
 //!
 //! All of them are [`Concurrent`](crate::Concurrent), take any number of threads, and survive
 //! operations that panic. An operation that calls the structure that executes it gets a panic, as

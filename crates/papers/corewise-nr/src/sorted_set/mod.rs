@@ -587,6 +587,38 @@ impl SortedSet {
         Ok(result.expect("nothing is refused without a condition"))
     }
 
+    /// Adds to the score of a member several times, and moves it once. Returns the score after each
+    /// addition. `None` if nothing was done: one of the scores is no normal number, or a single
+    /// [`increment`](Self::increment) would be an error.
+    ///
+    /// ```
+    /// use corewise_nr::SortedSet;
+    ///
+    /// let mut scores = SortedSet::new();
+    /// assert_eq!(scores.increment_all(b"ada", [2.0, 5.0]), Some(vec![2.0, 7.0]));
+    /// assert_eq!(scores.increment_all(b"ada", [f64::NAN]), None);
+    /// assert_eq!(scores.score(b"ada"), Some(7.0));
+    /// ```
+    pub fn increment_all(
+        &mut self,
+        member: &[u8],
+        deltas: impl IntoIterator<Item = f64>,
+    ) -> Option<Vec<f64>> {
+        let mut score = self.score(member);
+        let add = |delta| {
+            let sum = score.map_or(delta, |score| score + delta);
+            score = Some(sum);
+            sum
+        };
+        let scores: Vec<f64> = deltas.into_iter().map(add).collect();
+        // Of the others, zeros have two signs, of which a set may keep the first.
+        if !scores.iter().all(|score| score.is_normal()) {
+            return None;
+        }
+        self.insert(member, *scores.last()?).ok()?;
+        Some(scores)
+    }
+
     /// Like [`increment`](Self::increment), under conditions (`ZADD` with `INCR`). Returns `None`
     /// if a condition does not hold.
     ///
@@ -776,8 +808,8 @@ impl SortedSet {
 
     /// Removes members like [`remove_range`](Self::remove_range), but those of a long range leave
     /// the index, and their memory is freed, in steps: some with each member that is added or
-    /// removed, others by [`free_detached`](Self::free_detached). Until then it takes longer to
-    /// find a member.
+    /// removed, others by [`free_detached`](Self::free_detached) or [`settle`](Self::settle). Until
+    /// then it takes longer to find a member.
     ///
     /// ```
     /// use corewise_nr::sorted_set::{Bounds, SortedSet};
@@ -831,6 +863,26 @@ impl SortedSet {
             self.items.remove(id);
         }
         !self.cut.is_empty()
+    }
+
+    /// Does up to `steps` steps of what removals have left to do: a step frees some detached
+    /// members, or moves a few records to the room of others, as a removal does (guarantee 4).
+    /// Returns whether there may be more to do.
+    ///
+    /// ```
+    /// use corewise_nr::sorted_set::{Bounds, SortedSet};
+    ///
+    /// let mut set = SortedSet::new();
+    /// for number in 0..1_000_u32 {
+    ///     set.insert(&number.to_be_bytes(), number.into())?;
+    /// }
+    /// set.detach_range(Bounds::Rank(0, 899));
+    /// while set.settle(10) {}
+    /// assert!(!set.has_detached());
+    /// # Ok::<(), corewise_nr::sorted_set::SortedSetError>(())
+    /// ```
+    pub fn settle(&mut self, steps: usize) -> bool {
+        (0..steps).all(|_| self.compact())
     }
 
     /// A copy without the members within the bounds; ranks are counted from the lowest score. Takes

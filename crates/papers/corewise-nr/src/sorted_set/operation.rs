@@ -7,7 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound;
 
 use super::{Conditions, Direction, Inserted, Presence, SortedSet, SortedSetError};
-use crate::Sequential;
+use crate::baseline::{Batch, Combine};
+use crate::{Operation, Sequential};
 
 /// A member with its score.
 pub type ScoredMember = (Box<[u8]>, f64);
@@ -132,6 +133,33 @@ pub enum Response {
 
 fn owned((member, score): (&[u8], f64)) -> ScoredMember {
     (member.into(), score)
+}
+
+/// Increments of one member move it once.
+impl Combine for SortedSet {
+    fn combine(&mut self, batch: &mut Batch<Self>) {
+        fn increment(batch: &Batch<SortedSet>, place: usize) -> Option<(&[u8], f64)> {
+            match batch.operation(place) {
+                Operation::Write(Write::Increment {
+                    member,
+                    delta,
+                    conditions,
+                }) if *conditions == Conditions::default() => Some((member, *delta)),
+                _ => None,
+            }
+        }
+        let member = |batch: &Batch<Self>, place| Some(Box::from(increment(batch, place)?.0));
+        for places in batch.groups::<Box<[u8]>>(member) {
+            let all = || places.iter().filter_map(|place| increment(batch, *place));
+            let Some((member, _)) = all().next() else {
+                continue;
+            };
+            let scores = self.increment_all(member, all().map(|(_, delta)| delta));
+            for (place, score) in places.into_iter().zip(scores.into_iter().flatten()) {
+                batch.answer(place, Response::Incremented(Ok(Some(score))));
+            }
+        }
+    }
 }
 
 impl Sequential for SortedSet {

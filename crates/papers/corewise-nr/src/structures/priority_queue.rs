@@ -7,7 +7,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::skip_list::SkipList;
-use crate::Sequential;
+use crate::baseline::{Batch, Combine};
+use crate::{Operation, Sequential};
 
 /// An operation that does not change a priority queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,5 +108,41 @@ impl<K: Ord + Clone + Hash + Send + Sync> Sequential for SkipListQueue<K> {
         self.inserted.hash(&mut hasher);
         self.keys.iter().for_each(|(key, ())| key.hash(&mut hasher));
         Some(hasher.finish())
+    }
+}
+
+/// A removal gets the lowest key of the batch's insertions if the list has none that is as low, so
+/// both leave the list as it is.
+impl<K: Ord + Clone + Hash + Send + Sync> Combine for SkipListQueue<K> {
+    fn combine(&mut self, batch: &mut Batch<Self>) {
+        if batch.len() < 2 {
+            return;
+        }
+        let (mut insertions, mut removals) = (Vec::new(), Vec::new());
+        for place in 0..batch.len() {
+            match batch.operation(place) {
+                Operation::Write(Write::Insert(key)) => insertions.push((key.clone(), place)),
+                Operation::Write(Write::RemoveMin) => removals.push(place),
+                Operation::Read(_) => {}
+            }
+        }
+        insertions.sort();
+        let mut insertions = insertions.into_iter().peekable();
+        for place in removals {
+            let least = self.keys.first().map(|((key, _), ())| key);
+            let is_first = |key: &K| least.is_none_or(|least| key < least);
+            let key = match insertions.next_if(|(key, _)| is_first(key)) {
+                Some((key, insertion)) => {
+                    self.inserted += 1;
+                    batch.answer(insertion, Response::Inserted);
+                    Some(key)
+                }
+                None => self.keys.pop_first().map(|((key, _), ())| key),
+            };
+            batch.answer(place, Response::Key(key));
+        }
+        for (key, place) in insertions {
+            batch.answer(place, self.write(&Write::Insert(key)));
+        }
     }
 }

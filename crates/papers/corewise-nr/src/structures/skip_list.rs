@@ -76,6 +76,19 @@ pub struct SkipList<K, V> {
 /// The last node before a place, on each level.
 type Path = [u32; LEVELS];
 
+/// A place in a list, from which keys behind it are found in fewer steps: the last node before it,
+/// on each level. Each search moves it. Keys must not descend, and the list must change by this
+/// finger only.
+#[derive(Debug)]
+pub(super) struct Finger(Path);
+
+impl Finger {
+    /// Before all keys.
+    pub(super) const fn start() -> Self {
+        Self([NONE; LEVELS])
+    }
+}
+
 impl<K: Ord, V> SkipList<K, V> {
     /// An empty list.
     #[must_use]
@@ -123,30 +136,40 @@ impl<K: Ord, V> SkipList<K, V> {
         }
     }
 
-    /// The nodes before the key, and the node with the key or the first one behind it.
-    fn search(&self, key: &K) -> (Path, u32) {
-        let mut path = [NONE; LEVELS];
-        let (mut node, mut next) = (NONE, NONE);
+    /// Moves the finger to the place of the key. Returns the node with the key, or the first one
+    /// behind it.
+    fn search(&self, Finger(path): &mut Finger, key: &K) -> u32 {
+        let (mut node, mut next, mut is_ahead) = (NONE, NONE, false);
         for level in (0..self.level).rev() {
+            // A node that was reached on a higher level is farther than the finger is on this one.
+            if !is_ahead {
+                node = path[level];
+            }
             next = self.next(node, level);
             while next != NONE && self.entry(next).0 < *key {
-                node = next;
+                (node, is_ahead) = (next, true);
                 next = self.next(node, level);
             }
             path[level] = node;
         }
-        (path, next)
+        next
     }
 
-    fn find(&self, key: &K) -> Option<u32> {
-        let (_, node) = self.search(key);
-        (node != NONE && self.entry(node).0 == *key).then_some(node)
+    /// The node that a search found, if it has the key.
+    fn with_key(&self, found: u32, key: &K) -> Option<u32> {
+        (found != NONE && self.entry(found).0 == *key).then_some(found)
     }
 
     /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<&V> {
-        Some(&self.entry(self.find(key)?).1)
+        self.get_from(&mut Finger::start(), key)
+    }
+
+    /// As [`get`](Self::get), from a finger on.
+    pub(super) fn get_from(&self, finger: &mut Finger, key: &K) -> Option<&V> {
+        let found = self.search(finger, key);
+        Some(&self.entry(self.with_key(found, key)?).1)
     }
 
     /// The entry with the lowest key, in `O(1)`.
@@ -179,7 +202,13 @@ impl<K: Ord, V> SkipList<K, V> {
     ///
     /// If the list has [`MAX_ENTRIES`] entries, and the key is not one of them.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let (path, found) = self.search(&key);
+        self.insert_from(&mut Finger::start(), key, value)
+    }
+
+    /// As [`insert`](Self::insert), from a finger on.
+    pub(super) fn insert_from(&mut self, finger: &mut Finger, key: K, value: V) -> Option<V> {
+        let found = self.search(finger, &key);
+        let Finger(path) = finger;
         if found != NONE && self.entry(found).0 == key {
             let entry = self.nodes[found as usize].entry.as_mut()?;
             return Some(std::mem::replace(&mut entry.1, value));
@@ -215,11 +244,14 @@ impl<K: Ord, V> SkipList<K, V> {
 
     /// Removes a key, and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let (path, node) = self.search(key);
-        if node == NONE || self.entry(node).0 != *key {
-            return None;
-        }
-        Some(self.unlink(&path, node)?.1)
+        self.remove_from(&mut Finger::start(), key)
+    }
+
+    /// As [`remove`](Self::remove), from a finger on.
+    pub(super) fn remove_from(&mut self, finger: &mut Finger, key: &K) -> Option<V> {
+        let found = self.search(finger, key);
+        let node = self.with_key(found, key)?;
+        Some(self.unlink(&finger.0, node)?.1)
     }
 
     /// Removes and returns the entry with the lowest key.

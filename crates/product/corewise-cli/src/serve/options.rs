@@ -112,6 +112,10 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "TIME")]
     pub(crate) slow_reader_timeout: Option<Parsed<Span>>,
 
+    /// Number of databases of RESP, 1 to 16; memcached's protocols see the first. [default: 16]
+    #[arg(long, value_name = "N")]
+    pub(crate) databases: Option<Parsed<Positive>>,
+
     /// Refuse the scripts of RESP: EVAL and its relatives.
     #[arg(long)]
     pub(crate) disable_scripts: Option<bool>,
@@ -302,7 +306,7 @@ impl ServeOptions {
             max_connections
             maxconns_fast idle_timeout slow_reader_timeout engine eviction disable_evictions pin
             auth_file config backlog enable_shutdown disable_flush_all disable_cas disable_dumping
-            prefix_delimiter disable_scripts script_time script_memory script_keys daemon user pidfile lock_memory enable_coredumps extended protocol
+            prefix_delimiter databases disable_scripts script_time script_memory script_keys daemon user pidfile lock_memory enable_coredumps extended protocol
             udp_port slab_growth_factor slab_min_size max_reqs_per_event enable_largepages
             disable_watch napi_ids memory_file enable_sasl enable_ssl;
             verbose = self.verbose.max(under.verbose),

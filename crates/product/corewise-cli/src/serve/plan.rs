@@ -26,6 +26,7 @@ const MIN_SCRIPT_TIME: Duration = Duration::from_millis(1);
 const MAX_SCRIPT_TIME: Duration = Duration::from_secs(60);
 const MIN_SCRIPT_MEMORY: u64 = 1 << 20;
 const MAX_SCRIPT_MEMORY: u64 = 1 << 30;
+const MOST_DATABASES: u8 = 16;
 const MAX_THREADS: u32 = 1_024;
 
 /// The resolved options.
@@ -257,6 +258,7 @@ fn server_config(
     config.memory = usual_memory(mode);
     set_sizes(&mut config, &options, machine.memory_bytes)?;
     set_connections(&mut config, &options)?;
+    set_databases(&mut config, &options)?;
     set_scripts(&mut config, &options)?;
     set_commands(&mut config, &options);
     set_kinds(&mut config, options);
@@ -373,6 +375,15 @@ fn set_connections(config: &mut Config, options: &ServeOptions) -> Result<(), St
     }
     if let Some(Parsed(Mode(mode))) = options.unix_mode {
         config.unix_mode = mode;
+    }
+    Ok(())
+}
+
+fn set_databases(config: &mut Config, options: &ServeOptions) -> Result<(), String> {
+    if let Some(Parsed(Positive(count))) = options.databases {
+        let fits = u8::try_from(count).ok().filter(|n| *n <= MOST_DATABASES);
+        config.databases =
+            fits.ok_or_else(|| format!("databases must be from 1 to {MOST_DATABASES}"))?;
     }
     Ok(())
 }

@@ -112,6 +112,7 @@ const OF_LIMITS: &[Reaches] = &[
     ("--script-time 250ms", |c| {
         c.script_time == Duration::from_millis(250)
     }),
+    ("--databases 3", |c| c.databases == 3),
     ("--script-memory 2m", |c| c.script_memory == 2 << 20),
     ("--script-keys all", |c| c.script_keys == ScriptKeys::All),
     ("", |c| c.script_keys == ScriptKeys::Declared),
@@ -383,6 +384,8 @@ fn a_bad_option_is_named_in_one_line() {
         ("-n 0", "above 0"),
         ("-N 0", "above 0"),
         ("-U x", "invalid digit"),
+        ("--databases 0", "above 0"),
+        ("--databases 17", "from 1 to 16"),
         ("-D é", "one visible ASCII character"),
         ("--connection-memory 1", "at least"),
         ("--pin list:9999", "`9999`"),

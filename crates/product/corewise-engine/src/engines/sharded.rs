@@ -141,8 +141,9 @@ pub trait Shards: Send + Sync + 'static {
     /// Frees up to `limit` flushed items of a shard; returns how many were there.
     fn reap(&self, shard: usize, limit: usize, garbage: &mut Self::Garbage) -> usize;
 
-    /// Sets that no item owns and that are not yet freed.
-    fn dying_sets(&self) -> usize;
+    /// Sets of which maintenance has to free a part: those that no item owns, and those with memory
+    /// of removed members.
+    fn sets_to_free(&self) -> usize;
 
     /// Bytes that are resident for the sets of all shards, and not in use.
     fn set_slack(&self) -> u64;
@@ -368,10 +369,11 @@ impl<P: Shards> ShardedSession<P> {
         reaped > 0
     }
 
-    /// Frees a part of a set that no item owns. Returns whether there are any.
+    /// Frees a part of a set that no item owns, or memory of removed members. Returns whether there
+    /// was any.
     fn free_some(&self) -> bool {
         let shards = &self.engine.shards;
-        if shards.dying_sets() == 0 {
+        if shards.sets_to_free() == 0 {
             return false;
         }
         self.engine

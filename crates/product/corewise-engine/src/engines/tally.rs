@@ -3,6 +3,7 @@
 use crate::engine::{ClassStats, EngineStats};
 use crate::item::{Item, state};
 use crate::size_class;
+use corewise_ops::database::{DATABASES, prefix};
 use corewise_ops::{Deadline, Now};
 
 /// Counts of events.
@@ -37,6 +38,8 @@ pub(super) struct Tally {
     /// How long the item evicted last had been idle.
     evicted_idle_s: u32,
     events: Events,
+    /// The live items whose keys have a prefix.
+    prefixed: [u64; DATABASES],
     classes: Box<[Class]>,
 }
 
@@ -45,6 +48,7 @@ impl Tally {
         Self {
             evicted_idle_s: 0,
             events: Events::default(),
+            prefixed: [0; DATABASES],
             classes: vec![Class::default(); size_class::COUNT].into_boxed_slice(),
         }
     }
@@ -53,9 +57,12 @@ impl Tally {
         &mut self.classes[size_class::of(footprint) as usize - 1]
     }
 
-    /// Counts an item of this footprint as live.
+    /// Counts an item of this key and footprint as live.
     #[inline]
-    pub(super) fn charge(&mut self, footprint: usize) {
+    pub(super) fn charge(&mut self, key: &[u8], footprint: usize) {
+        if let Some(prefix) = prefix(key) {
+            self.prefixed[usize::from(prefix)] += 1;
+        }
         let class = self.class(footprint);
         class.items += 1;
         class.bytes += footprint as u64;
@@ -63,7 +70,10 @@ impl Tally {
 
     /// Ends [`charge`](Self::charge).
     #[inline]
-    pub(super) fn discharge(&mut self, footprint: usize) {
+    pub(super) fn discharge(&mut self, key: &[u8], footprint: usize) {
+        if let Some(prefix) = prefix(key) {
+            self.prefixed[usize::from(prefix)] -= 1;
+        }
         let class = self.class(footprint);
         class.items -= 1;
         class.bytes -= footprint as u64;
@@ -71,6 +81,7 @@ impl Tally {
 
     /// No item is live any more.
     pub(super) fn discharge_all(&mut self) {
+        self.prefixed = [0; DATABASES];
         for class in &mut self.classes {
             (class.items, class.bytes) = (0, 0);
         }
@@ -137,9 +148,12 @@ impl Tally {
         self.events.lock_wait_ns += ns;
     }
 
-    /// Adds the counts of events.
+    /// Adds the counts of events, and of live items whose keys have a prefix.
     pub(super) fn add_events(&self, sum: &mut EngineStats) {
         let e = &self.events;
+        for (sum, count) in sum.prefixed.iter_mut().zip(self.prefixed) {
+            *sum += count;
+        }
         sum.total_items += e.total_items;
         sum.evictions += e.evictions;
         sum.evicted_unfetched += e.evicted_unfetched;

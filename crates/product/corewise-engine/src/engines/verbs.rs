@@ -106,6 +106,10 @@ pub(crate) unsafe trait ItemStore {
     /// bytes.
     fn charge_set(&mut self, before: usize, after: usize);
 
+    /// Notes that the key's set has memory of removed members, which
+    /// [maintenance](crate::Session::maintain) then frees in [steps](crate::objects::settle).
+    fn note_unsettled_set(&mut self);
+
     /// What counts the bytes of the key's set, as a number: there may be one for each shard.
     fn set_account(&self) -> usize;
 
@@ -190,14 +194,15 @@ pub(crate) unsafe trait ItemStore {
         unsafe { self.item(node).view(before, flags, self.footprint(node)) }
     }
 
-    /// The outcome for an item that was written.
+    /// The outcome for a string that was written.
     ///
     /// # Safety
     ///
     /// 1. As described for the trait.
     unsafe fn stored(&self, node: Ptr<Self::Links>) -> Outcome<'_> {
         // SAFETY: the node is one of this store's items and still linked, by 1.
-        Outcome::Stored(unsafe { self.view(node, Before::default(), ItemFlags::NONE) })
+        let (stored, footprint) = unsafe { (self.item(node), self.footprint(node)) };
+        Outcome::Stored(stored.view_of_string(Before::default(), ItemFlags::NONE, footprint))
     }
 }
 
@@ -672,10 +677,11 @@ pub(crate) fn update<K: ItemStore>(
     key: &[u8],
     update: &mut dyn Update,
 ) -> Result<Updated, NeedsRoom> {
-    let old = match find_string(items, update.takes_any_kind()) {
-        Err(Outcome::WrongKind) => return Ok(Updated::WrongKind),
-        found => found.ok(),
-    };
+    let old = items.find().ok();
+    // SAFETY: `old` is what `find` has just returned (1).
+    if !update.takes_any_kind() && unsafe { is_other_kind(items, old) } {
+        return Ok(Updated::WrongKind);
+    }
     // SAFETY: `old` is what `find` returned last, and nothing has unlinked it since (1).
     unsafe {
         let change = update.update(view_read_item(items, old).as_ref());
@@ -690,10 +696,11 @@ pub(crate) fn edit<K: ItemStore>(
     edit: &Edit<'_>,
     report: Report<'_>,
 ) -> Attempt {
-    let old = match find_string(items, edit.any_kind) {
-        Err(outcome @ Outcome::WrongKind) => return Ok(report(outcome)),
-        found => found.ok(),
-    };
+    let old = items.find().ok();
+    // SAFETY: `old` is what `find` has just returned (1).
+    if !edit.any_kind && unsafe { is_other_kind(items, old) } {
+        return Ok(report(Outcome::WrongKind));
+    }
     let mut new = NewValue::take();
     let (decided, old_value) = {
         // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
@@ -745,6 +752,17 @@ impl Drop for NewValue {
             Self::SPARE.set(mem::take(&mut self.0));
         }
     }
+}
+
+/// Whether there is an item that is not a string.
+///
+/// # Safety
+///
+/// 1. As described for [`ItemStore`].
+#[inline]
+unsafe fn is_other_kind<K: ItemStore>(items: &K, old: Option<Ptr<K::Links>>) -> bool {
+    // SAFETY: the node is one of the store's items and still linked, by 1.
+    old.is_some_and(|node| !unsafe { items.item(node) }.is_string())
 }
 
 /// The item that was found, which counts as read.

@@ -182,12 +182,13 @@ impl Isolation {
     /// Waits for other members as guarantee 4 of the [module](self) says. Takes time in proportion
     /// to the number of keys and members. The calling thread must have no operation pending and no
     /// other transaction, or it waits for itself.
-    pub fn begin<'k>(
+    pub fn begin<K: AsRef<[u8]>>(
         &self,
         now: Now,
-        keys: impl IntoIterator<Item = &'k [u8]>,
+        keys: impl IntoIterator<Item = K>,
     ) -> IsolatedTransaction<'_> {
-        let mut stripes: Vec<usize> = keys.into_iter().map(|key| self.stripe_of(key)).collect();
+        let keys = keys.into_iter();
+        let mut stripes: Vec<usize> = keys.map(|key| self.stripe_of(key.as_ref())).collect();
         if mutant!("locks_in_the_order_of_keys") {
             let mut seen = [false; STRIPES];
             stripes.retain(|stripe| !std::mem::replace(&mut seen[*stripe], true));

@@ -267,7 +267,7 @@ fn a_panic_leaves_nothing_locked() {
 #[test]
 fn a_transaction_may_lock_some_keys_or_all() {
     let (_engine, isolation, [mut one, _]) = start(<Locked>::new(Default::default()));
-    drop(isolation.begin(NOW, []));
+    drop(isolation.begin::<&[u8]>(NOW, []));
     let keys: Vec<Vec<u8>> = (0..3 * STRIPES).map(|i| i.to_string().into()).collect();
     let mut some = isolation.begin(NOW, keys.iter().map(Vec::as_slice));
     assert!(some.locked.len() <= STRIPES && some.locked.len() > STRIPES / 2);

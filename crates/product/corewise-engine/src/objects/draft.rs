@@ -69,9 +69,10 @@ pub(super) enum Draft {
 
 /// What is in a slot: the steps of a move are those of [`SetSlot`](corewise_ops::sorted::SetSlot).
 pub(super) enum Slotted {
-    /// A copy of a flat set, which is moved as one too.
+    /// A copy of a flat set, which is moved as one too, or a new flat set.
     Flat(Vec<u8>),
-    /// A copy of an object, until it is put, and the bytes that this account counts for it.
+    /// A copy of an object, or a new one, until it is put, and the bytes that this account counts
+    /// for it.
     Copy {
         object: Option<Object>,
         bytes: usize,
@@ -107,7 +108,7 @@ impl Draft {
     }
 
     /// Gives a member a score, whether it is there or not.
-    fn set_score(&mut self, member: &[u8], score: f64) -> Result<(), SortedSetError> {
+    pub(super) fn set_score(&mut self, member: &[u8], score: f64) -> Result<(), SortedSetError> {
         if let Self::Flat(bytes, memory) = self {
             flat::remove(bytes, member);
             if flat::add(bytes, member, score) {

@@ -86,6 +86,15 @@ pub(super) fn add(bytes: &mut Vec<u8>, member: &[u8], score: f64) -> bool {
     true
 }
 
+/// Whether all of these members can be added, one after the other.
+pub(super) fn has_room<'m>(bytes: &[u8], members: impl Iterator<Item = &'m [u8]>) -> bool {
+    let mut len = bytes.len();
+    { members }.all(|member| {
+        len += HEAD + member.len();
+        member.len() <= LONGEST_MEMBER && len <= MOST_BYTES
+    })
+}
+
 /// Removes a member. Returns whether it was there.
 pub(super) fn remove(bytes: &mut Vec<u8>, member: &[u8]) -> bool {
     let Some(found) = find(bytes, member) else {

@@ -103,12 +103,47 @@ pub(crate) fn free_part(object: Object) -> (usize, Option<Object>) {
     (before - after, rest)
 }
 
-/// The dying objects of a shard: those that no item owns and that are not yet freed.
+/// Steps of a set's work after removals that maintenance does at once: they free 512 members, or
+/// move 256.
+const SETTLED_AT_ONCE: usize = 64;
+
+/// Frees some memory of members that were removed from a set in a long range; returns whether there
+/// may be more.
+pub(crate) fn settle(set: &mut SortedSet) -> bool {
+    set.settle(SETTLED_AT_ONCE)
+}
+
+/// The sets, by the hashes of their keys, that maintenance is to [settle]. Those for which there is
+/// no room settle when they are used.
+#[derive(Default)]
+pub(crate) struct Unsettled(Vec<u64>);
+
+impl Unsettled {
+    const MOST: usize = 1 << 12;
+
+    /// Adds a set; returns whether there was room.
+    pub(crate) fn add(&mut self, hash: u64) -> bool {
+        let has_room = self.0.len() < Self::MOST;
+        if has_room {
+            self.0.push(hash);
+        }
+        has_room
+    }
+
+    /// Removes the set that was added last.
+    pub(crate) fn take(&mut self) -> Option<u64> {
+        self.0.pop()
+    }
+}
+
+/// The objects of a shard that maintenance has to do with: the dying ones, which no item owns and
+/// which are not yet freed, and sets that are to be [settled](settle).
 #[derive(Default)]
 pub(crate) struct Graveyard {
     objects: Vec<Object>,
     bytes: usize,
-    /// The number of dying objects of all shards.
+    unsettled: Unsettled,
+    /// The number of such objects of all shards.
     of_all: Arc<AtomicUsize>,
     memory: ObjectMemory,
 }
@@ -118,6 +153,7 @@ impl Graveyard {
         Self {
             objects: Vec::new(),
             bytes: 0,
+            unsettled: Unsettled::default(),
             of_all: Arc::clone(of_all),
             memory: memory.clone(),
         }
@@ -152,6 +188,22 @@ impl Graveyard {
         // Relaxed: see `add`.
         self.of_all.fetch_sub(1, Ordering::Relaxed);
         Some(self.add(object))
+    }
+
+    /// Adds the set of a key with this hash, to be settled.
+    pub(crate) fn note_unsettled(&mut self, hash: u64) {
+        let is_added = usize::from(self.unsettled.add(hash));
+        // Relaxed: see `add`.
+        self.of_all.fetch_add(is_added, Ordering::Relaxed);
+    }
+
+    /// The hash of the key of a set that is to be settled. If there is more to do afterwards, it is
+    /// to be added again.
+    pub(crate) fn next_unsettled(&mut self) -> Option<u64> {
+        let hash = self.unsettled.take()?;
+        // Relaxed: see `add`.
+        self.of_all.fetch_sub(1, Ordering::Relaxed);
+        Some(hash)
     }
 }
 

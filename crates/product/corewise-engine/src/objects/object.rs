@@ -151,6 +151,11 @@ impl Object {
         }
     }
 
+    /// Whether it has removed members that it is to free.
+    pub(super) fn has_detached(&self) -> bool {
+        matches!(self, Self::Set(set) if set.has_detached())
+    }
+
     /// An object of this kind without contents; `None` if there is no memory.
     pub(super) fn empty(kind: ItemKind, memory: &ObjectMemory) -> Option<Self> {
         Some(match kind {
@@ -228,6 +233,11 @@ impl ObjectRef<'_> {
             Self::Set(set) => set.len(),
             Self::Filter(_) => 1,
         }
+    }
+
+    /// Whether it has removed members that it is to free.
+    pub(super) fn has_detached(&self) -> bool {
+        matches!(self, Self::Set(set) if set.has_detached())
     }
 
     /// A copy; `None` if there is no memory.

@@ -25,6 +25,9 @@ pub(crate) fn execute<K: ItemStore>(
         end_copy(items, slot);
         return Ok(report(outcome(Ok((SortedResult::Number(0), false)), false)));
     }
+    if let SortedOp::Write(SortedWrite::Gather { slot, pairs }) = op {
+        return gather(items, slot, pairs, report);
+    }
     let old = items.find().ok();
     // SAFETY: `old` is what `find` returned, and nothing has unlinked it since (1).
     let kind = old.map(|node| unsafe { items.item(node) }.kind());
@@ -400,7 +403,8 @@ unsafe fn read<K: ItemStore>(
     }))
 }
 
-/// Frees some members of a set that a long range had. Others are freed by writes.
+/// Frees some members of a set that a long range had. Others are freed by writes, and by
+/// maintenance.
 ///
 /// # Safety
 ///
@@ -438,6 +442,7 @@ fn most_added(write: &SortedWrite<'_>) -> (usize, usize) {
         | SortedWrite::Pop { .. }
         | SortedWrite::Take { .. }
         | SortedWrite::Put { .. }
+        | SortedWrite::Gather { .. }
         | SortedWrite::EndCopy(_) => (0, 0),
     }
 }
@@ -471,6 +476,7 @@ fn added(view: View<'_>, write: &SortedWrite<'_>) -> Option<(usize, usize)> {
         | SortedWrite::Pop { .. }
         | SortedWrite::Take { .. }
         | SortedWrite::Put { .. }
+        | SortedWrite::Gather { .. }
         | SortedWrite::EndCopy(_) => {}
     }
     changes.then_some((count, bytes))
@@ -543,9 +549,10 @@ fn apply(
             let removed = bounds.map_or(0, |bounds| set.remove_range(bounds));
             Ok((SortedResult::Number(removed as u64), removed > 0))
         }
-        SortedWrite::Take { .. } | SortedWrite::Put { .. } | SortedWrite::EndCopy(_) => {
-            Ok((SortedResult::Number(0), false))
-        }
+        SortedWrite::Take { .. }
+        | SortedWrite::Put { .. }
+        | SortedWrite::Gather { .. }
+        | SortedWrite::EndCopy(_) => Ok((SortedResult::Number(0), false)),
     }
 }
 
@@ -649,8 +656,12 @@ unsafe fn change<K: ItemStore>(
         // The set is freed in steps then.
         (true, Ok((SortedResult::Number(len as u64), true)))
     } else {
+        let had_detached = set.has_detached();
         let applied = apply(set, write);
         items.charge_set(before, bytes(set));
+        if set.has_detached() && !had_detached {
+            items.note_unsettled_set();
+        }
         (set.is_empty(), applied)
     };
     // SAFETY: the node is one of the store's items and still linked, by 1.
@@ -667,7 +678,7 @@ unsafe fn change<K: ItemStore>(
 
 /// A write that removes at least this number of members moves the others to another set, if they
 /// are few: maintenance frees the old one, in steps. Otherwise the set frees the removed members,
-/// also in steps, when it is used.
+/// also in steps, when it is used and by maintenance.
 const MANY_REMOVED: usize = 4 << 10;
 const FEW_KEPT: usize = 1 << 10;
 
@@ -848,7 +859,7 @@ pub(super) unsafe fn store_object<K: ItemStore>(
     old: Option<Ptr<K::Links>>,
     object: Object,
 ) -> Result<(), (Object, NoItem)> {
-    let bytes = object.bytes();
+    let (bytes, has_detached) = (object.bytes(), object.has_detached());
     let pointer = object.into_pointer();
     let (value, kind) = pointer.value();
     let mut contents = Contents::new(place.key, &value, place.client_flags, place.deadline);
@@ -857,6 +868,9 @@ pub(super) unsafe fn store_object<K: ItemStore>(
     match unsafe { rewrite(items, &contents, old, None) } {
         Ok(_) => {
             items.charge_set(0, bytes);
+            if has_detached {
+                items.note_unsettled_set();
+            }
             Ok(())
         }
         // SAFETY: no item that points to the object was linked (1).
@@ -969,6 +983,72 @@ fn end_copy<K: ItemStore>(items: &mut K, slot: &SetSlot) {
         debug_assert_eq!(account, items.set_account(), "another key has counted it");
         recount(items, bytes, 0);
     }
+}
+
+/// Adds members to the set in a slot.
+fn gather<K: ItemStore>(
+    items: &mut K,
+    slot: &SetSlot,
+    pairs: &[(f64, &[u8])],
+    report: Report<'_>,
+) -> Attempt {
+    let (mut draft, before) = match emptied(slot) {
+        Some(Slotted::Copy {
+            object: Some(Object::Set(set)),
+            bytes,
+            account,
+        }) => {
+            debug_assert_eq!(account, items.set_account(), "another key has counted it");
+            (Draft::Set(set), bytes)
+        }
+        Some(Slotted::Flat(flat)) => (Draft::Flat(flat, items.object_memory().sets().clone()), 0),
+        other => {
+            debug_assert!(other.is_none(), "a set that is moved");
+            (
+                Draft::Flat(Vec::new(), items.object_memory().sets().clone()),
+                0,
+            )
+        }
+    };
+    let added = pairs.iter().map(|(_, member)| member.len()).sum::<usize>();
+    let (flat, stays_flat) = match &draft {
+        Draft::Flat(flat, _) => {
+            let members = pairs.iter().map(|(_, member)| *member);
+            (flat.len(), flat::has_room(flat, members))
+        }
+        Draft::Set(_) => (0, false),
+    };
+    let room = match stays_flat {
+        true => Ok(()),
+        false => items.make_set_room(before, growth(before, pairs.len(), flat + added)),
+    };
+    let mut gathered = Ok(());
+    if room.is_ok() {
+        let mut insert = |(score, member): &(f64, &[u8])| draft.set_score(member, *score);
+        gathered = pairs.iter().try_for_each(&mut insert);
+    }
+    let len = match draft {
+        Draft::Flat(flat, _) => {
+            let len = flat::entries(&flat).count();
+            slot.fill(Box::new(Slotted::Flat(flat)));
+            len
+        }
+        Draft::Set(set) => {
+            let (len, bytes) = (set.len(), bytes(&set));
+            recount(items, before, bytes);
+            slot.fill(Box::new(Slotted::Copy {
+                object: Some(Object::Set(set)),
+                bytes,
+                account: items.set_account(),
+            }));
+            len
+        }
+    };
+    if let Err(why) = room {
+        return refusal(why, report);
+    }
+    let result = SortedResult::Number(len as u64);
+    Ok(report(outcome(gathered.map(|()| (result, false)), false)))
 }
 
 /// What a slot had.
@@ -1123,6 +1203,9 @@ unsafe fn fill<K: ItemStore>(
     let rest = object.fill(moved);
     debug_assert!(rest.is_none(), "the claim was of this kind");
     items.charge_set(before, object.bytes());
+    if object.has_detached() {
+        items.note_unsettled_set();
+    }
     // What watches compare, where the item stays the same.
     item.set_cas(items.next_cas());
 }

@@ -218,6 +218,7 @@ fn line<E: Engine>(cx: &Context<'_, E>, info: &ConnInfo) -> String {
         ClientView {
             command: cx.codec.last(),
             version: cx.codec.version().number(),
+            database: cx.codec.database(),
             ..cx.conn.view()
         }
     } else {
@@ -238,12 +239,13 @@ fn line<E: Engine>(cx: &Context<'_, E>, info: &ConnInfo) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(
         line,
-        " age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={} qbuf={} qbuf-free={} \
+        " age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={} qbuf={} qbuf-free={} \
          argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={} events={} cmd={} \
          user={} redir=-1 resp={}",
         age_ms / 1_000,
         idle_ms / 1_000,
         if view.queued.is_some() { "x" } else { "N" },
+        view.database,
         view.queued.map_or(-1, |queued| queued as i64),
         view.query,
         view.query_room,

@@ -4,7 +4,7 @@ use super::glob::{self, Glob};
 use super::table::{self, Command, KeyRange, Row};
 use super::{Context, first, text, until_nul};
 use corewise_engine::Engine;
-use corewise_wire::resp::{Args, Encoder, parse_integer};
+use corewise_wire::resp::{Args, Encoder};
 use std::iter;
 
 /// The most names in one `COMMAND INFO` or `COMMAND DOCS`, whose replies are much longer than the
@@ -233,9 +233,10 @@ fn filtered_list<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 
 /// `COMMAND GETKEYS command argument …`.
 fn get_keys<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    let elements: Vec<&[u8]> = args.collect();
-    let command = table::find(elements[0]).and_then(|all| match all.subcommands().next() {
-        Some(_) => all.subcommand(elements[1]),
+    let mut request = args;
+    let [name] = first(&mut request);
+    let command = table::find(name).and_then(|all| match all.subcommands().next() {
+        Some(_) => all.subcommand(first::<1>(&mut { request })[0]),
         None => Some(all),
     });
     let Some(command) = command else {
@@ -244,33 +245,12 @@ fn get_keys<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
     if !command.has_keys() {
         return cx.error("ERR The command has no key arguments");
     }
-    if !command.accepts(elements.len()) {
+    if !command.accepts(args.len()) {
         return cx.error("ERR Invalid number of arguments specified for command");
     }
-    let mut keys = Vec::new();
-    if command.has_numbered_keys() {
-        let count = parse_integer(elements[2]).unwrap_or(-1);
-        let Some(given) = usize::try_from(count)
-            .ok()
-            .and_then(|count| elements.get(3..3 + count))
-        else {
-            return cx.error("ERR Invalid arguments specified for command");
-        };
-        keys.extend_from_slice(given);
-        if keys.is_empty() {
-            return cx.reply().array(0);
-        }
-    }
-    let ranges = command.keys.iter().filter(|_| !command.has_numbered_keys());
-    for (_, [start, last, step]) in ranges {
-        let start = i64::from(*start);
-        let last = match i64::from(*last) {
-            last @ ..0 => elements.len() as i64 + last,
-            last => start + last,
-        };
-        let positions = (start..=last).step_by(*step as usize);
-        keys.extend(positions.filter_map(|at| elements.get(at as usize).copied()));
-    }
+    let Some(keys) = command.told_keys_of(request) else {
+        return cx.error("ERR Invalid arguments specified for command");
+    };
     let mut reply = cx.reply();
     reply.array(keys.len());
     keys.iter().for_each(|key| reply.bulk(key));

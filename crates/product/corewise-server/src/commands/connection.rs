@@ -44,23 +44,30 @@ pub(super) fn reset<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
     cx.reply().simple("RESET");
 }
 
-/// `SELECT index`: there is one database.
+/// `SELECT index`.
 pub(super) fn select<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [index] = first(&mut args);
-    if is_database(cx, index) {
-        cx.reply().simple("OK");
+    match database(index, cx.shared.config.databases) {
+        Ok(database) => {
+            cx.codec.set_database(database);
+            cx.reply().simple("OK");
+        }
+        Err(text) => cx.error(text),
     }
 }
 
-/// Whether there is a database of this index. Prints an error otherwise.
-pub(super) fn is_database<E: Engine>(cx: &mut Context<'_, E>, index: &[u8]) -> bool {
-    cx.error(match parse_integer(index).map(i32::try_from) {
-        Some(Ok(0)) => return true,
-        Some(Ok(_)) => "ERR DB index is out of range",
-        Some(Err(_)) => "ERR value is out of range, value must between -2147483648 and 2147483647",
-        None => text::NOT_AN_INTEGER,
-    });
-    false
+/// The database of this index, or an error text. There are `databases`.
+pub(super) fn database(index: &[u8], databases: u8) -> Result<u8, &'static str> {
+    match parse_integer(index).map(i32::try_from) {
+        Some(Ok(index)) => match u8::try_from(index) {
+            Ok(index) if index < databases => Ok(index),
+            _ => Err("ERR DB index is out of range"),
+        },
+        Some(Err(_)) => {
+            Err("ERR value is out of range, value must between -2147483648 and 2147483647")
+        }
+        None => Err(text::NOT_AN_INTEGER),
+    }
 }
 
 /// `AUTH [username] password`.

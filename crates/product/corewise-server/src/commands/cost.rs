@@ -8,8 +8,9 @@
 
 use super::glob::Glob;
 use super::table::{self, Command};
-use super::{Context, bits, filters, first, keys, keyspace, lcs, slowlog, sorted};
+use super::{Context, aggregates, bits, filters, first, keys, keyspace, lcs, slowlog, sorted};
 use corewise_engine::Engine;
+use corewise_ops::database::DATABASES;
 use corewise_ops::sorted::Bounds;
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, RequestQueue, parse_integer};
@@ -37,6 +38,8 @@ const MEMBER: usize = 128;
 /// cache, as the bytes that could be copied meanwhile.
 const REMOVED: usize = 2 << 10;
 const DRAWN: usize = 512;
+/// The removal of a key by `FLUSHDB`.
+const REMOVED_KEY: usize = 512;
 /// A step of the match of a member with a pattern, and each byte of a pattern that is prepared.
 const MATCH_STEP: usize = 2;
 const PREPARED_BYTE: usize = 256;
@@ -46,6 +49,9 @@ const LEAST_MEMBER: usize = 32;
 const SWAP: usize = 64;
 /// The longest result of arithmetic: that of `INCRBYFLOAT`.
 const LONGEST_NUMBER: usize = 8 << 10;
+
+/// A key of a database.
+type Place<'q> = (u8, &'q [u8]);
 
 /// The most that a transaction may cost.
 fn most<E: Engine>(cx: &Context<'_, E>) -> usize {
@@ -59,7 +65,14 @@ pub(super) fn is_too_high<E: Engine>(cx: &mut Context<'_, E>, requests: &Request
         ..Lengths::default()
     };
     // Nearly all transactions are cheap, whatever the lengths of their values are.
-    is_above_most(cx, requests, &mut Lengths::default()) && is_above_most(cx, requests, &mut known)
+    let selected = cx.codec.database();
+    let mut is_above = is_above_most(cx, requests, &mut Lengths::default());
+    cx.codec.set_database(selected);
+    if is_above {
+        is_above = is_above_most(cx, requests, &mut known);
+        cx.codec.set_database(selected);
+    }
+    is_above
 }
 
 fn is_above_most<'q, E: Engine>(
@@ -75,6 +88,7 @@ fn is_above_most<'q, E: Engine>(
         commands.any(|command| is_one(&command))
     };
     lengths.removes = any(removes_many);
+    lengths.selects = any(|command| matches!(command.name, "copy" | "move" | "select"));
     lengths.sets =
         any(|command| writes_several(command) || command.name == "zscan").then(HashMap::new);
     lengths.makes_filters = any(|command| {
@@ -90,6 +104,9 @@ fn is_above_most<'q, E: Engine>(
         };
         left = rest;
         lengths.follow(cx, command, request.args());
+        let (selected, databases) = (cx.codec.database(), cx.shared.config.databases);
+        let selected = command.database_after(request.args(), selected, databases);
+        cx.codec.set_database(selected);
     }
     false
 }
@@ -110,27 +127,29 @@ fn is_of_sets(command: &Command) -> bool {
 
 /// Whether a command may give a key what another has.
 fn writes_several(command: &Command) -> bool {
-    command.has_flag("write") && command.keys.len() > 1
+    command.has_flag("write") && (command.keys.len() > 1 || command.name == "move")
 }
 
 /// Whether a command may read or copy the whole value of a key that it writes, or of another: those
-/// that Redis does not call fast, and two that are fast in Redis only.
+/// that Redis does not call fast, and three that are fast in Redis only.
 fn rewrites(command: &Command) -> bool {
     let is_read = |flags: &str| flags.contains("RW") || flags.contains("access");
     let is_slow = command.has_flag("write") && !command.has_flag("fast");
     is_slow && command.keys.iter().any(|(flags, _)| is_read(flags))
-        || matches!(command.name, "append" | "renamenx")
+        || matches!(command.name, "append" | "move" | "renamenx")
 }
 
 /// The lengths of values.
 #[derive(Default)]
 struct Lengths<'q> {
     /// Of those strings that were asked for; each may be the longest if there is no map.
-    strings: Option<HashMap<&'q [u8], usize>>,
+    strings: Option<HashMap<Place<'q>, usize>>,
     /// The bytes of sets, if the transaction copies, moves or scans any.
-    sets: Option<HashMap<&'q [u8], usize>>,
+    sets: Option<HashMap<Place<'q>, usize>>,
     /// The transaction may make filters, whose settings are not known.
     makes_filters: bool,
+    /// The transaction may use several databases.
+    selects: bool,
     /// The transaction removes members that others of its requests may add.
     removes: bool,
     /// Members that requests before may have added, to all sets.
@@ -138,7 +157,7 @@ struct Lengths<'q> {
 }
 
 impl<'q> Lengths<'q> {
-    fn of_set<E: Engine>(&mut self, cx: &mut Context<'_, E>, key: &'q [u8]) -> usize {
+    fn of_set<E: Engine>(&mut self, cx: &mut Context<'_, E>, key: Place<'q>) -> usize {
         match &mut self.sets {
             None => 0,
             Some(sets) => *sets.entry(key).or_insert_with(|| set_bytes(cx, key)),
@@ -149,11 +168,11 @@ impl<'q> Lengths<'q> {
     fn members<E: Engine>(
         &mut self,
         cx: &mut Context<'_, E>,
-        key: &'q [u8],
+        key: Place<'q>,
         bounds: Bounds<'_>,
     ) -> usize {
         match self.sets {
-            None => keyspace::members_within(cx, key, bounds),
+            None => cx.in_database(key.0, |cx| keyspace::members_within(cx, key.1, bounds)),
             Some(_) => self.of_set(cx, key).div_ceil(LEAST_MEMBER),
         }
     }
@@ -166,7 +185,11 @@ impl<'q> Lengths<'q> {
         mut args: Args<'q>,
     ) -> usize {
         let whole = args;
+        if let Some(steps) = self.steps(cx, command, whole) {
+            return steps.saturating_mul(aggregates::STEP);
+        }
         let [key, number] = first(&mut args);
+        let key = (cx.codec.database(), key);
         match command.name {
             "zscan" => {
                 let pattern =
@@ -185,6 +208,14 @@ impl<'q> Lengths<'q> {
                 let members = self.members(cx, key, Bounds::ALL);
                 most.min(members).saturating_mul(REMOVED)
             }
+            "zmpop" => match aggregates::most_popped(whole) {
+                0 | 1 => 0,
+                most => {
+                    let keys = places_of(cx, command, whole);
+                    let members = keys.map(|key| self.members(cx, key, Bounds::ALL)).sum();
+                    most.min(members).saturating_mul(REMOVED)
+                }
+            },
             "zrandmember" if whole.len() > 1 => {
                 let count = parse_integer(number).unwrap_or(0);
                 let drawn = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
@@ -200,7 +231,7 @@ impl<'q> Lengths<'q> {
                 let members = match sorted::removed_range(name, whole) {
                     Some(bounds) => self.members(cx, key, bounds),
                     None if rewrites(&command) => {
-                        let keys = command.keys_of(whole);
+                        let keys = places_of(cx, command, whole);
                         keys.map(|key| self.members(cx, key, Bounds::ALL)).sum()
                     }
                     None => 0,
@@ -210,6 +241,27 @@ impl<'q> Lengths<'q> {
         }
     }
 
+    /// The steps of a command that combines sets, or stores a part of one.
+    fn steps<E: Engine>(
+        &mut self,
+        cx: &mut Context<'_, E>,
+        command: Command,
+        args: Args<'q>,
+    ) -> Option<usize> {
+        aggregates::steps(command.name, &[])?;
+        let stored = match command.name {
+            "zrangestore" => aggregates::most_stored(args),
+            _ => usize::MAX,
+        };
+        // The sizes of sets that are followed include what was added.
+        let added = if self.sets.is_none() { self.added } else { 0 };
+        let sources = places_of(cx, command, args).skip(writes_several(&command).into());
+        let lens: Vec<usize> = sources
+            .map(|key| self.members(cx, key, Bounds::ALL).saturating_add(added))
+            .collect();
+        Some(aggregates::steps(command.name, &lens)?.min(stored))
+    }
+
     /// Notes how large the sets may be that a request writes.
     fn follow_sets<E: Engine>(
         &mut self,
@@ -217,7 +269,8 @@ impl<'q> Lengths<'q> {
         command: Command,
         args: Args<'q>,
     ) {
-        let keys = || command.keys_of(args);
+        let (database, databases) = (cx.codec.database(), cx.shared.config.databases);
+        let keys = || command.places_of(args, database, databases);
         let (mut largest, mut added) = (0, 0);
         if is_of_sets(&command) && command.has_flag("denyoom") {
             self.added += args.len() / 2;
@@ -228,10 +281,16 @@ impl<'q> Lengths<'q> {
         if self.sets.is_none() {
             return;
         }
-        if writes_several(&command) {
+        let mut written = usize::MAX;
+        if is_of_sets(&command) && writes_several(&command) {
+            // The destination gets the members of all sources at most.
+            let sources = keys().skip(1).map(|key| self.of_set(cx, key));
+            largest = sources.fold(0, usize::saturating_add);
+            written = 1;
+        } else if writes_several(&command) {
             largest = keys().map(|key| self.of_set(cx, key)).max().unwrap_or(0);
         }
-        for key in keys() {
+        for key in keys().take(written) {
             let after = self.of_set(cx, key).max(largest).saturating_add(added);
             if let Some(sets) = &mut self.sets {
                 sets.insert(key, after);
@@ -239,13 +298,15 @@ impl<'q> Lengths<'q> {
         }
     }
 
-    fn of<E: Engine>(&mut self, cx: &mut Context<'_, E>, key: &'q [u8]) -> usize {
+    fn of<E: Engine>(&mut self, cx: &mut Context<'_, E>, key: Place<'q>) -> usize {
         match &mut self.strings {
             None => cx.shared.config.max_item_size,
             Some(lengths) => *lengths.entry(key).or_insert_with(|| {
                 let mut len = 0;
-                cx.peek(Tally::None, key, |item| {
-                    len = item.map_or(0, |item| item.value.len())
+                cx.in_database(key.0, |cx| {
+                    cx.peek(Tally::None, key.1, |item| {
+                        len = item.map_or(0, |item| item.value.len())
+                    });
                 });
                 len
             }),
@@ -255,7 +316,7 @@ impl<'q> Lengths<'q> {
     fn longest<E: Engine>(
         &mut self,
         cx: &mut Context<'_, E>,
-        keys: impl Iterator<Item = &'q [u8]>,
+        keys: impl Iterator<Item = Place<'q>>,
     ) -> usize {
         keys.map(|key| self.of(cx, key)).max().unwrap_or(0)
     }
@@ -275,7 +336,10 @@ impl<'q> Lengths<'q> {
             "setrange" => number(second).saturating_add(third.len()),
             "setbit" => number(second) / 8 + 1,
             "bitfield" => bits::written_bytes(args),
-            _ if writes_several(&command) => self.longest(cx, command.keys_of(args)),
+            _ if writes_several(&command) => {
+                let keys = places_of(cx, command, args);
+                self.longest(cx, keys)
+            }
             _ if command.has_flag("denyoom") => {
                 let longest = args.map(<[u8]>::len).max().unwrap_or(0);
                 longest.max(LONGEST_NUMBER)
@@ -283,7 +347,7 @@ impl<'q> Lengths<'q> {
             _ => return,
         };
         let most = cx.shared.config.max_item_size;
-        for key in command.keys_of(args) {
+        for key in places_of(cx, command, args) {
             let before = self.of(cx, key);
             let after = if is_appended {
                 before + written
@@ -307,11 +371,56 @@ fn range_len(mut args: Args<'_>) -> usize {
 }
 
 /// The bytes of the sorted set of a key, 0 if it has none. They may be more than the largest item.
-fn set_bytes<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> usize {
+fn set_bytes<E: Engine>(cx: &mut Context<'_, E>, (database, key): Place<'_>) -> usize {
     if cx.engine.stats().set_bytes == 0 {
         return 0;
     }
-    usize::try_from(keyspace::set_usage(cx, key).unwrap_or(0)).unwrap_or(usize::MAX)
+    let bytes = cx.in_database(database, |cx| keyspace::set_usage(cx, key));
+    usize::try_from(bytes.unwrap_or(0)).unwrap_or(usize::MAX)
+}
+
+/// The keys of a request, each with its database.
+fn places_of<'q, E: Engine>(
+    cx: &Context<'_, E>,
+    command: Command,
+    args: Args<'q>,
+) -> impl Iterator<Item = Place<'q>> + use<'q, E> {
+    command.places_of(args, cx.codec.database(), cx.shared.config.databases)
+}
+
+/// Whether database 0 is selected, and no other one has keys.
+fn is_alone<E: Engine>(cx: &Context<'_, E>) -> bool {
+    let stats = cx.engine.stats();
+    cx.codec.database() == 0 && (1..DATABASES as u8).all(|other| stats.is_empty(other))
+}
+
+/// The bytes that a walk over all keys costs.
+fn walk<E: Engine>(cx: &Context<'_, E>, of_each: usize) -> usize {
+    let items = usize::try_from(cx.engine.stats().items).unwrap_or(usize::MAX);
+    items.saturating_mul(of_each)
+}
+
+/// What a request on objects costs, but for the members of sets that it removes.
+fn of_object<'q, E: Engine>(
+    cx: &mut Context<'_, E>,
+    command: Command,
+    args: Args<'q>,
+    lengths: &mut Lengths<'q>,
+) -> usize {
+    match (command.name, places_of(cx, command, args).next()) {
+        ("copy" | "move", Some(key)) => lengths.of_set(cx, key),
+        ("cf.add" | "cf.addnx" | "cf.insert" | "cf.insertnx", Some((_, key))) => {
+            let swaps = if lengths.makes_filters || lengths.selects {
+                usize::from(u16::MAX)
+            } else {
+                filters::swaps(cx, key)
+            };
+            args.len().saturating_mul(swaps * SWAP)
+        }
+        // A range of a set reads no more than it prints, as a part of a dump, and all that a
+        // transaction prints is bounded by `Context::most_replies`.
+        _ => 0,
+    }
 }
 
 /// What a request costs at most.
@@ -323,36 +432,29 @@ fn cost<'q, E: Engine>(
 ) -> usize {
     let words = args.map(|arg| ARGUMENT + arg.len()).sum::<usize>();
     let clients = || cx.shared.open_connections().saturating_mul(CLIENT);
-    let copied = match (command.name, command.keys_of(args).next()) {
-        ("copy", Some(key)) => lengths.of_set(cx, key),
-        ("cf.add" | "cf.addnx" | "cf.insert" | "cf.insertnx", Some(key)) => {
-            let swaps = if lengths.makes_filters {
-                usize::from(u16::MAX)
-            } else {
-                filters::swaps(cx, key)
-            };
-            args.len().saturating_mul(swaps * SWAP)
-        }
-        // A range of a set reads no more than it prints, as a part of a dump, and all that a
-        // transaction prints is bounded by `Context::most_replies`.
-        _ => 0,
-    };
+    let copied = of_object(cx, command, args, lengths);
     let extra = match command.name {
-        "bitcount" | "bitpos" => lengths.longest(cx, command.keys_of(args)) / 4,
+        "bitcount" | "bitpos" => {
+            let keys = places_of(cx, command, args);
+            lengths.longest(cx, keys) / 4
+        }
         "getrange" | "substr" => {
-            let len = lengths.longest(cx, command.keys_of(args));
+            let keys = places_of(cx, command, args);
+            let len = lengths.longest(cx, keys);
             len.min(range_len(args))
         }
         "lcs" => {
-            let [a, b] = first(&mut { args }).map(|key| lengths.of(cx, key));
+            let database = cx.codec.database();
+            let [a, b] = first(&mut { args }).map(|key| lengths.of(cx, (database, key)));
             a + b + lcs::cost(a, b)
         }
         "keys" => {
-            let items = usize::try_from(cx.engine.stats().items).unwrap_or(usize::MAX);
             let pattern = args.last().filter(|pattern| *pattern != b"*");
             let pattern = pattern.map_or(0, |pattern| pattern.len() * PATTERN_BYTE);
-            items.saturating_mul(ITEM + pattern)
+            walk(cx, ITEM + pattern)
         }
+        "randomkey" if lengths.selects || !is_alone(cx) => walk(cx, ITEM),
+        "flushdb" if lengths.selects || !is_alone(cx) => walk(cx, ITEM + REMOVED_KEY),
         "scan" => keys::scan_items(args).saturating_mul(ITEM + words * PATTERN_BYTE),
         "client|kill" | "client|list" | "client|tracking" => clients(),
         "command" | "command|docs" | "command|info" | "command|list" => LONG_REPORT,
@@ -367,12 +469,12 @@ fn cost<'q, E: Engine>(
         // They read no strings.
         _ if command.group == "module" => 0,
         _ if command.reads_strings() => {
-            let keys = command.keys_of(args).map(|key| lengths.of(cx, key));
-            keys.sum()
+            let keys = places_of(cx, command, args);
+            keys.map(|key| lengths.of(cx, key)).sum()
         }
         _ if rewrites(&command) => {
             // Several copies of a value that is changed.
-            let keys = command.keys_of(args).map(|key| lengths.of(cx, key));
+            let keys = places_of(cx, command, args).map(|key| lengths.of(cx, key));
             keys.sum::<usize>().saturating_mul(2)
         }
         _ if command.keys.is_empty() && !command.has_flag("fast") => REPORT,

@@ -59,6 +59,8 @@ pub(super) enum ScoresShown {
     Flat,
     /// The same, but in RESP3 each member and its score are an array.
     Pairs,
+    /// Each member and its score are an array, in RESP2 too.
+    Nested,
 }
 
 impl ReplyShape {
@@ -247,7 +249,7 @@ impl<'i> ReplyForm<'i> {
                 });
             }
             (ReplyShape::Members { scores, most }, SortedResult::Members(members)) => {
-                encode_members(members, scores, most, self.version, out);
+                encode_members(members, scores, most as usize, self.version, out);
             }
             (ReplyShape::Member, SortedResult::Members(members)) if members.is_empty() => {
                 reply.null();
@@ -362,16 +364,17 @@ const ALWAYS_SHOWN: usize = 16 << 10;
 
 /// Appends members as an array, of pairs if RESP3 has scores; an error instead of more than `most`
 /// bytes.
-fn encode_members(
+pub(super) fn encode_members(
     members: &dyn Members,
     scores: ScoresShown,
-    most: u32,
+    most: usize,
     version: Version,
     out: &mut Vec<u8>,
 ) {
     let start = out.len();
-    let most = ALWAYS_SHOWN.max(most as usize);
-    let are_pairs = scores == ScoresShown::Pairs && version == Version::Resp3;
+    let most = ALWAYS_SHOWN.max(most);
+    let are_pairs =
+        scores == ScoresShown::Nested || scores == ScoresShown::Pairs && version == Version::Resp3;
     let with_scores = scores != ScoresShown::Not;
     let elements = if with_scores && !are_pairs { 2 } else { 1 };
     // A set of which only a part has room is not read for nothing.

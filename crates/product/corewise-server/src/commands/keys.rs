@@ -8,7 +8,7 @@ use super::operation::{
 use super::{Context, first, text, until_nul};
 use crate::codec::Parse;
 use corewise_engine::{Cursor, Engine, ScanStep};
-use corewise_ops::{Deadline, Decided, Decision, Edit, ItemView, StoreRule};
+use corewise_ops::{Deadline, Decided, Decision, Edit, ItemView, StoreRule, database};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, parse_integer};
 
@@ -259,13 +259,13 @@ pub(super) fn scan<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     } = options;
     let (mut keys, mut matching): (Vec<Vec<u8>>, _) = (Vec::new(), 0);
     let glob = Glob::new(pattern);
-    let step = scan_step(cx, cursor, count, |item| {
-        if glob.matches(item.key) {
+    let step = scan_step(cx, cursor, count, |key, item| {
+        if glob.matches(key) {
             matching += 1;
             let is_shown = wanted.is_none_or(|wanted: &[u8]| {
                 wanted.eq_ignore_ascii_case(type_name(item.kind).as_bytes())
             });
-            keys.extend(is_shown.then(|| item.key.to_vec()));
+            keys.extend(is_shown.then(|| key.to_vec()));
         }
     });
     // As in Redis, the type of a key is looked up.
@@ -294,22 +294,26 @@ pub(super) fn scan_items(args: Args<'_>) -> usize {
     count.max(SCAN_PART)
 }
 
-/// Shows `count` keys to `look`, and more if they share a bucket; fewer if the keys are long, if
-/// the client has spent its time budget, or after a number of buckets: the greater of `count`
-/// and [`MAX_SCAN_BUCKETS`].
+/// Shows `count` keys of the database that is selected to `look`, and more if they share a bucket;
+/// fewer if the keys are long, if the client has spent its time budget, or after a number of
+/// buckets and of keys of other databases: the greater of `count` and [`MAX_SCAN_BUCKETS`].
 fn scan_step<E: Engine>(
     cx: &Context<'_, E>,
     mut cursor: Cursor,
     count: usize,
-    mut look: impl FnMut(&ItemView<'_>),
+    mut look: impl FnMut(&[u8], &ItemView<'_>),
 ) -> ScanStep {
+    let selected = cx.codec.database();
     let (mut left, mut shown, mut bytes) = (count.max(MAX_SCAN_BUCKETS), 0, 0);
     loop {
         let part = left.min(count - shown).min(SCAN_PART);
         let step = cx.engine.scan(cursor, part, cx.parse.now, &mut |item| {
-            shown += 1;
-            bytes += item.key.len();
-            look(item);
+            let (database, key) = database::split(item.key);
+            if database == selected {
+                shown += 1;
+                bytes += key.len();
+                look(key, item);
+            }
         });
         left -= part;
         match step {

@@ -4,25 +4,23 @@ use super::glob::{self, Glob};
 use super::{Context, Progress, first, text};
 use corewise_engine::{Cursor, Engine, ScanStep};
 use corewise_ops::sorted::{Bounds, SortedOp, SortedRead, SortedResult};
-use corewise_ops::{ItemKind, ItemView, Outcome, Verb};
+use corewise_ops::{Delete, ItemKind, ItemView, Outcome, Verb, database};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Encoder, Version, parse_integer};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Items and buckets that one step of `KEYS` visits.
+/// Items and buckets that one step of a walk over all keys visits.
 const STEP: usize = 64;
-/// Items and buckets that one step of `RANDOMKEY` visits if the keys are few.
-const LARGE_STEP: usize = 10_000;
-/// How often `KEYS` starts again if tables are resized meanwhile.
+/// How often a walk over all keys starts again if tables are resized meanwhile.
 const ATTEMPTS: usize = 3;
 /// `RANDOMKEY` visits all keys if there are so few.
 const FEW_KEYS: u64 = 64;
-/// Items and buckets that one step of `RANDOMKEY` visits otherwise.
-const SMALL_STEP: usize = 64;
 /// The longest value that Redis stores beside its key.
 const LONGEST_EMBEDDED: usize = 44;
+
+const RESIZED: &str = "ERR the table was resized too often during the command, try again";
 
 /// Redis's answer under all eviction policies that do not count accesses.
 const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
@@ -97,12 +95,13 @@ impl Listing {
         cx: &Context<'_, E>,
         glob: &Glob<'_>,
     ) -> Result<bool, Failure> {
-        let most = cx.most_replies();
+        let (most, selected) = (cx.most_replies(), cx.codec.database());
         let step = cx
             .engine
             .scan(self.cursor, STEP, cx.parse.now, &mut |item| {
-                if self.len() <= most && glob.matches(item.key) {
-                    self.add(item.key);
+                let (database, key) = database::split(item.key);
+                if database == selected && self.len() <= most && glob.matches(key) {
+                    self.add(key);
                 }
             });
         // Unfinished listings count as buffers.
@@ -146,8 +145,7 @@ pub(super) fn keys<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
                 return cx.error("ERR the keys take too much memory for one reply, use SCAN");
             }
             Err(Failure::Resized) => {
-                return cx
-                    .error("ERR the table was resized too often during the command, try again");
+                return cx.error(RESIZED);
             }
         }
     }
@@ -155,40 +153,130 @@ pub(super) fn keys<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     cx.out.extend_from_slice(&listing.text);
 }
 
-/// `RANDOMKEY`. All keys are equally likely if they are few; otherwise one that many empty buckets
-/// lie before is more likely than others.
-pub(super) fn randomkey<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
-    let is_few = cx.engine.stats().items <= FEW_KEYS;
-    let start = if is_few {
-        Cursor::START
-    } else {
-        cx.engine.position(random() as u32)
-    };
-    let mut chosen = walk(cx, start, is_few);
-    if chosen.is_none() {
-        chosen = walk(cx, Cursor::START, is_few);
+/// The keys that `RANDOMKEY` has looked at so far.
+pub(super) struct Choice {
+    cursor: Cursor,
+    /// The walk began somewhere in the table, and has yet to be made from the beginning if it finds
+    /// nothing.
+    is_partial: bool,
+    /// How many keys were found, of which one is chosen.
+    found: u64,
+    chosen: Option<Vec<u8>>,
+}
+
+impl Choice {
+    fn new<E: Engine>(cx: &Context<'_, E>, visits_all: bool) -> Self {
+        Self {
+            cursor: if visits_all {
+                Cursor::START
+            } else {
+                cx.engine.position(random() as u32)
+            },
+            is_partial: !visits_all,
+            found: 0,
+            chosen: None,
+        }
     }
-    match chosen {
+
+    /// Visits the next items. Returns whether the choice is made: at the end, or else once a key
+    /// was found.
+    fn advance<E: Engine>(&mut self, cx: &Context<'_, E>, visits_all: bool) -> bool {
+        let selected = cx.codec.database();
+        let step = cx
+            .engine
+            .scan(self.cursor, STEP, cx.parse.now, &mut |item| {
+                let (database, key) = database::split(item.key);
+                if database == selected {
+                    self.found += 1;
+                    if random().is_multiple_of(self.found) {
+                        self.chosen = Some(key.to_vec());
+                    }
+                }
+            });
+        let is_done = self.chosen.is_some() && !visits_all;
+        match step {
+            _ if is_done => true,
+            ScanStep::More(next) => {
+                self.cursor = next;
+                false
+            }
+            ScanStep::Done | ScanStep::Lost => {
+                let was_partial = std::mem::take(&mut self.is_partial);
+                self.cursor = Cursor::START;
+                !was_partial
+            }
+        }
+    }
+}
+
+/// `RANDOMKEY`. All keys are equally likely if they are few; otherwise one that many empty buckets,
+/// or keys of other databases, lie before is more likely than others.
+pub(super) fn randomkey<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
+    let keys = cx.engine.stats().items_of(cx.codec.database());
+    let visits_all = keys <= FEW_KEYS;
+    let mut choice = match cx.take_progress() {
+        Some(Progress::Choice(choice)) => choice,
+        _ if keys == 0 => return cx.reply().null(),
+        _ => Choice::new(cx, visits_all),
+    };
+    while !choice.advance(cx, visits_all) {
+        if cx.must_pause() {
+            return cx.pause(Progress::Choice(choice));
+        }
+    }
+    match choice.chosen {
         Some(key) => cx.reply().bulk(&key),
         None => cx.reply().null(),
     }
 }
 
-/// One of the keys that are visited from `cursor` on: up to the end, or else up to the end of the
-/// first step that visits any.
-fn walk<E: Engine>(cx: &Context<'_, E>, mut cursor: Cursor, to_the_end: bool) -> Option<Vec<u8>> {
-    let (mut chosen, mut visited) = (None, 0);
-    let looks = if to_the_end { LARGE_STEP } else { SMALL_STEP };
-    loop {
-        let step = cx.engine.scan(cursor, looks, cx.parse.now, &mut |item| {
-            visited += 1;
-            if random().is_multiple_of(visited) {
-                chosen = Some(item.key.to_vec());
+/// A `FLUSHDB` that deletes the keys of the database that is selected, one after the other.
+pub(super) struct Removal {
+    cursor: Cursor,
+    attempts: usize,
+}
+
+impl Removal {
+    pub(super) fn new() -> Self {
+        Self {
+            cursor: Cursor::START,
+            attempts: 0,
+        }
+    }
+
+    /// Deletes the keys that are left. Returns false if the call goes on in the next turn, or has
+    /// printed an error.
+    pub(super) fn finish<E: Engine>(mut self, cx: &mut Context<'_, E>) -> bool {
+        let selected = cx.codec.database();
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        loop {
+            let now = cx.parse.now;
+            let step = cx.engine.scan(self.cursor, STEP, now, &mut |item| {
+                let (database, key) = database::split(item.key);
+                if database == selected {
+                    keys.push(key.to_vec());
+                }
+            });
+            for key in keys.drain(..) {
+                let delete = Verb::Delete(Delete::default());
+                cx.operate(Tally::None, &key, delete, |_| ());
             }
-        });
-        match step {
-            ScanStep::More(next) if to_the_end || chosen.is_none() => cursor = next,
-            ScanStep::More(_) | ScanStep::Done | ScanStep::Lost => return chosen,
+            match step {
+                ScanStep::More(next) => self.cursor = next,
+                ScanStep::Done => return true,
+                ScanStep::Lost if self.attempts < ATTEMPTS => {
+                    self.cursor = Cursor::START;
+                    self.attempts += 1;
+                }
+                ScanStep::Lost => {
+                    cx.error(RESIZED);
+                    return false;
+                }
+            }
+            if cx.must_pause() {
+                cx.pause(Progress::Removal(self));
+                return false;
+            }
         }
     }
 }

@@ -10,36 +10,39 @@
 //! # Guarantees
 //!
 //! 1. A command on one key is atomic: it is one operation or one [`Update`] of the engine.
-//! 2. `BITOP COPY EVAL EVALSHA MSET MSETNX RENAME RENAMENX EXEC FLUSHALL FLUSHDB` are atomic: they
-//!    are transactions of [`isolation`](corewise_engine::isolation). All other commands on several
-//!    keys (`DEL EXISTS LCS MGET TOUCH UNLINK`) are a sequence of operations, one for each key in
-//!    order, and other clients may change the keys between two of them, except in `EXEC` and in
-//!    scripts.
+//! 2. `BITOP COPY EVAL EVALSHA MOVE MSET MSETNX RENAME RENAMENX EXEC FLUSHALL` and the commands
+//!    of [`aggregates`] are atomic: they are transactions of
+//!    [`isolation`](corewise_engine::isolation), and so is `FLUSHDB` in database 0 if no other one
+//!    has keys. All other commands on several keys (`DEL EXISTS FLUSHDB LCS MGET TOUCH UNLINK`) are
+//!    a sequence of operations, one for each key in order, and other clients may change the keys
+//!    between two of them, except in `EXEC` and in scripts.
 //! 3. A command that fails changes nothing, except that `MSET`, `MSETNX` and `CF.INSERT` may run
 //!    out of memory when they have done a part, and that a script may fail between two commands.
 //! 4. Error texts are those of Redis 7.0, and of RedisBloom for `CF.*`.
 //!
 //! # Long calls
 //!
-//! `DEL EXISTS KEYS TOUCH UNLINK` look at the clock after each part of their work, and are
-//! *unfinished* if their connection has spent its time [`budget`](crate::budget) of the turn: the
-//! request stays at the front of the input, its [`Progress`] in the state of the client, and the
-//! next turn calls it again. So are requests on a [filter](filters) that is compacted, and those
-//! that insert several items: they look at the clock after each step, and each item. `SCAN` ends
-//! its step instead. All other calls end in the turn in which they begin:
+//! `DEL EXISTS FLUSHDB KEYS RANDOMKEY TOUCH UNLINK` look at the clock after each part of their
+//! work, and are *unfinished* if their connection has spent its time [`budget`](crate::budget) of
+//! the turn: the request stays at the front of the input, its [`Progress`] in the state of the
+//! client, and the next turn calls it again. So are requests on a [filter](filters) that is
+//! compacted, and those that insert several items: they look at the clock after each step, and each
+//! item. `SCAN` ends its step instead. All other calls end in the turn in which they begin:
 //!
 //! | call | takes time in proportion to |
 //! |---|---|
-//! | `BITCOUNT BITPOS COPY RENAME RENAMENX SETBIT` and others on one value | the length of the value, one item at most |
+//! | `BITCOUNT BITPOS COPY MOVE RENAME RENAMENX SETBIT` and others on one value | the length of the value, one item at most |
 //! | `BITOP` | the values that it reads, [`MAX_READ`] bytes or four items of the largest size |
 //! | `LCS` | [pairs of bytes](lcs), 16,777,216 at most |
 //! | `BITFIELD CF.MEXISTS COMMAND INFO MSET MSETNX WATCH` | the request |
 //! | `CF.LOADCHUNK CF.SCANDUMP` | a part of the dump, 16 MiB at most |
 //! | `CLIENT KILL`, `CLIENT LIST` | the connections of the server |
 //! | `EVAL EVALSHA` | the script, whose time is [bounded](crate::scripts) |
+//! | those of [`aggregates`] | the members that they read, 4 Mi at most |
 //! | `EXEC` | the [cost] of its requests, which is bounded, and the time of its scripts |
 
 mod acl;
+mod aggregates;
 mod bits;
 mod client;
 mod cluster;
@@ -81,7 +84,7 @@ use corewise_engine::isolation::{IsolatedTransaction, Isolation, Member};
 use corewise_ops::sorted::SortedOp;
 use corewise_ops::{
     Change, Decision, Flow, Get, ItemView, Now, Op, Outcome, ReplySink, Token, Update, Updated,
-    Verb,
+    Verb, database,
 };
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Encoder, Request, until_nul};
@@ -91,6 +94,7 @@ use form::ReplyShape;
 use operation::{Action, Operation};
 pub(crate) use session::RespSession;
 pub(crate) use slowlog::SlowLog;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub(crate) use table::Command;
@@ -148,6 +152,8 @@ enum Progress {
         done: usize,
         replies: Vec<u8>,
     },
+    Choice(keyspace::Choice),
+    Removal(keyspace::Removal),
 }
 
 impl ClientState {
@@ -358,13 +364,40 @@ impl<'c, E: Engine> Context<'c, E> {
         }
     }
 
-    /// Runs `run` as one transaction on these keys, or in the one that runs already.
+    /// Runs `run` as one transaction on these keys of the database that is selected, or in the one
+    /// that runs already.
     fn atomically<'k, R>(
         &mut self,
         keys: impl IntoIterator<Item = &'k [u8]>,
         run: impl FnOnce(&mut Self) -> R,
     ) -> R {
-        self.in_transaction(|isolation, now| isolation.begin(now, keys), run)
+        let database = self.codec.database();
+        self.atomically_on(keys.into_iter().map(|key| (database, key)), run)
+    }
+
+    /// Runs `run` as one transaction on these keys, each of a database, or in the one that runs
+    /// already.
+    fn atomically_on<'k, R>(
+        &mut self,
+        keys: impl IntoIterator<Item = (u8, &'k [u8])>,
+        run: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let stored = keys.into_iter().map(|(n, key)| database::stored(n, key));
+        self.in_transaction(|isolation, now| isolation.begin(now, stored), run)
+    }
+
+    /// Runs `run` with another database selected.
+    fn in_database<R>(&mut self, database: u8, run: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.codec.database();
+        self.codec.set_database(database);
+        let result = run(self);
+        self.codec.set_database(before);
+        result
+    }
+
+    /// The stored key of a key of the database that is selected.
+    fn stored<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        database::stored(self.codec.database(), key)
     }
 
     /// Runs `run` as one transaction on all keys, or in the one that runs already.
@@ -569,7 +602,8 @@ impl<'c, E: Engine> Context<'c, E> {
         verb: Verb<'_>,
         look: impl FnMut(&Outcome<'_>),
     ) {
-        let ops = [Op::new(0, key, verb)];
+        let key = self.stored(key);
+        let ops = [Op::new(0, &key, verb)];
         let mut sink = Counting {
             counters: self.counters,
             classes: &self.shared.loops[self.loop_index].classes,
@@ -589,6 +623,9 @@ impl<'c, E: Engine> Context<'c, E> {
     /// `look`. Their tokens are their places.
     fn operate_on_all(&mut self, ops: &[Op<'_>], look: impl FnMut(&Outcome<'_>)) {
         debug_assert!(self.transaction.is_some());
+        let keys: Vec<_> = ops.iter().map(|op| self.stored(op.key)).collect();
+        let ops = ops.iter().zip(&keys).map(|(op, key)| Op { key, ..*op });
+        let ops: &[Op<'_>] = &ops.collect::<Vec<_>>();
         let Some(transaction) = &mut self.transaction else {
             return;
         };
@@ -644,6 +681,7 @@ impl<'c, E: Engine> Context<'c, E> {
         any_kind: bool,
     ) -> bool {
         self.counters.operations += 1;
+        let key = &*self.stored(key);
         let mut update = Updating {
             value: Vec::new(),
             decide,
@@ -684,8 +722,9 @@ pub(crate) fn requests_on(key: &str) -> Vec<(&'static str, String, bool)> {
         let elements = isize::from(command.arity).abs();
         let last = if last < 0 { elements + last } else { last };
         let words = (1..elements).map(|at| {
-            let is_key = (first..=last).contains(&at) && (at - first) % step == 0;
-            if is_key { key } else { "1" }
+            let in_range = (first..=last).contains(&at) && (at - first) % step == 0;
+            let is_numbered = command.numbered_at().is_some_and(|n| at == n as isize + 1);
+            if in_range || is_numbered { key } else { "1" }
         });
         let words: Vec<&str> = std::iter::once(command.name).chain(words).collect();
         (command.name, words.join(" "), command.reads_strings())

@@ -8,7 +8,9 @@ use super::{Context, first, table, transactions};
 use crate::config::ScriptKeys;
 use crate::scripts::{self, Commands, Kill, RunState, Script, digest};
 use corewise_engine::Engine;
+use corewise_ops::database;
 use corewise_wire::resp::{Args, Request, Version};
+use std::borrow::Cow;
 use std::mem;
 use std::sync::Arc;
 
@@ -109,7 +111,8 @@ fn run_script<E: Engine>(
         version,
         most: cx.most_replies(),
     };
-    let mut declared = keys.to_vec();
+    let database = cx.codec.database();
+    let mut declared: Vec<_> = keys.iter().map(|key| cx.stored(key)).collect();
     declared.sort_unstable();
     let mut time = cx.script_time;
     let mut out = mem::take(cx.out);
@@ -122,6 +125,7 @@ fn run_script<E: Engine>(
     };
     let result = scripts::run(scripts, &run, &mut time, &mut caller, &mut out);
     cx.codec.set_version(version);
+    cx.codec.set_database(database);
     *cx.out = out;
     cx.script_time = time;
     if let Err(error) = result {
@@ -133,8 +137,8 @@ fn run_script<E: Engine>(
 struct Caller<'x, 'c, 'k, E: Engine> {
     cx: &'x mut Context<'c, E>,
     state: Arc<RunState>,
-    /// Sorted.
-    declared: Vec<&'k [u8]>,
+    /// Their stored keys, sorted.
+    declared: Vec<Cow<'k, [u8]>>,
     has_all_keys: bool,
     is_read_only: bool,
 }
@@ -171,8 +175,12 @@ impl<E: Engine> Caller<'_, '_, '_, E> {
         if self.is_read_only && exact.has_flag("write") {
             return Err("ERR Write commands are not allowed from read-only scripts.");
         }
-        let is_declared = |key: &[u8]| self.declared.binary_search(&key).is_ok();
-        let mut keys = exact.keys_of(args);
+        let is_declared = |(n, key): (u8, &[u8])| {
+            let stored = database::stored(n, key);
+            self.declared.binary_search(&stored).is_ok()
+        };
+        let databases = self.cx.shared.config.databases;
+        let mut keys = exact.places_of(args, self.cx.codec.database(), databases);
         if !self.has_all_keys && (exact.concerns_all_keys() || !keys.all(is_declared)) {
             return Err(UNDECLARED);
         }

@@ -1,11 +1,13 @@
 //! Commands on the server.
 
 use super::glob::{self, Glob};
-use super::{Context, first, slowlog, text, until_nul};
+use super::keyspace::Removal;
+use super::{Context, Progress, first, slowlog, text, until_nul};
 use crate::codec::Answered;
 use crate::metrics::{self, Sections};
 use corewise_engine::Engine;
 use corewise_ops::Deadline;
+use corewise_ops::database::DATABASES;
 use corewise_wire::resp::{Args, parse_integer};
 
 /// The longest patterns of one `CONFIG GET`, in bytes: each is matched with each parameter.
@@ -44,25 +46,14 @@ pub(super) fn module<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 
 /// `DBSIZE`.
 pub(super) fn dbsize<E: Engine>(cx: &mut Context<'_, E>, _: Args<'_>) {
-    let items = cx.engine.stats().items;
+    let items = cx.engine.stats().items_of(cx.codec.database());
     cx.reply().integer(items as i64);
 }
 
-/// `FLUSHALL [ASYNC | SYNC]`, `FLUSHDB [ASYNC | SYNC]`: all items are hidden at once, and their
-/// memory is given back in steps.
-pub(super) fn flush<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
-    let is_known = match (args.next(), args.next()) {
-        (None, _) => true,
-        (Some(word), None) => {
-            word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync")
-        }
-        _ => false,
-    };
-    if !is_known {
-        return cx.error(text::SYNTAX);
-    }
-    if !cx.shared.config.enable_flush {
-        return cx.error("ERR flushing is disabled");
+/// `FLUSHALL [ASYNC | SYNC]`: all items are hidden at once, and their memory is given back in steps.
+pub(super) fn flushall<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    if !may_flush(cx, args) {
+        return;
     }
     cx.counters.cmd_flush += 1;
     if !cx.follows_flush {
@@ -72,6 +63,58 @@ pub(super) fn flush<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         cx.answered = Answered::ByFlush;
     }
     cx.reply().simple("OK");
+}
+
+/// `FLUSHDB [ASYNC | SYNC]`: as [`flushall`] in database 0 if no other one has keys. Otherwise the
+/// keys are deleted one after the other, in steps, and all keys of all databases are visited.
+pub(super) fn flushdb<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
+    if !may_flush(cx, args) {
+        return;
+    }
+    let mut is_of_all = cx.follows_flush;
+    let removal = match cx.take_progress() {
+        Some(Progress::Removal(removal)) => Some(removal),
+        _ if is_of_all => None,
+        _ => cx.atomically_on_all(|cx| {
+            let (stats, selected) = (cx.engine.stats(), cx.codec.database());
+            if selected > 0 {
+                return (!stats.is_empty(selected)).then(Removal::new);
+            }
+            if !(1..DATABASES as u8).all(|other| stats.is_empty(other)) {
+                return Some(Removal::new());
+            }
+            cx.engine.flush_all(Deadline::PAST, cx.parse.now);
+            is_of_all = true;
+            None
+        }),
+    };
+    if removal.is_none_or(|removal| removal.finish(cx)) {
+        if is_of_all && cx.transaction.is_none() {
+            cx.answered = Answered::ByFlush;
+        }
+        cx.counters.cmd_flush += 1;
+        cx.reply().simple("OK");
+    }
+}
+
+/// Checks the arguments of a flush. Prints an error and returns false if it is not to be made.
+fn may_flush<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) -> bool {
+    let is_known = match (args.next(), args.next()) {
+        (None, _) => true,
+        (Some(word), None) => {
+            word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync")
+        }
+        _ => false,
+    };
+    if !is_known {
+        cx.error(text::SYNTAX);
+        return false;
+    }
+    if !cx.shared.config.enable_flush {
+        cx.error("ERR flushing is disabled");
+        return false;
+    }
+    true
 }
 
 /// How `CONFIG SET` changes a parameter.
@@ -98,7 +141,7 @@ fn parameters<E: Engine>(cx: &Context<'_, E>) -> Vec<Parameter> {
     let max_bulk = cx.shared.limits.resp.max_bulk;
     let fixed = [
         ("appendonly", "no".into()),
-        ("databases", "1".into()),
+        ("databases", config.databases.to_string()),
         ("io-threads", config.threads.to_string()),
         ("latency-monitor-threshold", "0".into()),
         ("latency-tracking", "no".into()),

@@ -6,8 +6,9 @@ use super::form::{ReplyForm, ReplyShape};
 use super::operation::{Action, Operation, Parsed};
 use super::strings;
 use super::table::{self, Command};
-use crate::codec::{Parse, Protocol, StepOf};
+use crate::codec::{Parse, Protocol, StepOf, stored_key};
 use corewise_atomic::mutant;
+use corewise_ops::database::DATABASES;
 use corewise_wire::Tally;
 use corewise_wire::resp::{ArgForm, Args, Codec, Parsed as Framed, Refusal, Request, Version};
 
@@ -21,19 +22,25 @@ type Step<'i> = StepOf<'i, RespSession>;
 /// | [`Action::GetEach`] | a frame, and one operation for each key, between which the caller may stop |
 /// | everything else, wrong arguments included | one call |
 ///
-/// Before the client has authenticated, all requests are calls. A plain value of 24 bytes: copy it
+/// Before the client has authenticated, all requests are calls. A plain value of 32 bytes: copy it
 /// before a step, and restore the copy to undo the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RespSession {
     codec: Codec,
-    /// The keys of an `MGET` that are left, if the input begins with one.
-    keys_left: u32,
+    /// The keys of an `MGET` that are left, if the input begins with one, and above these bits the
+    /// database that the client has selected. (A codec has no room for another byte.)
+    keys_and_database: u32,
     keys: Option<ArgForm>,
     access: Access,
     version: Version,
     /// The command of the last request.
     last: Command,
 }
+
+/// Bits of the number of keys that are left of an `MGET`: more than the elements of a request have.
+const KEYS_BITS: u32 = 28;
+const MOST_KEYS: u32 = (1 << KEYS_BITS) - 1;
+const _: () = assert!(DATABASES <= 1 << (u32::BITS - KEYS_BITS));
 
 /// What becomes of the requests of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +102,7 @@ impl RespSession {
     pub(crate) fn new(authenticated: bool) -> Self {
         Self {
             codec: Codec::new(authenticated),
-            keys_left: 0,
+            keys_and_database: 0,
             keys: None,
             access: if authenticated {
                 Access::Operations
@@ -180,6 +187,18 @@ impl RespSession {
     /// Replies to the requests that follow are in this version.
     pub(crate) fn set_version(&mut self, version: Version) {
         self.version = version;
+    }
+
+    /// The database that the client has selected.
+    #[inline]
+    pub(crate) fn database(&self) -> u8 {
+        (self.keys_and_database >> KEYS_BITS) as u8
+    }
+
+    /// The keys of the requests that follow are those of this database.
+    pub(crate) fn set_database(&mut self, database: u8) {
+        let keys = self.keys_and_database & MOST_KEYS;
+        self.keys_and_database = u32::from(database) << KEYS_BITS | keys;
     }
 
     /// The command of the last request.
@@ -293,7 +312,10 @@ impl RespSession {
     ) -> Step<'i> {
         self.last = command;
         match parsed {
-            Ok(Action::Op(operation)) => self.operation(consumed, &operation, command, tally),
+            Ok(Action::Op(operation)) => {
+                let key = stored_key(self.database(), operation.key, parse.scratch);
+                self.operation(consumed, key, &operation, command, tally)
+            }
             Ok(Action::GetEach) => self.multiget(consumed, request.args(), input, parse),
             Ok(Action::Alone(_) | Action::Count(_) | Action::Call) | Err(_) => Step::Call {
                 consumed,
@@ -306,13 +328,14 @@ impl RespSession {
     fn operation<'i>(
         &self,
         consumed: usize,
+        key: &'i [u8],
         operation: &Operation<'i>,
         command: Command,
         tally: Tally,
     ) -> Step<'i> {
         Step::op(
             consumed,
-            operation.key,
+            key,
             operation.verb,
             operation.form(command, tally, self.version()),
         )
@@ -328,15 +351,17 @@ impl RespSession {
     ) -> Step<'i> {
         let (keys, keys_at) = args.position_in(input, consumed, parse.scratch);
         self.keys = Some(keys);
-        self.keys_left = args.len() as u32;
+        debug_assert_eq!(self.keys_and_database & MOST_KEYS, 0);
+        self.keys_and_database |= args.len() as u32 & MOST_KEYS;
         Step::frame(keys_at, array_head(args.len(), parse.scratch))
     }
 
     /// The next key of an `MGET`.
     #[cold]
     fn next_key<'i>(&mut self, keys: ArgForm, input: &'i [u8], parse: &Parse<'i>) -> Step<'i> {
-        self.keys_left = self.keys_left.saturating_sub(1);
-        let is_last = self.keys_left == 0;
+        let left = (self.keys_and_database & MOST_KEYS).saturating_sub(1);
+        self.keys_and_database = u32::from(self.database()) << KEYS_BITS | left;
+        let is_last = left == 0;
         let (key, consumed) = keys.take(input, is_last, parse.scratch);
         if is_last {
             self.keys = None;
@@ -347,6 +372,7 @@ impl RespSession {
             is_part: !is_last,
             ..form
         };
+        let key = stored_key(self.database(), key, parse.scratch);
         Step::op(consumed, key, operation.verb, form)
     }
 }

@@ -1,7 +1,7 @@
 //! Commands that read or change several keys at once.
 
 use super::ReplyForm;
-use super::connection::is_database;
+use super::connection::database;
 use super::operation::{Action, Parsed};
 use super::{Context, Decision, first, text};
 use crate::codec::Parse;
@@ -45,7 +45,7 @@ impl<'i> Pairs<'i> {
         let most = cx.shared.limits.memcached.max_payload();
         let fits = |(key, value)| {
             let contents = Contents {
-                key,
+                key: &cx.stored(key),
                 value: [value, b""],
                 client_flags: 0,
                 deadline: Deadline::NEVER,
@@ -129,15 +129,18 @@ enum Transfer {
     Failed,
 }
 
+/// A key of a database.
+type Place<'k> = (u8, &'k [u8]);
+
 /// Moves a set, or copies it, with its deadline.
 fn transfer_set<E: Engine>(
     cx: &mut Context<'_, E>,
-    [from, to]: [&[u8]; 2],
+    [from, to]: [Place<'_>; 2],
     deadline: Deadline,
     transferred: Transferred,
 ) -> Transfer {
     let Transferred { replaces, keeps } = transferred;
-    if !replaces && cx.exists(Tally::None, to) {
+    if !replaces && cx.in_database(to.0, |cx| cx.exists(Tally::None, to.1)) {
         return Transfer::Taken;
     }
     let slot = &SetSlot::new();
@@ -168,18 +171,20 @@ fn transfer_set<E: Engine>(
 }
 
 /// Executes a write on a set: whether there was one, or the error text.
-fn write_set<E: Engine>(
+pub(super) fn write_set<E: Engine>(
     cx: &mut Context<'_, E>,
-    key: &[u8],
+    (database, key): Place<'_>,
     write: SortedWrite<'_>,
 ) -> Result<bool, &'static str> {
     let op = SortedOp::Write(write);
     let mut result = Ok(false);
-    cx.operate(Tally::None, key, Verb::Sorted(&op), |outcome| {
-        result = match outcome {
-            Outcome::Sorted { is_found, .. } => Ok(*is_found),
-            outcome => Err(ReplyForm::error_text(outcome)),
-        };
+    cx.in_database(database, |cx| {
+        cx.operate(Tally::None, key, Verb::Sorted(&op), |outcome| {
+            result = match outcome {
+                Outcome::Sorted { is_found, .. } => Ok(*is_found),
+                outcome => Err(ReplyForm::error_text(outcome)),
+            };
+        });
     });
     result
 }
@@ -197,15 +202,16 @@ struct Transferred {
 /// it `keeps` the item.
 fn transfer<E: Engine>(
     cx: &mut Context<'_, E>,
-    from: &[u8],
-    to: &[u8],
+    [from, to]: [Place<'_>; 2],
     transferred: Transferred,
 ) -> Transfer {
     let mut source = None;
-    cx.peek(cx.tally, from, |item| {
-        source = item.map(|item| {
-            let value = item.value.to_vec();
-            (value, item.client_flags, item.deadline, item.kind)
+    cx.in_database(from.0, |cx| {
+        cx.peek(cx.tally, from.1, |item| {
+            source = item.map(|item| {
+                let value = item.value.to_vec();
+                (value, item.client_flags, item.deadline, item.kind)
+            });
         });
     });
     let Some((value, client_flags, deadline, kind)) = source else {
@@ -215,16 +221,18 @@ fn transfer<E: Engine>(
         return transfer_set(cx, [from, to], deadline, transferred);
     }
     let mut is_taken = false;
-    let done = cx.update_any_kind(to, |old, new| {
-        is_taken = old.is_some() && !transferred.replaces;
-        if is_taken {
-            return Decision::Keep;
-        }
-        new.extend_from_slice(&value);
-        Decision::Write {
-            client_flags,
-            deadline,
-        }
+    let done = cx.in_database(to.0, |cx| {
+        cx.update_any_kind(to.1, |old, new| {
+            is_taken = old.is_some() && !transferred.replaces;
+            if is_taken {
+                return Decision::Keep;
+            }
+            new.extend_from_slice(&value);
+            Decision::Write {
+                client_flags,
+                deadline,
+            }
+        })
     });
     match (done, is_taken) {
         (false, _) => Transfer::Failed,
@@ -235,31 +243,43 @@ fn transfer<E: Engine>(
 
 /// Moves the item of a key to another key. There is no error to print if the result is no
 /// [`Transfer::Failed`].
-fn move_item<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>, replaces: bool) -> Transfer {
-    let [from, to] = first(&mut args);
-    cx.atomically([from, to], |cx| {
-        if from == to {
-            return match (cx.exists(Tally::None, from), replaces) {
-                (false, _) => Transfer::NoSource,
-                (true, true) => Transfer::Done,
-                (true, false) => Transfer::Taken,
+fn move_item<E: Engine>(
+    cx: &mut Context<'_, E>,
+    places: [Place<'_>; 2],
+    replaces: bool,
+) -> Transfer {
+    cx.atomically_on(places, |cx| {
+        let [from, to] = places;
+        cx.in_database(from.0, |cx| {
+            if from == to {
+                return match (cx.exists(Tally::None, from.1), replaces) {
+                    (false, _) => Transfer::NoSource,
+                    (true, true) => Transfer::Done,
+                    (true, false) => Transfer::Taken,
+                };
+            }
+            let moved = Transferred {
+                replaces,
+                keeps: false,
             };
-        }
-        let moved = Transferred {
-            replaces,
-            keeps: false,
-        };
-        let transfer = transfer(cx, from, to, moved);
-        if transfer == Transfer::Done {
-            cx.operate(Tally::None, from, Verb::Delete(Delete::default()), |_| ());
-        }
-        transfer
+            let transfer = transfer(cx, places, moved);
+            if transfer == Transfer::Done {
+                let delete = Verb::Delete(Delete::default());
+                cx.operate(Tally::None, from.1, delete, |_| ());
+            }
+            transfer
+        })
     })
+}
+
+/// Two keys of the database that is selected.
+fn places<'i, E: Engine>(cx: &Context<'_, E>, mut args: Args<'i>) -> [Place<'i>; 2] {
+    first::<2>(&mut args).map(|key| (cx.codec.database(), key))
 }
 
 /// `RENAME key newkey`.
 pub(super) fn rename<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    match move_item(cx, args, true) {
+    match move_item(cx, places(cx, args), true) {
         Transfer::NoSource => cx.error(text::NO_SUCH_KEY),
         Transfer::Done | Transfer::Taken => cx.reply().simple("OK"),
         Transfer::Failed => {}
@@ -268,7 +288,7 @@ pub(super) fn rename<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
 
 /// `RENAMENX key newkey`.
 pub(super) fn renamenx<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
-    match move_item(cx, args, false) {
+    match move_item(cx, places(cx, args), false) {
         Transfer::NoSource => cx.error(text::NO_SUCH_KEY),
         Transfer::Done => cx.reply().integer(1),
         Transfer::Taken => cx.reply().integer(0),
@@ -276,30 +296,52 @@ pub(super) fn renamenx<E: Engine>(cx: &mut Context<'_, E>, args: Args<'_>) {
     }
 }
 
+/// `MOVE key db`.
+pub(super) fn move_key<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
+    let [key, index] = first(&mut args);
+    let from = cx.codec.database();
+    let to = match database(index, cx.shared.config.databases) {
+        Ok(to) => to,
+        Err(text) => return cx.error(text),
+    };
+    if from == to {
+        return cx.error(SAME_OBJECT);
+    }
+    match move_item(cx, [(from, key), (to, key)], false) {
+        Transfer::NoSource | Transfer::Taken => cx.reply().integer(0),
+        Transfer::Done => cx.reply().integer(1),
+        Transfer::Failed => {}
+    }
+}
+
+const SAME_OBJECT: &str = "ERR source and destination objects are the same";
+
 /// `COPY source destination [DB index] [REPLACE]`.
 pub(super) fn copy<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
-    let [from, to] = first(&mut args);
+    let [from, mut to] = places(cx, args);
+    args.nth(1); // the keys
     let mut replaces = false;
     while let Some(option) = args.next() {
         if option.eq_ignore_ascii_case(b"replace") {
             replaces = true;
         } else if option.eq_ignore_ascii_case(b"db") && args.len() > 0 {
             let [index] = first(&mut args);
-            if !is_database(cx, index) {
-                return;
+            match database(index, cx.shared.config.databases) {
+                Ok(index) => to.0 = index,
+                Err(text) => return cx.error(text),
             }
         } else {
             return cx.error(text::SYNTAX);
         }
     }
     if from == to {
-        return cx.error("ERR source and destination objects are the same");
+        return cx.error(SAME_OBJECT);
     }
     let copied = Transferred {
         replaces,
         keeps: true,
     };
-    let transfer = cx.atomically([from, to], |cx| transfer(cx, from, to, copied));
+    let transfer = cx.atomically_on([from, to], |cx| transfer(cx, [from, to], copied));
     match transfer {
         Transfer::NoSource | Transfer::Taken => cx.reply().integer(0),
         Transfer::Done => cx.reply().integer(1),

@@ -522,7 +522,7 @@ impl Part {
 
 /// What the bounds of a range are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
+pub(super) enum By {
     Rank,
     Score,
     Lex,
@@ -638,12 +638,30 @@ fn range<'i>(
     direction: Option<Direction>,
     parse: &Parse<'i>,
 ) -> Parsed<'i> {
-    let [key, mut min, mut max] = first(&mut args);
+    let [key] = first(&mut args);
+    let (range, scores) = member_range(args, by, direction, true)?;
+    let shape = ReplyShape::members(scores, parse.limits.resp.max_request);
+    let operation = operation(key, SortedOp::Read(SortedRead::Range(range)), shape, parse);
+    if most_shown(&range) > MOST_SHOWN {
+        return Ok(Action::Alone(operation));
+    }
+    operation.into()
+}
+
+/// The range that the arguments behind the key describe, and whether scores are shown, which a
+/// command that shows nothing has no option for. `by` and `direction` as in [`range`].
+pub(super) fn member_range<'i>(
+    mut args: Args<'i>,
+    by: Option<By>,
+    direction: Option<Direction>,
+    is_shown: bool,
+) -> Result<(MemberRange<'i>, ScoresShown), Failure<'static>> {
+    let [mut min, mut max] = first(&mut args);
     let (mut chosen_by, mut chosen_direction) = (by, direction);
     let (mut with_scores, mut offset, mut limit) = (false, 0, -1);
     while let Some(option) = args.next() {
         match option.to_ascii_lowercase().as_slice() {
-            b"withscores" => with_scores = true,
+            b"withscores" if is_shown => with_scores = true,
             b"limit" if args.len() >= 2 => {
                 let [skipped, shown] = first(&mut args);
                 (offset, limit) = (integer(skipped)?, integer(shown)?);
@@ -683,16 +701,11 @@ fn range<'i>(
     } else {
         ScoresShown::Not
     };
-    let shape = ReplyShape::members(scores, parse.limits.resp.max_request);
-    let operation = operation(key, SortedOp::Read(SortedRead::Range(range)), shape, parse);
-    if most_shown(&range) > MOST_SHOWN {
-        return Ok(Action::Alone(operation));
-    }
-    operation.into()
+    Ok((range, scores))
 }
 
 /// The most members that a range may have, as far as that does not depend on the set.
-fn most_shown(range: &MemberRange<'_>) -> usize {
+pub(super) fn most_shown(range: &MemberRange<'_>) -> usize {
     let within = match range.bounds {
         Bounds::Rank(first, last) if (first < 0) == (last < 0) => {
             usize::try_from(last.saturating_sub(first).saturating_add(1)).unwrap_or(0)

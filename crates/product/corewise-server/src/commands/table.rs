@@ -6,8 +6,9 @@
 
 use super::operation::{Action, Parsed};
 use super::{
-    Context, acl, bits, client, cluster, command, compare, connection, filters, keys, keyspace,
-    latency, lcs, pubsub, scripting, server, several, slowlog, sorted, strings, transactions,
+    Context, acl, aggregates, bits, client, cluster, command, compare, connection, filters, keys,
+    keyspace, latency, lcs, pubsub, scripting, server, several, slowlog, sorted, strings,
+    transactions,
 };
 use crate::codec::Parse;
 use corewise_engine::Engine;
@@ -17,12 +18,17 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 /// Where a command has keys: the position of the first, of the last from the first (from the end,
-/// if negative), and their distance.
+/// if negative), and their distance; or as [`numbered`] says.
 pub(super) type KeyRange = [i8; 3];
 
-/// The range of a command that says how many keys it has: their number is the second argument, and
-/// they are behind it.
-pub(super) const NUMBERED: KeyRange = [2, 0, 0];
+/// The range of keys whose number is in the request, at this position: they are behind it.
+const fn numbered(position: i8) -> KeyRange {
+    [position, 0, 0]
+}
+
+const fn is_numbered(range: &KeyRange) -> bool {
+    range[2] == 0
+}
 
 /// What is known of a command or subcommand, whichever engine executes it. Words are separated by
 /// blanks.
@@ -169,17 +175,17 @@ rows! {
     "delifeq", 3, "write fast", "string", "", [("RW access delete", [1, 0, 1])], None, compare::delifeq, batched;
     "discard", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::discard;
     "echo", 2, "loading stale fast", "connection", "", [], None, calls, connection::echo;
-    "eval", -3, "noscript stale skip_monitor no_mandatory_keys movablekeys", "scripting", "", [("RW access update", NUMBERED)], None, calls, scripting::eval;
-    "eval_ro", -3, "readonly noscript stale skip_monitor no_mandatory_keys movablekeys", "scripting", "", [("RO access", NUMBERED)], None, calls, scripting::eval_ro;
-    "evalsha", -3, "noscript stale skip_monitor no_mandatory_keys movablekeys", "scripting", "", [("RW access update", NUMBERED)], None, calls, scripting::evalsha;
-    "evalsha_ro", -3, "readonly noscript stale skip_monitor no_mandatory_keys movablekeys", "scripting", "", [("RO access", NUMBERED)], None, calls, scripting::evalsha_ro;
+    "eval", -3, "noscript stale skip_monitor no_mandatory_keys movablekeys", "scripting", "", [("RW access update", numbered(2))], None, calls, scripting::eval;
+    "eval_ro", -3, "readonly noscript stale skip_monitor no_mandatory_keys movablekeys", "scripting", "", [("RO access", numbered(2))], None, calls, scripting::eval_ro;
+    "evalsha", -3, "noscript stale skip_monitor no_mandatory_keys movablekeys", "scripting", "", [("RW access update", numbered(2))], None, calls, scripting::evalsha;
+    "evalsha_ro", -3, "readonly noscript stale skip_monitor no_mandatory_keys movablekeys", "scripting", "", [("RO access", numbered(2))], None, calls, scripting::evalsha_ro;
     "exec", 1, "noscript loading stale skip_slowlog", "transactions", "", [], None, calls, transactions::exec;
     "exists", -2, "readonly fast", "generic", "request_policy:multi_shard response_policy:agg_sum", [("RO", [1, -1, 1])], Get, keys::exists, batched;
     "expire", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], Touch, keys::expire, batched;
     "expireat", -3, "write fast", "generic", "", [("RW update", [1, 0, 1])], Touch, keys::expireat, batched;
     "expiretime", 2, "readonly fast", "generic", "", [("RO access", [1, 0, 1])], Get, keys::expiretime, batched;
-    "flushall", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], None, calls, server::flush;
-    "flushdb", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], None, calls, server::flush;
+    "flushall", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], None, calls, server::flushall;
+    "flushdb", -1, "write", "server keyspace dangerous", "request_policy:all_shards response_policy:all_succeeded", [], None, calls, server::flushdb;
     "get", 2, "readonly fast", "string", "", [("RO access", [1, 0, 1])], Get, strings::get, batched;
     "getbit", 3, "readonly fast", "bitmap", "", [("RO access", [1, 0, 1])], Get, bits::getbit, batched;
     "getdel", 2, "write fast", "string", "", [("RW access delete", [1, 0, 1])], Get, strings::getdel, batched;
@@ -209,6 +215,7 @@ rows! {
     "module", -2, "", "server", "", [], None, calls, server::module;
     "module|help", 2, "loading stale", "server", "", [], None, calls, batched;
     "module|list", 2, "admin noscript", "server", "nondeterministic_output_order", [], None, calls, batched;
+    "move", 3, "write fast", "generic", "", [("RW access delete", [1, 0, 1])], None, calls, several::move_key;
     "mset", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:all_succeeded", [("OW update", [1, -1, 2])], Store, calls, several::mset;
     "msetnx", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:agg_min", [("OW insert", [1, -1, 2])], Store, calls, several::msetnx;
     "multi", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::multi;
@@ -279,8 +286,14 @@ rows! {
     "zadd", -4, "write denyoom fast", "sortedset", "", [("RW update", [1, 0, 1])], None, sorted::zadd, sorted::zadd_call;
     "zcard", 2, "readonly fast", "sortedset", "", [("RO", [1, 0, 1])], Get, sorted::zcard, batched;
     "zcount", 4, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zcount, batched;
+    "zdiff", -3, "readonly movablekeys", "sortedset", "", [("RO access", numbered(1))], Get, calls, aggregates::zdiff;
+    "zdiffstore", -4, "write denyoom movablekeys", "sortedset", "", [("OW update", [1, 0, 1]), ("RO access", numbered(2))], Get, calls, aggregates::zdiffstore;
     "zincrby", 4, "write denyoom fast", "sortedset", "", [("RW access update", [1, 0, 1])], None, sorted::zincrby, batched;
+    "zinter", -3, "readonly movablekeys", "sortedset", "", [("RO access", numbered(1))], Get, calls, aggregates::zinter;
+    "zintercard", -3, "readonly movablekeys", "sortedset", "", [("RO access", numbered(1))], Get, calls, aggregates::zintercard;
+    "zinterstore", -4, "write denyoom movablekeys", "sortedset", "", [("OW update", [1, 0, 1]), ("RO access", numbered(2))], Get, calls, aggregates::zinterstore;
     "zlexcount", 4, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zlexcount, batched;
+    "zmpop", -4, "write movablekeys", "sortedset", "", [("RW access delete", numbered(1))], None, calls, aggregates::zmpop;
     "zmscore", -3, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zmscore, sorted::zmscore_call;
     "zpopmax", -2, "write fast", "sortedset", "", [("RW access delete", [1, 0, 1])], None, sorted::zpopmax, batched;
     "zpopmin", -2, "write fast", "sortedset", "", [("RW access delete", [1, 0, 1])], None, sorted::zpopmin, batched;
@@ -288,6 +301,7 @@ rows! {
     "zrange", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrange, batched;
     "zrangebylex", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrangebylex, batched;
     "zrangebyscore", -4, "readonly", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrangebyscore, batched;
+    "zrangestore", -5, "write denyoom", "sortedset", "", [("OW update", [1, 0, 1]), ("RO access", [2, 0, 1])], Get, calls, aggregates::zrangestore;
     "zrank", 3, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrank, batched;
     "zrem", -3, "write fast", "sortedset", "", [("RW delete", [1, 0, 1])], None, sorted::zrem, sorted::zrem_call;
     "zremrangebylex", 4, "write", "sortedset", "", [("RW delete", [1, 0, 1])], None, sorted::zremrangebylex, batched;
@@ -299,6 +313,8 @@ rows! {
     "zrevrank", 3, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zrevrank, batched;
     "zscan", -3, "readonly", "sortedset", "nondeterministic_output", [("RO access", [1, 0, 1])], Get, calls, sorted::zscan;
     "zscore", 3, "readonly fast", "sortedset", "", [("RO access", [1, 0, 1])], Get, sorted::zscore, batched;
+    "zunion", -3, "readonly movablekeys", "sortedset", "", [("RO access", numbered(1))], Get, calls, aggregates::zunion;
+    "zunionstore", -4, "write denyoom movablekeys", "sortedset", "", [("OW update", [1, 0, 1]), ("RO access", numbered(2))], Get, calls, aggregates::zunionstore;
 }
 
 /// For a command whose `run` reads the arguments: it needs several keys, or none; or an
@@ -410,6 +426,49 @@ impl Row {
         }
     }
 
+    /// The keys among the arguments of a request, each with its database, if `database` is
+    /// selected and there are `databases`.
+    pub(super) fn places_of<'i>(
+        &self,
+        args: Args<'i>,
+        database: u8,
+        databases: u8,
+    ) -> impl Iterator<Item = (u8, &'i [u8])> + use<'i> {
+        let other = self.other_database(args, databases).unwrap_or(database);
+        let moved = { args }.next().filter(|_| self.name == "move");
+        let of = move |index| if index == 1 { other } else { database };
+        let keys = self.keys_of(args).enumerate();
+        keys.map(move |(index, key)| (of(index), key))
+            .chain(moved.map(|key| (other, key)))
+    }
+
+    /// The database of the second key of a request that names one.
+    fn other_database(&self, args: Args<'_>, databases: u8) -> Option<u8> {
+        let mut words = args;
+        match self.name {
+            "move" => connection::database(words.nth(1)?, databases).ok(),
+            "copy" => {
+                let mut found = None;
+                words.nth(1)?;
+                while let Some(option) = words.next() {
+                    if option.eq_ignore_ascii_case(b"db") {
+                        found = connection::database(words.next()?, databases).ok();
+                    }
+                }
+                found
+            }
+            _ => None,
+        }
+    }
+
+    /// The database that is selected after a request, if it may select another one than `database`.
+    pub(super) fn database_after(&self, mut args: Args<'_>, database: u8, databases: u8) -> u8 {
+        match (self.name, args.next()) {
+            ("select", Some(index)) => connection::database(index, databases).unwrap_or(database),
+            _ => database,
+        }
+    }
+
     /// Whether its requests name keys.
     pub(super) fn has_keys(&self) -> bool {
         self.keys.iter().any(|(flags, _)| *flags != "not_key")
@@ -424,25 +483,29 @@ impl Row {
         self.keys.is_empty() && (self.has_flag("write") || self.has_flag("readonly"))
     }
 
-    /// Positions of the first key, of the last (from the end, if negative), and their distance.
+    /// Positions of the first key, of the last (from the end, if negative), and their distance, but
+    /// for those whose number is in the request.
     pub(super) fn range(&self) -> KeyRange {
-        let (Some((_, [first, _, step])), Some((_, [start, last, _]))) =
-            (self.keys.first(), self.keys.last())
-        else {
+        let mut ranges = self.keys.iter().map(|(_, range)| range);
+        let mut others = { ranges.clone() }.filter(|range| !is_numbered(range));
+        let Some([first, _, step]) = ranges.next().filter(|range| !is_numbered(range)) else {
             return [0; 3];
         };
-        if self.has_numbered_keys() {
-            return [0; 3];
-        }
+        let [start, last, _] = others.next_back().unwrap_or(&[0; 3]);
         let last = if *last < 0 { *last } else { start + last };
         [*first, last, *step]
     }
 
     /// Whether its requests say how many keys they have.
     pub(super) fn has_numbered_keys(&self) -> bool {
-        self.keys
-            .first()
-            .is_some_and(|(_, range)| *range == NUMBERED)
+        self.numbered_at().is_some()
+    }
+
+    /// Where its requests say how many keys follow, the name being at 0.
+    pub(super) fn numbered_at(&self) -> Option<usize> {
+        let mut ranges = self.keys.iter().map(|(_, range)| range);
+        let [position, ..] = ranges.find(|range| is_numbered(range))?;
+        usize::try_from(*position).ok()
     }
 
     /// Whether it executes a script.
@@ -458,21 +521,56 @@ impl Row {
 
     /// The keys among the arguments of a request, of which it accepts the number.
     pub(super) fn keys_of<'i>(&self, args: Args<'i>) -> impl Iterator<Item = &'i [u8]> + use<'i> {
-        let [mut first, last, step] = self.range().map(isize::from);
-        let mut end = match last {
+        let [first, last, step] = self.range().map(isize::from);
+        let end = match last {
             ..0 => args.len() as isize + last + 1,
             last => last,
         };
-        if self.has_numbered_keys() {
-            let count = { args }.nth(1).and_then(parse_integer).unwrap_or(0);
-            first = 3;
-            end = 2 + count.clamp(0, args.len() as i64 - 2) as isize;
-        }
         let end = if self.has_keys() { end } else { 0 };
         let skipped = (first - 1).max(0);
-        args.skip(skipped as usize)
+        let in_range = args
+            .skip(skipped as usize)
             .step_by(step.max(1) as usize)
-            .take(((end - skipped).max(0) as usize).div_ceil(step.max(1) as usize))
+            .take(((end - skipped).max(0) as usize).div_ceil(step.max(1) as usize));
+        in_range.chain(self.numbered_keys_of(args))
+    }
+
+    /// Those keys whose number is in the request; all arguments behind it if they are fewer.
+    fn numbered_keys_of<'i>(&self, args: Args<'i>) -> impl Iterator<Item = &'i [u8]> + use<'i> {
+        let at = self.numbered_at();
+        let count = at
+            .and_then(|at| { args }.nth(at - 1))
+            .and_then(parse_integer);
+        let count = usize::try_from(count.unwrap_or(0)).unwrap_or(0);
+        args.skip(at.unwrap_or(0)).take(count)
+    }
+
+    /// The keys among the arguments of a request as Redis tells them: `None` if the request has
+    /// fewer than it says, or none of those that it must have.
+    pub(super) fn told_keys_of<'i>(&self, args: Args<'i>) -> Option<Vec<&'i [u8]>> {
+        let mut keys = Vec::new();
+        for (_, range) in self.keys {
+            let [start, last, step] = range.map(isize::from);
+            let (mut skipped, mut end) = (start - 1, start + last);
+            if is_numbered(range) {
+                let count = { args }.nth(skipped as usize).and_then(parse_integer);
+                let count = count.unwrap_or(0);
+                let behind = args.len() as i64 - start as i64;
+                if !(1..=behind).contains(&count) {
+                    return self.is_script().then(Vec::new);
+                }
+                (skipped, end) = (start, start + count as isize);
+            } else if last < 0 {
+                end = args.len() as isize + 1 + last;
+            }
+            let count = usize::try_from(end - skipped).unwrap_or(0);
+            keys.extend(
+                args.skip(skipped as usize)
+                    .take(count)
+                    .step_by(step.max(1) as usize),
+            );
+        }
+        Some(keys)
     }
 }
 
@@ -641,6 +739,13 @@ mod tests {
             ("eval s 0 a", ""),
             ("eval s 9 a b", "ab"),
             ("evalsha s x a", ""),
+            ("zunion 2 a b weights 1 2", "ab"),
+            ("zunion 9 a b", "ab"),
+            ("zunion -1 a b", ""),
+            ("zdiffstore d 2 a b", "dab"),
+            ("zdiffstore d x a", "d"),
+            ("zrangestore d a 0 1", "da"),
+            ("zmpop 1 a min", "a"),
         ] {
             let line = format!("{line}\r\n");
             let parsed = Codec::new(true).next(line.as_bytes(), &limits, &scratch);

@@ -86,6 +86,7 @@ fn steps(mut codec: RespSession, limits: &Limits, input: &[u8], size: usize) -> 
                         Verb::Get(_) => format!("other get {key}"),
                         Verb::Delete(_) => format!("delete {key}"),
                         Verb::Sorted(op) => format!("{op:?} {key}"),
+                        Verb::Filter(op) => format!("{op:?} {key}"),
                         Verb::Arith(_) => panic!("a counter of memcached"),
                     });
                     consumed

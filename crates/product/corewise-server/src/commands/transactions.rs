@@ -20,7 +20,9 @@ use crate::codec::Answered;
 use crate::config::ScriptKeys;
 use corewise_engine::Engine;
 use corewise_engine::isolation::{IsolatedTransaction, Watches};
+use corewise_ops::database;
 use corewise_wire::resp::{Args, Request, RequestQueue};
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 /// The most requests of a transaction.
@@ -227,8 +229,13 @@ fn begin<'c, E: Engine>(
         return isolation.begin_all(now);
     }
     let watched = watches.into_iter().flat_map(Watches::keys);
-    let keys = commands().flat_map(|(command, args)| command.keys_of(args));
-    isolation.begin(now, keys.chain(watched))
+    let (mut selected, databases) = (cx.codec.database(), cx.shared.config.databases);
+    let keys = commands().flat_map(|(command, args)| {
+        let keys = command.places_of(args, selected, databases);
+        selected = command.database_after(args, selected, databases);
+        keys.map(|(n, key)| database::stored(n, key))
+    });
+    isolation.begin(now, keys.chain(watched.map(Cow::Borrowed)))
 }
 
 /// Executes requests in a transaction, and prints their replies.
@@ -291,9 +298,9 @@ pub(super) fn watch<E: Engine>(cx: &mut Context<'_, E>, keys: Args<'_>) {
     if queue(cx).is_some() {
         return cx.error("ERR WATCH inside MULTI is not allowed");
     }
-    let shared = cx.shared;
+    let (shared, database) = (cx.shared, cx.codec.database());
     let state = &mut cx.conn.client.get_or_insert_default().transactions;
-    let Some(keys) = unwatched(state.watches.as_ref(), keys) else {
+    let Some(keys) = unwatched(state.watches.as_ref(), keys, database) else {
         return cx.error("ERR too many watched keys");
     };
     let more = keys.iter().map(|key| Watches::bytes_of(key)).sum::<usize>();
@@ -305,17 +312,23 @@ pub(super) fn watch<E: Engine>(cx: &mut Context<'_, E>, keys: Args<'_>) {
         .watches
         .get_or_insert_with(|| Watches::new(isolation, cx.parse.now));
     for key in keys {
-        watches.add(cx.session, cx.parse.now, key);
+        watches.add(cx.session, cx.parse.now, &key);
     }
     cx.reply().simple("OK");
 }
 
-/// The keys that are not watched yet, each once; `None` if the client would watch too many.
-fn unwatched<'i>(watches: Option<&Watches>, keys: Args<'i>) -> Option<Vec<&'i [u8]>> {
-    let mut watched: HashSet<&[u8]> = watches.into_iter().flat_map(Watches::keys).collect();
+/// The stored keys that are not watched yet, each once; `None` if the client would watch too many.
+fn unwatched<'i>(
+    watches: Option<&Watches>,
+    keys: Args<'i>,
+    database: u8,
+) -> Option<Vec<Cow<'i, [u8]>>> {
+    let watched = watches.into_iter().flat_map(Watches::keys);
+    let mut watched: HashSet<_> = watched.map(Cow::Borrowed).collect();
     let mut more = Vec::new();
     for key in keys {
-        if watched.insert(key) {
+        let key = database::stored(database, key);
+        if watched.insert(key.clone()) {
             more.push(key);
         }
         if watched.len() > MAX_WATCHED {

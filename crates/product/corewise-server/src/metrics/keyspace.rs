@@ -1,7 +1,9 @@
-//! How many keys have a deadline, for `INFO keyspace`.
+//! How many keys there are in each database, and how many have a deadline, for `INFO keyspace`.
 
-use corewise_engine::{Cursor, Engine, ScanStep};
+use corewise_engine::{Cursor, Engine, EngineStats, ScanStep};
 use corewise_ops::Now;
+use corewise_ops::database::{self, DATABASES};
+use std::fmt::Write as _;
 
 /// Items and buckets that are visited in one critical section of the engine.
 const LOOKS: usize = 1_024;
@@ -13,12 +15,19 @@ const ENOUGH: u64 = 2_048;
 /// What was found of the items that were visited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Keyspace {
+    databases: [Found; DATABASES],
+    visited: u64,
+    /// All items were visited.
+    is_whole: bool,
+}
+
+/// The same in one database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Found {
     visited: u64,
     with_deadline: u64,
     /// The sum of the times to the deadlines, in milliseconds.
     left_ms: u128,
-    /// All items were visited.
-    is_whole: bool,
 }
 
 impl Keyspace {
@@ -28,9 +37,11 @@ impl Keyspace {
         for _ in 0..STEPS {
             let step = engine.scan(cursor, LOOKS, now, &mut |item| {
                 sample.visited += 1;
+                let found = &mut sample.databases[usize::from(database::split(item.key).0)];
+                found.visited += 1;
                 if let Some(left_ms) = item.deadline.remaining_ms(now) {
-                    sample.with_deadline += 1;
-                    sample.left_ms += u128::from(left_ms);
+                    found.with_deadline += 1;
+                    found.left_ms += u128::from(left_ms);
                 }
             });
             match step {
@@ -45,9 +56,23 @@ impl Keyspace {
         sample
     }
 
-    /// The line of a database with this many keys.
-    pub(super) fn describe(&self, keys: u64) -> String {
-        let expires = if self.is_whole || self.visited == 0 {
+    /// Prints a line for each database that has keys.
+    pub(super) fn print(&self, stats: &EngineStats, text: &mut String) {
+        for (database, found) in (0..).zip(&self.databases) {
+            let keys = stats.items_of(database);
+            if keys > 0 {
+                let line = found.describe(keys, self.is_whole);
+                // Writing to a String cannot fail.
+                let _ = write!(text, "db{database}:{line}\r\n");
+            }
+        }
+    }
+}
+
+impl Found {
+    /// What is told of a database with this many keys, of which these are all if that `is_whole`.
+    fn describe(&self, keys: u64, is_whole: bool) -> String {
+        let expires = if is_whole || self.visited == 0 {
             self.with_deadline
         } else {
             let share = u128::from(keys) * u128::from(self.with_deadline);
@@ -63,24 +88,21 @@ impl Keyspace {
 
 #[cfg(test)]
 mod tests {
-    use super::Keyspace;
+    use super::Found;
 
     #[test]
     fn few_keys_are_counted_and_many_are_estimated() {
-        let part = Keyspace {
+        let found = Found {
             visited: 1_000,
             with_deadline: 250,
             left_ms: 2_500,
-            is_whole: false,
         };
-        assert_eq!(part.describe(8_000), "keys=8000,expires=2000,avg_ttl=10");
-        let whole = Keyspace {
-            is_whole: true,
-            ..part
-        };
+        let part = |keys| found.describe(keys, false);
+        assert_eq!(part(8_000), "keys=8000,expires=2000,avg_ttl=10");
         // Some were removed meanwhile.
-        assert_eq!(whole.describe(999), "keys=999,expires=250,avg_ttl=10");
-        let none = Keyspace::default();
-        assert_eq!(none.describe(1), "keys=1,expires=0,avg_ttl=0");
+        let whole = found.describe(999, true);
+        assert_eq!(whole, "keys=999,expires=250,avg_ttl=10");
+        let none = Found::default().describe(1, false);
+        assert_eq!(none, "keys=1,expires=0,avg_ttl=0");
     }
 }

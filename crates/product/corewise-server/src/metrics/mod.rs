@@ -32,7 +32,6 @@ use corewise_atomic::sync::atomic::Ordering;
 use corewise_engine::{ClassStats, Engine, EngineStats};
 use corewise_ops::{Absence, Now, Outcome};
 use corewise_wire::Tally;
-use keyspace::Keyspace;
 pub(crate) use prometheus::{Format, exposition};
 pub(crate) use rates::Rates;
 use rates::{Totals, TotalsGrowth};
@@ -84,7 +83,6 @@ pub(crate) struct Source<'s> {
     commands: CommandSums,
     engine: EngineStats,
     growth: TotalsGrowth,
-    keyspace: Keyspace,
     /// Present for Prometheus only.
     classes: Vec<ClassStats>,
     usage: OnceCell<Option<Usage>>,
@@ -113,7 +111,6 @@ impl<'s> Source<'s> {
             commands,
             engine: engine.stats(),
             growth: shared.rates.growth(now.ms, totals),
-            keyspace: Keyspace::default(),
             classes: Vec::new(),
             usage: OnceCell::new(),
         }
@@ -187,20 +184,8 @@ fn values<E: Engine>(
 ) -> Vec<(&'static Metric, Option<String>)> {
     let metrics = table::METRICS.iter().enumerate();
     let metrics = metrics.filter(|(_, metric)| is_wanted(metric));
-    let is_of_keyspace = |(_, metric): &(_, &Metric)| {
-        let section = metric.info.map(|(section, _)| section);
-        section == Some(Section::Keyspace)
-    };
-    let keyspace = if metrics.clone().any(|metric| is_of_keyspace(&metric)) {
-        Keyspace::sample(engine, now)
-    } else {
-        Keyspace::default()
-    };
     let base = shared.baseline.lock();
-    let source = Source {
-        keyspace,
-        ..Source::of(shared, engine, now)
-    };
+    let source = Source::of(shared, engine, now);
     let values = metrics.map(|(index, metric)| match metric.reading {
         Reading::Counter(read) => {
             let before = base.metrics.get(index).copied().unwrap_or(0);
@@ -270,7 +255,9 @@ impl Counters {
             self.get_hits += 1;
             return;
         }
+        // A call would save and restore what the caller has.
         match tally {
+            Tally::None => {}
             Tally::Store => self.count_store(outcome),
             _ => self.count_other(tally, outcome),
         }
@@ -279,7 +266,7 @@ impl Counters {
     #[inline(never)]
     fn count_other(&mut self, tally: Tally, outcome: &Outcome<'_>) {
         match tally {
-            Tally::None | Tally::Store => {} // stores are counted before
+            Tally::None | Tally::Store => {} // not counted, or before
             Tally::Get => self.count_lookup(1, 0, outcome),
             Tally::Touch => self.count_lookup(0, 1, outcome),
             Tally::Gat => self.count_lookup(1, 1, outcome),

@@ -476,7 +476,6 @@ metrics! {
     |_s| maybe main_thread_time().map(|(_, system)| seconds(system)) => info Cpu "used_cpu_sys_main_thread";
     |_s| maybe main_thread_time().map(|(user, _)| seconds(user)) => info Cpu "used_cpu_user_main_thread";
     absent "0" => info Cluster "cluster_enabled";
-    |s| maybe (s.engine.items > 0).then(|| s.keyspace.describe(s.engine.items)) => info Keyspace "db0";
     // What only Prometheus is told.
     |s| series series::listener_connections(s) =>
         prom "corewise_listener_connections": "Open connections of a listener.";

@@ -1,5 +1,6 @@
 //! Prints the metrics.
 
+use super::keyspace::Keyspace;
 use super::{command_sums, values};
 use crate::shared::Shared;
 use corewise_engine::Engine;
@@ -140,6 +141,7 @@ pub(crate) fn info<E: Engine>(shared: &Shared, engine: &E, now: Now, wanted: Sec
         match section {
             Section::Commandstats => command_sums(shared).print_commands(&mut text),
             Section::Errorstats => command_sums(shared).print_errors(&mut text),
+            Section::Keyspace => Keyspace::sample(engine, now).print(&engine.stats(), &mut text),
             _ => {}
         }
     }

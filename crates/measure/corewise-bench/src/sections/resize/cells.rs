@@ -15,36 +15,7 @@
 //! resizes it. Each variant is a cell; the cell of `Moving` has the summary. The paired ratios are
 //! of variants of one round.
 //!
-//! # The mix
-//!
-//! The paper (§4.1) cites a workload of Herlihy and Shavit: 90 % lookups, 9 % inserts, 1 %
-//! removals, which the paper does not measure. Over an empty or half-empty range it would fill the
-//! table in the first seconds and become a lookup workload, so:
-//!
-//! - Half of the keys (those of even indices) are always present. A lookup of one of them that
-//!   misses is a failed check, as without updates.
-//! - Updates go to the other half, of which nine in ten are present at the start: with nine inserts
-//!   for a removal that is the steady state. So the table keeps its entries (65,536 by default, of
-//!   68,986 keys), and nine in ten of the inserts find their key present. The inserted entries
-//!   minus the removed ones, by number, key and value, must be those found at the end; the hit rate
-//!   must be the expected one.
-//! - Updates of a table that makes them wait for a resize (the paper's do) delay the threads that
-//!   also look up: the rates are operations of all kinds.
-//!
-//! # Bias
-//!
-//! 1. The resizing thread takes part of the machine even if the table were perfect: caches, memory
-//!    bandwidth, the other half of a core. In `Elsewhere` it resizes the second table and the
-//!    readers use the first, at the larger size. Their loss there is due to the machine; it is
-//!    reported beside the verdict, which is not corrected by it.
-//! 2. With one reader for each CPU, the resizing thread takes time from one of them: the summary
-//!    says whether it had a separate CPU.
-//! 3. A table without buckets is resized between sizes that its card names; the distance of its two
-//!    rates is then no measure of chains.
-//! 4. A table that is locked while it is resized shows two effects at once: lookups that wait, and
-//!    a resizing thread that waits for lookups. Read resizes per second together with the lookups.
-//! 5. The paper requires a resize in progress all the time. A row with a resize in progress for
-//!    less than 90 % of the time is marked ([`ResizeSummary::is_continuous`]); it is not void.
+//! The mix, and what biases the rates, are in `docs/METHODOLOGY.md`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -144,6 +144,25 @@ impl<K, V> LockFreeSkipList<K, V> {
             .filter(|node| !node.tower.load(0).is_marked())
     }
 
+    /// The exchanges of links so far that failed because another thread was faster (§4.1 of the
+    /// paper counts them). It takes a while until those of other threads are among them.
+    #[must_use]
+    pub fn failed_exchanges(&self) -> u64 {
+        self.nodes.failed()
+    }
+
+    /// Replaces a link, and counts if that fails.
+    #[inline]
+    fn exchange(
+        &self,
+        tower: &Tower<K, V>,
+        level: usize,
+        old: Link<K, V>,
+        new: Link<K, V>,
+    ) -> Result<(), ()> {
+        self.nodes.counted(tower.exchange(level, old, new))
+    }
+
     /// Iterates over the keys and values. It visits every key that is in the list from the first
     /// call to the last, and may visit keys that are inserted or removed meanwhile.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
@@ -175,7 +194,7 @@ impl<K: Ord, V> LockFreeSkipList<K, V> {
             while let Some(node) = self.node(current) {
                 let next = node.tower.load(level);
                 if next.is_marked() {
-                    before.exchange(level, current, next.unmarked())?;
+                    self.exchange(before, level, current, next.unmarked())?;
                     current = next.unmarked();
                 } else if node.key < *key {
                     before = &node.tower;
@@ -240,7 +259,8 @@ impl<K: Ord, V> LockFreeSkipList<K, V> {
                 place.before[0].set(0, link);
                 break;
             }
-            if place.before[0].exchange(0, place.behind[0], link).is_ok() {
+            let (before, behind) = (place.before[0], place.behind[0]);
+            if self.exchange(before, 0, behind, link).is_ok() {
                 break;
             }
             let found;
@@ -265,11 +285,14 @@ impl<K: Ord, V> LockFreeSkipList<K, V> {
                 }
                 // Fails if the node was marked since.
                 let is_removed = next.is_marked()
-                    || (next != behind && node.tower.exchange(level, next, behind).is_err());
+                    || (next != behind && self.exchange(&node.tower, level, next, behind).is_err());
                 if is_removed {
                     return;
                 }
-                if place.before[level].exchange(level, behind, link).is_ok() {
+                if self
+                    .exchange(place.before[level], level, behind, link)
+                    .is_ok()
+                {
                     break;
                 }
                 let found;
@@ -288,7 +311,11 @@ impl<K: Ord, V> LockFreeSkipList<K, V> {
         let node = node?;
         for level in (1..node.tower.height()).rev() {
             let mut next = node.tower.load(level);
-            while !next.is_marked() && node.tower.exchange(level, next, next.marked()).is_err() {
+            while !next.is_marked()
+                && self
+                    .exchange(&node.tower, level, next, next.marked())
+                    .is_err()
+            {
                 next = node.tower.load(level);
             }
         }
@@ -302,7 +329,7 @@ impl<K: Ord, V> LockFreeSkipList<K, V> {
             if next.is_marked() {
                 return mutant!("list_claims_the_removal_of_another").then(|| self.value(node));
             }
-            if node.tower.exchange(0, next, next.marked()).is_ok() {
+            if self.exchange(&node.tower, 0, next, next.marked()).is_ok() {
                 // Unlinks it.
                 self.find(key);
                 return Some(self.value(node));

@@ -157,6 +157,8 @@ struct Shard<K, V> {
     left: AtomicUsize,
     /// The state of a generator of random numbers, and the source of unique numbers.
     calls: AtomicU64,
+    /// Exchanges of links that found another value.
+    failed: AtomicU64,
     /// The node that was published last.
     newest: AtomicPtr<Node<K, V>>,
 }
@@ -252,6 +254,7 @@ impl<K, V> Nodes<K, V> {
                 CachePadded::new(Shard {
                     left: AtomicUsize::new(0),
                     calls: AtomicU64::new(0),
+                    failed: AtomicU64::new(0),
                     newest: AtomicPtr::new(ptr::null_mut()),
                 })
             }),
@@ -264,6 +267,28 @@ impl<K, V> Nodes<K, V> {
         // Relaxed: a counter.
         let call = self.shards[shard].calls.fetch_add(1, Relaxed);
         call * SHARDS as u64 + shard as u64
+    }
+
+    /// Counts an exchange that failed, and returns the result of any.
+    #[inline]
+    pub(super) fn counted<T, E>(&self, exchanged: Result<T, E>) -> Result<T, E> {
+        // The model checkers would try all orders of counts.
+        if exchanged.is_err() && !cfg!(any(corewise_loom, corewise_shuttle)) {
+            // Relaxed: a counter.
+            self.shards[shard_of_this_thread()]
+                .failed
+                .fetch_add(1, Relaxed);
+        }
+        exchanged
+    }
+
+    /// The exchanges that failed.
+    pub(super) fn failed(&self) -> u64 {
+        // Relaxed: counters.
+        self.shards
+            .iter()
+            .map(|shard| shard.failed.load(Relaxed))
+            .sum()
     }
 
     /// A height, `h` with probability 2^-h.

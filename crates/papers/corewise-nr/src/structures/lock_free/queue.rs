@@ -68,27 +68,34 @@ impl<K: Ord> LockFreePriorityQueue<K> {
 
     /// Removes and returns the lowest key. Lock-free.
     pub fn remove_min(&self) -> Option<&K> {
-        let (key, _) = self.list.iter().find(|(_, claimed)| claim(claimed))?;
+        let (key, _) = self.list.iter().find(|(_, claimed)| self.claim(claimed))?;
         self.list.remove(key);
         Some(&key.0)
     }
-}
 
-/// Whether the caller is the first to claim a key.
-fn claim(claimed: &AtomicBool) -> bool {
-    if mutant!("queue_claims_in_two_steps") {
-        // Acquire and Release: as in the exchange below.
-        let was_claimed = claimed.load(Acquire);
-        claimed.store(true, Release);
-        return !was_claimed;
+    /// As [`LockFreeSkipList::failed_exchanges`], with the claims that another one overtook.
+    #[must_use]
+    pub fn failed_exchanges(&self) -> u64 {
+        self.list.failed_exchanges()
     }
-    // AcqRel: pairs with itself and with the Acquire of `min`: a thread that finds the key claimed
-    // also sees what the claiming thread saw. Acquire on failure and in the load, for the same
-    // reason. The load saves an exchange.
-    !claimed.load(Acquire)
-        && claimed
-            .compare_exchange(false, true, AcqRel, Acquire)
-            .is_ok()
+
+    /// Whether the caller is the first to claim a key.
+    fn claim(&self, claimed: &AtomicBool) -> bool {
+        if mutant!("queue_claims_in_two_steps") {
+            // Acquire and Release: as in the exchange below.
+            let was_claimed = claimed.load(Acquire);
+            claimed.store(true, Release);
+            return !was_claimed;
+        }
+        // AcqRel: pairs with itself and with the Acquire of `min`: a thread that finds the key
+        // claimed also sees what the claiming thread saw. Acquire on failure and in the load, for
+        // the same reason. The load saves an exchange.
+        if claimed.load(Acquire) {
+            return false;
+        }
+        let exchanged = claimed.compare_exchange(false, true, AcqRel, Acquire);
+        self.list.nodes.counted(exchanged).is_ok()
+    }
 }
 
 impl<K: Ord> Default for LockFreePriorityQueue<K> {

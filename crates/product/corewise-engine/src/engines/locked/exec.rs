@@ -303,6 +303,10 @@ unsafe impl<A: ItemAllocator, R: References> ItemStore for LockedOp<'_, '_, A, R
         self.shard.charge_set(before, after);
     }
 
+    fn note_unsettled_set(&mut self) {
+        self.shard.note_unsettled_set(self.exec.context.hash);
+    }
+
     fn set_account(&self) -> usize {
         std::ptr::from_ref(&*self.shard).addr()
     }

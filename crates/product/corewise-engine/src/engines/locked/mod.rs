@@ -252,7 +252,7 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
         reaped
     }
 
-    fn dying_sets(&self) -> usize {
+    fn sets_to_free(&self) -> usize {
         // Relaxed: the sets are reached through their shard's lock.
         self.dying.load(Ordering::Relaxed)
     }
@@ -262,7 +262,8 @@ impl<A: ItemAllocator, R: References> Shards for HashTables<A, R> {
     }
 
     fn free_some(&self, shard: usize) -> bool {
-        self.slots[shard].lock().free_some()
+        let mut shard = self.slots[shard].lock();
+        shard.free_some() || shard.settle_some(|key| self.hash(key))
     }
 
     fn shrink(

@@ -11,7 +11,7 @@ use crate::item::{Item, ItemNode};
 use crate::objects::{self, Graveyard, ObjectMemory};
 use corewise_atomic::hint::prefetch;
 use corewise_atomic::sync::atomic::{AtomicUsize, Ordering};
-use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Now};
+use corewise_ops::{Absence, Deadline, ItemFlags, ItemKind, ItemView, Now};
 use hashbrown::HashTable;
 use std::cell::Cell;
 use std::ptr::{NonNull, addr_of_mut};
@@ -550,11 +550,10 @@ impl<R: References> Shard<R> {
     /// 1. The item is alive.
     unsafe fn charge(&mut self, node: Ptr<R>) {
         // SAFETY: the caller guarantees that the item is alive (1).
-        let bytes = unsafe { footprint(node) };
+        let (bytes, item) = unsafe { (footprint(node), item(node)) };
         self.item_bytes += bytes;
-        self.tally.charge(bytes);
-        // SAFETY: the caller guarantees that the item is alive (1).
-        self.due.note(unsafe { item(node) }.deadline());
+        self.tally.charge(item.key(), bytes);
+        self.due.note(item.deadline());
     }
 
     /// # Safety
@@ -562,9 +561,9 @@ impl<R: References> Shard<R> {
     /// 1. The item is alive.
     unsafe fn discharge(&mut self, node: Ptr<R>) {
         // SAFETY: the caller guarantees that the item is alive (1).
-        let bytes = unsafe { footprint(node) };
+        let (bytes, item) = unsafe { (footprint(node), item(node)) };
         self.item_bytes -= bytes;
-        self.tally.discharge(bytes);
+        self.tally.discharge(item.key(), bytes);
     }
 
     // ---- memory
@@ -588,6 +587,36 @@ impl<R: References> Shard<R> {
         let freed = self.dying.free_some();
         self.set_bytes -= freed.unwrap_or(0);
         freed.is_some()
+    }
+
+    /// Notes that the set of a key with this hash is to be settled.
+    pub(super) fn note_unsettled_set(&mut self, hash: u64) {
+        self.dying.note_unsettled(hash);
+    }
+
+    /// Frees some memory of removed members of a set. Returns whether there was one to look for.
+    pub(super) fn settle_some(&mut self, hasher: impl Fn(&[u8]) -> u64) -> bool {
+        let Some(hash) = self.dying.next_unsettled() else {
+            return false;
+        };
+        // SAFETY: an item in the table is alive until it is unlinked (1).
+        let found = self.table.find(hash, |&node| unsafe {
+            let owner = item(node);
+            owner.kind() == ItemKind::Set && hasher(owner.key()) == hash
+        });
+        if let Some(&node) = found {
+            // SAFETY: in the table, so that it is alive and owns its set (1, both). Only the thread
+            // that has the shard follows the pointer; the reference ends below (2).
+            let set = unsafe { objects::set_of(item(node)) };
+            let before = objects::bytes(set);
+            let has_more = objects::settle(set);
+            let after = objects::bytes(set);
+            self.charge_set(before, after);
+            if has_more {
+                self.dying.note_unsettled(hash);
+            }
+        }
+        true
     }
 
     /// Counts a set that took `before` bytes and takes `after` bytes; a new one took none.
@@ -626,8 +655,12 @@ impl<R: References> Shard<R> {
         let growth = |shard: &Self| room.keep.map_or_else(|| shard.growth(), |_| 0);
         while self.bytes() - room.returned + room.need + growth(self) > room.budget {
             if !self.free_or_evict(room, garbage) {
-                self.tally.refuse();
-                return false;
+                // What replaces an item that is not smaller needs none; the budget was lowered.
+                let is_replaced = room.need <= room.returned;
+                if !is_replaced {
+                    self.tally.refuse();
+                }
+                return is_replaced;
             }
         }
         true

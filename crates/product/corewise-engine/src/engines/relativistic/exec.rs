@@ -527,7 +527,7 @@ unsafe impl ItemStore for LockedOp<'_> {
             unsafe { reservation.disown_item() };
         }
         self.session_state.counters.total_items.add(1);
-        self.session_state.counters.linked(bytes);
+        self.session_state.counters.linked(item.key(), bytes);
         // SAFETY: the item is written whole and has just been linked (1).
         unsafe { engine.heap.settle(fresh, bytes) };
         Ok(())
@@ -552,6 +552,10 @@ unsafe impl ItemStore for LockedOp<'_> {
     fn charge_set(&mut self, before: usize, after: usize) {
         self.engine.sets.charge(before, after);
         self.session_state.has_charged |= before != after;
+    }
+
+    fn note_unsettled_set(&mut self) {
+        self.engine.sets.note_unsettled(self.hash);
     }
 
     fn set_account(&self) -> usize {

@@ -88,6 +88,7 @@ use corewise_atomic::lock::Mutex;
 use corewise_atomic::mutant;
 use corewise_atomic::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use corewise_maps::relativistic::{self as maps, Link, RawTable};
+use corewise_ops::database::{DATABASES, prefix};
 use corewise_ops::{Absence, Deadline, Flow, ItemView, Now, Op, ReplySink, Update, Updated};
 use corewise_rcu::Guard;
 use evict::{EvictProgress, Evictor};
@@ -403,7 +404,7 @@ impl Relativistic {
             .flushes
             .fetch_update(Ordering::Release, Ordering::Relaxed, next);
         let (items, bytes) = self.items_and_bytes();
-        self.flushed.set(items, bytes);
+        self.flushed.set(items, bytes, self.prefixed());
     }
 
     /// Performs a delayed flush whose time has come. Called once per batch.
@@ -418,7 +419,7 @@ impl Relativistic {
         if !generation.has_older || self.heap.has_older(generation.number) {
             return;
         }
-        self.flushed.set(0, 0);
+        self.flushed.set(0, 0, [0; DATABASES]);
         let flushed = u64::from(generation.number) << 1;
         // A thread that sees that nothing remains no longer checks generations, so it must see all
         // the removals; this thread has seen them through the pool's lock. After another flush,
@@ -456,20 +457,46 @@ impl Relativistic {
     /// 2. If the item owns a set, the caller holds the stripe of its key.
     #[inline]
     unsafe fn count_unlinked(&self, counters: &SessionCounters, node: Ptr) {
-        // SAFETY: the caller's section keeps the item alive, by 1.
-        let bytes = self.heap.footprint(unsafe { Item::from_raw(node) });
-        counters.unlinked(bytes);
-        if self.generation().has_older && self.is_flushed(node) {
-            self.flushed.unlinked(bytes);
-        }
-        // SAFETY: by 1 the item was unlinked, and is counted once. By 2 its stripe is held if it
-        // owns a set (1).
+        // SAFETY: the caller's section keeps the item alive, by 1; 1 and 2 are those of the callee.
         unsafe {
             if Item::<Link>::from_raw(node).kind().owns_object() {
-                self.retire_set(node);
+                self.count_unlinked_set(counters, node);
+            } else {
+                self.count_unlinked_item(counters, node);
             }
-            self.heap.count_dead(self.table.domain(), node, bytes);
         }
+    }
+
+    /// As [`Self::count_unlinked`], of an item that owns a set.
+    ///
+    /// # Safety
+    ///
+    /// 1. As of [`Self::count_unlinked`], 1 and 2.
+    #[cold]
+    unsafe fn count_unlinked_set(&self, counters: &SessionCounters, node: Ptr) {
+        // SAFETY: by 1 the item was unlinked under its stripe, and is counted once (1, both).
+        unsafe {
+            self.retire_set(node);
+            self.count_unlinked_item(counters, node);
+        }
+    }
+
+    /// As [`Self::count_unlinked`], of the item without its set.
+    ///
+    /// # Safety
+    ///
+    /// 1. As of [`Self::count_unlinked`], 1.
+    #[inline]
+    unsafe fn count_unlinked_item(&self, counters: &SessionCounters, node: Ptr) {
+        // SAFETY: the caller's section keeps the item alive, by 1.
+        let item = unsafe { Item::<Link>::from_raw(node) };
+        let bytes = self.heap.footprint(item);
+        counters.unlinked(item.key(), bytes);
+        if self.generation().has_older && self.is_flushed(node) {
+            self.flushed.unlinked(item.key(), bytes);
+        }
+        // SAFETY: by 1 the item was unlinked, and is counted once (1).
+        unsafe { self.heap.count_dead(self.table.domain(), node, bytes) };
     }
 
     // ---- appenders
@@ -680,6 +707,15 @@ impl Relativistic {
         )
     }
 
+    /// The number of linked items by the prefixes of their keys, likewise.
+    fn prefixed(&self) -> [u64; DATABASES] {
+        let mut sum = [0; DATABASES];
+        self.counters
+            .lock()
+            .sum(|counters| counters.add_prefixed(&mut sum));
+        sum.map(session_counters::gauge)
+    }
+
     /// The mean rounded size of items.
     fn mean_bytes(&self) -> usize {
         let (items, bytes) = self.items_and_bytes();
@@ -807,8 +843,11 @@ impl Engine for Relativistic {
             .sum(|counters| counters.add_to(&mut sum));
         sum.items = session_counters::gauge(sum.items);
         sum.bytes = session_counters::gauge(sum.bytes);
+        sum.prefixed = sum.prefixed.map(session_counters::gauge);
         if self.generation().has_older {
             let (items, bytes) = self.flushed.get();
+            self.flushed
+                .move_prefixed(&mut sum.prefixed, &mut sum.dead_prefixed);
             sum.items = sum.items.saturating_sub(items);
             sum.dead_bytes = bytes.min(sum.bytes);
         }
@@ -853,16 +892,30 @@ impl Engine for Relativistic {
 struct Flushed {
     items: AtomicU64,
     bytes: AtomicU64,
+    /// The items whose keys have a prefix.
+    prefixed: [AtomicU64; DATABASES],
 }
 
 impl Flushed {
-    fn set(&self, items: u64, bytes: u64) {
-        // Relaxed, both: statistics.
+    fn set(&self, items: u64, bytes: u64, prefixed: [u64; DATABASES]) {
+        // Relaxed, all: statistics.
         self.items.store(items, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
+        for (count, items) in self.prefixed.iter().zip(prefixed) {
+            count.store(items, Ordering::Relaxed);
+        }
     }
 
-    fn unlinked(&self, bytes: usize) {
+    /// Subtracts the items whose keys have a prefix from `linked`, and adds them to `dead`.
+    fn move_prefixed(&self, linked: &mut [u64; DATABASES], dead: &mut [u64; DATABASES]) {
+        for ((linked, dead), count) in linked.iter_mut().zip(dead).zip(&self.prefixed) {
+            // Relaxed: a statistic.
+            *dead = count.load(Ordering::Relaxed).min(*linked);
+            *linked -= *dead;
+        }
+    }
+
+    fn unlinked(&self, key: &[u8], bytes: usize) {
         let less = |count: &AtomicU64, by: u64| {
             let less = |count: u64| Some(count.saturating_sub(by));
             // Relaxed, both: statistics.
@@ -870,6 +923,9 @@ impl Flushed {
         };
         less(&self.items, 1);
         less(&self.bytes, bytes as u64);
+        if let Some(prefix) = prefix(key) {
+            less(&self.prefixed[usize::from(prefix)], 1);
+        }
     }
 
     fn get(&self) -> (u64, u64) {
@@ -1040,7 +1096,7 @@ impl Session for RelativisticSession {
     fn maintain(&mut self, now: Now) -> bool {
         let engine = Arc::clone(&self.engine);
         engine.flush_if_due(now);
-        let frees = engine.sets.bytes() > 0 && engine.sets.free_some();
+        let frees = engine.sets.bytes() > 0 && engine.sets.free_some() | engine.settle_some();
         let compacts = engine.compact_sets();
         engine.budget();
         engine.heap.collect(engine.table.domain());

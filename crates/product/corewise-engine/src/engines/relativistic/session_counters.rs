@@ -4,12 +4,15 @@ use crate::engine::{ClassStats, EngineStats};
 use crate::size_class;
 use corewise_atomic::Slots;
 use corewise_atomic::sync::atomic::{AtomicU64, Ordering};
+use corewise_ops::database::{DATABASES, prefix};
 
 macro_rules! events {
     ($($(#[$doc:meta])* $name:ident),+) => {
         /// Events and gauges of one session. Only the sums over all sessions are meaningful.
         pub(super) struct SessionCounters {
             $($(#[$doc])* pub(super) $name: Count,)+
+            /// Items whose keys have a prefix, linked minus unlinked.
+            prefixed: [Count; DATABASES],
             classes: Slots<AtomicU64>,
         }
 
@@ -17,6 +20,7 @@ macro_rules! events {
             pub(super) fn new() -> Self {
                 Self {
                     $($name: Count(AtomicU64::new(0)),)+
+                    prefixed: std::array::from_fn(|_| Count(AtomicU64::new(0))),
                     classes: Slots::from_fn(COLUMNS * size_class::COUNT, |_| AtomicU64::new(0)),
                 }
             }
@@ -24,6 +28,9 @@ macro_rules! events {
             /// Adds another session's numbers to these, which no thread writes at the moment.
             pub(super) fn absorb(&self, other: &Self) {
                 $(self.$name.add(other.$name.get());)+
+                for (sum, part) in self.prefixed.iter().zip(&other.prefixed) {
+                    sum.add(part.get());
+                }
                 for (index, (sum, part)) in self.classes.iter().zip(other.classes.iter()).enumerate() {
                     match index % COLUMNS {
                         // Relaxed: a statistic.
@@ -131,7 +138,10 @@ impl SessionCounters {
 
     /// Counts an item that was linked.
     #[inline]
-    pub(super) fn linked(&self, footprint: usize) {
+    pub(super) fn linked(&self, key: &[u8], footprint: usize) {
+        if let Some(prefix) = prefix(key) {
+            self.prefixed[usize::from(prefix)].add(1);
+        }
         self.items.add(1);
         self.bytes.add(footprint as u64);
         add(self.column(footprint, ITEMS), 1);
@@ -140,7 +150,10 @@ impl SessionCounters {
 
     /// Counts an item that was unlinked.
     #[inline]
-    pub(super) fn unlinked(&self, footprint: usize) {
+    pub(super) fn unlinked(&self, key: &[u8], footprint: usize) {
+        if let Some(prefix) = prefix(key) {
+            self.prefixed[usize::from(prefix)].sub(1);
+        }
         self.items.sub(1);
         self.bytes.sub(footprint as u64);
         add(self.column(footprint, ITEMS), u64::MAX);
@@ -191,6 +204,7 @@ impl SessionCounters {
         let more = |to: &mut u64, count: &Count| *to = to.wrapping_add(count.get());
         more(&mut sum.items, &self.items);
         more(&mut sum.bytes, &self.bytes);
+        self.add_prefixed(&mut sum.prefixed);
         more(&mut sum.total_items, &self.total_items);
         more(&mut sum.evictions, &self.evictions);
         more(&mut sum.evicted_unfetched, &self.evicted_unfetched);
@@ -201,6 +215,13 @@ impl SessionCounters {
         more(&mut sum.lock_waits, &self.lock_waits);
         more(&mut sum.lock_wait_ns, &self.lock_wait_ns);
         sum.evicted_idle_s = sum.evicted_idle_s.max(self.evicted_idle_s.get() as u32);
+    }
+
+    /// Adds the items whose keys have a prefix.
+    pub(super) fn add_prefixed(&self, sum: &mut [u64; DATABASES]) {
+        for (sum, count) in sum.iter_mut().zip(&self.prefixed) {
+            *sum = sum.wrapping_add(count.get());
+        }
     }
 
     pub(super) fn add_classes(&self, sums: &mut [ClassStats]) {

@@ -206,7 +206,9 @@ impl SessionState {
             return self.evict_sets(engine, now, 0, None);
         }
         // What is dying or sparse is freed before anything is evicted for its bytes.
-        if engine.sets.bytes() > 0 && engine.sets.free_some() | engine.compact_sets() {
+        if engine.sets.bytes() > 0
+            && engine.sets.free_some() | engine.settle_some() | engine.compact_sets()
+        {
             engine.budget();
         }
         let site = self.site(engine, now);

@@ -13,7 +13,8 @@
 //!    sets, in the one order of the [policy](super::policy). So segments, tables and sets exceed
 //!    the budget by no more than the growth of one write for each session that writes to a set at
 //!    the same time, and the pages that it begins.
-//! 2. No step frees more than a [part](objects::free_part) of a set.
+//! 2. No step frees more than a [part](objects::free_part) of a set. Members that were removed in a
+//!    long range are also freed [in steps](objects::settle), which need no visit of the set.
 //! 3. The set of a linked item is reached and taken under the stripe of the item's key.
 //! 4. The sets have a *share*: what the least number of segments leaves. When they exceed it, or
 //!    would, sets are evicted and no strings, in steps, by `maintain` or by the write that needs
@@ -27,11 +28,11 @@ use super::evict::{EvictProgress, Site};
 use super::heap::Ptr;
 use super::session_state::{Patience, STEP_BYTES, SessionState};
 use crate::item::{Item, state};
-use crate::objects::{self, Object, ObjectMemory, SetHeap};
+use crate::objects::{self, Object, ObjectMemory, SetHeap, Unsettled};
 use corewise_atomic::lock::{Mutex, MutexGuard};
 use corewise_atomic::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use corewise_maps::relativistic::Link;
-use corewise_ops::Now;
+use corewise_ops::{ItemKind, Now};
 use std::ptr::NonNull;
 
 /// Items and buckets that one step of a walk over the table visits.
@@ -63,6 +64,7 @@ pub(super) struct Sets {
     /// No set has more bytes than this.
     largest: AtomicU64,
     dying: Mutex<Vec<Object>>,
+    unsettled: Mutex<Unsettled>,
     hand: Mutex<Hand>,
     compactor: Mutex<Compactor>,
     is_compacting: AtomicBool,
@@ -88,6 +90,7 @@ impl Sets {
             most: AtomicU64::new(0),
             largest: AtomicU64::new(0),
             dying: Mutex::new(Vec::new()),
+            unsettled: Mutex::default(),
             hand: Mutex::new(Hand::default()),
             compactor: Mutex::new(Compactor::default()),
             is_compacting: AtomicBool::new(false),
@@ -208,6 +211,11 @@ impl Sets {
         rest
     }
 
+    /// Notes that the set of a key with this hash is to be settled.
+    pub(super) fn note_unsettled(&self, hash: u64) {
+        self.unsettled.lock().add(hash);
+    }
+
     /// Does a step of freeing. Returns whether there was something to free.
     pub(super) fn free_some(&self) -> bool {
         let Some(set) = self.dying.lock().pop() else {
@@ -285,6 +293,37 @@ impl Relativistic {
         // that follows the pointer holds the stripe, as the caller does, and has found the item
         // linked (2).
         self.sets.retire(unsafe { objects::take(item) });
+    }
+
+    /// Frees some memory of removed members of a set. Returns whether there was one to look for.
+    /// Must be called outside sections and stripes.
+    pub(super) fn settle_some(&self) -> bool {
+        let Some(hash) = self.sets.unsettled.lock().take() else {
+            return false;
+        };
+        let _stripe = self.stripe(hash).lock();
+        let guard = self.table.domain().pin();
+        let is_set = |link: NonNull<Link>| {
+            // SAFETY: the guard keeps visited items alive.
+            unsafe { Item::<Link>::from_raw(link.cast()) }.kind() == ItemKind::Set
+        };
+        // SAFETY: the guard is of the table's domain, and keeps the found item alive.
+        let found = unsafe { self.table.find(&guard, hash, is_set) };
+        if let Some(link) = found {
+            // SAFETY: the item was found in the table, from which none with a set is removed
+            // without the stripe, so it owns its set (1, both). The stripe excludes all others that
+            // follow the pointer; the reference ends below (2). Items whose hashes the table does
+            // not tell apart have the same stripe.
+            let set = unsafe { objects::set_of(Item::<Link>::from_raw(link.cast())) };
+            let before = objects::bytes(set);
+            let has_more = objects::settle(set);
+            let after = objects::bytes(set);
+            self.sets.charge(before, after);
+            if has_more {
+                self.sets.note_unsettled(hash);
+            }
+        }
+        true
     }
 
     /// Bytes of the set of an item that was found by a scan.
@@ -457,7 +496,7 @@ impl SessionState {
         let mut patience = Patience::new(engine);
         let mut compacts = true;
         loop {
-            let frees = engine.sets.free_some();
+            let frees = engine.sets.free_some() || engine.settle_some();
             engine.heap.collect(engine.table.domain());
             engine.budget();
             if engine.set_room() >= growth as i64 {

@@ -630,6 +630,14 @@ fn the_cost_of_a_transaction_follows_the_members_that_it_removes_draws_or_matche
         ("zscan big 0", 10_000),
         ("zpopmin big", 10_000),
         ("zcount big 1 2", 10_000),
+        ("zmpop 1 big min", 10_000),
+        ("zmpop 2 none big max count 5000", 63),
+        ("zdiff 2 big none", 262),
+        ("zinter 2 big none", 10_000),
+        ("zunionstore k 1 big", 16),
+        ("zrangestore k big 0 9", 10_000),
+        ("zrangestore k big 0 -1", 16),
+        ("zunionstore k 1 big\r\nzremrangebyrank k 0 -1", 2),
         // What moves is as large as its bytes tell.
         ("rename big k\r\nzremrangebyrank k 0 -1", 2),
     ] {

@@ -170,6 +170,10 @@ unsafe impl ItemStore for Execution<'_> {
         self.partition.charge_set(before, after);
     }
 
+    fn note_unsettled_set(&mut self) {
+        self.partition.note_unsettled_set(self.context.hash);
+    }
+
     fn set_account(&self) -> usize {
         std::ptr::from_ref(&*self.partition).addr()
     }

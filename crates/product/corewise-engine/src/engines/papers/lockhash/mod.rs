@@ -171,7 +171,7 @@ impl Shards for Partitions {
         self.partitions[shard].lock().reap(limit)
     }
 
-    fn dying_sets(&self) -> usize {
+    fn sets_to_free(&self) -> usize {
         // Relaxed: the sets are reached through their partition's lock.
         self.dying.load(Ordering::Relaxed)
     }
@@ -181,7 +181,8 @@ impl Shards for Partitions {
     }
 
     fn free_some(&self, shard: usize) -> bool {
-        self.partitions[shard].lock().free_some()
+        let mut partition = self.partitions[shard].lock();
+        partition.free_some() || partition.settle_some()
     }
 
     fn shrink(&self, shard: usize, most: usize, rules: Rules, now: Now, (): &mut ()) -> usize {

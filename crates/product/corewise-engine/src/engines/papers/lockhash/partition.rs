@@ -12,7 +12,7 @@ use crate::engines::tally::Tally;
 use crate::item::{self, Contents, Item, ItemNode};
 use crate::objects::{self, Graveyard, ObjectMemory};
 use corewise_cphash::raw::{END, RawElement, RawPartition, block_bytes};
-use corewise_ops::{Absence, Deadline, ItemFlags, ItemView, Now};
+use corewise_ops::{Absence, Deadline, ItemFlags, ItemKind, ItemView, Now};
 use std::ptr::NonNull;
 
 /// The engine's words in front of an item's header.
@@ -254,7 +254,7 @@ impl Partition {
             self.raw.link(element(node));
             let bytes = self.footprint(node);
             self.live_bytes += bytes;
-            self.tally.charge(bytes);
+            self.tally.charge(item(node).key(), bytes);
             self.due.note(item(node).deadline());
         }
         self.tally.link();
@@ -280,7 +280,7 @@ impl Partition {
                 self.dead_bytes -= bytes;
             } else {
                 self.live_bytes -= bytes;
-                self.tally.discharge(bytes);
+                self.tally.discharge(item(node).key(), bytes);
             }
             self.raw.unlink(element(node));
         }
@@ -387,7 +387,8 @@ impl Partition {
     fn make_room(&mut self, need: usize, returned: Returned, rules: Rules, now: Now) -> bool {
         while !self.has_room(need, returned, rules) {
             if !self.free_or_evict(returned, rules, now) {
-                return false;
+                // What replaces an item that is not smaller needs none; the budget was lowered.
+                return need <= returned.of_item;
             }
         }
         true
@@ -504,6 +505,35 @@ impl Partition {
             self.tally.refuse();
         }
         has_room
+    }
+
+    /// Notes that the set of a key with this hash is to be settled.
+    pub(super) fn note_unsettled_set(&mut self, hash: u64) {
+        self.dying.note_unsettled(hash);
+    }
+
+    /// Frees some memory of removed members of a set. Returns whether there was one to look for.
+    pub(super) fn settle_some(&mut self) -> bool {
+        let Some(hash) = self.dying.next_unsettled() else {
+            return false;
+        };
+        let is_set = |value: NonNull<u8>| {
+            // SAFETY: a linked element has an item as its value (1).
+            unsafe { item(value.cast()) }.kind() == ItemKind::Set
+        };
+        if let Some(found) = self.raw.find(hash, is_set) {
+            // SAFETY: the item was just found, so it is linked, and owns its set (1, both). Only
+            // the thread that has the partition follows the pointer; the reference ends below (2).
+            let set = unsafe { objects::set_of(item(found.value().cast())) };
+            let before = objects::bytes(set);
+            let has_more = objects::settle(set);
+            let after = objects::bytes(set);
+            self.charge_set(before, after);
+            if has_more {
+                self.dying.note_unsettled(hash);
+            }
+        }
+        true
     }
 
     /// Counts a set that took `before` bytes and takes `after` bytes; a new one took none.
