@@ -144,7 +144,7 @@ enum ModelItem {
     String,
     Set,
     /// A filter, and how often each item was inserted and not removed.
-    Filter(RedisCuckoo, BTreeMap<u64, u64>),
+    Filter(Box<RedisCuckoo>, BTreeMap<u64, u64>),
 }
 
 type Model = BTreeMap<Vec<u8>, ModelItem>;
@@ -172,7 +172,7 @@ fn check_add<E: TestEngine>(
             assert_eq!(seen, filter_result(FilterResult::Missing));
             return;
         };
-        let empty = ModelItem::Filter(alone(create), BTreeMap::new());
+        let empty = ModelItem::Filter(Box::new(alone(create)), BTreeMap::new());
         model.insert(key.to_vec(), empty);
     }
     let Some(ModelItem::Filter(filter, items)) = model.get_mut(key) else {
@@ -246,7 +246,7 @@ fn check_transfer<E: TestEngine>(
     assert_eq!(moved, Ok(model.contains_key(from)));
     let item = match model.get(from) {
         Some(ModelItem::Filter(filter, items)) if copies => {
-            let copy = filter.try_clone().expect("memory");
+            let copy = Box::new(filter.try_clone().expect("memory"));
             Some(ModelItem::Filter(copy, items.clone()))
         }
         Some(ModelItem::Set) if copies => Some(ModelItem::Set),
@@ -272,7 +272,7 @@ fn check_other<E: TestEngine>(
             match model.get(key) {
                 None => {
                     assert_eq!(seen, filter_result(FilterResult::Done));
-                    let filter = ModelItem::Filter(alone(settings), BTreeMap::new());
+                    let filter = ModelItem::Filter(Box::new(alone(settings)), BTreeMap::new());
                     model.insert(key.to_vec(), filter);
                 }
                 Some(ModelItem::Filter(..)) => {
