@@ -215,7 +215,7 @@ rows! {
     "module", -2, "", "server", "", [], None, calls, server::module;
     "module|help", 2, "loading stale", "server", "", [], None, calls, batched;
     "module|list", 2, "admin noscript", "server", "nondeterministic_output_order", [], None, calls, batched;
-    "move", 3, "write fast", "generic", "", [("RW access delete", [1, 0, 1])], None, calls, several::move_key;
+    "move", 3, "write fast", "generic", "", [("RW access update", [1, 0, 1])], None, calls, several::move_key;
     "mset", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:all_succeeded", [("OW update", [1, -1, 2])], Store, calls, several::mset;
     "msetnx", -3, "write denyoom", "string", "request_policy:multi_shard response_policy:agg_min", [("OW insert", [1, -1, 2])], Store, calls, several::msetnx;
     "multi", 1, "noscript loading stale fast allow_busy", "transactions", "", [], None, calls, transactions::multi;

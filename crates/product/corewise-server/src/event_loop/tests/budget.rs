@@ -405,6 +405,7 @@ const ON_VALUES: &[(&str, usize)] = &[
     ("bitop not none v", 67),
     ("bitpos v 1", 1_069),
     ("copy v none replace", 67),
+    ("move v 1", 67),
     ("getrange v -1 -1", 268),
     ("lcs v v", 38),
     ("mget v none v", 134),

@@ -123,7 +123,7 @@ impl Way {
             }
         };
         let Some(reply) = reply else {
-            panic!("{}", replies.escape_ascii());
+            panic!("{}: {}", request.escape_ascii(), replies.escape_ascii());
         };
         reply.to_vec()
     }
