@@ -216,16 +216,17 @@ impl<'q> Lengths<'q> {
                     most.min(members).saturating_mul(REMOVED)
                 }
             },
-            "zrandmember" if whole.len() > 1 => {
+            // With more arguments it is no request.
+            "zrandmember" if (2..=3).contains(&whole.len()) => {
                 let count = parse_integer(number).unwrap_or(0);
                 let drawn = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-                let members = match count {
-                    ..0 => usize::MAX,
-                    _ => self
-                        .members(cx, key, Bounds::ALL)
-                        .saturating_add(self.added),
+                let members = self.members(cx, key, Bounds::ALL);
+                let most = match (count, members.saturating_add(self.added)) {
+                    (_, 0) => 0,
+                    (..0, _) => usize::MAX,
+                    (_, members) => members,
                 };
-                drawn.min(members).saturating_mul(DRAWN)
+                drawn.min(most).saturating_mul(DRAWN)
             }
             name => {
                 let members = match sorted::removed_range(name, whole) {
