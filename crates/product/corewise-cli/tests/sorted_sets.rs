@@ -15,6 +15,9 @@ for_every_engine! { of corewise:
     combinations_agree_with_redis_in_transactions_and_scripts
     a_combination_shows_a_moving_member_once
     large_sets_are_combined_in_parts
+    long_members_are_combined_in_parts
+    each_look_up_of_a_long_member_is_many_steps
+    scripts_tell_the_errors_of_numbers_of_keys
     a_combination_without_memory_changes_nothing
     zeros_nuls_and_large_scores_agree_with_redis
     a_long_member_is_matched_with_a_long_pattern
@@ -197,7 +200,9 @@ impl SetRequests {
             .map(|_| self.key())
             .collect();
         let count = match self.0.0.random_range(0..30) {
-            0 => self.pick(&["0", "-1", "x", "9"]),
+            // More than there are arguments: options that are taken for keys are not among the
+            // KEYS of a script.
+            0 => self.pick(&["0", "-1", "x", "99"]),
             _ => keys.len().to_string(),
         };
         std::iter::once(count).chain(keys).collect()
@@ -494,11 +499,90 @@ fn large_sets_are_combined_in_parts(engine: Engine) {
             ),
         ],
     );
+    // A source that is named again is asked again only where that changes the scores.
     let keys = "u ".repeat(700);
-    client.ask(
-        format!("zintercard 700 {keys}\r\n"),
-        "-ERR the sets have too many members for one command\r\n",
+    for (command, reply) in [
+        (format!("zinterstore r 700 {keys}"), TOO_MANY),
+        (format!("zintercard 700 {keys}"), ":7000\r\n"),
+        (format!("zdiff 701 u {keys}"), "*0\r\n"),
+        (format!("zdiffstore r 702 u b {keys}"), ":0\r\n"),
+    ] {
+        client.ask(format!("{command}\r\n"), reply);
+    }
+}
+
+fn long_members_are_combined_in_parts(engine: Engine) {
+    let (_server, mut client) = start_and_connect(engine, &[]);
+    // More than a part has room for, and one that is longer than a part.
+    for (key, numbers) in [("a", 0..60), ("b", 30..90)] {
+        for number in numbers {
+            let len = if number == 40 { 300_000 } else { 10_000 };
+            let member = format!("{number:02}{}", "x".repeat(len));
+            client.send(&request(&["zadd", key, &number.to_string(), &member]));
+            assert_eq!(client.line(), ":1");
+        }
+    }
+    converse(
+        &mut client,
+        &[
+            ("zunionstore u 2 a b", ":90\r\n"),
+            ("zinterstore i 2 a b", ":30\r\n"),
+            ("zintercard 2 a b limit 28", ":28\r\n"),
+            ("zdiffstore d 2 a b", ":30\r\n"),
+            ("zrangestore r a 0 -1", ":60\r\n"),
+            ("zcount r 0 59", ":60\r\n"),
+            ("zrangestore r a 50 4 byscore rev limit 1 44", ":44\r\n"),
+            ("zcount r 6 49", ":44\r\n"),
+            ("zrangestore r a 10 54", ":45\r\n"),
+            ("zcount r 10 54", ":45\r\n"),
+            ("zcount u 60 118", ":60\r\n"),
+            ("zcount i 60 118", ":30\r\n"),
+            ("zcount d 0 29", ":30\r\n"),
+        ],
     );
+}
+
+fn each_look_up_of_a_long_member_is_many_steps(engine: Engine) {
+    let (_server, mut client) = start_and_connect(engine, &[]);
+    let member = "x".repeat(900_000);
+    client.send(&request(&["zadd", "k", "1", &member]));
+    assert_eq!(client.line(), ":1");
+    let keys = "k ".repeat(5_000);
+    for (command, reply) in [
+        (format!("zinterstore r 100 {}", "k ".repeat(100)), ":1\r\n"),
+        (format!("zinterstore s 5000 {keys}"), TOO_MANY),
+        (format!("zintercard 5000 {keys}"), ":1\r\n"),
+        (format!("zdiff 5000 {keys}"), "*0\r\n"),
+        ("exists r s".to_owned(), ":1\r\n"),
+        ("multi".to_owned(), "+OK\r\n"),
+        (format!("zinter 5000 {keys}"), "+QUEUED\r\n"),
+    ] {
+        client.ask(format!("{command}\r\n"), reply);
+    }
+    client.send(b"exec\r\n");
+    client.expect("-");
+}
+
+/// Without the keys that it says it has, a request needs none that the script has not declared.
+fn scripts_tell_the_errors_of_numbers_of_keys(engine: Engine) {
+    let (_server, mut client) = start_and_connect(engine, &[]);
+    for (words, reply) in [
+        ("'zunion', '3', 'c', 'limit'", "-ERR syntax error"),
+        ("'zmpop', '9', 'c', 'min'", "-ERR syntax error"),
+        (
+            "'zinterstore', 'd', 'x', 'c'",
+            "-ERR value is not an integer or out of range",
+        ),
+        (
+            "'zunion', '1', 'c'",
+            "-ERR the command needs keys that are not among the KEYS of the script, \
+            see --script-keys",
+        ),
+    ] {
+        let script = format!("return redis.pcall({words})");
+        client.send(&request(&["eval", &script, "0"]));
+        assert_eq!(client.line(), reply, "{words}");
+    }
 }
 
 fn a_combination_without_memory_changes_nothing(engine: Engine) {
@@ -588,6 +672,7 @@ const ON_EDGES: &[&[&str]] = &[
     &["ZSCAN", "none", "-1"],
 ];
 
+const TOO_MANY: &str = "-ERR the sets have too many members for one command\r\n";
 const LONG: &str = "a member of more than sixty-four bytes, after which Redis makes a skip list";
 
 fn zeros_nuls_and_large_scores_agree_with_redis(engine: Engine) {

@@ -120,7 +120,10 @@ impl Script {
             return sink.complete(op.token, Outcome::OutOfMemory);
         }
         if let (Verb::Sorted(SortedOp::Read(read)), b"big") = (op.verb, op.key) {
-            let members = LongMembers(self.members);
+            let members = LongMembers(match read {
+                SortedRead::Range(range) => self.members.saturating_sub(range.skip).min(range.most),
+                _ => self.members,
+            });
             let result = match read {
                 SortedRead::Range(_) => SortedResult::Members(&members),
                 SortedRead::Count(_) | SortedRead::Len => SortedResult::Number(self.members as u64),

@@ -3,25 +3,30 @@
 //!
 //! Each is one transaction on its keys, a source that is the destination among them. First the
 //! result is computed, in memory of the thread; then it is shown, or becomes a set in parts of
-//! [`PART`] members, whose bytes are counted as they grow, and which replaces the destination at
+//! [`PART`] members at most, whose bytes are counted as they grow, and which replaces the destination at
 //! the end. So a command that fails, for lack of memory too, has changed nothing.
 //!
 //! # Costs
 //!
-//! | command | steps, each a look-up or a member that is added |
+//! | command | steps, each a look-up or a member that is read |
 //! |---|---|
 //! | `ZUNION` | the members of all sources |
 //! | `ZINTER ZINTERCARD` | the members of the smallest source, times the sources |
 //! | `ZDIFF` | the members of the first source, times the sources |
 //! | `ZRANGESTORE` | the members of the range |
 //!
+//! A long member is one more step for each [`STEP_BYTES`] of it, because a look-up hashes and
+//! compares all of it. A source that `ZINTERCARD` or `ZDIFF` names again is not asked again.
+//!
 //! A result of `n` members is sorted too, in `O(n log n)`. All of it is one call: the clients of
 //! the loop wait, and so do those that use the keys. The engine's locks are released after each
 //! part.
-//! A command of more than [`MOST_STEPS`] is refused; in `EXEC` [each step](STEP) has its price.
+//! A command of more than [`MOST_STEPS`] is refused: before it reads anything if the numbers of
+//! members tell, else as soon as it has taken them. In `EXEC` [each step](STEP) has its price.
 //!
 //! The memory of the results of all loops is bounded by [`most_computed`]. It is looked at after
-//! each part, so a loop may exceed it by what a part adds, and by one doubling of a hash table.
+//! each part is read, so a loop may exceed it by a part, which has [`PART_BYTES`] or one member,
+//! and by one doubling of the arena or of a hash table.
 
 use super::form::{ScoresShown, encode_members};
 use super::operation::{Failure, integer};
@@ -38,14 +43,19 @@ use corewise_ops::sorted::{
 use corewise_ops::{Deadline, Delete, Outcome, Verb};
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, Encoder, parse_integer};
+use std::cell::Cell;
 use std::cmp;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem;
 
-/// The members that one operation of a command reads or writes.
+/// The members that one operation of a command reads or writes at most.
 const PART: usize = 1 << 10;
+/// The bytes of the members that one operation reads at most, unless it is one member.
+const PART_BYTES: usize = 256 << 10;
 /// The steps of one command: about a second.
 const MOST_STEPS: usize = 1 << 22;
+/// The bytes of a member that take as long as a step.
+const STEP_BYTES: usize = 64;
 /// What a step costs in a transaction, as the bytes that could be copied meanwhile.
 pub(super) const STEP: usize = 256;
 /// The memory that the result of each loop may take.
@@ -77,13 +87,16 @@ impl From<&'static str> for Stop {
 /// A member and its score.
 type Scored<'b> = (f64, &'b [u8]);
 
-// ---- memory
+// ---- memory and steps
 
-/// The memory of the thread's result, as others see it.
+/// The memory of the thread's result, as others see it, and the steps that the command may take.
 struct Computed<'c> {
     shared: &'c Shared,
     own: &'c LoopState,
     most: u64,
+    /// The bytes of the result, without the part that is read.
+    result: Cell<usize>,
+    steps_left: Cell<usize>,
 }
 
 impl<'c> Computed<'c> {
@@ -92,12 +105,28 @@ impl<'c> Computed<'c> {
             shared: cx.shared,
             own: &cx.shared.loops[cx.loop_index],
             most: most_computed(cx),
+            result: Cell::new(0),
+            steps_left: Cell::new(MOST_STEPS),
         }
+    }
+
+    /// Notes the steps of members of so many bytes together; an error if that is too much.
+    fn step(&self, members: usize, bytes: usize) -> Result<(), Stop> {
+        let left = self.steps_left.get();
+        let left = left.checked_sub(members + bytes / STEP_BYTES);
+        self.steps_left.set(left.ok_or(TOO_MANY)?);
+        Ok(())
     }
 
     /// Notes what the result takes; an error if that is too much.
     fn note(&self, bytes: usize) -> Result<(), Stop> {
-        let bytes = bytes as u64;
+        self.result.set(bytes);
+        self.note_part(0)
+    }
+
+    /// Notes what a part takes beside the result; an error if that is too much.
+    fn note_part(&self, bytes: usize) -> Result<(), Stop> {
+        let bytes = (self.result.get() + bytes) as u64;
         // Relaxed: a gauge. Loops that note theirs at the same time may see each other too late,
         // and exceed the bound by a part.
         self.own.computed_bytes.store(bytes, Ordering::Relaxed);
@@ -119,15 +148,15 @@ impl Drop for Computed<'_> {
 struct Collected<'b, 'c> {
     arena: &'b Bump,
     members: Vec<Scored<'b>>,
-    computed: Computed<'c>,
+    computed: &'b Computed<'c>,
 }
 
 impl<'b, 'c> Collected<'b, 'c> {
-    fn new<E: Engine>(cx: &Context<'c, E>, arena: &'b Bump) -> Self {
+    fn new(arena: &'b Bump, computed: &'b Computed<'c>) -> Self {
         Self {
             arena,
             members: Vec::new(),
-            computed: Computed::new(cx),
+            computed,
         }
     }
 
@@ -136,11 +165,8 @@ impl<'b, 'c> Collected<'b, 'c> {
         self.members.push((score, member));
     }
 
-    /// Looks at the memory and the number of members.
+    /// Notes the memory; an error if that is too much.
     fn check(&self) -> Result<(), Stop> {
-        if self.members.len() > MOST_STEPS {
-            return Err(TOO_MANY.into());
-        }
         let pairs = self.members.capacity() * size_of::<Scored<'_>>();
         self.computed.note(self.arena.allocated_bytes() + pairs)
     }
@@ -419,13 +445,14 @@ fn combine<E: Engine>(
         // The order in which scores are added, as in Redis.
         sources.sort_by_key(|source| source.len);
     }
+    drop_repeated(kind, &mut sources);
     if steps_of(kind.combination, sources.iter().map(|source| source.len)) > MOST_STEPS {
         return Err(TOO_MANY.into());
     }
-    let arena = Bump::new();
-    let mut result = Collected::new(cx, &arena);
+    let (arena, computed) = (Bump::new(), Computed::new(cx));
+    let mut result = Collected::new(&arena, &computed);
     if kind.used == Use::Counted {
-        let count = count_common(cx, &sources, options.limit)?;
+        let count = count_common(cx, &sources, &computed, options.limit)?;
         cx.reply().integer(count as i64);
         return Ok(());
     }
@@ -444,6 +471,19 @@ fn combine<E: Engine>(
         None => room.show(cx, &Shown(&result.members), options.scores),
     }
     Ok(())
+}
+
+/// Drops sources that are named again, where only their members matter and not how often they
+/// are named.
+fn drop_repeated(kind: Kind, sources: &mut Vec<Source<'_>>) {
+    let is_difference = kind.combination == Combination::Difference;
+    if !is_difference && kind.used != Use::Counted {
+        return;
+    }
+    let mut seen = HashSet::new();
+    // The first source of a difference is no subtrahend.
+    let mut is_whole = is_difference;
+    sources.retain(|source| mem::take(&mut is_whole) || seen.insert(source.key));
 }
 
 // ---- costs
@@ -468,6 +508,22 @@ pub(super) fn steps(name: &str, lens: &[usize]) -> Option<usize> {
     Some(steps_of(kind.combination, lens.iter().copied()))
 }
 
+/// The most bytes of members that such a command looks up or copies, whose sources have these
+/// numbers of bytes; `None` if it is none of these commands.
+pub(super) fn bytes(name: &str, of_sources: &[usize]) -> Option<usize> {
+    let sum = || of_sources.iter().copied().fold(0, usize::saturating_add);
+    if name == "zrangestore" {
+        return Some(sum());
+    }
+    let kind = KINDS.iter().find(|kind| kind.name == name)?;
+    Some(match kind.combination {
+        Combination::Intersection if of_sources.contains(&0) => 0,
+        // Of an intersection, those that are looked up in a source are members of the one before.
+        Combination::Union | Combination::Intersection => sum(),
+        Combination::Difference => steps_of(kind.combination, of_sources.iter().copied()),
+    })
+}
+
 // ---- reading
 
 /// The number of members of a set, 0 without one.
@@ -486,16 +542,29 @@ fn len<E: Engine>(cx: &mut Context<'_, E>, tally: Tally, key: &[u8]) -> Result<u
     len
 }
 
-/// Shows a part of a set to `look`; returns the number of members in it, `None` without a set.
+/// A part of a range that was read.
+struct Part {
+    len: usize,
+    /// Nothing is left behind it.
+    is_last: bool,
+}
+
+/// Shows the next part of a range to `look`, [`PART_BYTES`] at most unless it is one member.
+/// `None` without a set.
 fn read_part<E: Engine>(
     cx: &mut Context<'_, E>,
     tally: Tally,
-    key: &[u8],
-    part: MemberRange<'_>,
+    computed: &Computed<'_>,
+    (key, range): (&[u8], MemberRange<'_>),
     mut look: impl FnMut(f64, &[u8]),
-) -> Result<Option<usize>, Stop> {
-    let op = SortedOp::Read(SortedRead::Range(part));
+) -> Result<Option<Part>, Stop> {
+    let range = MemberRange {
+        most: range.most.min(PART),
+        ..range
+    };
+    let op = SortedOp::Read(SortedRead::Range(range));
     let mut shown = Ok(None);
+    let (mut len, mut bytes, mut is_cut) = (0, 0, false);
     cx.operate(tally, key, Verb::Sorted(&op), |outcome| {
         shown = match outcome {
             Outcome::Sorted {
@@ -504,43 +573,62 @@ fn read_part<E: Engine>(
                 ..
             } => {
                 members.show(&mut |member, score| {
-                    look(score, member);
-                    true
+                    is_cut = len > 0 && bytes + member.len() > PART_BYTES;
+                    if !is_cut {
+                        (len, bytes) = (len + 1, bytes + member.len());
+                        look(score, member);
+                    }
+                    !is_cut
                 });
-                Ok(is_found.then(|| members.len()))
+                let is_last = !is_cut && len < range.most;
+                Ok(is_found.then_some(Part { len, is_last }))
             }
             outcome => Err(ReplyForm::error_text(outcome).into()),
         };
     });
+    computed.step(len, bytes)?;
     shown
+}
+
+/// The members of a part of a source that has more; an error if it was evicted.
+fn read_len(part: Option<Part>) -> Result<usize, Stop> {
+    let len = part.map_or(0, |part| part.len);
+    if len == 0 {
+        Err(Stop::Evicted)
+    } else {
+        Ok(len)
+    }
 }
 
 /// Calls `look` with the members of each part of a source.
 fn each_part<E: Engine>(
     cx: &mut Context<'_, E>,
     source: Source<'_>,
+    computed: &Computed<'_>,
     mut look: impl FnMut(&mut Context<'_, E>, &[Scored<'_>]) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
     let mut done = 0;
     while done < source.len {
         let arena = Bump::new();
         let mut members = Vec::with_capacity(PART);
-        let read = read_part(cx, Tally::None, source.key, part(done), |score, member| {
+        let part = (source.key, rest(done));
+        let read = read_part(cx, Tally::None, computed, part, |score, member| {
             members.push((score, &*arena.alloc_slice_copy(member)));
         })?;
-        done += read.filter(|read| *read > 0).ok_or(Stop::Evicted)?;
+        computed.note_part(arena.allocated_bytes())?;
+        done += read_len(read)?;
         look(cx, &members)?;
     }
     Ok(())
 }
 
 /// The members of a set from this rank on.
-fn part(from: usize) -> MemberRange<'static> {
+fn rest(from: usize) -> MemberRange<'static> {
     MemberRange {
         bounds: Bounds::ALL,
         direction: Direction::Ascending,
         skip: from,
-        most: PART,
+        most: usize::MAX,
     }
 }
 
@@ -548,11 +636,14 @@ fn part(from: usize) -> MemberRange<'static> {
 fn scores_in<E: Engine>(
     cx: &mut Context<'_, E>,
     source: Source<'_>,
+    computed: &Computed<'_>,
     members: &[Scored<'_>],
 ) -> Result<Vec<Option<f64>>, Stop> {
     if source.len == 0 {
         return Ok(vec![None; members.len()]);
     }
+    let bytes = members.iter().map(|(_, member)| member.len()).sum();
+    computed.step(members.len(), bytes)?;
     let names: Vec<&[u8]> = members.iter().map(|(_, member)| *member).collect();
     let op = SortedOp::Read(SortedRead::Scores(&names));
     let mut found = Err(Stop::Evicted);
@@ -584,14 +675,15 @@ fn unite<'b, E: Engine>(
     for source in sources {
         let mut done = 0;
         while done < source.len {
-            let read = read_part(cx, Tally::None, source.key, part(done), |score, member| {
+            let part = (source.key, rest(done));
+            let read = read_part(cx, Tally::None, result.computed, part, |score, member| {
                 let score = number(score * source.weight);
                 match scores.get_mut(member) {
                     Some(sum) => function.apply(sum, score),
                     None => _ = scores.insert(arena.alloc_slice_copy(member), score),
                 }
             })?;
-            done += read.filter(|read| *read > 0).ok_or(Stop::Evicted)?;
+            done += read_len(read)?;
             // A byte of the table tells what each entry is; and each becomes one of the result.
             let entry = 2 * size_of::<Scored<'_>>() + 1;
             let entries = scores.capacity() * entry;
@@ -607,13 +699,14 @@ fn unite<'b, E: Engine>(
 fn each_common<E: Engine>(
     cx: &mut Context<'_, E>,
     sources: &[Source<'_>],
+    computed: &Computed<'_>,
     function: Function,
     mut look: impl FnMut(&[Scored<'_>]) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
     let Some((smallest, others)) = sources.split_first() else {
         return Ok(());
     };
-    each_part(cx, *smallest, |cx, members| {
+    each_part(cx, *smallest, computed, |cx, members| {
         let weighted = members.iter();
         let weighted = weighted.map(|(score, member)| (number(score * smallest.weight), *member));
         let mut common: Vec<Scored<'_>> = weighted.collect();
@@ -621,11 +714,12 @@ fn each_common<E: Engine>(
             if common.is_empty() {
                 break;
             }
-            let mut scores = scores_in(cx, *source, &common)?.into_iter();
+            let mut scores = scores_in(cx, *source, computed, &common)?.into_iter();
             common.retain_mut(|(score, _)| {
                 let other = scores.next().flatten();
                 if let Some(other) = other {
-                    function.apply(score, number(other * source.weight));
+                    // As in Redis, a product that is no number makes the sum 0, unlike in a union.
+                    function.apply(score, other * source.weight);
                 }
                 other.is_some()
             });
@@ -640,7 +734,7 @@ fn intersect<E: Engine>(
     function: Function,
     result: &mut Collected<'_, '_>,
 ) -> Result<(), Stop> {
-    each_common(cx, sources, function, |common| {
+    each_common(cx, sources, result.computed, function, |common| {
         for (score, member) in common {
             result.push(*score, member);
         }
@@ -652,10 +746,11 @@ fn intersect<E: Engine>(
 fn count_common<E: Engine>(
     cx: &mut Context<'_, E>,
     sources: &[Source<'_>],
+    computed: &Computed<'_>,
     limit: usize,
 ) -> Result<usize, Stop> {
     let mut count = 0;
-    let counted = each_common(cx, sources, Function::Sum, |common| {
+    let counted = each_common(cx, sources, computed, Function::Sum, |common| {
         count += common.len();
         if count < limit {
             Ok(())
@@ -677,13 +772,14 @@ fn subtract<E: Engine>(
     let Some((whole, others)) = sources.split_first() else {
         return Ok(());
     };
-    each_part(cx, *whole, |cx, members| {
+    let computed = result.computed;
+    each_part(cx, *whole, computed, |cx, members| {
         let mut left = members.to_vec();
         for source in others {
             if left.is_empty() {
                 break;
             }
-            let mut scores = scores_in(cx, *source, &left)?.into_iter();
+            let mut scores = scores_in(cx, *source, computed, &left)?.into_iter();
             left.retain(|_| scores.next().flatten().is_none());
         }
         for (score, member) in left {
@@ -780,22 +876,23 @@ fn store_range<E: Engine>(
     [destination, source]: [&[u8]; 2],
     mut range: MemberRange<'_>,
 ) -> Result<(), Stop> {
-    let arena = Bump::new();
-    let mut result = Collected::new(cx, &arena);
-    let mut left = range.most;
-    while left > 0 {
-        range.most = left.min(PART);
-        let read = read_part(cx, tally, source, range, |score, member| {
+    let (arena, computed) = (Bump::new(), Computed::new(cx));
+    let mut result = Collected::new(&arena, &computed);
+    loop {
+        // Also if there is nothing left to read: what the source is matters.
+        let read = read_part(cx, tally, &computed, (source, range), |score, member| {
             result.push(score, member);
         })?;
-        let is_first = result.members.len() == read.unwrap_or(0);
-        if read.is_none() && !is_first {
+        let Some(part) = read else {
+            if result.members.is_empty() {
+                break;
+            }
             return Err(Stop::Evicted);
-        }
+        };
         result.check()?;
-        let read = read.unwrap_or(0);
-        (left, range.skip) = (left - read.min(left), range.skip.saturating_add(read));
-        if read < range.most {
+        range.most -= part.len;
+        range.skip = range.skip.saturating_add(part.len);
+        if part.is_last || range.most == 0 {
             break;
         }
         tally = Tally::None;

@@ -152,8 +152,9 @@ struct Lengths<'q> {
     selects: bool,
     /// The transaction removes members that others of its requests may add.
     removes: bool,
-    /// Members that requests before may have added, to all sets.
+    /// Members that requests before may have added, to all sets, and the bytes of these.
     added: usize,
+    added_bytes: usize,
 }
 
 impl<'q> Lengths<'q> {
@@ -185,8 +186,8 @@ impl<'q> Lengths<'q> {
         mut args: Args<'q>,
     ) -> usize {
         let whole = args;
-        if let Some(steps) = self.steps(cx, command, whole) {
-            return steps.saturating_mul(aggregates::STEP);
+        if let Some(cost) = self.of_aggregate(cx, command, whole) {
+            return cost;
         }
         let [key, number] = first(&mut args);
         let key = (cx.codec.database(), key);
@@ -242,8 +243,8 @@ impl<'q> Lengths<'q> {
         }
     }
 
-    /// The steps of a command that combines sets, or stores a part of one.
-    fn steps<E: Engine>(
+    /// What a command costs that combines sets, or stores a part of one.
+    fn of_aggregate<E: Engine>(
         &mut self,
         cx: &mut Context<'_, E>,
         command: Command,
@@ -255,12 +256,28 @@ impl<'q> Lengths<'q> {
             _ => usize::MAX,
         };
         // The sizes of sets that are followed include what was added.
-        let added = if self.sets.is_none() { self.added } else { 0 };
+        let is_followed = self.sets.is_some();
+        let (added, added_bytes) = if is_followed {
+            (0, 0)
+        } else {
+            (self.added, self.added_bytes)
+        };
         let sources = places_of(cx, command, args).skip(writes_several(&command).into());
-        let lens: Vec<usize> = sources
-            .map(|key| self.members(cx, key, Bounds::ALL).saturating_add(added))
-            .collect();
-        Some(aggregates::steps(command.name, &lens)?.min(stored))
+        let (lens, bytes): (Vec<usize>, Vec<usize>) = sources
+            .map(|key| {
+                let len = self.members(cx, key, Bounds::ALL).saturating_add(added);
+                let bytes = if is_followed {
+                    self.of_set(cx, key)
+                } else {
+                    set_bytes(cx, key)
+                };
+                (len, bytes.saturating_add(added_bytes))
+            })
+            .unzip();
+        let steps = aggregates::steps(command.name, &lens)?.min(stored);
+        let longest = stored.saturating_mul(cx.shared.config.max_item_size);
+        let bytes = aggregates::bytes(command.name, &bytes)?.min(longest);
+        Some(bytes.max(steps.saturating_mul(aggregates::STEP)))
     }
 
     /// Notes how large the sets may be that a request writes.
@@ -276,6 +293,7 @@ impl<'q> Lengths<'q> {
         if is_of_sets(&command) && command.has_flag("denyoom") {
             self.added += args.len() / 2;
             added = args.map(|arg| MEMBER + 2 * arg.len()).sum();
+            self.added_bytes += added;
         } else if !writes_several(&command) {
             return;
         }

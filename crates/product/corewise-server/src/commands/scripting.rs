@@ -181,7 +181,9 @@ impl<E: Engine> Caller<'_, '_, '_, E> {
         };
         let databases = self.cx.shared.config.databases;
         let mut keys = exact.places_of(args, self.cx.codec.database(), databases);
-        if !self.has_all_keys && (exact.concerns_all_keys() || !keys.all(is_declared)) {
+        // A request without the keys that it says it has is an error, which the command tells.
+        let are_declared = keys.all(is_declared) || !exact.has_its_keys(args);
+        if !self.has_all_keys && (exact.concerns_all_keys() || !are_declared) {
             return Err(UNDECLARED);
         }
         if exact.has_flag("write") && !self.state.may_write() {

@@ -545,6 +545,14 @@ impl Row {
         args.skip(at.unwrap_or(0)).take(count)
     }
 
+    /// Whether a request has the keys whose number is in it, and one at least.
+    pub(super) fn has_its_keys(&self, args: Args<'_>) -> bool {
+        self.numbered_at().is_none_or(|at| {
+            let count = { args }.nth(at - 1).and_then(parse_integer);
+            (1..=args.len() as i64 - at as i64).contains(&count.unwrap_or(0))
+        })
+    }
+
     /// The keys among the arguments of a request as Redis tells them: `None` if the request has
     /// fewer than it says, or none of those that it must have.
     pub(super) fn told_keys_of<'i>(&self, args: Args<'i>) -> Option<Vec<&'i [u8]>> {
@@ -553,13 +561,11 @@ impl Row {
             let [start, last, step] = range.map(isize::from);
             let (mut skipped, mut end) = (start - 1, start + last);
             if is_numbered(range) {
-                let count = { args }.nth(skipped as usize).and_then(parse_integer);
-                let count = count.unwrap_or(0);
-                let behind = args.len() as i64 - start as i64;
-                if !(1..=behind).contains(&count) {
+                if !self.has_its_keys(args) {
                     return self.is_script().then(Vec::new);
                 }
-                (skipped, end) = (start, start + count as isize);
+                let count = { args }.nth(skipped as usize).and_then(parse_integer);
+                (skipped, end) = (start, start + count.unwrap_or(0) as isize);
             } else if last < 0 {
                 end = args.len() as isize + 1 + last;
             }

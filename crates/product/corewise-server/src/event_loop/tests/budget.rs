@@ -584,6 +584,43 @@ fn transaction_on_a_set(requests: &str) -> (String, usize) {
     (reply, shown.count())
 }
 
+/// The reply to a command on the set at `big`, if it has so many members of a thousand bytes, and
+/// how often the command reads the set or its length.
+fn command_on_a_set(members: usize, request: &str) -> (String, usize) {
+    let mut server = TestServer::new();
+    let mut client = server.connect_with(RespSession::new(true));
+    server.engine.script.lock().members = members;
+    let reply = server.talk(&mut client, format!("{request}\r\n").as_bytes());
+    let executed = server.executed();
+    let reads = executed.iter().filter(|line| *line == "sorted big");
+    (reply, reads.count())
+}
+
+#[test]
+fn commands_on_several_sets_read_parts_of_few_bytes() {
+    // A part of 256 KiB has 262 of the members.
+    for request in ["zdiff 1 big", "zunion 1 big", "zinter 1 big"] {
+        let (reply, reads) = command_on_a_set(2_000, request);
+        assert!(reply.starts_with('*'), "{request}: {reply:.80}");
+        assert_eq!(reads, 1 + 8, "{request}");
+    }
+    // The result is refused by the part with which it is too large, a doubling before at most.
+    let (reply, reads) = command_on_a_set(1_000_000, "zdiff 1 big");
+    assert!(reply.starts_with("-OOM"), "{reply:.80} {reads}");
+    assert!((20..80).contains(&reads), "{reads}");
+}
+
+#[test]
+fn the_bytes_of_members_are_steps_of_a_command() {
+    const TOO_MANY: &str = "-ERR the sets have too many members for one command\r\n";
+    // Each part takes 262 steps, and one for each 64 of its 262,000 bytes.
+    let most = (1 << 22) / (262 + 262_000 / 64);
+    let (reply, reads) = command_on_a_set(4_000_000, "zunion 1 big");
+    assert_eq!((&*reply, reads), (TOO_MANY, 1 + most + 1));
+    let (reply, reads) = command_on_a_set(5_000_000, "zunion 1 big");
+    assert_eq!((&*reply, reads), (TOO_MANY, 1));
+}
+
 #[test]
 fn ranges_in_a_transaction_end_where_its_replies_are_too_long() {
     let (reply, shown) = transaction_on_a_set(&"zrange big 0 -1\r\n".repeat(4));
@@ -633,10 +670,11 @@ fn the_cost_of_a_transaction_follows_the_members_that_it_removes_draws_or_matche
         ("zcount big 1 2", 10_000),
         ("zmpop 1 big min", 10_000),
         ("zmpop 2 none big max count 5000", 63),
-        ("zdiff 2 big none", 262),
+        // By their bytes, which are looked up in each source: a thousand for each member.
+        ("zdiff 2 big none", 67),
         ("zinter 2 big none", 10_000),
         ("zunionstore k 1 big", 16),
-        ("zrangestore k big 0 9", 10_000),
+        ("zrangestore k big 0 9", 134),
         ("zrangestore k big 0 -1", 16),
         ("zunionstore k 1 big\r\nzremrangebyrank k 0 -1", 2),
         // What moves is as large as its bytes tell.
