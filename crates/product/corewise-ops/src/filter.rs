@@ -3,7 +3,8 @@
 //! An item is named by its [hash](item_hash), so an operation on one has a fixed size.
 
 pub use corewise_filter::redis::{
-    CuckooInfo, CuckooSettings, HEADER_BYTES, MAX_CHUNK, WhileCompacting, item_hash,
+    CuckooInfo, CuckooSettings, HEADER_BYTES, MAX_BUCKET_SLOTS, MAX_CHUNK, MAX_SUBFILTERS,
+    STEP_WORK, WhileCompacting, item_hash,
 };
 
 /// An operation on one cuckoo filter.
@@ -44,8 +45,9 @@ pub enum FilterRead {
     },
 }
 
-/// A change of a filter. One that is told to [refuse](WhileCompacting::Refuse) does a step of the
-/// compaction that runs, and reports [`FilterResult::Busy`].
+/// A change of a filter. One that is told to [refuse](WhileCompacting::Refuse) reports
+/// [`FilterResult::Busy`] while a compaction runs; of many such that have found no step made by
+/// others, one makes it.
 #[derive(Clone, Copy, Debug)]
 pub enum FilterWrite<'a> {
     /// Makes a filter: [`FilterResult::Done`], or [`FilterResult::Exists`].
@@ -124,7 +126,7 @@ pub enum FilterResult<'a> {
     MaxSubfilters,
     /// The bytes are no part of a dump of this filter, or of any.
     Invalid,
-    /// A compaction runs, of which a step was made: try again.
+    /// A compaction runs: try again.
     Busy,
 }
 

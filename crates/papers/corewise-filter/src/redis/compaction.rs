@@ -17,8 +17,8 @@ use super::versions::MOVING;
 use super::{CompactionRuns, RedisCuckoo, SlotStore, WriterState};
 
 /// The work that a removal does of the compaction that it begins, and a good amount for a step. One
-/// is eight free slots; a fingerprint is 1, and 2 for each older subfilter in which its buckets are
-/// full. The work of one fingerprint may exceed it.
+/// is a word of eight free slots; a fingerprint is as much as a bucket has words, and twice that for
+/// each older subfilter in which its buckets are full. The work of one fingerprint may exceed it.
 pub const STEP_WORK: u64 = 1 << 15;
 
 /// How far a compaction is.
@@ -119,11 +119,12 @@ impl RedisCuckoo {
         let first = cursor.slot;
         cursor.slot += 8;
         let fingerprints = subfilter.eight(first).to_le_bytes();
+        let bucket_words = subfilter.size().bucket_words();
         let mut work = 1;
         for (slot, fingerprint) in (first..).zip(fingerprints) {
             if fingerprint != 0 {
                 let probed = self.move_to_older(subfilter, cursor, slot, fingerprint);
-                work += 1 + 2 * probed;
+                work += bucket_words * (1 + 2 * probed);
             }
         }
         work

@@ -43,6 +43,11 @@ impl SubfilterSize {
         (slots <= i64::MAX as u64).then_some(slots)
     }
 
+    /// The words that a bucket fills, at least.
+    pub(super) fn bucket_words(self) -> u64 {
+        self.bucket_slots.div_ceil(8)
+    }
+
     /// The bytes that such a subfilter takes.
     pub(super) fn bytes(self) -> Option<u64> {
         let words = self.slots()?.div_ceil(8);

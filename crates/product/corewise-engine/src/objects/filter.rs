@@ -4,10 +4,11 @@
 //! all others that follow the pointer to it, as it does for a set (guarantee 2 of the
 //! [objects](super)), so that a filter may be evicted, replaced and freed without a grace period.
 //!
-//! A compaction runs in steps: each operation that must wait for it does one, and so does a client
-//! whose removal has begun it. Nothing else does, so one that is left unfinished, because its
-//! client has gone, goes on with the next write to the filter. Its emptied subfilters are freed
-//! with the operations that follow, a piece at a time.
+//! A compaction runs in steps, which the client makes that has begun it. If it has gone, or is in a
+//! transaction, those that wait for the compaction make them: one of [`REFUSALS_A_STEP`] refusals
+//! without a step between them, so that many that wait do no more work than few. Nothing else makes
+//! steps, so a compaction that is left unfinished goes on with the next writes to the filter. Its
+//! emptied subfilters are freed with the operations that follow, a piece at a time.
 
 use super::heap::ObjectMemory;
 use super::object::{Object, filter_of};
@@ -23,6 +24,9 @@ use corewise_ops::{Deadline, ItemKind, Outcome};
 
 /// Pieces of a filter that are freed in one step: 1 MiB each at most.
 const FREED_AT_ONCE: usize = 1;
+
+/// The refusals after which the last one makes a step of the compaction, if none was made meanwhile.
+const REFUSALS_A_STEP: u32 = 64;
 
 /// The most bytes that are asked for: no engine has as many, and a sum of two is a number.
 const MOST_ASKED: u64 = 1 << 60;
@@ -59,6 +63,8 @@ pub(crate) struct Filter {
     cuckoo: RedisCuckoo,
     /// Subfilters that a compaction has emptied, until they are freed.
     emptied: Option<CuckooMemory>,
+    /// Operations that a compaction has refused since its last step.
+    refusals: u32,
     counted: Counted,
 }
 
@@ -77,6 +83,7 @@ impl Filter {
         Box::new(Self {
             cuckoo,
             emptied: None,
+            refusals: 0,
             counted: Counted::new(memory, bytes),
         })
     }
@@ -122,11 +129,20 @@ impl Filter {
     /// Does a step of the compaction that runs, if any, and takes what it has emptied. Returns
     /// whether there is more to do.
     fn step(&mut self) -> bool {
+        self.refusals = 0;
         if self.cuckoo.compact_step(STEP_WORK) {
             return true;
         }
         self.take_emptied();
         self.emptied.is_some()
+    }
+
+    /// Counts an operation that the compaction has refused.
+    fn note_refusal(&mut self) {
+        self.refusals += 1;
+        if self.refusals >= REFUSALS_A_STEP {
+            self.step();
+        }
     }
 
     /// Takes the subfilters that a compaction has emptied.
@@ -364,7 +380,7 @@ unsafe fn on_filter<K: ItemStore>(
         Err(why) => return refusal(why, report),
     };
     if result == FilterResult::Busy && !matches!(op, FilterOp::Write(FilterWrite::Step)) {
-        filter.step();
+        filter.note_refusal();
     }
     filter.free_some();
     filter.recount();

@@ -11,6 +11,9 @@ use super::table::{self, Command};
 use super::{Context, aggregates, bits, filters, first, keys, keyspace, lcs, slowlog, sorted};
 use corewise_engine::Engine;
 use corewise_ops::database::DATABASES;
+use corewise_ops::filter::{
+    CuckooInfo, CuckooSettings, MAX_BUCKET_SLOTS, MAX_SUBFILTERS, STEP_WORK,
+};
 use corewise_ops::sorted::Bounds;
 use corewise_wire::Tally;
 use corewise_wire::resp::{Args, RequestQueue, parse_integer};
@@ -45,8 +48,11 @@ const MATCH_STEP: usize = 2;
 const PREPARED_BYTE: usize = 256;
 /// The least that a large set takes for a member.
 const LEAST_MEMBER: usize = 32;
-/// A swap of a fingerprint in a filter: a read of memory that is in no cache.
-const SWAP: usize = 64;
+/// A bucket of a filter that is read: memory that is in no cache; and each of its words.
+const BUCKET: usize = 64;
+const BUCKET_WORD: usize = 2;
+/// A unit of the work of a compaction: a word, or a bucket of one word.
+const COMPACTED: usize = 64;
 /// The longest result of arithmetic: that of `INCRBYFLOAT`.
 const LONGEST_NUMBER: usize = 8 << 10;
 
@@ -94,6 +100,7 @@ fn is_above_most<'q, E: Engine>(
     lengths.makes_filters = any(|command| {
         writes_several(command) || matches!(command.name, "cf.reserve" | "cf.loadchunk")
     });
+    lengths.grows_filters = any(inserts);
     for request in requests.iter() {
         let Some(command) = table::find_exactly(request) else {
             continue;
@@ -119,6 +126,14 @@ fn removes_many(command: &Command) -> bool {
         && command.has_flag("write")
         && !command.has_flag("denyoom")
         && command.name != "zrem"
+}
+
+/// Whether a command inserts items into a filter.
+fn inserts(command: &Command) -> bool {
+    matches!(
+        command.name,
+        "cf.add" | "cf.addnx" | "cf.insert" | "cf.insertnx"
+    )
 }
 
 fn is_of_sets(command: &Command) -> bool {
@@ -148,6 +163,8 @@ struct Lengths<'q> {
     sets: Option<HashMap<Place<'q>, usize>>,
     /// The transaction may make filters, whose settings are not known.
     makes_filters: bool,
+    /// The transaction may let filters grow.
+    grows_filters: bool,
     /// The transaction may use several databases.
     selects: bool,
     /// The transaction removes members that others of its requests may add.
@@ -428,17 +445,66 @@ fn of_object<'q, E: Engine>(
 ) -> usize {
     match (command.name, places_of(cx, command, args).next()) {
         ("copy" | "move", Some(key)) => lengths.of_set(cx, key),
-        ("cf.add" | "cf.addnx" | "cf.insert" | "cf.insertnx", Some((_, key))) => {
-            let swaps = if lengths.makes_filters || lengths.selects {
-                usize::from(u16::MAX)
-            } else {
-                filters::swaps(cx, key)
-            };
-            args.len().saturating_mul(swaps * SWAP)
+        (_, Some((_, key))) if is_of_items(&command) => {
+            let is_known = !lengths.makes_filters && !lengths.selects;
+            let known = is_known.then(|| filters::known(cx, key));
+            of_filter(command, args, known, lengths.grows_filters)
         }
         // A range of a set reads no more than it prints, as a part of a dump, and all that a
         // transaction prints is bounded by `Context::most_replies`.
         _ => 0,
+    }
+}
+
+/// Whether a command looks for items in a filter, or moves them.
+fn is_of_items(command: &Command) -> bool {
+    let name = command.name;
+    inserts(command)
+        || matches!(
+            name,
+            "cf.compact" | "cf.count" | "cf.del" | "cf.exists" | "cf.mexists"
+        )
+}
+
+/// What a request costs that looks for items in a filter, or moves them. `known` is what is known
+/// of the filter, which may be that there is none.
+fn of_filter(
+    command: Command,
+    args: Args<'_>,
+    known: Option<Option<CuckooInfo>>,
+    grows: bool,
+) -> usize {
+    let default = CuckooSettings::default();
+    let (swaps, bucket_slots) = match known {
+        None => (u16::MAX, MAX_BUCKET_SLOTS),
+        Some(None) => (default.max_iterations, default.bucket_slots),
+        Some(Some(info)) => (info.max_iterations, info.bucket_slots),
+    };
+    let words = usize::from(bucket_slots).div_ceil(8);
+    let bucket = BUCKET + BUCKET_WORD * words;
+    // A request before may have let it grow.
+    let look = 2 * MAX_SUBFILTERS * bucket;
+    let compaction = || {
+        let work = match known {
+            _ if grows => STEP_WORK,
+            None => STEP_WORK,
+            Some(None) => 0,
+            Some(Some(info)) if info.subfilters == 1 => 0,
+            // Each slot has a fingerprint, and all older subfilters are full.
+            Some(Some(info)) => {
+                let of_each = (2 * info.subfilters).saturating_mul(words as u64);
+                info.size.saturating_mul(of_each).min(STEP_WORK)
+            }
+        };
+        work as usize * COMPACTED
+    };
+    match command.name {
+        "cf.compact" => compaction(),
+        "cf.del" => look + compaction(),
+        _ if inserts(&command) => args
+            .len()
+            .saturating_mul(look + usize::from(swaps) * bucket),
+        _ => args.len().saturating_mul(look),
     }
 }
 

@@ -1,13 +1,14 @@
 //! `CF.*`: the cuckoo filters of RedisBloom, as its version 2.8 and its documentation have them.
 //!
 //! Every command is a call, because it may have to wait for a compaction: the steps of a
-//! [compaction](corewise_ops::filter::FilterWrite::Step) are made by the requests that wait for it,
-//! over several turns. A request in a transaction does not wait, but runs beside the compaction:
-//! its answer is the same, and its item may be in another slot. `CF.DEL` and `CF.COMPACT` do one
-//! step there, and leave the others to later requests.
+//! [compaction](corewise_ops::filter::FilterWrite::Step) are made by the request that has begun it,
+//! over several turns. The others ask once in each turn. A request in a transaction does not wait,
+//! but runs beside the compaction: its answer is the same, and its item may be in another slot.
+//! `CF.DEL` and `CF.COMPACT` do one step there at most, and leave the others to later requests.
 //!
-//! `CF.INSERT` and `CF.INSERTNX` are a sequence of operations, one for each item, and may go on in
-//! the next turn after each: an item may take 65,535 swaps.
+//! `CF.INSERT`, `CF.INSERTNX` and `CF.MEXISTS` are a sequence of operations, one for each item, and
+//! may go on in the next turn after each: an item may take 65,535 swaps, or a look at two buckets
+//! of each of 32 subfilters.
 
 use super::{Context, Progress, ReplyForm, first};
 use corewise_engine::Engine;
@@ -85,26 +86,20 @@ fn ask<E: Engine>(cx: &mut Context<'_, E>, tally: Tally, key: &[u8], op: FilterO
     answer
 }
 
-/// Executes an operation again until no compaction is in its way. `None` if the call goes on in the
-/// next turn.
+/// Executes an operation. `None` if a compaction is in its way, so that the call goes on in the next
+/// turn.
 fn wait<E: Engine>(
     cx: &mut Context<'_, E>,
-    mut tally: Tally,
+    tally: Tally,
     key: &[u8],
     op: FilterOp<'_>,
 ) -> Option<Answer> {
-    loop {
-        let answer = ask(cx, tally, key, op);
-        if !answer.is_busy() {
-            return Some(answer);
-        }
-        if cx.must_pause() {
-            cx.pause(Progress::Compaction { is_own: false });
-            return None;
-        }
-        // It was counted.
-        tally = Tally::None;
+    let answer = ask(cx, tally, key, op);
+    if answer.is_busy() {
+        cx.pause(Progress::Compaction { is_own: false });
+        return None;
     }
+    Some(answer)
 }
 
 /// Does the steps of the compaction that runs. Returns false if the call goes on in the next turn.
@@ -273,7 +268,7 @@ fn insert_all<E: Engine>(
         return cx.wrong_arguments(command);
     }
     let (mut done, mut replies) = match cx.take_progress() {
-        Some(Progress::Insertion { done, replies }) => (done, replies),
+        Some(Progress::Items { done, replies }) => (done, replies),
         _ => (0, Vec::new()),
     };
     let count = args.len();
@@ -295,7 +290,7 @@ fn insert_all<E: Engine>(
         }
         // Also for an item that may have been looked for long.
         if is_busy || done < count && cx.must_pause() {
-            return cx.pause(Progress::Insertion { done, replies });
+            return cx.pause(Progress::Items { done, replies });
         }
     }
     cx.reply().array(count);
@@ -322,12 +317,12 @@ fn print_insertion(version: Version, answer: &Answer, only_new: bool, out: &mut 
     }
 }
 
-/// The swaps that the insertion of an item into a filter takes at most.
-pub(super) fn swaps<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> usize {
+/// What `CF.INFO` tells of the filter of a key; `None` if there is none.
+pub(super) fn known<E: Engine>(cx: &mut Context<'_, E>, key: &[u8]) -> Option<CuckooInfo> {
     let op = FilterOp::Read(FilterRead::Info(WhileCompacting::Proceed));
     match ask(cx, Tally::None, key, op) {
-        Answer::Result(FilterResult::Info(info)) => info.max_iterations.into(),
-        _ => CuckooSettings::default().max_iterations.into(),
+        Answer::Result(FilterResult::Info(info)) => Some(info),
+        _ => None,
     }
 }
 
@@ -349,16 +344,23 @@ pub(super) fn exists<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 /// `CF.MEXISTS key item …`.
 pub(super) fn mexists<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key] = first(&mut args);
-    cx.atomically([key], |cx| {
-        cx.reply().array(args.len());
-        let mut tally = cx.tally;
-        for item in args {
-            let found = has(cx, tally, key, item);
-            cx.reply().boolean(found);
-            // The items are one look-up.
-            tally = Tally::None;
+    // The items are one look-up.
+    let (mut tally, mut done, mut replies) = match cx.take_progress() {
+        Some(Progress::Items { done, replies }) => (Tally::None, done, replies),
+        _ => (cx.tally, 0, Vec::new()),
+    };
+    let count = args.len();
+    for item in args.skip(done) {
+        let found = has(cx, tally, key, item);
+        Encoder::new(cx.codec.version(), &mut replies).boolean(found);
+        tally = Tally::None;
+        done += 1;
+        if done < count && cx.must_pause() {
+            return cx.pause(Progress::Items { done, replies });
         }
-    });
+    }
+    cx.reply().array(count);
+    cx.out.extend_from_slice(&replies);
 }
 
 /// `CF.COUNT key item`.
@@ -461,7 +463,7 @@ pub(super) fn info<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
 /// `CF.SCANDUMP key iterator`. A part is no longer than `CF.LOADCHUNK` takes here.
 pub(super) fn scandump<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     let [key, iterator] = first(&mut args);
-    let (mut tally, _) = resume(cx);
+    let (tally, _) = resume(cx);
     let Some(iterator) = parse_integer(iterator) else {
         return cx.error(error::POSITION);
     };
@@ -476,33 +478,28 @@ pub(super) fn scandump<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
         beside: beside(cx),
     });
     let version = cx.codec.version();
-    loop {
-        let (mut answer, mut out) = (Answer::NoMemory, std::mem::take(cx.out));
-        cx.operate(tally, key, Verb::Filter(&op), |outcome| {
-            answer = Answer::of(outcome);
-            if let Outcome::Filter {
-                result: FilterResult::Dump { next, bytes },
-                ..
-            } = outcome
-            {
-                let mut reply = Encoder::new(version, &mut out);
-                reply.array(2);
-                reply.integer(*next);
-                match next {
-                    0 => reply.null(),
-                    _ => reply.bulk(bytes),
-                }
+    let (mut answer, mut out) = (Answer::NoMemory, std::mem::take(cx.out));
+    cx.operate(tally, key, Verb::Filter(&op), |outcome| {
+        answer = Answer::of(outcome);
+        if let Outcome::Filter {
+            result: FilterResult::Dump { next, bytes },
+            ..
+        } = outcome
+        {
+            let mut reply = Encoder::new(version, &mut out);
+            reply.array(2);
+            reply.integer(*next);
+            match next {
+                0 => reply.null(),
+                _ => reply.bulk(bytes),
             }
-        });
-        *cx.out = out;
-        match answer {
-            Answer::Result(FilterResult::Dump { .. }) => return,
-            Answer::Result(FilterResult::Busy) if cx.must_pause() => {
-                return cx.pause(Progress::Compaction { is_own: false });
-            }
-            Answer::Result(FilterResult::Busy) => tally = Tally::None,
-            answer => return cx.error(answer.error()),
         }
+    });
+    *cx.out = out;
+    match answer {
+        Answer::Result(FilterResult::Dump { .. }) => {}
+        Answer::Result(FilterResult::Busy) => cx.pause(Progress::Compaction { is_own: false }),
+        answer => cx.error(answer.error()),
     }
 }
 

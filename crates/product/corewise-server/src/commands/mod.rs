@@ -26,15 +26,15 @@
 //! work, and are *unfinished* if their connection has spent its time [`budget`](crate::budget) of
 //! the turn: the request stays at the front of the input, its [`Progress`] in the state of the
 //! client, and the next turn calls it again. So are requests on a [filter](filters) that is
-//! compacted, and those that insert several items: they look at the clock after each step, and each
-//! item. `SCAN` ends its step instead. All other calls end in the turn in which they begin:
+//! compacted, and those that insert or look for several items: they look at the clock after each
+//! step, and each item. `SCAN` ends its step instead. All other calls end in the turn in which they begin:
 //!
 //! | call | takes time in proportion to |
 //! |---|---|
 //! | `BITCOUNT BITPOS COPY MOVE RENAME RENAMENX SETBIT` and others on one value | the length of the value, one item at most |
 //! | `BITOP` | the values that it reads, [`MAX_READ`] bytes or four items of the largest size |
 //! | `LCS` | [pairs of bytes](lcs), 16,777,216 at most |
-//! | `BITFIELD CF.MEXISTS COMMAND INFO MSET MSETNX WATCH` | the request |
+//! | `BITFIELD COMMAND INFO MSET MSETNX WATCH` | the request |
 //! | `CF.LOADCHUNK CF.SCANDUMP` | a part of the dump, 16 MiB at most |
 //! | `CLIENT KILL`, `CLIENT LIST` | the connections of the server |
 //! | `EVAL EVALSHA` | the script, whose time is [bounded](crate::scripts) |
@@ -147,8 +147,8 @@ enum Progress {
     Compaction {
         is_own: bool,
     },
-    /// The replies to the items that were inserted into a filter.
-    Insertion {
+    /// The replies to the items that were inserted into a filter, or looked for in it.
+    Items {
         done: usize,
         replies: Vec<u8>,
     },
@@ -166,7 +166,7 @@ impl ClientState {
     pub(crate) fn held(&self) -> usize {
         let listing = match &self.progress {
             Some(Progress::Listing(listing)) => listing.held(),
-            Some(Progress::Insertion { replies, .. }) => replies.capacity(),
+            Some(Progress::Items { replies, .. }) => replies.capacity(),
             _ => 0,
         };
         self.transactions.held() + listing

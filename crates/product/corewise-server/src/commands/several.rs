@@ -3,7 +3,7 @@
 use super::ReplyForm;
 use super::connection::database;
 use super::operation::{Action, Parsed};
-use super::{Context, Decision, first, text};
+use super::{Context, Decision, first, keyspace, text};
 use crate::codec::Parse;
 use crate::shared::BATCH;
 use corewise_engine::Engine;
@@ -136,12 +136,19 @@ type Place<'k> = (u8, &'k [u8]);
 fn transfer_set<E: Engine>(
     cx: &mut Context<'_, E>,
     [from, to]: [Place<'_>; 2],
-    deadline: Deadline,
+    (kind, deadline): (ItemKind, Deadline),
     transferred: Transferred,
 ) -> Transfer {
     let Transferred { replaces, keeps } = transferred;
     if !replaces && cx.in_database(to.0, |cx| cx.exists(Tally::None, to.1)) {
         return Transfer::Taken;
+    }
+    if kind == ItemKind::Filter && keeps {
+        let bytes = cx.in_database(from.0, |cx| keyspace::set_usage(cx, from.1));
+        if bytes.is_some_and(|bytes| bytes > MOST_COPIED) {
+            cx.error(NOT_COPIED);
+            return Transfer::Failed;
+        }
     }
     let slot = &SetSlot::new();
     let take = |taken| SortedWrite::Take { slot, taken };
@@ -218,7 +225,7 @@ fn transfer<E: Engine>(
         return Transfer::NoSource;
     };
     if kind != ItemKind::String {
-        return transfer_set(cx, [from, to], deadline, transferred);
+        return transfer_set(cx, [from, to], (kind, deadline), transferred);
     }
     let mut is_taken = false;
     let done = cx.in_database(to.0, |cx| {
@@ -314,6 +321,10 @@ pub(super) fn move_key<E: Engine>(cx: &mut Context<'_, E>, mut args: Args<'_>) {
     }
 }
 
+/// The bytes of the largest filter that is copied: it is copied in one operation.
+const MOST_COPIED: u64 = 1 << 20;
+/// What Redis replies to `COPY` of any filter of RedisBloom.
+const NOT_COPIED: &str = "ERR not supported for this module key";
 const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 
 /// `COPY source destination [DB index] [REPLACE]`.
