@@ -502,7 +502,7 @@ fn steps_of(combination: Combination, lens: impl Iterator<Item = usize> + Clone)
 /// `None` if it is none of these commands.
 pub(super) fn steps(name: &str, lens: &[usize]) -> Option<usize> {
     if name == "zrangestore" {
-        return lens.first().copied();
+        return Some(lens.first().copied().unwrap_or(0));
     }
     let kind = KINDS.iter().find(|kind| kind.name == name)?;
     Some(steps_of(kind.combination, lens.iter().copied()))
