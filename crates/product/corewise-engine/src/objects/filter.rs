@@ -25,7 +25,7 @@ use corewise_ops::{Deadline, ItemKind, Outcome};
 /// Pieces of a filter that are freed in one step: 1 MiB each at most.
 const FREED_AT_ONCE: usize = 1;
 
-/// The refusals after which the last one makes a step of the compaction, if none was made meanwhile.
+/// The refusals of which the last makes a step of the compaction, if none was made meanwhile.
 const REFUSALS_A_STEP: u32 = 64;
 
 /// The most bytes that are asked for: no engine has as many, and a sum of two is a number.

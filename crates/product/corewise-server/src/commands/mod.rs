@@ -27,7 +27,8 @@
 //! the turn: the request stays at the front of the input, its [`Progress`] in the state of the
 //! client, and the next turn calls it again. So are requests on a [filter](filters) that is
 //! compacted, and those that insert or look for several items: they look at the clock after each
-//! step, and each item. `SCAN` ends its step instead. All other calls end in the turn in which they begin:
+//! step, and each item. `SCAN` ends its step instead. All other calls end in the turn in which they
+//! begin:
 //!
 //! | call | takes time in proportion to |
 //! |---|---|
