@@ -17,8 +17,9 @@ use super::versions::MOVING;
 use super::{CompactionRuns, RedisCuckoo, SlotStore, WriterState};
 
 /// The work that a removal does of the compaction that it begins, and a good amount for a step. One
-/// is a word of eight free slots; a fingerprint is as much as a bucket has words, and twice that for
-/// each older subfilter in which its buckets are full. The work of one fingerprint may exceed it.
+/// is a word of eight free slots; a fingerprint is as much as a bucket has words, and twice that
+/// for each older subfilter in which its buckets are full. The work of one fingerprint may exceed
+/// it.
 pub const STEP_WORK: u64 = 1 << 15;
 
 /// How far a compaction is.
