@@ -110,7 +110,7 @@ impl<'c> Computed<'c> {
         }
     }
 
-    /// Notes the steps of members of so many bytes together; an error if that is too much.
+    /// Notes the steps of members, which have these bytes together; an error if that is too much.
     fn step(&self, members: usize, bytes: usize) -> Result<(), Stop> {
         let left = self.steps_left.get();
         let left = left.checked_sub(members + bytes / STEP_BYTES);
