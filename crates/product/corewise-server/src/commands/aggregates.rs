@@ -3,7 +3,7 @@
 //!
 //! Each is one transaction on its keys, a source that is the destination among them. First the
 //! result is computed, in memory of the thread; then it is shown, or becomes a set in parts of
-//! [`PART`] members at most, whose bytes are counted as they grow, and which replaces the destination at
+//! [`PART`] members, whose bytes are counted as they grow, and which replaces the destination at
 //! the end. So a command that fails, for lack of memory too, has changed nothing.
 //!
 //! # Costs
