@@ -3,8 +3,8 @@
 //!
 //! Each is one transaction on its keys, a source that is the destination among them. First the
 //! result is computed, in memory of the thread; then it is shown, or becomes a set in parts of
-//! [`PART`] members at most, whose bytes are counted as they grow, and which replaces the
-//! destination at the end. So a command that fails, for lack of memory too, has changed nothing.
+//! [`PART`] members, whose bytes are counted as they grow, and which replaces the destination at
+//! the end. So a command that fails, for lack of memory too, has changed nothing.
 //!
 //! # Costs
 //!
@@ -110,7 +110,7 @@ impl<'c> Computed<'c> {
         }
     }
 
-    /// Notes the steps of members with these bytes together; an error if that is too much.
+    /// Notes the steps of members, which have these bytes together; an error if that is too much.
     fn step(&self, members: usize, bytes: usize) -> Result<(), Stop> {
         let left = self.steps_left.get();
         let left = left.checked_sub(members + bytes / STEP_BYTES);

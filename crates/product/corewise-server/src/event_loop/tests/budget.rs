@@ -584,7 +584,7 @@ fn transaction_on_a_set(requests: &str) -> (String, usize) {
     (reply, shown.count())
 }
 
-/// The reply to a command on the set at `big` with this number of members of a thousand bytes, and
+/// The reply to a command if the set at `big` has this number of members of a thousand bytes, and
 /// how often the command reads the set or its length.
 fn command_on_a_set(members: usize, request: &str) -> (String, usize) {
     let mut server = TestServer::new();
