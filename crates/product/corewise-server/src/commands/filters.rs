@@ -86,7 +86,7 @@ fn ask<E: Engine>(cx: &mut Context<'_, E>, tally: Tally, key: &[u8], op: FilterO
     answer
 }
 
-/// Executes an operation. `None` if a compaction is in its way, so that the call goes on in the next
+/// Executes an operation. `None` if a compaction is in its way: the call goes on in the next
 /// turn.
 fn wait<E: Engine>(
     cx: &mut Context<'_, E>,
