@@ -76,6 +76,8 @@ pub(crate) struct Remains {
 
 /// What a filter takes beside its [`RedisCuckoo`].
 const OWN_BYTES: usize = size_of::<Filter>() - size_of::<RedisCuckoo>();
+/// What the item that owns a filter takes at most, beside its key.
+const ITEM_BYTES: usize = 128;
 
 impl Filter {
     fn new(cuckoo: RedisCuckoo, memory: &ObjectMemory) -> Box<Self> {
@@ -301,15 +303,15 @@ impl From<ChunkError> for Stop {
 }
 
 /// Runs `run`, which changes nothing where its permission is refused; then makes room for a filter
-/// of `before` bytes and runs it again.
+/// of `before` bytes, and for `beside` bytes, and runs it again.
 fn with_room<K: ItemStore, T>(
     items: &mut K,
-    before: usize,
+    (before, beside): (usize, usize),
     mut run: impl FnMut(Permission<'_>) -> Result<T, Stop>,
 ) -> Result<Result<T, FilterResult<'static>>, NoItem> {
     let mut refused = None;
     let mut done = run(&mut |bytes| {
-        let growth = OWN_BYTES + as_usize(bytes.min(MOST_ASKED));
+        let growth = OWN_BYTES + beside + as_usize(bytes.min(MOST_ASKED));
         let has_room = items.has_set_room(before, growth);
         refused = (!has_room).then_some(growth);
         has_room
@@ -372,7 +374,7 @@ unsafe fn on_filter<K: ItemStore>(
             Err(Stop::Result(result)) => Err(result),
             Err(Stop::NoMemory) => return Ok(report(Outcome::OutOfMemory)),
         }),
-        FilterOp::Write(write) => with_room(items, before, |may| filter.write(write, may)),
+        FilterOp::Write(write) => with_room(items, (before, 0), |may| filter.write(write, may)),
     };
     let (result, is_changed) = match done {
         Ok(Ok(done)) => done,
@@ -403,7 +405,8 @@ fn make<K: ItemStore>(
     write: &FilterWrite<'_>,
     report: Report<'_>,
 ) -> Attempt {
-    let made = with_room(items, 0, |may| {
+    // The item is linked before the filter is counted.
+    let made = with_room(items, (0, ITEM_BYTES + key.len()), |may| {
         Ok(match *write {
             FilterWrite::Reserve(settings) => {
                 (RedisCuckoo::new(settings, may)?, FilterResult::Done)
