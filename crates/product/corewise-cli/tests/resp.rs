@@ -11,7 +11,7 @@ use common::resp::{
     commands_on_one_key, connect, converse, hits_and_misses, read_element, request, start,
     start_and_connect,
 };
-use common::{Client, Engine, Redis, show, skip, wait_until};
+use common::{Client, Engine, Redis, TestServer, show, skip, wait_until};
 use corewise_testkit::random::is_short;
 use corewise_wire::resp::{ReplyReader, Value};
 use rand::seq::IndexedRandom;
@@ -21,6 +21,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 for_every_engine! { of corewise:
     conversations_have_exact_replies
     filters_have_truth_values_in_resp3
+    filters_in_a_transaction_cost_what_they_do
+    a_large_filter_is_moved_but_not_copied
     an_item_expires_after_a_millisecond
     both_protocols_see_the_same_items
     counts_of_both_protocols_are_reset
@@ -84,6 +86,66 @@ fn filters_have_truth_values_in_resp3(engine: Engine) {
     text.ask("get k\r\n", "END\r\n");
     text.ask("append k 0 0 1\r\nx\r\n", "NOT_STORED\r\n");
     text.ask("delete k\r\n", "DELETED\r\n");
+}
+
+/// The reply to `EXEC` of a request that is queued several times: its first line.
+fn first_line_of_exec(server: &TestServer, line: &str, times: usize) -> String {
+    let mut client = connect(server);
+    client.ask("multi\r\n", "+OK\r\n");
+    let queued = "+QUEUED\r\n".repeat(times);
+    client.ask(format!("{line}\r\n").repeat(times), queued);
+    client.send(b"exec\r\n");
+    client.line()
+}
+
+fn filters_in_a_transaction_cost_what_they_do(engine: Engine) {
+    let (server, mut client) = start_and_connect(engine, &[]);
+    // 32 subfilters of two buckets of 255 slots, which a compaction reads again and again.
+    let mut header = [0_u64, 2, 0, 32].map(u64::to_le_bytes).concat();
+    for number in [255_u16, 20, 1] {
+        header.extend_from_slice(&number.to_le_bytes());
+    }
+    let words: [&[u8]; 4] = [b"cf.loadchunk", b"k", b"1", &header];
+    client.ask("cf.add one a\r\n", ":1\r\n");
+    let items = |key: &str, count: usize| format!("cf.mexists {key}{}", " x".repeat(count));
+    for (line, times, is_executed) in [
+        ("cf.compact k".to_owned(), 100, true),
+        ("cf.compact k".to_owned(), 150, false),
+        ("cf.del k x".to_owned(), 100, true),
+        ("cf.del k x".to_owned(), 150, false),
+        // No compaction moves anything there.
+        ("cf.compact one".to_owned(), 150, true),
+        ("cf.del one x".to_owned(), 150, true),
+        (items("k", 1_000), 20, true),
+        (items("k", 1_000), 50, false),
+        (items("one", 1_000), 50, true),
+        (items("one", 1_000), 80, false),
+    ] {
+        // A compaction leaves one subfilter.
+        client.send(b"del k\r\n");
+        client.line();
+        client.ask(request(&words), "+OK\r\n");
+        let first = first_line_of_exec(&server, &line, times);
+        let expected = if is_executed { "*" } else { "-EXECABORT" };
+        assert!(
+            first.starts_with(expected),
+            "{} {times}: {first}",
+            &line[..12]
+        );
+    }
+}
+
+fn a_large_filter_is_moved_but_not_copied(engine: Engine) {
+    let (_server, mut client) = start_and_connect(engine, &[]);
+    client.ask("cf.reserve small 1000\r\n", "+OK\r\n");
+    client.ask("copy small c\r\n", ":1\r\n");
+    client.ask("cf.reserve large 2000000\r\n", "+OK\r\n");
+    client.ask("cf.add large a\r\n", ":1\r\n");
+    client.ask("copy large c\r\n", ":0\r\n");
+    let refused = "-ERR not supported for this module key\r\n";
+    client.ask("copy large c replace\r\n", refused);
+    client.ask("rename large moved\r\n", "+OK\r\n");
+    client.ask("cf.exists moved a\r\n", ":1\r\n");
 }
 
 fn an_item_expires_after_a_millisecond(engine: Engine) {
