@@ -20,8 +20,9 @@ use corewise_locks::elide::{
 use corewise_locks::{DistributedRw, Mcs};
 
 /// The functions of the crate that get a back end, by parts of their names.
-const GUARDED: [&str; 6] = [
+const GUARDED: [&str; 7] = [
     "corewise_locks::elide::Elided<",
+    "corewise_locks::elide::LockPair<",
     "corewise_locks::elide::Exclusive",
     "as corewise_locks::elide::Section<",
     "corewise_locks::elide::rtm::AbortOnUnwind",

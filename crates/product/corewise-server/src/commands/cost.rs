@@ -9,6 +9,7 @@
 use super::glob::Glob;
 use super::table::{self, Command};
 use super::{Context, aggregates, bits, filters, first, keys, keyspace, lcs, slowlog, sorted};
+use crate::config::ScriptKeys;
 use corewise_engine::Engine;
 use corewise_ops::database::DATABASES;
 use corewise_ops::filter::{
@@ -94,7 +95,9 @@ fn is_above_most<'q, E: Engine>(
         commands.any(|command| is_one(&command))
     };
     lengths.removes = any(removes_many);
-    lengths.selects = any(|command| matches!(command.name, "copy" | "move" | "select"));
+    // A script that has all keys may select, too.
+    lengths.selects = any(|command| matches!(command.name, "copy" | "move" | "select"))
+        || (cx.shared.config.script_keys == ScriptKeys::All && any(Command::is_script));
     lengths.sets =
         any(|command| writes_several(command) || command.name == "zscan").then(HashMap::new);
     lengths.makes_filters = any(|command| {
