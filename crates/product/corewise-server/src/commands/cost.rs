@@ -97,7 +97,7 @@ fn is_above_most<'q, E: Engine>(
     lengths.removes = any(removes_many);
     // A script that has all keys may select, too.
     lengths.selects = any(|command| matches!(command.name, "copy" | "move" | "select"))
-        || (cx.shared.config.script_keys == ScriptKeys::All && any(Command::is_script));
+        || (cx.shared.config.script_keys == ScriptKeys::All && any(|command| command.is_script()));
     lengths.sets =
         any(|command| writes_several(command) || command.name == "zscan").then(HashMap::new);
     lengths.makes_filters = any(|command| {
